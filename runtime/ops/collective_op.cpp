@@ -54,7 +54,7 @@ struct Ends {
     return kEnds.has_y && index == kEnds.token_out() ? kOptional : kRequired;
   }
 
-  // The token that comes out is the one that went in. ONNX Runtime gives both lists to `release`.
+  // The token that comes out is the one that went in. ONNX Runtime gives both lists back.
   static std::size_t aliases(int** inputs, int** outputs) {
     static int in = int(kEnds.token_in()), out = int(kEnds.token_out());
     *inputs = &in;
@@ -71,8 +71,6 @@ struct Ends {
   }
 };
 
-void release(int*, int*) {}
-
 template <Kind K>
 CustomOp op_of(Place place) {
   auto op = plain_op(place, Ends<K>::inputs, Ends<K>::outputs);
@@ -81,15 +79,19 @@ CustomOp op_of(Place place) {
   op.GetOutputType = Ends<K>::output_type;
   op.GetOutputCharacteristic = Ends<K>::output_need;
   op.CreateKernelV2 = place == Place::Host ? create<K, Place::Host> : create<K, Place::Device>;
-  op.KernelDestroy = destroy;
-  op.KernelComputeV2 = compute;
+  run_kernel(op);
   op.InferOutputShapeFn = Ends<K>::infer_shapes;
   op.GetAliasMap = Ends<K>::aliases;
-  op.ReleaseAliasMap = release;
+  op.ReleaseAliasMap = keep_aliases;
   return op;
 }
 
 }  // namespace
+
+void run_kernel(CustomOp& op) {
+  op.KernelDestroy = destroy;
+  op.KernelComputeV2 = compute;
+}
 
 CustomOp collective_op(Kind kind, Place place) {
   switch (kind) {

@@ -12,13 +12,6 @@ std::size_t token_and_list(const CustomOp*) { return 2; }
 int type(const CustomOp*, std::size_t index) { return index ? kUndefined : int(Element::Int64); }
 int need(const CustomOp*, std::size_t index) { return index ? kVariadic : kRequired; }
 
-void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
-
-OrtStatus* compute(void* kernel, OrtKernelContext* context) {
-  auto* self = static_cast<Kernel*>(kernel);
-  return guarded(self->api(), [&] { self->compute(context); });
-}
-
 template <Kind K>
 const char* name(const CustomOp*) {
   return combined_name(K);
@@ -47,15 +40,6 @@ OrtStatus* infer_shapes(const CustomOp*, OrtShapeInferContext* context) {
   });
 }
 
-// The token that comes out is the one that went in. ONNX Runtime gives both lists to `release`.
-std::size_t aliases(int** inputs, int** outputs) {
-  static int first = 0;
-  *inputs = *outputs = &first;
-  return 1;
-}
-
-void release(int*, int*) {}
-
 template <Kind K>
 CustomOp op_of(Place place) {
   auto op = plain_op(place, token_and_list, token_and_list);
@@ -63,11 +47,9 @@ CustomOp op_of(Place place) {
   op.GetInputType = op.GetOutputType = type;
   op.GetInputCharacteristic = op.GetOutputCharacteristic = need;
   op.CreateKernelV2 = place == Place::Host ? create<K, Place::Host> : create<K, Place::Device>;
-  op.KernelDestroy = destroy;
-  op.KernelComputeV2 = compute;
+  run_kernel(op);
   op.InferOutputShapeFn = infer_shapes<K>;
-  op.GetAliasMap = aliases;
-  op.ReleaseAliasMap = release;
+  alias_first(op);  // the token that comes out is the one that went in
   return op;
 }
 
