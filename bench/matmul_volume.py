@@ -47,11 +47,11 @@ if only bandwidth costs, over all meshes of up to three axes; and the least that
 move (Al Daas et al., arXiv 2205.13407; the case is that of their Theorem 3). A, B and C are spread
 evenly over the ranks, without copies.
 
-If the grid of ranks has one or two dimensions above 1 and divides well, plans meet the bound. A
-cube misses it by a third. Each of A, B and C lacks one axis of the grid and must be gathered (or
-reduced and scattered) along it; that axis must then be the minor one on some dimension. The first
-axis never is, because a layout splits a dimension in the order of the mesh, so the tensor that
-lacks it moves twice as much. At P = 4 no grid of whole numbers meets the bound of a cube.
+Where the grid of ranks divides well, plans meet the bound. Each of A, B and C lacks one axis of a
+cube's grid and is gathered (or reduced and scattered) along it; that axis must then be the minor
+one on some dimension, which takes another order of axes than the mesh's for one of the three
+([decision 56](decisions/0056-axes-split-in-any-order.md)). At P = 4 and 16 no grid of whole numbers
+meets the bound of a cube.
 
 """
 

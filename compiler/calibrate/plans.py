@@ -153,7 +153,7 @@ def written_plans(
         document = read_given_plan(directory / PLAN_FILE)
         key = json.dumps([str(model.path), *(document[k] for k in ("mesh", "strategies"))])
         memory_bytes = document["predicted"]["memory_bytes"]
-        step = planned_step(point, model.batches)
+        step = planned_step(point)
         files = PlanFiles(model, name, directory, step, memory_bytes)
         if key in known:
             files.drop_graphs()

@@ -6,7 +6,8 @@ run them in the same one whatever ONNX Runtime's scheduler does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.protos.emitter import Emitter, Lowering
 from tensoropt.compiler.protos.types import tensor_element
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.collectives import axes_of
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import node_name
-from tensoropt.dialects.topt import AXIS_CONSTANT, keys
+from tensoropt.dialects.topt import AXIS_CONSTANT, COLLECTIVE_PERMUTE, WAIT, keys
 
-__all__ = ["DOMAIN", "RankLowerings", "axes_of", "name_of", "plain"]
+__all__ = ["DOMAIN", "RankLowerings", "name_of", "plain", "sources_of"]
 
 DOMAIN = "tensoropt"
 _WHERE_SINCE = 9
@@ -34,7 +36,23 @@ _COLLECTIVES: dict[str, tuple[str, dict[str, str]]] = {
     "shard.all_gather": ("AllGather", {"dim": "gather_axis"}),
     "shard.reduce_scatter": ("ReduceScatter", {"dim": "scatter_dim", "reduction": "reduction"}),
     "shard.all_to_all": ("AllToAll", {"split_dim": "split_axis", "concat_dim": "concat_axis"}),
+    COLLECTIVE_PERMUTE: ("CollectivePermute", {}),
 }
+
+
+@dataclass
+class _Transfer:
+    """What was begun: the node that waits for it, its handle, and the names of what it makes.
+
+    ``waits`` are those of its ``count`` results, so far.
+    """
+
+    op_type: str
+    name: str
+    handle: str
+    made: Sequence[str]
+    count: int
+    waits: list[ir.Operation] = field(default_factory=list)
 
 
 class RankLowerings:
@@ -46,6 +64,7 @@ class RankLowerings:
         self.rank = rank
         self.token: str | None = None
         self.members: list[ir.Operation] = []  # of a combined one, so far
+        self.transfers: dict[ir.Value, _Transfer] = {}  # by what they make
         self.left = 1
 
     def table(self) -> dict[str, Lowering]:
@@ -54,6 +73,9 @@ class RankLowerings:
         return {
             **older,
             **dict.fromkeys(_COLLECTIVES, self._collective),
+            # A weight that ONNX Runtime reshapes as it loads is a copy of the one in the file.
+            "onnx.Reshape": Emitter.reshape,
+            WAIT: self._wait,
             "shard.all_slice": self._slice,
             AXIS_CONSTANT: self._axis_constant,
             "shard.grid": lambda emitter, op: None,
@@ -76,19 +98,19 @@ class RankLowerings:
 
     def _alone(self, emitter: Emitter, op: ir.Operation) -> None:
         op_type, names = _COLLECTIVES[op.name]
-        attributes = {name: plain(op.attributes[source]) for name, source in names.items()}
+        attributes: dict[str, Any] = {
+            name: plain(op.attributes[source]) for name, source in names.items()
+        }
+        if op.name == COLLECTIVE_PERMUTE:
+            attributes["sources"] = sources_of(op)
         name = name_of(op, op_type)
+        if keys.START.on(op.attributes):
+            self._started(emitter, op_type, name, [op], attributes)
+            return
         results = emitter.results(op, name)
         taken, given = self._tokens(emitter, name)
-        emitter.node(
-            op_type,
-            [emitter.name(op.operands[0]), taken],
-            name=name,
-            results=[*results, given],
-            domain=DOMAIN,
-            group=list(self.mesh.group(self.rank, axes_of(op))),
-            **attributes,
-        )
+        operands = [emitter.name(op.operands[0]), taken]
+        self._node(emitter, op, op_type, name, operands, [*results, given], attributes)
 
     def _combined(self, emitter: Emitter, members: Sequence[ir.Operation]) -> None:
         """Lower several collectives: the token comes first, as ONNX wants a list to be last."""
@@ -99,14 +121,69 @@ class RankLowerings:
             attributes["dims"] = [plain(own.attributes[names["dim"]]) for own in members]
         if "reduction" in names:
             attributes["reduction"] = plain(op.attributes["reduction"])
+        kind = f"Combined{op_type}"
+        name = name_of(op, kind)
+        if keys.START.on(op.attributes):
+            self._started(emitter, kind, name, members, attributes)
+            return
         results = [emitter.results(own, name_of(own, op_type))[0] for own in members]
-        name = name_of(op, f"Combined{op_type}")
         taken, given = self._tokens(emitter, name)
+        operands = [taken, *(emitter.name(own.operands[0]) for own in members)]
+        self._node(emitter, op, kind, name, operands, [given, *results], attributes)
+
+    def _started(
+        self,
+        emitter: Emitter,
+        kind: str,
+        name: str,
+        members: Sequence[ir.Operation],
+        attributes: Mapping[str, Any],
+    ) -> None:
+        """Lower what begins here; its waits lower what they read."""
+        start = f"{name}Start"
+        made = [emitter.results(own, start)[0] for own in members]
+        taken, given = self._tokens(emitter, start)
+        handle = emitter.value_names.unique(f"{name}_handle")
+        emitter.main.value_info.append(_int_info(handle))
+        read = [emitter.name(own.operands[0]) for own in members]
+        results = [given, handle, *made]
+        self._node(emitter, members[0], f"{kind}Start", start, [taken, *read], results, attributes)
+        transfer = _Transfer(f"{kind}Wait", f"{name}Wait", handle, made, len(members))
+        for own in members:
+            self.transfers[own.results[0]] = transfer
+
+    def _wait(self, emitter: Emitter, op: ir.Operation) -> None:
+        """Lower a wait, or several of what is sent as one: those when the last comes."""
+        transfer = self.transfers.get(op.operands[0])
+        if transfer is None:
+            raise UserError(f"'{op.name}' op waits for what was not begun, expected topt.start")
+        transfer.waits.append(op)
+        if len(transfer.waits) < transfer.count:
+            return
+        held = [emitter.name(value) for own in transfer.waits for value in [*own.operands][1:]]
         emitter.node(
-            f"Combined{op_type}",
-            [taken, *(emitter.name(own.operands[0]) for own in members)],
+            transfer.op_type,
+            [transfer.handle, *transfer.made, *held],
+            name=transfer.name,
+            results=[emitter.results(own, transfer.name)[0] for own in transfer.waits],
+            domain=DOMAIN,
+        )
+
+    def _node(
+        self,
+        emitter: Emitter,
+        op: ir.Operation,
+        op_type: str,
+        name: str,
+        operands: Sequence[str],
+        results: Sequence[str],
+        attributes: Mapping[str, Any],
+    ) -> None:
+        emitter.node(
+            op_type,
+            operands,
             name=name,
-            results=[given, *results],
+            results=results,
             domain=DOMAIN,
             group=list(self.mesh.group(self.rank, axes_of(op))),
             **attributes,
@@ -116,7 +193,7 @@ class RankLowerings:
         """Return the token that a collective takes, and a new one that it gives."""
         taken = self.token or emitter.constant("tensoropt.token", np.zeros(1, np.int64))
         self.token = emitter.value_names.unique(f"{name}_token")
-        emitter.main.value_info.append(_token_info(self.token))
+        emitter.main.value_info.append(_int_info(self.token))
         return taken, self.token
 
     def _slice(self, emitter: Emitter, op: ir.Operation) -> None:
@@ -189,17 +266,12 @@ class RankLowerings:
         emitter.node(op_type, operands, name=name, results=emitter.results(op, name), **attributes)
 
 
-def axes_of(op: ir.Operation) -> tuple[int, ...]:
-    """Return the mesh axes that a collective runs over."""
-    return tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
-
-
 def _size(value: ir.Value, dim: int) -> int | None:
     kind = ir.RankedTensorType(value.type)
     return None if kind.is_dynamic_dim(dim) else int(kind.shape[dim])
 
 
-def _token_info(name: str) -> onnx.ValueInfoProto:
+def _int_info(name: str) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1])
 
 
@@ -207,6 +279,11 @@ def name_of(op: ir.Operation, op_type: str) -> str:
     """Return what a node that an operation becomes is called."""
     source = node_name(op)
     return f"{source}.{op_type}" if source else op_type
+
+
+def sources_of(op: ir.Operation) -> list[int]:
+    """Return from which place of its group each gets its part in a permute."""
+    return [int(source) for source in ir.DenseI64ArrayAttr(op.attributes["sources"])]
 
 
 def plain(attribute: ir.Attribute) -> int | str:

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.compiler.exporter.collectives import RankLowerings, axes_of, name_of, plain
+from tensoropt.compiler.exporter.collectives import RankLowerings, name_of, plain, sources_of
 from tensoropt.compiler.protos.emitter import Emitter, Lowering
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx as onnx_ops
+from tensoropt.dialects.collectives import axes_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import COLLECTIVE_PERMUTE
 
 __all__ = ["TARGET", "TensorrtLowerings", "check_operators"]
 
@@ -43,6 +45,7 @@ class TensorrtLowerings(RankLowerings):
             "shard.all_gather": self._all_gather,
             "shard.reduce_scatter": self._reduce_scatter,
             "shard.all_to_all": self._all_to_all,
+            COLLECTIVE_PERMUTE: self._permute,
         }
         return {**super().table(), **collectives, _FUSED: self._fused}
 
@@ -84,7 +87,8 @@ class TensorrtLowerings(RankLowerings):
         """Emit the node itself; a group of all ranks is not listed."""
         _check_type(op)
         group = list(self.mesh.group(self.rank, axes_of(op)))
-        listed: dict[str, Any] = {} if len(group) == self.mesh.size else {"groups": group}
+        every = list(range(self.mesh.size))
+        listed: dict[str, Any] = {} if group == every else {"groups": group}
         return emitter.node(
             "DistCollective",
             [value],
@@ -120,6 +124,19 @@ class TensorrtLowerings(RankLowerings):
         (value,) = self._collective_node(emitter, op, "all_to_all", value, name, None)
         (value,) = emitter.node("Transpose", [value], name=f"{name}.after", perm=back)
         _reshape(emitter, value, joined, f"{name}.joined", emitter.results(op, name))
+
+    def _permute(self, emitter: Emitter, op: ir.Operation) -> None:
+        """Emit a gather of all parts, of which one is kept: TensorRT cannot send less."""
+        name, value = name_of(op, "DistCollective"), emitter.name(op.operands[0])
+        (parts,) = self._collective_node(emitter, op, "all_gather", value, name, None)
+        size = _static_shape(op)[0]
+        start = size * sources_of(op)[self.mesh.linear(self.rank, axes_of(op))]
+        bounds = {"starts": start, "ends": start + size, "axes": 0}
+        taken = [
+            emitter.constant(f"{name}_{k}", np.array([n], np.int64)) for k, n in bounds.items()
+        ]
+        results = emitter.results(op, name)
+        emitter.node("Slice", [parts, *taken], name=f"{name}.own", results=results)
 
     def _fused(self, emitter: Emitter, op: ir.Operation) -> None:
         """Emit a product that reads an operand transposed, which the compiler has put together."""

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Collective"]
+__all__ = ["HOLDING", "OVERLAPS", "Collective"]
 
-Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+Collective = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"
+]
+
+OVERLAPS = ("auto", "off")
+"""Whether collectives may run beside operators: where that gains, or never."""
+
+HOLDING: frozenset[str] = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
+"""Those that read what they are given until they end, when they run beside operators; the other
+works in its result."""

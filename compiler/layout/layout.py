@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from typing import Literal, overload
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import Open, Size, Sizes, can_pad, divisor_of, part_of
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["PARTIAL_SUM", "REPLICATE", "Layout", "Placement", "Reduction", "partial", "split"]
+__all__ = [
+    "PARTIAL_SUM",
+    "REPLICATE",
+    "Layout",
+    "Placement",
+    "Reduction",
+    "partial",
+    "reordered",
+    "split",
+]
 
 Reduction = Literal["sum", "max", "min"]
 
 _PLACEMENT = re.compile(r"R|S\((\d{1,9})\)|P\((sum|max|min)\)")
+_TURN = re.compile(r"S\((\d{1,9}), (\d{1,2})\)")
 
 
 @dataclass(frozen=True)
@@ -87,9 +98,15 @@ PARTIAL_SUM = partial("sum")
 
 @dataclass(frozen=True)
 class Layout:
-    """One placement per mesh axis; several axes on one dimension split it major to minor."""
+    """One placement per mesh axis; several axes on one dimension split it major to minor.
+
+    They do so in the order of the mesh, but for those in ``turned``: the axes, major first, that
+    split a dimension in another order, sorted. Written, each of these has its turn:
+    ``[S(0, 1), R, S(0, 0)]`` cuts dimension 0 by the third axis, and its parts by the first.
+    """
 
     placements: tuple[Placement, ...]
+    turned: tuple[tuple[int, ...], ...] = ()
 
     @staticmethod
     def replicated(mesh: Mesh) -> Layout:
@@ -99,12 +116,37 @@ class Layout:
     @staticmethod
     def parse(texts: Sequence[str]) -> Layout:
         """Return the layout written as one placement text per mesh axis."""
-        return Layout(tuple(Placement.parse(text) for text in texts))
+        turns = {axis: m for axis, m in enumerate(map(_TURN.fullmatch, texts)) if m}
+        if not turns:
+            return Layout(tuple(Placement.parse(text) for text in texts))
+        plain = (f"S({turns[a][1]})" if a in turns else text for a, text in enumerate(texts))
+        layout = Layout(tuple(map(Placement.parse, plain)))
+        for dim in sorted({layout.placements[axis].dim for axis in turns}):
+            axes = layout.axes_splitting(dim)
+            own = {int(turns[axis][2]): axis for axis in axes if axis in turns}
+            if sorted(own) != list(range(len(axes))):
+                raise UserError(
+                    f"placement: expected turns from 0 to {len(axes) - 1} on all axes that split "
+                    f"dimension {dim}, or on none, got: {' '.join(texts)}"
+                )
+            layout = layout.ordered([own[turn] for turn in range(len(axes))])
+        return layout
 
     @property
     def texts(self) -> list[str]:
         """The placements as text; inverse of :meth:`parse`."""
-        return [str(placement) for placement in self.placements]
+        texts = [str(placement) for placement in self.placements]
+        for axes in self.turned:
+            for turn, axis in enumerate(axes):
+                texts[axis] = f"S({self.placements[axis].dim}, {turn})"
+        return texts
+
+    def ordered(self, axes: Sequence[int]) -> Layout:
+        """Return this layout with ``axes``, all that split one dimension, in that order, major
+        first."""
+        rest = [own for own in self.turned if own[0] not in axes]
+        turned = [*rest, tuple(axes)] if list(axes) != sorted(axes) else rest
+        return Layout(self.placements, tuple(sorted(turned)))
 
     @property
     def has_partial(self) -> bool:
@@ -120,6 +162,9 @@ class Layout:
 
     def axes_splitting(self, dim: int) -> tuple[int, ...]:
         """Return the mesh axes that split tensor dimension ``dim``, major first."""
+        for axes in self.turned:
+            if self.placements[axes[0]].dim == dim:
+                return axes
         placed = enumerate(self.placements)
         return tuple(axis for axis, own in placed if own.kind == "S" and own.dim == dim)
 
@@ -131,10 +176,33 @@ class Layout:
         """Return into how many parts a tensor is cut, along all its dimensions."""
         return mesh.extent(tuple(axis for axis, own in enumerate(self.placements) if own.is_split))
 
+    def piece(self, rank: int, mesh: Mesh) -> tuple[int, ...]:
+        """Return which piece of each dimension that is split is that of ``rank``, by dimension."""
+        dims = sorted({own.dim for own in self.placements if own.is_split})
+        return tuple(mesh.linear(rank, self.axes_splitting(dim)) for dim in dims)
+
     def replace(self, axes: Sequence[int], placement: Placement) -> Layout:
-        """Return this layout with ``placement`` on every one of ``axes``."""
+        """Return this layout with ``placement`` on every one of ``axes``.
+
+        A dimension that is split by more axes is so in the order of the mesh.
+        """
         new = [placement if axis in axes else own for axis, own in enumerate(self.placements)]
-        return Layout(tuple(new))
+        layout = Layout(tuple(new))
+        for own in self.turned:
+            dim = self.placements[own[0]].dim
+            kept = [axis for axis in own if axis not in axes]
+            if kept and len(layout.axes_splitting(dim)) == len(kept):
+                layout = layout.ordered(kept)
+        return layout
+
+    def moved(self, axes: Sequence[int], placement: Placement) -> Layout:
+        """Return this layout with ``placement`` on ``axes``, which split finer than what is there:
+        they are the minor ones of a dimension, in the order given."""
+        layout = self.replace(axes, placement)
+        if not placement.is_split:
+            return layout
+        held = [axis for axis in self.axes_splitting(placement.dim) if axis not in axes]
+        return layout.ordered([*held, *axes])
 
     def fits(self, shape: Sequence[Size], mesh: Mesh) -> bool:
         """Say whether every split dimension exists and can be cut, whatever size it has."""
@@ -149,6 +217,8 @@ class Layout:
         if not mesh.is_grouped(self.placements):
             most = f"at most {mesh.most_groups} groups of neighbouring mesh axes that differ"
             return f"expected {most}, got: {self}"
+        if self.turned and mesh.is_deep:
+            return f"expected axes in the order of the mesh, which is deep, got: {self}"
         for dim in sorted({p.dim for p in self.placements if p.is_split}):
             if dim >= len(shape):
                 return f"expected a dimension below {len(shape)}, got: S({dim})"
@@ -198,7 +268,20 @@ class Layout:
 
     @cached_property
     def _hash(self) -> int:
-        return hash(self.placements)
+        return hash((self.placements, self.turned)) if self.turned else hash(self.placements)
+
+
+def reordered(layout: Layout, mesh: Mesh) -> Iterator[Layout]:
+    """Yield the layouts that differ in the order of axes alone; none on a deep mesh, where axes
+    fall into groups of neighbours anyway."""
+    if mesh.is_deep:
+        return
+    dims = sorted({own.dim for own in layout.placements if own.is_split})
+    orders = (itertools.permutations(layout.axes_splitting(dim)) for dim in dims)
+    for chosen in itertools.product(*orders):
+        found = reduce(Layout.ordered, chosen, layout)
+        if found != layout:
+            yield found
 
 
 def _part(size: Size, pieces: int) -> Size:

@@ -65,17 +65,21 @@ class Mesh:
         return math.prod(self.shape[axis] for axis in axes)
 
     def linear(self, rank: int, axes: tuple[int, ...]) -> int:
-        """Return the row-major position of ``rank`` within its group over ``axes``."""
+        """Return the position of ``rank`` within its group over ``axes``, major first."""
         coordinates, position = self.coordinates(rank), 0
         for axis in axes:
             position = position * self.shape[axis] + coordinates[axis]
         return position
 
     def group(self, rank: int, axes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the ranks that differ from ``rank`` only along ``axes``, row-major over them."""
-        own = self.coordinates(rank)
-        ranges = [range(n) if a in axes else (own[a],) for a, n in enumerate(self.shape)]
-        return tuple(self.rank(position) for position in itertools.product(*ranges))
+        """Return the ranks that differ from ``rank`` only along ``axes``, major first."""
+        found = []
+        for position in itertools.product(*(range(self.shape[axis]) for axis in axes)):
+            coordinates = list(self.coordinates(rank))
+            for axis, own in zip(axes, position, strict=True):
+                coordinates[axis] = own
+            found.append(self.rank(tuple(coordinates)))
+        return tuple(found)
 
     @property
     def most_groups(self) -> int:

@@ -13,7 +13,7 @@ from tensoropt.dialects.build import Build, shape_of, tensor_type
 from tensoropt.dialects.collectives import all_reduce, axis_constant, grid_axes, reduction_attr
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.sizes import sizes_of_type
-from tensoropt.dialects.topt import MESH
+from tensoropt.dialects.topt import MESH, CollectivePermuteOp
 
 if TYPE_CHECKING:
     from tensoropt.compiler.reshard.resharder import Path
@@ -142,6 +142,18 @@ def _all_to_all(
     ).result
 
 
+def _collective_permute(
+    value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
+) -> ir.Value:
+    return CollectivePermuteOp(
+        input=value,
+        grid_axes=grid_axes(step.axes),
+        sources=ir.DenseI64ArrayAttr.get(list(step.sources(mesh))),
+        output=result,
+        loc=location,
+    ).output
+
+
 def _partialize(
     value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
@@ -174,6 +186,7 @@ _LOWERINGS: dict[str, Callable[..., ir.Value]] = {
     "all_reduce": _all_reduce,
     "all_slice": _along_dim(shard.AllSliceOp),
     "all_to_all": _all_to_all,
+    "collective_permute": _collective_permute,
     "partialize": _partialize,
     "reduce_scatter": _reduce_scatter,
 }

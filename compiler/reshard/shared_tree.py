@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from tensoropt.compiler.layout.layout import REPLICATE, Layout
 from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.layout.sizes import Size
 from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.reshard.shortest import Floats
 
 __all__ = ["spread"]
 
@@ -35,9 +39,11 @@ def spread(
     Of equal ones it keeps closest to the order of ``targets``. O(k! k^2 m) for k targets and m
     layouts in between, O(k^3 m) above four.
     """
+    if len(targets) == 1:
+        return {targets[0]: source}
     between = list(_between(source, targets, shape, resharder.mesh))
     layouts = [source, *targets, *between]
-    times = resharder.table(shape, item_bytes, layouts, layouts)[0].tolist()
+    times = resharder.table(shape, item_bytes, layouts, layouts)[0]
     tree = _cheapest(times, len(targets), len(layouts))
     return {layouts[target]: layouts[value] for target, value in tree.items()}
 
@@ -45,9 +51,7 @@ def spread(
 def _between(
     source: Layout, targets: Sequence[Layout], shape: Sequence[Size], mesh: Mesh
 ) -> Iterator[Layout]:
-    """Yield the other layouts that mix these; with one target there is nothing to share."""
-    if len(targets) < 2:
-        return
+    """Yield the other layouts that mix these."""
     ends = [source, *targets]
     axes = zip(*(end.placements for end in ends), strict=True)
     mixed = [[*dict.fromkeys((REPLICATE, *(p for p in a if not p.is_partial)))] for a in axes]
@@ -56,18 +60,34 @@ def _between(
             yield layout
 
 
-def _cheapest(times: _Times, wanted: int, count: int) -> _Tree:
+def _cheapest(table: Floats, wanted: int, count: int) -> _Tree:
     """Return the cheapest tree: number 0 is there, 1 to ``wanted`` are wanted, others may be."""
-    targets = range(1, wanted + 1)
-    orders: Iterator[tuple[int, ...]]
+    times: _Times = table.tolist()
     if wanted <= _ALL_ORDERS:
-        orders = itertools.permutations(targets)
-        firsts: Iterator[tuple[int, ...]] = ((n,) for n in range(wanted + 1, count))
-        tried = itertools.product([(), *firsts], list(orders))
-        trees = [_in_order(times, (*first, *order)) for first, order in tried]
-    else:
-        trees = [_nearest_first(times, wanted, first) for first in range(count)]
+        orders = list(itertools.permutations(range(1, wanted + 1)))
+        best = int(_sums(table, np.array(orders), wanted).argmin())
+        first = [] if best < len(orders) else [wanted + best // len(orders)]
+        return _in_order(times, (*first, *orders[best % len(orders)]))
+    trees = [_nearest_first(times, wanted, first) for first in range(count)]
     return min(trees, key=lambda tree: sum(times[value][target] for target, value in tree.items()))
+
+
+def _sums(table: Floats, orders: npt.NDArray[np.int_], wanted: int) -> Floats:
+    """Return the seconds of all orders, [none or which one is made first, order], in one row.
+
+    Each layout is made from the nearest of those before it.
+    """
+    firsts = np.concatenate([table[:1], table[wanted + 1 :]])[:, None, :]
+    total = np.zeros((len(firsts), len(orders)))
+    total[1:] += table[0, wanted + 1 :, None]
+    near = np.minimum(table[0], firsts)
+    for place in range(wanted):
+        own = orders[:, place]
+        seconds = near[:, 0, own]
+        for before in range(place):
+            seconds = np.minimum(seconds, table[orders[:, before], own])
+        total += seconds
+    return total.reshape(-1)
 
 
 def _in_order(times: _Times, order: Sequence[int]) -> _Tree:

@@ -12,7 +12,7 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.shortest import Edges, Floats, ShortestPaths
-from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, steps_from
+from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, permutes, steps_from
 
 __all__ = ["Cuts", "StepGraph", "TensorPaths"]
 
@@ -63,6 +63,7 @@ class StepGraph:
         self._copy = copy_line(2, device)
         every = (s for x in layouts for s in steps_from(x, rank, mesh, reductions))
         steps = [step for step in every if step.dst in self.index]
+        steps += permutes(layouts, rank, mesh)
         src = np.array([self.index[step.src] for step in steps], dtype=np.int64)
         dst = np.array([self.index[step.dst] for step in steps], dtype=np.int64)
         # By target, and of one target those that hold less memory first.

@@ -26,7 +26,7 @@ def test_cases_meet(shape: tuple[int, int, int], ranks: int) -> None:
         ((16, 1024, 16), 4, "4", 1.0),
         ((64, 8, 64), 4, "2x2", 1.0),
         ((64, 64, 64), 4, "2x2", 1.135),
-        ((64, 64, 64), 8, "2x4", 4 / 3),
+        ((64, 64, 64), 8, "2x2x2", 1.0),
     ],
 )
 def test_words_of_plans(shape: tuple[int, int, int], ranks: int, mesh: str, ratio: float) -> None:

@@ -350,7 +350,7 @@ def test_annotations_of_another_model_are_refused(
 def test_annotations_are_not_heeded_unasked(
     annotated: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(annotated), "--mesh", "2", "--pick", "memory"]) == 0
+    assert main([str(annotated), "--mesh", "2", "--pick", "leanest"]) == 0
     assert (
         "note: gpt2.onnx has annotations for the configuration '2', which are not heeded: "
         "--pins gpt2.onnx takes them as pins"

@@ -13,6 +13,9 @@ import pytest
 from onnx import numpy_helper
 
 from tensoropt.compiler.cli.opt import main
+from tensoropt.compiler.exporter.standard.dtensor import placement_of
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.reshard.steps import layouts_of_rank
 
 torch = pytest.importorskip("torch")
 
@@ -41,13 +44,30 @@ def _parts(said: dict[str, Any], rank: int, whole: Arrays) -> Arrays:
         mesh = init_device_mesh("cpu", tuple(shape), mesh_dim_names=tuple(names))
         parts = {}
         for name, array in whole.items():
-            placements = [getattr(dtensor, kind)(*made) for kind, *made in said["parameters"][name]]
+            placements = [getattr(dtensor, kind)(**made) for kind, made in said["parameters"][name]]
             given = torch.from_numpy(array.copy())
             laid = dtensor.distribute_tensor(given, mesh, placements, src_data_rank=None)
             parts[name] = laid.to_local().numpy()
         return parts
     finally:
         distributed.destroy_process_group()
+
+
+def test_dtensor_has_every_order_of_axes() -> None:
+    mesh = Mesh((2, 3, 2))
+    layouts = {str(x): x for x in layouts_of_rank(2, mesh, ())}
+    whole = {name: np.arange(24 * 12).reshape(24, 12) for name in layouts}
+    said = {
+        "mesh": {"shape": list(mesh.shape), "dim_names": list(mesh.axis_names)},
+        "parameters": {
+            name: [placement_of(layout, axis, mesh) for axis in mesh.axes]
+            for name, layout in layouts.items()
+        },
+    }
+    for rank in (3, 8):
+        for name, part in _parts(said, rank, whole).items():
+            wanted = whole[name][layouts[name].local_slices((24, 12), mesh, rank)]
+            np.testing.assert_array_equal(part, wanted, err_msg=name)
 
 
 def test_ranks_of_pytorch_have_the_parts_of_a_plan(tmp_path: Path) -> None:
@@ -64,7 +84,10 @@ def test_ranks_of_pytorch_have_the_parts_of_a_plan(tmp_path: Path) -> None:
     assert main([str(MODEL), *flags, "--dtensor", str(path), "-o", str(plan)]) == 0
     said = json.loads(path.read_text())
     assert said["mesh"] == {"shape": [2, 2], "dim_names": ["x", "y"]}
-    assert said["parameters"]["m.transformer.h.0.mlp.c_fc.weight"] == [["Shard", 1], ["Shard", 0]]
+    assert said["parameters"]["m.transformer.h.0.mlp.c_fc.weight"] == [
+        ["Shard", {"dim": 1}],
+        ["Shard", {"dim": 0}],
+    ]
 
     ranks = [_arrays(plan / f"rank{rank}.onnx") for rank in range(4)]
     whole = {

@@ -98,6 +98,7 @@ def test_collectives(
     assert {n.domain for n in nodes} == {"tensoropt"}
     assert [n.name for n in nodes] == ["a.AllReduce", "b.ReduceScatter", "c.AllToAll", "AllGather"]
     assert [held(n).pop("group") for n in nodes] == groups
+
     rest = [{k: v for k, v in held(n).items() if k != "group"} for n in nodes]
     assert rest == [
         {"reduction": b"max"},
@@ -106,6 +107,17 @@ def test_collectives(
         {"dim": 1},
     ]
     assert {e.domain: e.version for e in proto.opset_import} == {"": 20, "tensoropt": 1}
+
+
+def test_a_permute_has_the_group_in_its_order(tmp_path: Path, source: ParameterSource) -> None:
+    body = """%0 = "topt.collective_permute"(%x) {
+        grid_axes = array<i16: 1, 0>, sources = array<i64: 1, 2, 3, 4, 5, 0>}
+        : (tensor<6x4xf32>) -> tensor<6x4xf32> loc("a")
+    return %0 : tensor<6x4xf32>"""
+    proto = exported(parse(f"%x: {X}", body, "tensor<6x4xf32>"), 1, tmp_path, source)
+    (node,) = proto.graph.node
+    assert (node.op_type, node.name) == ("CollectivePermute", "a.CollectivePermute")
+    assert held(node) == {"group": [0, 3, 1, 4, 2, 5], "sources": [1, 2, 3, 4, 5, 0]}
 
 
 def test_a_token_chains_all_collectives(tmp_path: Path, source: ParameterSource) -> None:
@@ -175,6 +187,27 @@ def test_parameters_are_cut_by_their_layout(
         column = {("S(1)", "S(1)"): rank, ("R", "S(1)"): j, ("S(0)", "S(1)"): j}.get(placements, 0)
         expected = W[row * rows : (row + 1) * rows, column * columns : (column + 1) * columns]
         assert np.array_equal(part, expected)
+
+
+def test_a_parameter_is_stored_as_it_is_read(tmp_path: Path, source: ParameterSource) -> None:
+    """The rank's 32x60 become 60x32 without a node, unless something else reads them too."""
+    body = """
+        %sizes = "onnx.Constant"() {{value = dense<[60, 32]> : tensor<2xi64>}} : () -> tensor<2xi64>
+        %r = "onnx.Reshape"(%w, %sizes) : (tensor<32x60xf32>, tensor<2xi64>) -> tensor<60x32xf32>
+        %y = "onnx.{op}"({read}) : ({type}) -> {type}
+        return %y : {type}"""
+    signature = f'%w: tensor<32x60xf32> {{topt.name = "w", topt.param, {layout("S(0)", "R")}}}'
+    for read, kind, shape, nodes in (
+        ("%r", "tensor<60x32xf32>", [60, 32], ["Neg"]),
+        ("%w", "tensor<32x60xf32>", [32, 60], ["Reshape", "Neg"]),
+    ):
+        text = body.format(op="Neg", read=read, type=kind)
+        proto = exported(parse(signature, text, kind), 3, tmp_path, source)
+        stored = next(one for one in proto.graph.initializer if one.name == "w")
+        assert list(stored.dims) == shape
+        assert [one.op_type for one in proto.graph.node] == nodes
+        found = numpy_helper.to_array(stored, str(tmp_path))
+        np.testing.assert_array_equal(found, W[32:].reshape(shape))
 
 
 def test_offsets_are_aligned_and_small_parameters_inline(

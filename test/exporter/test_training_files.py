@@ -56,10 +56,10 @@ def model(weights: Mapping[str, Array], tmp_path_factory: pytest.TempPathFactory
 
 
 def compiled(
-    model: Path, folder: Path, spec: TrainingSpec = SGD, devices: int = 1, pick: str = "time"
+    model: Path, folder: Path, spec: TrainingSpec = SGD, devices: int = 1, pick: str = "fastest"
 ) -> dict[str, Any]:
     """Write a plan; return its document."""
-    request = Request(devices, epsilon=0.0)
+    request = Request(devices, device="v100", epsilon=0.0)
     module = driver.load(model, {}, training=True)
     driver.run_phase(module, "prepare", training=True)
     driver.train(module, BuildTrainingStepPass.of(spec))
@@ -130,7 +130,7 @@ def test_micro_batches_add_up(model: Path, weights: Mapping[str, Array], tmp_pat
 def test_a_rank_starts_from_its_part(
     model: Path, weights: Mapping[str, Array], tmp_path: Path
 ) -> None:
-    document = compiled(model, tmp_path / "plan", devices=2, pick="memory")
+    document = compiled(model, tmp_path / "plan", devices=2, pick="leanest")
     parts = [load_file(tmp_path / f"plan/weights/rank{rank}.safetensors") for rank in range(2)]
     split = 0
     for row in document["training"]["state"]:
@@ -195,7 +195,7 @@ def test_the_static_memory_is_that_of_its_parts(model: Path, tmp_path: Path) -> 
 def test_the_same_model_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
     plans = []
     for name in ("first", "second"):
-        compiled(model, tmp_path / name, devices=2, pick="memory")
+        compiled(model, tmp_path / name, devices=2, pick="leanest")
         paths = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
         plans.append({p.relative_to(tmp_path / name): p.read_bytes() for p in paths})
     assert plans[0] == plans[1]

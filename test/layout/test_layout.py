@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.layout.layout import Layout, Placement
+from tensoropt.compiler.layout.layout import Layout, Placement, reordered
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.support.errors import UserError
 
@@ -29,6 +29,40 @@ def test_wrong_placement_text(text: str) -> None:
         Placement.parse(text)
 
 
+def test_turns_say_in_which_order_axes_split() -> None:
+    layout = Layout.parse(["S(0, 1)", "S(1)", "S(0, 0)"])
+    assert layout.axes_splitting(0) == (2, 0)
+    assert layout.texts == ["S(0, 1)", "S(1)", "S(0, 0)"]
+    starts = [layout.local_slices((8, 4), Mesh((2, 1, 4)), rank)[0].start for rank in range(8)]
+    assert starts == [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def test_turns_in_the_order_of_the_mesh_are_none() -> None:
+    assert Layout.parse(["S(0, 0)", "S(0, 1)"]) == Layout.parse(["S(0)", "S(0)"])
+    turned = Layout.parse(["S(0, 1)", "S(0, 0)"])
+    assert turned != Layout.parse(["S(0)", "S(0)"])
+    assert turned.replace([1], Placement.parse("R")) == Layout.parse(["S(0)", "R"])
+    assert turned.ordered([0, 1]) == Layout.parse(["S(0)", "S(0)"])
+
+
+@pytest.mark.parametrize(
+    "texts", [["S(0, 1)", "S(0)"], ["S(0, 0)", "S(0, 0)"], ["S(0, 1)", "R"], ["S(0, 1)", "S(0, 2)"]]
+)
+def test_wrong_turns(texts: list[str]) -> None:
+    with pytest.raises(UserError, match="placement: expected turns from 0 to "):
+        Layout.parse(texts)
+
+
+def test_reordered_layouts_are_all_others() -> None:
+    mesh, layout = Mesh((2, 2, 2)), Layout.parse(["S(0)", "S(0)", "S(0)"])
+    assert len({*reordered(layout, mesh), layout}) == 6
+    assert not [*reordered(Layout.parse(["S(0)", "S(1)", "R"]), mesh)]
+    deep = Mesh((2, 2, 2, 2))
+    assert not [*reordered(Layout.parse(["S(0)"] * 4), deep)]
+    turned = Layout.parse(["S(0, 1)", "S(0, 0)", "R", "R"])
+    assert "which is deep" in str(turned.misfit((4,), deep))
+
+
 @st.composite
 def cut_tensors(draw: st.DrawFn) -> tuple[Mesh, Layout, tuple[int, ...]]:
     """A mesh, a layout without partials, and a shape that it divides."""
@@ -36,6 +70,7 @@ def cut_tensors(draw: st.DrawFn) -> tuple[Mesh, Layout, tuple[int, ...]]:
     rank = draw(st.integers(1, 3))
     texts = st.sampled_from(["R", *(f"S({dim})" for dim in range(rank))])
     layout = Layout.parse([draw(texts) for _ in mesh.axes])
+    layout = draw(st.sampled_from([layout, *reordered(layout, mesh)]))
     shape = tuple(draw(st.integers(0, 2)) * layout.pieces(dim, mesh) for dim in range(rank))
     return mesh, layout, shape
 

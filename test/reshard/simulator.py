@@ -18,6 +18,12 @@ Group = list[Array]
 
 def run_step(step: ReshardStep, parts: Sequence[Array], mesh: Mesh) -> list[Array]:
     """Return every rank's part after ``step``, as :class:`ReshardStep` says for its kind."""
+    if step.kind == "collective_permute":
+        sources = step.sources(mesh)
+        places = [mesh.linear(rank, step.axes) for rank in range(mesh.size)]
+        return [
+            parts[mesh.group(rank, step.axes)[sources[place]]] for rank, place in enumerate(places)
+        ]
     after = []
     for rank in range(mesh.size):
         group = [parts[other] for other in mesh.group(rank, step.axes)]

@@ -6,41 +6,56 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.exporter.plan.describe import describe_module
-from tensoropt.compiler.layout.layout import Layout, Placement
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
 from tensoropt.runtime.plan.entries import TensorEntry
 
-__all__ = ["dtensor_document"]
+__all__ = ["dtensor_document", "placement_of"]
+
+_Made = list[str | dict[str, int]]
+"""The name of a class, and what it is made with."""
 
 
 def dtensor_document(module: ir.Module) -> dict[str, Any]:
     """Return the mesh, and the placements by the names that the ONNX model has.
 
     ``module`` has passed the search. There is a placement per dimension of the mesh: the name of
-    its class in ``torch.distributed.tensor`` and what that is made with, ``["Shard", 0]`` or
-    ``["Replicate"]``. DTensor splits a dimension by several mesh dimensions major first, and in
-    equal parts where it divides, as plans do.
+    its class in ``torch.distributed.tensor`` and what that is made with, ``["Shard", {"dim": 0}]``
+    or ``["Replicate", {}]``. DTensor splits a dimension by several mesh dimensions major first, and
+    in equal parts where it divides, as plans do. Where the order is not that of the mesh,
+    ``["_StridedShard", {"dim": 0, "split_factor": 2}]`` splits each of the two pieces of the
+    dimension that later mesh dimensions make.
     """
     mesh, rows = mesh_of(module.operation), describe_module(module)
     return {
         "mesh": {"shape": list(mesh.shape), "dim_names": list(mesh.axis_names)},
-        "parameters": _placements(rows["parameters"]),
-        "inputs": _placements(rows["inputs"]),
-        "outputs": _placements(rows["outputs"]),
+        "parameters": _placements(rows["parameters"], mesh),
+        "inputs": _placements(rows["inputs"], mesh),
+        "outputs": _placements(rows["outputs"], mesh),
     }
 
 
-def _placements(tensors: Sequence[TensorEntry]) -> dict[str, list[list[str | int]]]:
+def _placements(tensors: Sequence[TensorEntry], mesh: Mesh) -> dict[str, list[_Made]]:
+    layouts = {tensor["name"]: Layout.parse(tensor["layout"]) for tensor in tensors}
     return {
-        tensor["name"]: [_placement(own) for own in Layout.parse(tensor["layout"]).placements]
-        for tensor in tensors
+        name: [placement_of(layout, axis, mesh) for axis in mesh.axes]
+        for name, layout in layouts.items()
     }
 
 
-def _placement(placement: Placement) -> list[str | int]:
-    """Return a placement; inputs, outputs and parameters of a plan are never partial."""
+def placement_of(layout: Layout, axis: int, mesh: Mesh) -> _Made:
+    """Return what DTensor calls the placement on ``axis``; inputs, outputs and parameters of a plan
+    are never partial."""
+    placement = layout.placements[axis]
     if placement.is_partial:
         raise UserError(f"--dtensor: expected what is split or whole, got: {placement}")
-    return ["Shard", placement.dim] if placement.is_split else ["Replicate"]
+    if not placement.is_split:
+        return ["Replicate", {}]
+    axes = layout.axes_splitting(placement.dim)
+    before = tuple(other for other in axes[: axes.index(axis)] if other > axis)
+    if before:
+        return ["_StridedShard", {"dim": placement.dim, "split_factor": mesh.extent(before)}]
+    return ["Shard", {"dim": placement.dim}]

@@ -1,13 +1,12 @@
 // RUN: tensoropt-opt %s -p add-rules,partition | filecheck %s
 
-// A split moves from one axis to the other.
+// A split moves from one axis to the other: two of four ranks exchange their parts.
 
 // CHECK: func.func @main
 // CHECK-SAME: [[X:%\w+]]: tensor<4x16xf32>
 // CHECK-SAME: -> {{.*}}tensor<4x16xf32>
-// CHECK-NEXT: [[ALL_GATHER:%\w+]] = shard.all_gather [[X]] on @mesh grid_axes = [0] gather_axis = 0 : tensor<4x16xf32> -> tensor<8x16xf32>
-// CHECK-NEXT: [[ALL_SLICE:%\w+]] = shard.all_slice [[ALL_GATHER]] on @mesh grid_axes = [1] slice_axis = 0 : tensor<8x16xf32> -> tensor<4x16xf32>
-// CHECK-NEXT: return [[ALL_SLICE]] : tensor<4x16xf32>
+// CHECK-NEXT: [[MOVED:%\w+]] = "topt.collective_permute"([[X]]) {grid_axes = array<i16: 0, 1>, sources = array<i64: 0, 2, 1, 3>} : (tensor<4x16xf32>) -> tensor<4x16xf32>
+// CHECK-NEXT: return [[MOVED]] : tensor<4x16xf32>
 #from = #topt.layout<@mesh, ["S(0)", "R"]>
 #to = #topt.layout<@mesh, ["R", "S(0)"]>
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {

@@ -1,14 +1,12 @@
 // RUN: tensoropt-opt %s -p add-rules,partition | filecheck %s
 
-// Two dimensions change their axes.
+// Two dimensions change their axes: the grid of parts is transposed.
 
 // CHECK: func.func @main
 // CHECK-SAME: [[X:%\w+]]: tensor<4x8xf32>
 // CHECK-SAME: -> {{.*}}tensor<4x8xf32>
-// CHECK-NEXT: [[ALL_GATHER:%\w+]] = shard.all_gather [[X]] on @mesh grid_axes = [0] gather_axis = 0 : tensor<4x8xf32> -> tensor<8x8xf32>
-// CHECK-NEXT: [[ALL_TO_ALL:%\w+]] = shard.all_to_all [[ALL_GATHER]] on @mesh grid_axes = [1] split_axis = 0 concat_axis = 1 : tensor<8x8xf32> -> tensor<4x16xf32>
-// CHECK-NEXT: [[ALL_SLICE:%\w+]] = shard.all_slice [[ALL_TO_ALL]] on @mesh grid_axes = [0] slice_axis = 1 : tensor<4x16xf32> -> tensor<4x8xf32>
-// CHECK-NEXT: return [[ALL_SLICE]] : tensor<4x8xf32>
+// CHECK-NEXT: [[MOVED:%\w+]] = "topt.collective_permute"([[X]]) {grid_axes = array<i16: 0, 1>, sources = array<i64: 0, 2, 1, 3>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK-NEXT: return [[MOVED]] : tensor<4x8xf32>
 #from = #topt.layout<@mesh, ["S(0)", "S(1)"]>
 #to = #topt.layout<@mesh, ["S(1)", "S(0)"]>
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
