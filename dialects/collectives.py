@@ -6,6 +6,7 @@ All functions build at the current insertion point. Shapes are local ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import dropwhile, islice
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.mesh import Mesh
@@ -14,6 +15,7 @@ from tensoropt.dialects.build import Build, shape_of, tensor_type
 from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.topt import MESH, AxisConstantOp
+from tensoropt.dialects.topt.keys import TOGETHER
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,13 +23,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMBINED",
+    "STARTED",
     "Alike",
     "all_gather",
     "all_reduce",
+    "axes_of",
     "axis_constant",
     "filled",
+    "from_on",
     "grid_axes",
     "kind_of",
+    "members_of",
     "reduction_attr",
 ]
 
@@ -92,6 +98,23 @@ COMBINED = {
 }
 """The collectives of which several can be sent as one, and how we call them."""
 
+STARTED = {**COMBINED, "shard.all_to_all": "all_to_all"}
+"""Those that can run beside operators."""
+
+
+def members_of(first: ir.Operation) -> list[ir.Operation]:
+    """Return the collectives that are sent as one, of which ``first`` is the first; else itself."""
+    return from_on(first, TOGETHER.get(first.attributes, 1))
+
+
+def from_on(first: ir.Operation, count: int) -> list[ir.Operation]:
+    """Return so many operations of a block in a row, fewer where it ends. Linear in the block."""
+    if count == 1:
+        return [first]
+    rest = dropwhile(lambda op: op.operation != first, first.block)
+    return [op.operation for op in islice(rest, count)]
+
+
 Alike = tuple[str, tuple[int, ...], str, str]
 """Kind, mesh axes, element type and reduction: what is equal in collectives that are one."""
 
@@ -100,10 +123,15 @@ def kind_of(op: ir.Operation) -> Alike | None:
     """Return what collectives have in common that can be one; ``None`` for any other op."""
     if op.name not in COMBINED:
         return None
-    axes = tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
+    axes = axes_of(op)
     element = str(ir.RankedTensorType(op.operands[0].type).element_type)
     reduction = str(op.attributes["reduction"]) if "reduction" in op.attributes else ""
     return COMBINED[op.name], axes, element, reduction
+
+
+def axes_of(op: ir.Operation) -> tuple[int, ...]:
+    """Return the mesh axes that a collective runs over."""
+    return tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
 
 
 def grid_axes(axes: Sequence[int]) -> ir.DenseI16ArrayAttr:

@@ -297,7 +297,13 @@ def _blocks(op: ir.Operation) -> Iterator[ir.Block]:
 
 
 _RANDOM = frozenset(f"onnx.{name}" for name in RANDOM)
-_COLLECTIVES = ("shard.all_gather", "shard.all_reduce", "shard.all_to_all", "shard.reduce_scatter")
+_COLLECTIVES = (
+    "shard.all_gather",
+    "shard.all_reduce",
+    "shard.all_to_all",
+    "shard.reduce_scatter",
+    "topt.collective_permute",
+)
 
 
 def is_foldable(op: ir.Operation) -> bool:

@@ -37,6 +37,7 @@ _NAMES = (
     "keep-whole",
     "partition",
     "combine-collectives",
+    "overlap-collectives",
     "mark-order",
 )
 

@@ -2,15 +2,19 @@
 
 from tensoropt.dialects.topt.dialect import (
     AXIS_CONSTANT,
+    COLLECTIVE_PERMUTE,
     POINT,
     RESHARD,
+    WAIT,
     AxisConstantOp,
+    CollectivePermuteOp,
     LayoutAttr,
     PointOp,
     ReshardOp,
     RuleAttr,
     StrategyAttr,
     Topt,
+    WaitOp,
 )
 from tensoropt.dialects.topt.layouts import (
     MESH,
@@ -25,16 +29,20 @@ from tensoropt.dialects.topt.rules import rule_attr, rule_of_attr
 
 __all__ = [
     "AXIS_CONSTANT",
+    "COLLECTIVE_PERMUTE",
     "MESH",
     "POINT",
     "RESHARD",
+    "WAIT",
     "AxisConstantOp",
+    "CollectivePermuteOp",
     "LayoutAttr",
     "PointOp",
     "ReshardOp",
     "RuleAttr",
     "StrategyAttr",
     "Topt",
+    "WaitOp",
     "layout_attr",
     "layout_of",
     "layouts_of_strategy",

@@ -4,15 +4,19 @@ No `from __future__ import annotations` here: the bindings read the field annota
 What the bindings cannot say of an attribute or an operation is checked in `dialects/verifier`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.dialects.mlir import ext, ir
 
 __all__ = [
     "AXIS_CONSTANT",
+    "COLLECTIVE_PERMUTE",
     "POINT",
     "RESHARD",
+    "WAIT",
     "AxisConstantOp",
+    "CollectivePermuteOp",
     "LayoutAttr",
     "PointOp",
     "ReshardOp",
@@ -20,9 +24,12 @@ __all__ = [
     "SizesAttr",
     "StrategyAttr",
     "Topt",
+    "WaitOp",
 ]
 
 RESHARD, AXIS_CONSTANT, POINT = "topt.reshard", "topt.axis_constant", "topt.point"
+COLLECTIVE_PERMUTE = "topt.collective_permute"
+WAIT = "topt.wait"
 
 
 class Topt(ext.Dialect, name="topt"):
@@ -79,12 +86,37 @@ class AxisConstantOp(Topt.Operation, name="axis_constant", traits=[ext.Pure]):
     output: ext.Result[Any]
 
 
+class CollectivePermuteOp(Topt.Operation, name="collective_permute", traits=[ext.Pure]):
+    """What upstream's dialect has no collective for: parts change their places among ranks.
+
+    Position c of a group over the mesh axes `grid_axes` gets the part of position `sources[c]`.
+    """
+
+    input: ext.Operand[Any]
+    grid_axes: Any
+    sources: Any
+    output: ext.Result[Any]
+
+
+class WaitOp(Topt.Operation, name="wait", traits=[ext.Pure]):
+    """What a collective with `topt.start` makes, once that has ended; it lies where `input` does.
+
+    `held` is what the collective reads until then, where it does not work in its result.
+    """
+
+    input: ext.Operand[Any]
+    held: Sequence[ext.Operand[Any]]
+    output: ext.Result[Any]
+
+
 class PointOp(Topt.Operation, name="point"):
     """A point of the frontier that the search found; the one that the strategies are is `chosen`.
 
     Seconds of a step and bytes of a device, predicted. In a training step `recompute` says what
-    the backward pass of this point computes anew; `process_bytes` is what the process of a device
-    takes, where the device description says what that is beside tensors.
+    the backward pass of this point computes anew, and `micro_batches` in how many parts the step
+    takes its samples; `process_bytes` is what the process of a device
+    takes, where the device description says what that is beside tensors; `hidden_s` what of the
+    communication goes on while operators run.
     """
 
     mesh: Any

@@ -40,6 +40,7 @@ __all__ = [
     "LAYOUT",
     "LOST",
     "MERGED",
+    "MICRO_BATCHES",
     "MODEL",
     "MODULE",
     "NAME",
@@ -47,6 +48,7 @@ __all__ = [
     "OF",
     "OPERATION",
     "OPSET",
+    "OVERLAP",
     "PARAM",
     "PASSED",
     "PHASE",
@@ -63,6 +65,7 @@ __all__ = [
     "RULE",
     "SEARCH",
     "SEARCHED",
+    "START",
     "STATE",
     "STRATEGY",
     "TOGETHER",
@@ -250,6 +253,9 @@ LOST = _key("lost", _TEXTS, MODULE)
 ORDERED = _key("ordered", _FLAG, MODULE)
 """The program takes more memory in another order: sessions of its graphs are to keep it."""
 
+OVERLAP = _key("overlap", _TEXT, MODULE)
+"""Whether collectives may run beside operators: `off`, or `auto`, as without it."""
+
 RANGES = _key("ranges", _SETTINGS, MODULE)
 """The sizes that dimensions without one size may have, by name: `1..4096`, `8..64:8`."""
 
@@ -292,6 +298,8 @@ CACHE = _key("cache", _TEXT, RESULT)
 
 RECOMPUTE = _key("recompute", _TEXT, OPERATION)
 """On a function: what this way to build the training step computes anew."""
+MICRO_BATCHES = _key("micro_batches", _INT, OPERATION)
+"""On a function: how often a step runs what is not its update, where that is more than once."""
 REGIONS = _key("regions", _TEXTS, OPERATION)
 """The ONNX attribute that each region of the operation stands for."""
 RULE = _key("rule", _RULE, OPERATION)
@@ -304,7 +312,7 @@ Recomputation runs among the backward ops."""
 PHASE = _key("phase", _TEXT, OPERATION)
 """Which of :data:`PHASES` of a training step the operation belongs to."""
 GRADIENT_OF = _key("gradient_of", _TEXT, OPERATION)
-"""The name of the parameter whose gradient, whole, is the result."""
+"""The name of the parameter whose gradient, of the whole batch, is the result."""
 NORM = _key("norm", _FLAG, OPERATION)
 """The operation adds up the squares of all gradients."""
 ID = _key("id", _INT, OPERATION, ARGUMENT)
@@ -318,6 +326,9 @@ GRADIENTS = _key("gradients", _INTS, OPERATION)
 forward part, (operation, result) of the gradient of that value."""
 TOGETHER = _key("together", _INT, OPERATION)
 """On a collective: how many, this one and those behind it, are sent as one."""
+START = _key("start", _FLAG, OPERATION)
+"""On a collective, the first of those sent as one: it begins here, and ends where `topt.wait` reads
+its result."""
 
 SEARCHED = frozenset(key.name for key in (RULE, STRATEGY, ID, FOLLOWS, REPEATS, GRADIENTS))
 """What the search reads and writes; the program of one rank, whose operations are others, is

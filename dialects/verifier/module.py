@@ -8,16 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tensoropt.compiler.layout.collective import OVERLAPS
 from tensoropt.compiler.support.errors import did_you_mean
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt.dialect import AXIS_CONSTANT, POINT, RESHARD, RuleAttr, StrategyAttr
+from tensoropt.dialects.topt.dialect import (
+    AXIS_CONSTANT,
+    COLLECTIVE_PERMUTE,
+    POINT,
+    RESHARD,
+    WAIT,
+    RuleAttr,
+    StrategyAttr,
+)
 from tensoropt.dialects.topt.keys import (
     ARGUMENT,
     KEYS,
     LAYOUT,
     MODULE,
     OPERATION,
+    OVERLAP,
     PASSED,
     PHASE,
     PHASES,
@@ -25,6 +35,7 @@ from tensoropt.dialects.topt.keys import (
     PREFIX,
     RESULT,
     RULE,
+    START,
     STRATEGY,
     TOGETHER,
 )
@@ -33,6 +44,7 @@ from tensoropt.dialects.verifier.carrier import Carrier, InvalidError
 from tensoropt.dialects.verifier.factors import rule_problem
 from tensoropt.dialects.verifier.fitting import Fitting
 from tensoropt.dialects.verifier.references import References
+from tensoropt.dialects.verifier.started import check_start, check_wait
 from tensoropt.dialects.verifier.together import check_together
 
 __all__ = ["verify"]
@@ -47,7 +59,7 @@ def verify(module: ir.Module) -> None:
         _Verifier(module.operation).run()
 
 
-_WORDS = {PHASE.name: PHASES, PASSED.name: PIPELINE}
+_WORDS = {PHASE.name: PHASES, PASSED.name: PIPELINE, OVERLAP.name: OVERLAPS}
 """The words that a key may hold, where they are few."""
 
 
@@ -64,13 +76,16 @@ class _Verifier:
             "func.func": self._function,
             RESHARD: self._reshard,
             AXIS_CONSTANT: self._axis_constant,
+            COLLECTIVE_PERMUTE: self._permute,
             POINT: self._point,
+            WAIT: check_wait,
         }
 
     def _refer(self) -> None:
         """Begin to take in references: a function refers to nothing of another."""
         self.references = References()
         own = {RULE.name: self._rule, STRATEGY.name: self._strategy, TOGETHER.name: check_together}
+        own[START.name] = check_start
         self.takers = {**self.references.takers, **own}
 
     def run(self) -> None:
@@ -201,18 +216,38 @@ class _Verifier:
                 raise carrier.wrong(f"layout '{name}' {problem}")
 
     def _axis_constant(self, op: ir.Operation) -> None:
-        carrier, axes, mesh = Carrier(op, OPERATION), op.attributes["axes"], self.fitting.mesh
-        if mesh is None:
-            raise carrier.wrong(f"runs along no mesh, expected shard.grid @{MESH}, got: none")
+        carrier, axes = Carrier(op, OPERATION), op.attributes["axes"]
         if not isinstance(axes, ir.DenseI64ArrayAttr):
             raise carrier.wrong(f"has the wrong kind of 'axes', expected array<i64>, got: {axes}")
+        self._values(carrier, op, self._positions(carrier, list(axes)))
+
+    def _permute(self, op: ir.Operation) -> None:
+        carrier, type_ = Carrier(op, OPERATION), op.operands[0].type
+        axes, sources = op.attributes["grid_axes"], op.attributes["sources"]
+        if op.results[0].type != type_:
+            raise carrier.wrong(f"changes the type, expected {type_}, got: {op.results[0].type}")
+        if not isinstance(axes, ir.DenseI16ArrayAttr):
+            raise carrier.wrong(
+                f"has the wrong kind of 'grid_axes', expected array<i16>, got: {axes}"
+            )
+        count = self._positions(carrier, list(axes))
+        if not isinstance(sources, ir.DenseI64ArrayAttr) or sorted(sources) != [*range(count)]:
+            raise carrier.wrong(
+                f"has wrong 'sources', expected each position below {count} once, got: {sources}"
+            )
+
+    def _positions(self, carrier: Carrier, axes: list[int]) -> int:
+        """Return how many positions there are along mesh axes; refuses what are none."""
+        mesh = self.fitting.mesh
+        if mesh is None:
+            raise carrier.wrong(f"runs along no mesh, expected shard.grid @{MESH}, got: none")
         if len(set(axes)) != len(axes):
-            raise carrier.wrong(f"uses an axis twice, expected each once, got: {list(axes)}")
+            raise carrier.wrong(f"uses an axis twice, expected each once, got: {axes}")
         if not set(axes) <= set(mesh.axes):
             raise carrier.wrong(
-                f"names no axis of mesh {mesh}, expected below {len(mesh.axes)}, got: {list(axes)}"
+                f"names no axis of mesh {mesh}, expected below {len(mesh.axes)}, got: {axes}"
             )
-        self._values(carrier, op, mesh.extent(tuple(axes)))
+        return mesh.extent(tuple(axes))
 
     @staticmethod
     def _values(carrier: Carrier, op: ir.Operation, positions: int) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import dropwhile, islice
 
-from tensoropt.dialects.collectives import COMBINED, kind_of
+from tensoropt.dialects.collectives import COMBINED, from_on, kind_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TOGETHER
 from tensoropt.dialects.verifier.carrier import Carrier
@@ -26,8 +25,7 @@ def check_together(carrier: Carrier, attribute: ir.Attribute) -> None:
         raise carrier.wrong(f"{where}, expected one of {', '.join(COMBINED)}, got: {first.name}")
     if count < _FEWEST:
         raise carrier.wrong(f"{where}, expected {_FEWEST} or more, got: {count}")
-    rest = dropwhile(lambda op: op.operation != first, first.block)
-    members = [op.operation for op in islice(rest, count)]
+    members = from_on(first, count)
     alike = sum(kind_of(op) == kind_of(first) for op in members)
     if alike < count:
         raise carrier.wrong(f"{where}, expected {count} collectives alike in a row, got: {alike}")

@@ -29,13 +29,15 @@ class Predicted:
 
     ``process_bytes`` is what the process of a device takes, where that is known; else it is
     ``memory_bytes``, its tensors: those that stay and the most that comes and goes.
-    ``expected_error`` says how far off time and memory are to be expected, None where nobody
+    ``hidden_s`` is what of the communication goes on while operators run. ``expected_error`` says
+    how far off time and memory are to be expected, None where nobody
     measured the device.
     """
 
     time_s: float
     compute_s: float
     communication_s: float
+    hidden_s: float
     process_bytes: int
     memory_bytes: int
     static_bytes: int
@@ -132,7 +134,7 @@ class Plan:
     def predicted(self) -> Predicted:
         """What it is predicted to cost."""
         entry: Mapping[str, Any] = self._plan.document["predicted"]
-        entry = {**entry, "process_bytes": self._plan.process_bytes}
+        entry = {"hidden_s": 0.0, **entry, "process_bytes": self._plan.process_bytes}
         return Predicted(**{name: entry[name] for name in Predicted.__dataclass_fields__})
 
     @property

@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.runtime.check.trace import kernel_times_s, merged
+from tensoropt.runtime.check.trace import Times, kernel_times_s, merged
 from tensoropt.runtime.check.values import row_of
 from tensoropt.runtime.device.provider import Provider
+from tensoropt.runtime.ops import library
 from tensoropt.runtime.plan.costs import NodeCost, read_costs
 from tensoropt.runtime.plan.layers import row_layers
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
+from tensoropt.runtime.support.collectives import WAITS
 from tensoropt.runtime.support.job import Job, LayerTime
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ __all__ = ["layer_times"]
 _WARM_UP, _RUNS = 3, 20
 _BLOCKED = re.compile(r"(.*)_nchwc(_token_\d+)?")
 """A node for the blocked layout of images, called after the value that it makes."""
+HELD = "(held by transfers)"
+"""Waiting for collectives that go on beside other nodes."""
 OTHERS = "(not of one node)"
 """What ONNX Runtime adds, or makes of nodes of several layers."""
 
@@ -38,7 +42,9 @@ def layer_times(
     """Return the times of the layers on rank 0, nothing elsewhere or where ranks are on devices.
 
     Every rank calls this and runs the graph a few times, as ONNX Runtime optimises it, while it
-    writes down how long each node takes. A collective counts as on the rank that waits least.
+    writes down how long each node takes. A collective counts as on the rank that waits least; of
+    one that goes on beside other nodes the whole time belongs to its layer, and how long nodes were
+    held until it was done has a line of its own.
     """
     if provider.name != "cpu":
         return ()  # kernels of a device end after what ONNX Runtime writes down
@@ -48,12 +54,15 @@ def layer_times(
             return ()
         for name, tensor in inputs.tensors.items():
             session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
+        library.record(True)
         for _ in range(_WARM_UP + _RUNS):
             comm.Barrier()
             session.run()
-        ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP))
+        transfers = library.recorded()
+        library.record(False)
+        ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP, transfers))
         ran = Path(folder, "rank0.onnx")  # what ONNX Runtime made of the graph
-        return () if ranks is None else tuple(_by_layer(plan, merged(ranks), ran))
+        return () if ranks is None else tuple(_by_layer(plan, ranks, ran))
 
 
 def _opened(job: Job, plan: Plan, comm: MPI.Comm, folder: Path) -> RankSession:
@@ -62,19 +71,21 @@ def _opened(job: Job, plan: Plan, comm: MPI.Comm, folder: Path) -> RankSession:
     return rank_session(plan.graph(comm.rank), threads, trace, transient_bytes=transient_bytes)
 
 
-def _by_layer(plan: Plan, times: Mapping[str, float], ran: Path) -> list[LayerTime]:
+def _by_layer(plan: Plan, ranks: list[Times], ran: Path) -> list[LayerTime]:
     costs = read_costs(plan)
     layers = _layers(plan, costs)
     names, made = frozenset(layers), _made_by(plan, ran)
     measured: dict[str, float] = {}
-    for name, time_s in times.items():
+    for name, time_s in merged(ranks).items():
         row = row_of(name, names) or row_of(made.get(name, ""), names)
         layer = OTHERS if row is None else layers[row]
+        if ranks[0][name][0] in WAITS:
+            layer = HELD
         measured[layer] = measured.get(layer, 0.0) + time_s
     predicted: dict[str, float] = {}
     for cost in (costs or {}).values():
         predicted[cost.layer] = predicted.get(cost.layer, 0.0) + cost.time_s
-    order = dict.fromkeys((*layers.values(), OTHERS))
+    order = dict.fromkeys((*layers.values(), HELD, OTHERS))
     return [
         LayerTime(layer, measured.get(layer, 0.0), predicted.get(layer) if costs else None)
         for layer in order

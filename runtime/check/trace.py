@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-__all__ = ["COLLECTIVES", "kernel_times_s", "merged"]
+from tensoropt.runtime.support.collectives import ALONE, JOINED, PLAIN, STARTS, WAITS
 
-_SEVERAL = {"CombinedAllGather", "CombinedAllReduce", "CombinedReduceScatter"}
-COLLECTIVES = frozenset({"AllGather", "AllReduce", "AllToAll", "ReduceScatter", *_SEVERAL})
-"""The operators that wait for other ranks."""
+__all__ = ["Times", "kernel_times_s", "merged"]
+
+_WAITING = frozenset({*PLAIN, *ALONE, *JOINED, *STARTS, *WAITS})
+"""The operators that wait for other ranks, or start what does."""
 
 _KERNEL = "_kernel_time"
 _TRUNCATED_US = 0.5  # times are cut to whole microseconds
@@ -30,11 +31,24 @@ class _Event(TypedDict):
     args: dict[str, str]
 
 
-def kernel_times_s(path: Path, warm_up: int) -> Times:
+def kernel_times_s(
+    path: Path, warm_up: int, transfers: Mapping[str, Sequence[float]] | None = None
+) -> Times:
     """Return the mean kernel time of each node of a trace, without the first ``warm_up`` runs.
 
-    A node in a loop's body counts each time that it ran.
+    A node in a loop's body counts each time that it ran. ``transfers`` are what the collectives
+    of each of these runs took, as `library.recorded` has them: of a node that starts one that
+    counts, and not how long its kernel took.
     """
+    times = _kernel_times_s(path, warm_up)
+    for name, runs in (transfers or {}).items():
+        kind, _ = times.get(name, ("", 0.0))
+        if kind in STARTS:
+            times[name] = kind, _mean([*runs][warm_up:])
+    return times
+
+
+def _kernel_times_s(path: Path, warm_up: int) -> Times:
     runs: list[dict[str, float]] = []
     operators: dict[str, str] = {}
     current: dict[str, float] = {}
@@ -72,5 +86,5 @@ def merged(ranks: list[Times]) -> dict[str, float]:
     found = {}
     for name, (kind, own) in ranks[0].items():
         times = [times[name][1] for times in ranks if name in times] or [own]
-        found[name] = min(times) if kind in COLLECTIVES else sum(times) / len(times)
+        found[name] = min(times) if kind in _WAITING else sum(times) / len(times)
     return found

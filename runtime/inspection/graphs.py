@@ -9,18 +9,18 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from tensoropt.runtime.support.collectives import DOMAIN, JOINED, STARTS, WAITS
 from tensoropt.runtime.support.dtypes import dtype_of, dtype_of_code, name_of
 from tensoropt.runtime.support.errors import UserError, one_line
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["DOMAIN", "Collective", "RankGraph", "Shape", "leads_out", "read_graph"]
+__all__ = ["Collective", "RankGraph", "Shape", "leads_out", "read_graph"]
 
-DOMAIN = "tensoropt"
-_LOCAL = "Barrier"  # of the same domain, and yet it only orders what one rank does
-COMBINED = "Combined"
-"""How the names of operators begin that are several collectives: the token is their first input."""
+_LOCAL = frozenset({"Barrier", *WAITS})
+"""Operators of the same domain that order what one rank does."""
+_TOKEN_FIRST = frozenset({*JOINED, *STARTS})
 _LIMIT = 2**31
 """Bytes that a graph has less than: protobuf writes no more."""
 
@@ -105,8 +105,8 @@ class RankGraph:
 
         own = {one.name: _plain(get_attribute_value(one)) for one in node.attribute}
         given = node.output[0] if node.op_type == "Recv" and node.output else None
-        combined = node.op_type.startswith(COMBINED)
-        names = [given] if given else [*node.input][combined : None if combined else 1]
+        behind = node.op_type in _TOKEN_FIRST
+        names = [given] if given else [*node.input][behind : None if behind else 1]
         types = [self.types.get(name, ("?", None)) for name in names] or [("?", None)]
         (dtype, shape), others = types[0], tuple(shape for _, shape in types[1:])
         group = own.pop("group", ()) or own.pop("peer", ())
@@ -193,7 +193,7 @@ def _bytes(dtype: str, shape: Shape | None) -> int | None:
 
 
 def _is_collective(node: onnx.NodeProto) -> bool:
-    return node.domain == DOMAIN and node.op_type != _LOCAL
+    return node.domain == DOMAIN and node.op_type not in _LOCAL
 
 
 def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tensoropt.runtime.inspection.graphs import Collective, RankGraph
+from tensoropt.runtime.inspection.transfers import bad_transfers
+from tensoropt.runtime.support.collectives import STARTS
 
 __all__ = ["mismatches"]
 
-KINDS: Mapping[str, frozenset[str]] = {
+_PLAIN: Mapping[str, frozenset[str]] = {
     "AllReduce": frozenset({"reduction"}),
     "AllGather": frozenset({"dim"}),
     "ReduceScatter": frozenset({"dim", "reduction"}),
     "AllToAll": frozenset({"split_dim", "concat_dim"}),
+    "CollectivePermute": frozenset({"sources"}),
     "CombinedAllReduce": frozenset({"reduction"}),
     "CombinedAllGather": frozenset({"dims"}),
     "CombinedReduceScatter": frozenset({"dims", "reduction"}),
     "Broadcast": frozenset({"root"}),
     "Send": frozenset(),
     "Recv": frozenset({"shape", "dtype"}),
+}
+KINDS: Mapping[str, frozenset[str]] = {
+    **_PLAIN,
+    **{start: _PLAIN[kind] for start, kind in STARTS.items()},
 }
 """The collectives that there are, and their attributes beside the group or the peer."""
 
@@ -56,6 +63,11 @@ def _malformed(graph: RankGraph, ranks: int) -> Iterator[str]:
         if reduction is not None and reduction not in _REDUCTIONS:
             yield f"{where}: expected reduction sum, max or min, got: {reduction}"
         yield from _bad_group(one, where, graph.rank, ranks)
+        sources = dict(one.settings).get("sources")
+        places = set(range(len(one.group)))
+        if sources is not None and (not isinstance(sources, tuple) or {*sources} != places):
+            yield f"{where}: expected each place of its group once as sources, got: {sources}"
+    yield from bad_transfers(graph.model.graph)
     for node in graph.nested_collectives:
         yield f"node '{node}': a collective inside a body of control flow, expected none there"
 

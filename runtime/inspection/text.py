@@ -54,6 +54,8 @@ def _summary(plan: Summary) -> Iterator[str]:
 
 def _predicted(costs: Mapping[str, Any]) -> Iterator[str]:
     times = [f"{name.removesuffix('_s')} {_time(costs[name])}" for name in _TIMES]
+    if costs.get("hidden_s", 0):
+        times.append(f"of which {_time(costs['hidden_s'])} hidden")
     error: ExpectedErrorEntry | None = costs["expected_error"]
     time, memory = (margin(error and error[name]) for name in _FIGURES)
     yield f"predicted: {times[0]}{time} a step ({', '.join(times[1:])})"
@@ -72,10 +74,11 @@ def _memory(costs: Mapping[str, Any], error: str) -> str:
 
 
 def _training(training: Mapping[str, Any]) -> str:
-    loss, optimizer = training["loss"], training["optimizer"]
+    loss, optimizer, batches = training["loss"], training["optimizer"], training["micro_batches"]
+    several = "" if batches == 1 else f"{batches} micro-batches, "
     return (
         f"training: loss {loss['kind']} of {loss['output']}, {optimizer['name']}, "
-        f"{training['micro_batches']} micro-batches, {training['precision']}, "
+        f"{several}{training['precision']}, "
         f"recomputes {training['recompute']}, starts from {training['start']}"
     )
 

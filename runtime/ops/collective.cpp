@@ -37,6 +37,7 @@ std::string attributes_of(const Collective& node) {
     case Kind::AllGather: return number("dim", node.dim);
     case Kind::AllToAll:
       return number("split_dim", node.split_dim) + number("concat_dim", node.concat_dim);
+    case Kind::CollectivePermute: return " sources " + text_of(node.sources);
     case Kind::Broadcast: return number("root", node.source);
     default: return number("from rank", node.source) + number("to rank", node.target);
   }
@@ -45,8 +46,8 @@ std::string attributes_of(const Collective& node) {
 }  // namespace
 
 const char* kind_name(Kind kind) {
-  constexpr const char* kNames[] = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll",
-                                    "Broadcast", "Send",      "Recv"};
+  constexpr const char* kNames[] = {"AllReduce",         "AllGather", "ReduceScatter", "AllToAll",
+                                    "CollectivePermute", "Broadcast", "Send",          "Recv"};
   return kNames[int(kind)];
 }
 

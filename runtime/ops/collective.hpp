@@ -9,7 +9,16 @@
 
 namespace tensoropt {
 
-enum class Kind { AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Send, Recv };
+enum class Kind {
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  CollectivePermute,
+  Broadcast,
+  Send,
+  Recv
+};
 
 const char* kind_name(Kind kind);
 
@@ -33,8 +42,9 @@ struct Collective {
   std::int64_t split_dim = 0;            // AllToAll
   std::int64_t concat_dim = 0;           // AllToAll
   Reduction reduction = Reduction::Sum;  // AllReduce, ReduceScatter
-  std::int64_t source = 0;               // Broadcast, Send, Recv: whose x it is
-  std::int64_t target = 0;               // Send, Recv
+  Shape sources = {};                    // CollectivePermute: for each place whose x its y is
+  std::int64_t source = 0;               // CollectivePermute, Broadcast, Send, Recv: whose x it is
+  std::int64_t target = 0;               // CollectivePermute, Send, Recv: who gets this rank's x
   Shape shape = {};                      // Recv: of y
   int type = 0;                          // Recv: of y, the ONNX number
 

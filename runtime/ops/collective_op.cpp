@@ -2,6 +2,7 @@
 
 #include "kernel.hpp"
 #include "ort/attributes.hpp"
+#include "overlap/flights.hpp"
 #include "signature.hpp"
 
 namespace tensoropt {
@@ -13,7 +14,7 @@ void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
 OrtStatus* compute(void* kernel, OrtKernelContext* context) {
   auto* self = static_cast<Kernel*>(kernel);
-  return guarded(self->api(), [&] { self->compute(context); });
+  return guarded(self->api(), [&] { settling([&] { self->compute(context); }); });
 }
 
 template <Kind K, Place P>
@@ -99,6 +100,7 @@ CustomOp collective_op(Kind kind, Place place) {
     case Kind::AllGather: return op_of<Kind::AllGather>(place);
     case Kind::ReduceScatter: return op_of<Kind::ReduceScatter>(place);
     case Kind::AllToAll: return op_of<Kind::AllToAll>(place);
+    case Kind::CollectivePermute: return op_of<Kind::CollectivePermute>(place);
     case Kind::Broadcast: return op_of<Kind::Broadcast>(place);
     case Kind::Send: return op_of<Kind::Send>(place);
     default: return op_of<Kind::Recv>(place);

@@ -14,47 +14,55 @@ const char* combined_name(Kind kind) {
 }
 
 CombinedKernel::CombinedKernel(const Api& api, Kind kind, Place place, const OrtKernelInfo* info)
-    : Kernel(api, place,
-             lasting(std::string(combined_name(kind)) + " node '" + api.node_name(info) + "'"),
-             kind) {
-  located(node_, [&] { prepare_all(info); });
+    : CombinedKernel(api, kind, true, combined_name(kind), place, info) {}
+
+CombinedKernel::CombinedKernel(const Api& api, Kind kind, bool combined, const std::string& name,
+                               Place place, const OrtKernelInfo* info)
+    : Kernel(api, place, lasting(name + " node '" + api.node_name(info) + "'"), kind) {
+  located(node_, [&] { prepare_all(info, combined); });
 }
 
-void CombinedKernel::prepare_all(const OrtKernelInfo* info) {
-  if (collective_.kind != Kind::AllReduce) dims_ = api_.integers(info, "dims");
-  prepare(info, read_combined(api_, info, collective_.kind));
+void CombinedKernel::prepare_all(const OrtKernelInfo* info, bool combined) {
+  const auto kind = collective_.kind;
+  if (!combined) return prepare(info, read_collective(api_, info, kind));
+  has_dims_ = kind != Kind::AllReduce;
+  if (has_dims_) dims_ = api_.integers(info, "dims");
+  prepare(info, read_combined(api_, info, kind));
 }
 
 Collective CombinedKernel::collective(std::size_t number) const {
   auto node = collective_;
-  if (node.kind != Kind::AllReduce) node.dim = dims_[number];
+  if (has_dims_) node.dim = dims_[number];
   return node;
 }
 
 void CombinedKernel::go(OrtKernelContext* context) {
-  const auto count = api_.input_count(context) - 1;
-  if (collective_.kind != Kind::AllReduce && dims_.size() != count)
-    throw Error("dims must be one for each of " + std::to_string(count) +
-                " inputs, got: " + text_of(dims_));
-  const auto& element = element_info(api_.type_and_shape(api_.input(context, 1)).first);
+  const auto& element = this->element(context);
   auto all = pieces(context, element);
   if (!has_met()) meet(describe(element, all));
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i].y = api_.output(context, i + 1, all[i].node.output_shape(all[i].shape));
-  with_transport(context, element, [&](Transport& transport) {
-    run_combined(all, element, transport);
-    pass_token(context, 0, 0, transport);
-  });
+  with_transport(context, element, bytes_of(all, element),
+                 [&](Transport& transport) { run_combined(all, element, transport); });
+  pass_token(context, 0, 0);
+}
+
+const ElementInfo& CombinedKernel::element(OrtKernelContext* context) const {
+  return element_info(api_.type_and_shape(api_.input(context, 1)).first);
 }
 
 std::vector<Piece> CombinedKernel::pieces(OrtKernelContext* context,
                                           const ElementInfo& element) const {
+  const auto count = api_.input_count(context) - 1;
+  if (has_dims_ && dims_.size() != count)
+    throw Error("dims must be one for each of " + std::to_string(count) +
+                " inputs, got: " + text_of(dims_));
   std::vector<Piece> all;
-  for (std::size_t i = 1; i < api_.input_count(context); ++i) {
-    const auto* x = api_.input(context, i);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* x = api_.input(context, i + 1);
     auto [type, shape] = api_.type_and_shape(x);
     if (&element_info(type) != &element) throw Error("inputs must be of one element type");
-    all.push_back({collective(i - 1), std::move(shape), api_.data(x), nullptr});
+    all.push_back({collective(i), std::move(shape), api_.data(x), nullptr});
   }
   return all;
 }
@@ -67,6 +75,12 @@ std::string CombinedKernel::describe(const ElementInfo& element,
     text += (text.empty() ? "" : ", ") + piece.node.describe(element, piece.shape);
   }
   return text;
+}
+
+std::size_t bytes_of(const std::vector<Piece>& pieces, const ElementInfo& element) {
+  std::size_t count = 0;
+  for (const auto& piece : pieces) count += count_of(piece.shape);
+  return count * element.bytes;
 }
 
 }  // namespace tensoropt

@@ -1,4 +1,4 @@
-// One node of a session that is several collectives.
+// Nodes of a session with lists of tensors: several collectives as one.
 #pragma once
 
 #include <vector>
@@ -8,24 +8,38 @@
 
 namespace tensoropt {
 
-class CombinedKernel final : public Kernel {
+class CombinedKernel : public Kernel {
  public:
   CombinedKernel(const Api& api, Kind kind, Place place, const OrtKernelInfo* info);
 
  protected:
+  // `name`: of the operator. What is not `combined` is one collective.
+  CombinedKernel(const Api& api, Kind kind, bool combined, const std::string& name, Place place,
+                 const OrtKernelInfo* info);
+
   // Inputs (token int64[1], x1, x2, ...), outputs (token_out, y1, y2, ...).
   void go(OrtKernelContext* context) override;
 
+  // The type of all inputs behind the token.
+  const ElementInfo& element(OrtKernelContext* context) const;
+
+  // Each x, without its y.
+  std::vector<Piece> pieces(OrtKernelContext* context, const ElementInfo& element) const;
+
+  std::string describe(const ElementInfo& element, const std::vector<Piece>& pieces) const;
+
  private:
-  void prepare_all(const OrtKernelInfo* info);
+  void prepare_all(const OrtKernelInfo* info, bool combined);
 
   // The collective of x of that number.
   Collective collective(std::size_t number) const;
-  std::vector<Piece> pieces(OrtKernelContext* context, const ElementInfo& element) const;
-  std::string describe(const ElementInfo& element, const std::vector<Piece>& pieces) const;
 
-  Shape dims_;  // of AllGather and ReduceScatter, one for each x
+  bool has_dims_ = false;  // combined, and of a kind with a dimension
+  Shape dims_;             // one for each x
 };
+
+// Of all x together.
+std::size_t bytes_of(const std::vector<Piece>& pieces, const ElementInfo& element);
 
 // "CombinedAllReduce"
 const char* combined_name(Kind kind);

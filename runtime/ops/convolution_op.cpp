@@ -1,9 +1,11 @@
 #include "convolution_op.hpp"
 
 #include <algorithm>
+#include <memory>
 
 #include "collective.hpp"
 #include "cpu/convolution.hpp"
+#include "cpu/weight_gradient.hpp"
 #include "element.hpp"
 
 namespace tensoropt {
@@ -17,7 +19,6 @@ struct Windows {
 struct ConvolutionNode {
   Api api;
   std::string node;
-  bool transposed;
   Windows windows;
 };
 
@@ -40,14 +41,12 @@ Windows read_windows(const Api& api, Source* source) {
           pair(api, source, "pads", 0), pair(api, source, "sizes", 0)};
 }
 
-template <bool Transposed>
-OrtStatus* create(const CustomOp*, const OrtApi* table, const OrtKernelInfo* info, void** kernel) {
+OrtStatus* create(const CustomOp* op, const OrtApi* table, const OrtKernelInfo* info,
+                  void** kernel) {
   const Api api(table);
   return guarded(api, [&] {
-    const std::string kind = Transposed ? "ConvTranspose" : "Conv";
-    const auto node = kind + " node '" + api.node_name(info) + "'";
-    located(node,
-            [&] { *kernel = new ConvolutionNode{api, node, Transposed, read_windows(api, info)}; });
+    const auto node = std::string(op->GetName(op)) + " node '" + api.node_name(info) + "'";
+    located(node, [&] { *kernel = new ConvolutionNode{api, node, read_windows(api, info)}; });
   });
 }
 
@@ -62,57 +61,116 @@ Shape result_shape(const Windows& windows, const Shape& x, const Shape& w, bool 
   return {x[0], w[transposed ? 1 : 0], windows.sizes[0], windows.sizes[1]};
 }
 
-void convolve(const ConvolutionNode& self, OrtKernelContext* context) {
-  const auto *x = self.api.input(context, 0), *w = self.api.input(context, 1);
-  const auto from = self.api.type_and_shape(x).second, taps = self.api.type_and_shape(w).second;
-  const auto& windows = self.windows;
-  const auto to = result_shape(windows, from, taps, self.transposed);
+Image image_of(const Shape& shape) { return {shape[0], shape[1], shape[2], shape[3]}; }
+
+// `taps` is the shape of weights.
+Convolution convolution_of(const Windows& windows, const Shape& x, const Shape& y,
+                           const Shape& taps, bool transposed) {
   const auto slide = [&](std::size_t dim) {
     return Slide{taps[dim + 2], windows.strides[dim], windows.dilations[dim], windows.begins[dim]};
   };
-  const ConvolutionParts parts({{from[0], from[1], from[2], from[3]},
-                                {to[0], to[1], to[2], to[3]},
-                                slide(0),
-                                slide(1),
-                                self.transposed});
-  const auto* image = static_cast<const float*>(self.api.data(x));
-  const auto* weights = static_cast<const float*>(self.api.data(w));
-  auto* result = static_cast<float*>(self.api.output(context, 0, to));
-  self.api.parallel(context, parts.count(),
-                    [&](std::size_t part) { parts.run(part, image, weights, result); });
+  return {image_of(x), image_of(y), slide(0), slide(1), transposed};
 }
 
-OrtStatus* compute(void* kernel, OrtKernelContext* context) {
-  const auto& self = *static_cast<ConvolutionNode*>(kernel);
-  return guarded(self.api, [&] { located(self.node, [&] { convolve(self, context); }); });
-}
+// What a kernel reads: two tensors of float32.
+struct Operands {
+  Operands(const Api& api, OrtKernelContext* context) {
+    const auto *a = api.input(context, 0), *b = api.input(context, 1);
+    first = static_cast<const float*>(api.data(a)), first_shape = api.type_and_shape(a).second;
+    second = static_cast<const float*>(api.data(b)), second_shape = api.type_and_shape(b).second;
+  }
+  const float *first, *second;
+  Shape first_shape, second_shape;
+};
 
 template <bool Transposed>
-OrtStatus* infer_shapes(const CustomOp*, OrtShapeInferContext* context) {
+void convolve(const ConvolutionNode& self, OrtKernelContext* context) {
+  const Operands given(self.api, context);
+  const auto &x = given.first_shape, &w = given.second_shape;
+  const auto y = result_shape(self.windows, x, w, Transposed);
+  const ConvolutionParts parts(convolution_of(self.windows, x, y, w, Transposed));
+  auto* result = static_cast<float*>(self.api.output(context, 0, y));
+  self.api.parallel(context, parts.count(),
+                    [&](std::size_t part) { parts.run(part, given.first, given.second, result); });
+}
+
+Shape weights_shape(const Windows& windows, const Shape& x, const Shape& dy) {
+  if (x.size() != 4 || dy.size() != 4 || x[0] != dy[0])
+    throw Error("expected as many images as gradients of four dimensions, got: " + text_of(x) +
+                " and " + text_of(dy));
+  return {dy[1], x[1], windows.sizes[0], windows.sizes[1]};
+}
+
+void sum_windows(const ConvolutionNode& self, OrtKernelContext* context) {
+  const Operands given(self.api, context);
+  const auto &x = given.first_shape, &dy = given.second_shape;
+  const auto w = weights_shape(self.windows, x, dy);
+  const WeightGradient gradient(convolution_of(self.windows, x, dy, w, false));
+  auto* result = static_cast<float*>(self.api.output(context, 0, w));
+  const std::unique_ptr<float[]> laid(new float[gradient.laid_size()]);
+  self.api.parallel(context, gradient.images(),
+                    [&](std::size_t image) { gradient.lay(image, given.first, laid.get()); });
+  self.api.parallel(context, gradient.parts(), [&](std::size_t part) {
+    gradient.run(part, laid.get(), given.second, result);
+  });
+}
+
+template <void (*Body)(const ConvolutionNode&, OrtKernelContext*)>
+OrtStatus* compute(void* kernel, OrtKernelContext* context) {
+  const auto& self = *static_cast<ConvolutionNode*>(kernel);
+  return guarded(self.api, [&] { located(self.node, [&] { Body(self, context); }); });
+}
+
+template <class ShapeOf>
+OrtStatus* inferred(OrtShapeInferContext* context, const ShapeOf& shape_of) {
   const Api api(registered_api);
   return guarded(api, [&] {
-    const auto x = inferred_input(api, context, 0).second;
-    const auto w = inferred_input(api, context, 1).second;
-    if (is_known(x) && is_known(w))
+    const auto first = inferred_input(api, context, 0).second;
+    const auto second = inferred_input(api, context, 1).second;
+    if (is_known(first) && is_known(second))
       set_output(api, context, 0, int(Element::Float32),
-                 result_shape(read_windows(api, context), x, w, Transposed));
+                 shape_of(read_windows(api, context), first, second));
   });
 }
 
 template <bool Transposed>
-CustomOp op_of() {
+OrtStatus* infer_result(const CustomOp*, OrtShapeInferContext* context) {
+  return inferred(context, [](const Windows& windows, const Shape& x, const Shape& w) {
+    return result_shape(windows, x, w, Transposed);
+  });
+}
+
+OrtStatus* infer_weights(const CustomOp*, OrtShapeInferContext* context) {
+  return inferred(context, weights_shape);
+}
+
+CustomOp op_of_two() {
   auto op = plain_op(Place::Host, two, one);
-  op.GetName = [](const CustomOp*) { return Transposed ? "ConvTranspose" : "Conv"; };
   op.GetInputType = op.GetOutputType = float_type;
-  op.CreateKernelV2 = create<Transposed>;
+  op.CreateKernelV2 = create;
   op.KernelDestroy = destroy;
-  op.KernelComputeV2 = compute;
-  op.InferOutputShapeFn = infer_shapes<Transposed>;
+  return op;
+}
+
+template <bool Transposed>
+CustomOp op_of() {
+  auto op = op_of_two();
+  op.GetName = [](const CustomOp*) { return Transposed ? "ConvTranspose" : "Conv"; };
+  op.KernelComputeV2 = compute<convolve<Transposed>>;
+  op.InferOutputShapeFn = infer_result<Transposed>;
   return op;
 }
 
 }  // namespace
 
 CustomOp convolution_op(bool transposed) { return transposed ? op_of<true>() : op_of<false>(); }
+
+CustomOp weight_gradient_op() {
+  auto op = op_of_two();
+  op.GetName = [](const CustomOp*) { return "ConvWeightGradient"; };
+  op.KernelComputeV2 = compute<sum_windows>;
+  op.InferOutputShapeFn = infer_weights;
+  return op;
+}
 
 }  // namespace tensoropt

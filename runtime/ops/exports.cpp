@@ -5,6 +5,7 @@
 #include "cuda/cuda_facts.hpp"
 #include "cuda/nccl_group.hpp"
 #include "ort/arena.hpp"
+#include "overlap/flights.hpp"
 #include "progress.hpp"
 
 #define TENSOROPT_EXPORT extern "C" __attribute__((visibility("default")))
@@ -16,8 +17,22 @@ TENSOROPT_EXPORT const char* tensoropt_where() {
   return text.c_str();
 }
 
-// Seconds that this rank has been in collectives: see progress.hpp. From any thread.
+// Seconds that nodes of this rank were held by collectives: see progress.hpp. From any thread.
 TENSOROPT_EXPORT double tensoropt_collectives_s() { return tensoropt::collectives_s(); }
+
+// Writes down each collective's time, or no more: see progress.hpp.
+TENSOROPT_EXPORT void tensoropt_record(int is_on) { tensoropt::record_collectives(is_on); }
+
+// What was written down: see progress.hpp.
+TENSOROPT_EXPORT const char* tensoropt_recorded() {
+  thread_local std::string text;
+  text = tensoropt::recorded_collectives();
+  return text.c_str();
+}
+
+// Ends the transfers that a run has left under way which failed between a start and its wait. To be
+// called after such a run, before anything else uses the memory of its session.
+TENSOROPT_EXPORT void tensoropt_settle() { tensoropt::settle_transfers(); }
 
 // Aborts NCCL's communicators, so that a thread that waits for one of their operations comes back.
 TENSOROPT_EXPORT void tensoropt_abort() { tensoropt::abort_nccl_groups(); }

@@ -1,6 +1,11 @@
 #include "kernel.hpp"
 
+#include <cstring>
+
+#include "cuda/side_stream.hpp"
 #include "ort/attributes.hpp"
+#include "overlap/flights.hpp"
+#include "overlap/transfers.hpp"
 #include "progress.hpp"
 #include "signature.hpp"
 
@@ -32,10 +37,17 @@ Kernel::Input Kernel::input(OrtKernelContext* context) const {
 }
 
 void Kernel::compute(OrtKernelContext* context) {
+  const Held held;
   located(node_, [&] {
+    wait_for_transfers(context);
     const InCollective now(node_, on_device());
     go(context);
   });
+}
+
+void Kernel::wait_for_transfers(OrtKernelContext* context) const {
+  if (!on_device()) transfers().wait_for_all();
+  else if (flights().any()) side_stream().wait_for_all(api_.stream(context));
 }
 
 void Kernel::go(OrtKernelContext* context) {
@@ -44,7 +56,11 @@ void Kernel::go(OrtKernelContext* context) {
     collective_.output_shape(x.shape);  // throws before anything is sent
     meet(collective_.describe(x.element, x.shape));
   }
-  with_transport(context, x.element, [&](Transport& transport) { move(context, x, transport); });
+  const auto bytes = count_of(x.shape) * x.element.bytes;
+  with_transport(context, x.element, bytes,
+                 [&](Transport& transport) { move(context, x, transport); });
+  const auto ends = signature(collective_.kind);
+  pass_token(context, ends.token_in(), ends.token_out());
 }
 
 // Only at a node's first run: a wrong plan is found there, and later steps stay free of it. On a
@@ -59,18 +75,22 @@ void Kernel::meet(const std::string& what) {
 }
 
 void Kernel::move(OrtKernelContext* context, const Input& x, Transport& transport) const {
-  const auto ends = signature(collective_.kind);
   void* y = nullptr;
-  if (ends.has_y) y = api_.output(context, 0, collective_.output_shape(x.shape));
+  if (signature(collective_.kind).has_y)
+    y = api_.output(context, 0, collective_.output_shape(x.shape));
   run(collective_, x.element, x.shape, x.data, y, transport);
-  pass_token(context, ends.token_in(), ends.token_out(), transport);
 }
 
-void Kernel::pass_token(OrtKernelContext* context, std::size_t in, std::size_t out,
-                        Transport& transport) const {
+void Kernel::pass_token(OrtKernelContext* context, std::size_t in, std::size_t out) const {
   const void* token = api_.data(api_.input(context, in));
   void* token_out = api_.output(context, out, {1});
-  if (token_out && token_out != token) transport.copy(token, token_out, sizeof(std::int64_t));
+  if (token_out) copy(context, token, token_out, sizeof(std::int64_t));
+}
+
+void Kernel::copy(OrtKernelContext* context, const void* from, void* to, std::size_t bytes) const {
+  if (from == to || bytes == 0) return;
+  if (on_device()) copy_on_device(from, to, bytes, api_.stream(context));
+  else std::memcpy(to, from, bytes);
 }
 
 }  // namespace tensoropt

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cuda/nccl_transport.hpp"
+#include "link.hpp"
 #include "mpi/group.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "ort/arena.hpp"
@@ -21,7 +22,7 @@ class Kernel {
   virtual ~Kernel() = default;
   Kernel(const Kernel&) = delete;
 
-  void compute(OrtKernelContext* context);
+  virtual void compute(OrtKernelContext* context);
 
   const Api& api() const { return api_; }
 
@@ -40,22 +41,38 @@ class Kernel {
 
   bool has_met() const { return comm_ != MPI_COMM_NULL; }
 
-  // Calls `body` with the transport of one run.
+  // Calls `body` with the transport of one run; `bytes` are what this rank puts in.
   template <class Body>
-  void with_transport(OrtKernelContext* context, const ElementInfo& element, const Body& body) {
+  void with_transport(OrtKernelContext* context, const ElementInfo& element, std::size_t bytes,
+                      const Body& body) {
     if (on_device()) {
-      NcclTransport transport(api_, context, *arena_, nccl_, element);
+      NcclTransport transport(context, *arena_, nccl_, element, api_.stream(context));
       body(transport);
     } else {
-      require_mpi();
-      MpiTransport transport(comm_, element);
-      body(transport);
+      on_host(element, bytes, body);
     }
   }
 
+  template <class Body>
+  void on_host(const ElementInfo& element, std::size_t bytes, const Body& body) const {
+    require_mpi();
+    wait_for_link(collective_.kind, collective_.group.size(), bytes);
+    MpiTransport transport(comm_, element);
+    body(transport);
+  }
+
+  // Copies where `place_` is, in the order of the node's stream.
+  void copy(OrtKernelContext* context, const void* from, void* to, std::size_t bytes) const;
+
   // Gives on the token, input `in`, as output `out`.
-  void pass_token(OrtKernelContext* context, std::size_t in, std::size_t out,
-                  Transport& transport) const;
+  void pass_token(OrtKernelContext* context, std::size_t in, std::size_t out) const;
+
+  // Has what was started before behind it: the ranks of a group do all in one order.
+  void wait_for_transfers(OrtKernelContext* context) const;
+
+  bool on_device() const { return place_ == Place::Device; }
+  const Arena& arena() const { return *arena_; }
+  const NcclGroup* nccl() const { return nccl_; }
 
   Api api_;
   const std::string& node_;  // "AllReduce node 'name'"
@@ -71,8 +88,6 @@ class Kernel {
 
   Input input(OrtKernelContext* context) const;
   void move(OrtKernelContext* context, const Input& x, Transport& transport) const;
-
-  bool on_device() const { return place_ == Place::Device; }
 
   Place place_;
   std::shared_ptr<Arena> arena_;  // on the device

@@ -20,6 +20,9 @@ __all__ = [
     "device_used_bytes",
     "fail",
     "ranks",
+    "record",
+    "recorded",
+    "settle",
     "start",
     "watch",
     "where",
@@ -47,11 +50,35 @@ def where() -> str:
 
 
 def collectives_s() -> float:
-    """Return how many seconds this rank has been in collectives, waiting for other ranks included.
+    """Return how many seconds collectives have held the nodes of this rank.
 
-    On a device that is only the time to enqueue them.
+    Waiting for other ranks is part of it, what goes on beside other nodes is not. On a device it is
+    only the time to enqueue them.
     """
     return float(_function("tensoropt_collectives_s", ctypes.c_double)())
+
+
+def record(is_on: bool) -> None:
+    """Write down how long each collective takes, from now on or no more; see `recorded`."""
+    _function("tensoropt_record", None, ctypes.c_int)(is_on)
+
+
+def recorded() -> dict[str, list[float]]:
+    """Return, by the name of its node, the seconds that each collective took since `record`."""
+    found: dict[str, list[float]] = {}
+    for line in _text("tensoropt_recorded").splitlines():
+        seconds, _, node = line.partition(" ")
+        _, _, name = node.partition(" node '")
+        found.setdefault(name.removesuffix("'"), []).append(float(seconds))
+    return found
+
+
+def settle() -> None:
+    """End the transfers that a run has left under way which failed between a start and its wait.
+
+    To be called after such a run, before anything else uses the memory of its session.
+    """
+    _function("tensoropt_settle", None)()
 
 
 def abort() -> None:

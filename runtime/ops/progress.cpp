@@ -4,16 +4,26 @@
 #include <cstdint>
 #include <mutex>
 #include <set>
+#include <sstream>
 
 namespace tensoropt {
 namespace {
 
-// Collectives of a rank run one after another: a single writer. A reader who meets it in between
-// tries again.
+// Collectives of a rank run one after another, whatever their threads: a single writer. A reader
+// who meets it in between tries again.
 std::atomic<const std::string*> current = nullptr;
 std::atomic<bool> enqueues = false;
 std::atomic<std::uint64_t> entered = 0, left = 0;
-std::atomic<std::int64_t> spent_ns = 0;
+std::atomic<std::int64_t> held_ns = 0;
+
+std::atomic<bool> is_recording = false;
+std::mutex record_mutex;
+auto& record = *new std::ostringstream;  // outlives the destructors of other statics
+
+std::int64_t ns_since(std::chrono::steady_clock::time_point start) {
+  const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - start;
+  return spent.count();
+}
 
 std::string text_of(const std::string& node, bool on_device, std::uint64_t number, bool inside) {
   const auto count = std::to_string(number);
@@ -31,19 +41,33 @@ const std::string& lasting(const std::string& node) {
   return *nodes.insert(node).first;
 }
 
-InCollective::InCollective(const std::string& node, bool on_device) {
+InCollective::InCollective(const std::string& node, bool on_device) : node_(node) {
   current = &node;
   enqueues = on_device;
   ++entered;
 }
 
 InCollective::~InCollective() {
-  const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - start_;
-  spent_ns += spent.count();
   ++left;
+  if (!is_recording) return;
+  const std::lock_guard lock(record_mutex);
+  record << double(ns_since(start_)) * 1e-9 << " " << node_ << "\n";
 }
 
-double collectives_s() { return static_cast<double>(spent_ns) * 1e-9; }
+Held::~Held() { held_ns += ns_since(start_); }
+
+double collectives_s() { return double(held_ns) * 1e-9; }
+
+void record_collectives(bool is_on) {
+  const std::lock_guard lock(record_mutex);
+  record.str("");
+  is_recording = is_on;
+}
+
+std::string recorded_collectives() {
+  const std::lock_guard lock(record_mutex);
+  return record.str();
+}
 
 std::string where() {
   for (;;) {

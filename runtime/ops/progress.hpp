@@ -17,11 +17,30 @@ class InCollective {
   InCollective(const InCollective&) = delete;
 
  private:
+  const std::string& node_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// How long this rank has been in collectives so far, most of it waiting where others are slower.
+// Alive while a node of the graph does nothing but wait for a collective, its own or one before it.
+class Held {
+ public:
+  Held() = default;
+  ~Held();
+  Held(const Held&) = delete;
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// How long nodes were held so far, most of it where other ranks are slower. What goes on beside
+// other nodes is no part of it.
 double collectives_s();
+
+// From now on, or no more, each collective's time is written down; what was is forgotten.
+void record_collectives(bool is_on);
+
+// What was written down, in order: "SECONDS NODE", a line each.
+std::string recorded_collectives();
 
 // "in NODE (collective 17)", "after NODE (17 collectives done)", "after enqueueing NODE (17
 // collectives)" or "before its first collective". From any thread.

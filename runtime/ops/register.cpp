@@ -3,6 +3,7 @@
 #include "collective_op.hpp"
 #include "convolution_op.hpp"
 #include "elementwise_op.hpp"
+#include "overlap/overlap_op.hpp"
 
 namespace tensoropt {
 namespace {
@@ -13,14 +14,16 @@ constexpr const char* kStandIn = "tensoropt.stand_in";
 
 constexpr Kind kCombined[] = {Kind::AllReduce, Kind::AllGather, Kind::ReduceScatter};
 
-constexpr Kind kKinds[] = {Kind::AllReduce, Kind::AllGather, Kind::ReduceScatter, Kind::AllToAll,
-                           Kind::Broadcast, Kind::Send,      Kind::Recv};
+constexpr Kind kKinds[] = {
+    Kind::AllReduce,         Kind::AllGather, Kind::ReduceScatter, Kind::AllToAll,
+    Kind::CollectivePermute, Kind::Broadcast, Kind::Send,          Kind::Recv};
 
 using Ops = std::vector<CustomOp>;
 
 void append(Ops& ops, Place place) {
   for (const auto kind : kKinds) ops.push_back(collective_op(kind, place));
   for (const auto kind : kCombined) ops.push_back(combined_op(kind, place));
+  for (const auto& op : overlap_ops(place)) ops.push_back(op);
   ops.push_back(barrier_op(place));
 }
 
@@ -31,6 +34,7 @@ Ops ops_of_both() {
   append(ops, Place::Device);
   ops.push_back(elementwise_op());
   for (const bool transposed : {false, true}) ops.push_back(convolution_op(transposed));
+  ops.push_back(weight_gradient_op());
   return ops;
 }
 

@@ -135,12 +135,18 @@ void run(const Collective& node, const ElementInfo& element, const Shape& shape,
          void* y, Transport& transport) {
   const Run run{node, element, shape, x, y, transport};
   if (run.count == 0) return;
-  if (run.ranks == 1) return transport.copy(x, y, run.bytes());
+  if (run.ranks == 1) {
+    if (x != y) transport.copy(x, y, run.bytes());
+    return;
+  }
   switch (node.kind) {
     case Kind::AllReduce: return transport.all_reduce(x, y, run.count, node.reduction);
     case Kind::AllGather: return all_gather(run);
     case Kind::ReduceScatter: return reduce_scatter(run);
     case Kind::AllToAll: return all_to_all(run);
+    case Kind::CollectivePermute:
+      return transport.exchange(x, y, run.count, node.place_of(node.target),
+                                node.place_of(node.source));
     case Kind::Broadcast: return transport.broadcast(x, y, run.count, node.place_of(node.source));
     case Kind::Send: return transport.send(x, run.count, node.place_of(node.target));
     case Kind::Recv: return transport.recv(y, run.count, node.place_of(node.source));

@@ -27,6 +27,7 @@ class Transport {
   // Bytes that are packed at a time, all pieces together; more only where they lie as they should.
   virtual std::size_t most_packed() const = 0;
 
+  // y may be x.
   virtual void all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) = 0;
 
   // Row i of y, [rows, ranks, count], holds row i of each rank's x, [rows, count].
@@ -39,6 +40,9 @@ class Transport {
 
   // Piece i of x, [ranks, count], goes to place i; piece i of y comes from there.
   virtual void all_to_all(const void* x, void* y, std::size_t count) = 0;
+
+  // x goes to place `to`, y comes from place `from`; both may be this one.
+  virtual void exchange(const void* x, void* y, std::size_t count, int to, int from) = 0;
 
   virtual void broadcast(const void* x, void* y, std::size_t count, int root) = 0;
   virtual void send(const void* x, std::size_t count, int place) = 0;

@@ -72,7 +72,15 @@ def schema_errors(document: Any, schema: Path = _PLAN, most: int = 100) -> list[
 
 def _text(error: ValidationError) -> str:
     place = error.json_path.removeprefix("$").removeprefix(".") or "top level"
-    return f"{_shortened(place)}: {_shortened(' '.join(error.message.split()))}"
+    return f"{_shortened(place)}: {_shortened(' '.join(_message(error).split()))}"
+
+
+def _message(error: ValidationError) -> str:
+    """Return what is wrong, in words where the schema describes what a pattern is for."""
+    schema = error.schema
+    if error.validator == "pattern" and isinstance(schema, Mapping) and "description" in schema:
+        return f"expected {schema['description']}, got: {error.instance!r}"
+    return str(error.message)
 
 
 @cache

@@ -2,9 +2,10 @@
 
 A layout holds one placement per mesh axis: ``R`` (replicate), ``S(d)`` (shard dimension d) or
 ``P(sum)``, ``P(max)``, ``P(min)`` (partial results still to be reduced). Several axes that shard
-one dimension split it major to minor in mesh order. A rank's mesh coordinates are its row-major
-position in the mesh. Parts are equal. Where an axis does not divide a dimension, but nearly, each
-part is rounded up, and the last ones end with padding.
+one dimension split it major to minor in mesh order, or in that of their turns: ``S(d, 0)`` before
+``S(d, 1)``. A rank's mesh coordinates are its row-major position in the mesh. Parts are equal.
+Where an axis does not divide a dimension, but nearly, each part is rounded up, and the last ones
+end with padding.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Layout", "gather_global", "joined", "parse_layout"]
 
-_PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})\)|P\((sum|max|min)\)")
+_PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})(?:, (0|[1-9][0-9]?))?\)|P\((sum|max|min)\)")
 _PADDING = 32  # at most one in so many points of a dimension
 _REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -34,13 +35,15 @@ class Layout:
 
     ``shard`` gives the sharded dimension per mesh axis, ``partial`` the reduction; both hold None
     on the other axes. ``padded`` has (dimension, its size in the whole) where the last parts are
-    padded: parts are equal, and what lies behind the size belongs to nothing.
+    padded: parts are equal, and what lies behind the size belongs to nothing. ``order`` lists the
+    mesh axes so that those that shard one dimension are major to minor; left out, as they are.
     """
 
     mesh: tuple[int, ...]
     shard: tuple[int | None, ...]
     partial: tuple[str | None, ...]
     padded: tuple[tuple[int, int], ...] = ()
+    order: tuple[int, ...] = ()
 
     def of(self, shape: Sequence[int | str]) -> Layout:
         """Return the layout of a tensor of ``shape``, with what is padded of it: a size that the
@@ -95,10 +98,10 @@ class Layout:
 
     def part(self, dim: int, rank: int) -> int:
         """Return which part of dimension ``dim`` is the rank's."""
-        part = 0
-        for n, d, c in zip(self.mesh, self.shard, self.coordinates(rank), strict=True):
-            if d == dim:
-                part = part * n + c
+        part, coordinates = 0, self.coordinates(rank)
+        for axis in self.order or range(len(self.mesh)):
+            if self.shard[axis] == dim:
+                part = part * self.mesh[axis] + coordinates[axis]
         return part
 
     def local_slice(self, array: Array, rank: int) -> Array:
@@ -170,10 +173,27 @@ def parse_layout(texts: Sequence[str], mesh: Sequence[int]) -> Layout:
     for text, match in zip(texts, found, strict=True):
         if match is None:
             raise UserError(f"unknown placement, expected R, S(d) or P(sum|max|min), got: {text}")
-    if len({m[2] for m in found if m and m[2]}) > 1:
+    if len({m[3] for m in found if m and m[3]}) > 1:
         raise UserError(f"layout {' '.join(texts)}: expected partial axes of one reduction")
     shard = tuple(int(m[1]) if m and m[1] else None for m in found)
-    return Layout(tuple(mesh), shard, tuple(m[2] if m else None for m in found))
+    turns = tuple(int(m[2]) if m and m[2] else None for m in found)
+    partial = tuple(m[3] if m else None for m in found)
+    return Layout(tuple(mesh), shard, partial, order=_order(texts, shard, turns))
+
+
+def _order(
+    texts: Sequence[str], shard: Sequence[int | None], turns: Sequence[int | None]
+) -> tuple[int, ...]:
+    """Return the mesh axes by their turns, nothing where they have none; raises `UserError`."""
+    for dim in {d for d, turn in zip(shard, turns, strict=True) if turn is not None}:
+        own = [turn for d, turn in zip(shard, turns, strict=True) if d == dim]
+        if {*own} != {*range(len(own))}:
+            raise UserError(
+                f"layout {' '.join(texts)}: expected turns from 0 to {len(own) - 1} on all axes "
+                f"that shard dimension {dim}"
+            )
+    axes = sorted(range(len(turns)), key=lambda axis: turns[axis] or 0)
+    return () if axes == [*range(len(turns))] else tuple(axes)
 
 
 def gather_global(parts: Mapping[int, Array], layout: Layout, copy: int = 0) -> Array:

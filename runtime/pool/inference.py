@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 
 from tensoropt.runtime.device.provider import PlacedArray
@@ -12,6 +13,10 @@ from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Inference", "open_program"]
+
+_Known = tuple[weakref.ref[Array], Array, PlacedArray | None]
+"""A whole array, a rank's part of it, and what the session has in the place of that, if it is the
+part itself."""
 
 
 def open_program(rank: Rank) -> Inference:
@@ -32,7 +37,7 @@ class Inference:
         session, self._refusal, error = opened
         if session is None:
             raise UserError(error or "")
-        self._session, self._provider, self._comm = session, rank.provider, rank.comm
+        self.session, self._provider, self._comm = session, rank.provider, rank.comm
         self._rank = rank.comm.rank
         self._is_on_host, self._has_graphs = rank.provider.name == "cpu", rank.job.cuda_graphs
         self._inputs = {tensor.name: tensor for tensor in rank.plan.inputs}
@@ -40,6 +45,7 @@ class Inference:
         self._has_run = False
         self._bound: dict[str, PlacedArray] = {}
         self._own: dict[str, PlacedArray] = {}
+        self._parts: dict[tuple[str, int], _Known] = {}
         self._gives = {t.name for t in rank.plan.outputs if self._rank in t.layout.sources()}
 
     def answer(self, request: Request) -> Reply:
@@ -49,63 +55,70 @@ class Inference:
             graphs = self._refusal or "captured" if self._has_graphs else None
             return Reply({"cuda_graphs": graphs})
         for name, array in request.arrays.items():
-            self._feed(name, self._inputs[name].layout.part_of(array, self._rank))
-        places = {
-            name: self._outputs[name].layout.part_of(whole, self._rank)
-            for name, whole in request.room.items()
-        }
-        self._bind(places)
-        self._session.run()
+            self._feed(name, array)
+        self._bind(request.room)
+        self.session.run()
         self._has_run = True
-        for name in self._gives & places.keys():
-            if not self._is_shared(places[name]):
-                self._own[name].give(places[name])
+        for name in self._gives & request.room.keys():
+            part, placed = self._placed(name, request.room[name], there=True)
+            if not self._is_shared(part):
+                placed.give(part)
         rest = [name for name in request.message["outputs"] if name not in request.room]
-        parts = self._session.results(rest) if rest else ()
+        parts = self.session.results(rest) if rest else ()
         return Reply(parts={name: Part(a, self._outputs[name].layout) for name, a in parts})
 
     def _timed(self, steps: int) -> Reply:
         if not self._has_run:
             raise UserError("nothing has run yet, expected a run before its steps are timed")
         self._bind({})  # the last outputs are the caller's
-        times = [slowest_s(self._comm, self._session.run) for _ in range(steps)]
+        times = [slowest_s(self._comm, self.session.run) for _ in range(steps)]
         return Reply({"times_s": times})
 
-    def _feed(self, name: str, part: Array) -> None:
+    def _feed(self, name: str, whole: Array) -> None:
         """Let the session read its part."""
-        if part.dtype.hasobject:
-            self._session.feed(name, part)
+        if whole.dtype.hasobject:
+            self.session.feed(name, self._inputs[name].layout.part_of(whole, self._rank))
             return
-        array = self._placed(name, part)
+        part, array = self._placed(name, whole, there=True)
         if array is not self._bound.get(name):
             self._bound[name] = array
-            self._session.read(name, array)
+            self.session.read(name, array)
         if not self._is_shared(part):
             array.put(part)
 
-    def _bind(self, places: Mapping[str, Array]) -> None:
+    def _bind(self, room: Mapping[str, Array]) -> None:
         """Let the session write outputs, also those that stay here: where one has another size than
         is expected, all ranks fail alike.
 
         Outputs of the last time it must not write again: they are the caller's. A CUDA graph writes
         to memory of the rank's own, and always there.
         """
-        stale = self._outputs.keys() & self._bound.keys() - places.keys()
+        stale = self._outputs.keys() & self._bound.keys() - room.keys()
         for name in () if self._has_graphs else stale:
             del self._bound[name]
-            self._session.allocate(name)
-        for name, place in places.items():
-            array = self._placed(name, place) if name in self._gives else self._beside(name, place)
+            self.session.allocate(name)
+        for name, whole in room.items():
+            _, array = self._placed(name, whole, there=name in self._gives)
             if array is not self._bound.get(name):
                 self._bound[name] = array
-                self._session.write(name, array)
+                self.session.write(name, array)
 
-    def _placed(self, name: str, part: Array) -> PlacedArray:
-        """Return what the session has in the place of a part: that itself, or memory beside it."""
-        if not self._is_shared(part):
-            return self._beside(name, part)
-        bound = self._bound.get(name)
-        return bound if bound is not None and _is_at(bound, part) else self._provider.place(part)
+    def _placed(self, name: str, whole: Array, *, there: bool) -> tuple[Array, PlacedArray]:
+        """Return this rank's part of a whole array, and what the session has in its place: that
+        itself if it may be ``there``, or memory beside it.
+
+        What is told again to lie where it did is the same array, whose part is known.
+        """
+        key = name, id(whole)
+        known = self._parts.get(key)
+        if known is None or known[0]() is not whole:
+            tensor = self._inputs.get(name) or self._outputs[name]
+            part = tensor.layout.part_of(whole, self._rank)
+            array = self._provider.place(part) if there and self._is_shared(part) else None
+            gone = weakref.ref(whole, lambda _: self._parts.pop(key, None))
+            known = self._parts[key] = gone, part, array
+        _, part, placed = known
+        return part, self._beside(name, part) if placed is None else placed
 
     def _beside(self, name: str, part: Array) -> PlacedArray:
         """Return memory of this rank that is used again where shape and type are the same."""
@@ -117,9 +130,3 @@ class Inference:
     def _is_shared(self, part: Array) -> bool:
         """Say whether the session can work in the shared memory itself."""
         return self._is_on_host and part.flags.c_contiguous
-
-
-def _is_at(bound: PlacedArray, part: Array) -> bool:
-    """Say whether a part lies where it did the last time."""
-    place = bound.address, bound.shape, bound.dtype
-    return place == (part.__array_interface__["data"][0], part.shape, part.dtype)

@@ -23,6 +23,8 @@ __all__ = [
     "unpacked_texts",
 ]
 
+_MOST_KNOWN = 256  # arrays of one block: sizes may be others in each request
+
 Shape = tuple[int, ...]
 
 
@@ -48,15 +50,20 @@ def array_at(raw: Array, offset: int, dtype: np.dtype[np.generic], shape: Shape)
 
 
 class MappedBlocks:
-    """The blocks of a pool as a rank has them, mapped when they are first told of."""
+    """The blocks of a pool as a rank has them, mapped when they are first told of.
+
+    An array in the same place is the same object, as long as its block is there.
+    """
 
     def __init__(self) -> None:
         self._raw: dict[int, Array] = {}
+        self._arrays: dict[int, dict[tuple[Any, ...], Array]] = {}
 
     def update(self, blocks: Mapping[str, Message], gone: list[int]) -> None:
         """Map ``blocks``, by number, and let go of those that are gone. Raises `UserError`."""
         for number in gone:
             self._raw.pop(number, None)
+            self._arrays.pop(number, None)
         for text, facts in blocks.items():
             if int(text) not in self._raw:
                 self._raw[int(text)] = _bytes_of(mapped(Block(**facts), writable=True))
@@ -67,9 +74,15 @@ class MappedBlocks:
 
     def _array(self, facts: list[Any], writable: bool) -> Array:
         number, offset, dtype, shape = facts
-        array = array_at(self._raw[number], offset, dtype_of(dtype), tuple(shape))
-        array.flags.writeable = writable
-        return array
+        known = self._arrays.setdefault(number, {})
+        key = (offset, dtype, *shape, writable)
+        if key not in known:
+            if len(known) == _MOST_KNOWN:
+                known.clear()
+            array = array_at(self._raw[number], offset, dtype_of(dtype), tuple(shape))
+            array.flags.writeable = writable
+            known[key] = array
+        return known[key]
 
 
 def _bytes_of(memory: mmap.mmap) -> Array:

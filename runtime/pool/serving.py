@@ -24,7 +24,7 @@ from tensoropt.runtime.support.messages import Message, receive, send
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["serve"]
+__all__ = ["Server", "serve"]
 
 
 def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
@@ -39,7 +39,7 @@ def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
             send(channel, _error(str(error), 0))
             return
         send(channel, {})
-        _Server(program, channel, comm.rank, limit, can_go_on=job.provider == "cpu").run()
+        Server(program, channel, comm.rank, limit, can_go_on=job.provider == "cpu").run()
 
 
 def _opened(job: PoolJob, comm: MPI.Comm) -> Program:
@@ -47,7 +47,7 @@ def _opened(job: PoolJob, comm: MPI.Comm) -> Program:
     return opener_of(job.program)(rank)
 
 
-class _Server:
+class Server:
     """Answers what comes over ``channel``; where it ``can_go_on``, also after errors."""
 
     def __init__(
@@ -67,9 +67,13 @@ class _Server:
     def run(self) -> None:
         """Answer until the channel is closed. Raises EOFError then, `UserError` on a failure."""
         while True:
-            asked = receive(self._channel, None)  # strings may be many
-            self._blocks.update(asked["blocks"], asked["gone"])
-            send(self._channel, self._put(asked) if "put" in asked else self._answer(asked))
+            self.answer_next()
+
+    def answer_next(self) -> None:
+        """Wait for the next request, and answer it. Raises as `run` does."""
+        asked = receive(self._channel, None)  # strings may be many
+        self._blocks.update(asked["blocks"], asked["gone"])
+        send(self._channel, self._put(asked) if "put" in asked else self._answer(asked))
 
     def _answer(self, asked: Message) -> Message:
         before = collectives_of(library.where())

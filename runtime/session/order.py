@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensoropt.runtime.device.provider import HostArray
+from tensoropt.runtime.session.wire import Node, nodes_of, with_nodes
 from tensoropt.runtime.support.dtypes import dtype_of_code
 from tensoropt.runtime.support.ordering import ORDERED
 
 if TYPE_CHECKING:
-    import onnx
     from onnxruntime import OrtExternalInitializerInfo, OrtValue, SessionOptions
 
 __all__ = ["Optimised", "is_ordered", "optimised_in_order", "ordered"]
@@ -49,13 +49,12 @@ def is_ordered(graph: Path) -> bool:
     return ORDERED.encode() in graph.read_bytes()  # the package onnx would take 6 MiB to say so
 
 
-def optimised_in_order(graph: Path, options: SessionOptions) -> Optimised:
-    """Return what ONNX Runtime makes of a graph, with its nodes in the order of the file.
+def optimised_in_order(given: Path | bytes, options: SessionOptions) -> Optimised:
+    """Return what ONNX Runtime makes of a graph, with its nodes in the order in which it has them.
 
     Weights that it leaves as they are stay in their files. ``options`` have what a session of the
     graph needs. Raises what ONNX Runtime raises.
     """
-    import onnx
     from onnxruntime import GraphOptimizationLevel, ModelCompiler, OrtExternalInitializerInfo
 
     constants: dict[str, HostArray] = {}
@@ -71,16 +70,15 @@ def optimised_in_order(graph: Path, options: SessionOptions) -> Optimised:
 
     compiler = ModelCompiler(
         options,
-        str(graph),
+        given if isinstance(given, bytes) else str(given),
         embed_compiled_data_into_model=True,
         graph_optimization_level=GraphOptimizationLevel.ORT_ENABLE_ALL,
         get_initializer_location_func=lies,
     )
-    model = onnx.load_model_from_string(compiler.compile_to_bytes())
-    nodes = ordered(model.graph.node, onnx.load(graph, load_external_data=False).graph.node)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    return Optimised(bytes(model.SerializeToString()), constants)
+    made = compiler.compile_to_bytes()
+    before = given if isinstance(given, bytes) else given.read_bytes()
+    nodes = ordered(nodes_of(made), nodes_of(before))
+    return Optimised(with_nodes(made, nodes), constants)
 
 
 def _copy(value: OrtValue) -> HostArray:
@@ -89,18 +87,16 @@ def _copy(value: OrtValue) -> HostArray:
     return HostArray(array)
 
 
-def ordered(
-    nodes: Sequence[onnx.NodeProto], given: Sequence[onnx.NodeProto]
-) -> list[onnx.NodeProto]:
+def ordered(nodes: Sequence[Node], given: Sequence[Node]) -> list[Node]:
     """Return ``nodes``, made of those ``given``, in the order of these.
 
     A fused node stands where the last that it is made of stood, which its results or its name tell.
     One that is new, such as a change of layout, stands before the first that reads it, as does one
     that equal nodes became. Linear, but for the sorting.
     """
-    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    makers = {name: place for place, node in enumerate(nodes) for name in node.makes if name}
     needs = [
-        {makers[name] for name in _read(node) if name in makers} - {place}
+        {makers[name] for name in node.reads if name in makers} - {place}
         for place, node in enumerate(nodes)
     ]
     readers: list[list[int]] = [[] for _ in nodes]
@@ -111,20 +107,20 @@ def ordered(
     return [nodes[place] for place in _sorted(needs, readers, wanted)]
 
 
-def _places(given: Sequence[onnx.NodeProto]) -> dict[str, int]:
+def _places(given: Sequence[Node]) -> dict[str, int]:
     """Return the place of each node, by its name and by those of its results."""
     by_name = {node.name: place for place, node in enumerate(given) if node.name}
-    return by_name | {name: place for place, node in enumerate(given) for name in node.output}
+    return by_name | {name: place for place, node in enumerate(given) for name in node.makes}
 
 
 def _wanted(
-    nodes: Sequence[onnx.NodeProto], readers: Sequence[Sequence[int]], places: Mapping[str, int]
+    nodes: Sequence[Node], readers: Sequence[Sequence[int]], places: Mapping[str, int]
 ) -> list[int]:
     """Return the place among those given that each node belongs to; ``nodes`` are sorted."""
     wanted = [len(places)] * len(nodes)
     for place in reversed(range(len(nodes))):
         node = nodes[place]
-        made_of = [places[name] for name in node.output if name in places]
+        made_of = [places[name] for name in node.makes if name in places]
         if not made_of:
             made_of = [one for one in (_named(node.name, places),) if one is not None]
         first = min((wanted[one] for one in readers[place]), default=len(places))
@@ -155,13 +151,3 @@ def _sorted(
             missing[reader] -= 1
             if not missing[reader]:
                 heapq.heappush(ready, (wanted[reader], reader))
-
-
-def _read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads, also inside its bodies."""
-    yield from node.input
-    for attribute in node.attribute:
-        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
-            for inner in body.node:
-                yield from _read(inner)
-            yield from (value.name for value in body.output)

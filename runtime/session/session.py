@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
 from tensoropt.runtime.ops import library_path
+from tensoropt.runtime.ops.library import settle
 from tensoropt.runtime.session.convolution import use_own_convolutions
 from tensoropt.runtime.session.elementwise import fuse_elementwise
 from tensoropt.runtime.session.order import Optimised, is_ordered, optimised_in_order
+from tensoropt.runtime.session.weight_gradient import use_own_weight_gradients
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
 
@@ -132,6 +134,7 @@ class RankSession:
                 array.bind_input(self._binding, name)
             self._session.run_with_iobinding(self._binding)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
+            settle()  # it has taken the memory of the run back
             raise UserError(self._provider.told(error)) from None
 
     def let_go(self) -> None:
@@ -213,6 +216,7 @@ class TextRankSession(RankSession):
         try:
             self._made = self._session.run(self.outputs, self._fed)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
+            settle()
             raise UserError(one_line(error)) from None
         for name, array in self._targets.items():
             array.put(self._made[self.outputs.index(name)])
@@ -407,41 +411,58 @@ def _rank_opened(
     constants: dict[str, HostArray] = {}
 
     def load() -> str | bytes:
-        given: str | bytes = str(graph)
+        own = trains and provider.fuses
+        given = _with_own_gradients(graph) if own else graph
         if provider.keeps_order and is_ordered(graph):
-            made = _optimised(graph, options, provider)
+            made = _optimised(graph, given, options, provider)
             constants.update(made.constants)
             given = made.model
-        return _for_training(given, graph, options) if trains and provider.fuses else given
+        given = _for_training(given, graph) if own else given
+        if not isinstance(given, bytes):
+            return str(given)
+        _look_for_data(options, graph.parent)
+        return given
 
     register = lambda: _add_collectives(options)  # noqa: E731
-    session = _opened(str(graph), load, options, provider, register, graphs=graphs)
-    session.keep(constants)
-    return session
+    # ONNX Runtime copies the constants.
+    return _opened(str(graph), load, options, provider, register, graphs=graphs)
 
 
-def _for_training(given: str | bytes, graph: Path, options: SessionOptions) -> str | bytes:
-    """Return what is made of ``graph`` with our kernels for what trains, or as it is."""
+def _with_own_gradients(graph: Path) -> Path | bytes:
+    """Return ``graph`` with our kernel for gradients of weights, before anything is optimised."""
     import onnx
 
-    plain = onnx.load(graph, load_external_data=False)
-    model = plain if isinstance(given, str) else onnx.load_model_from_string(given)
-    if not use_own_convolutions(model, plain):
-        return given
-    if isinstance(given, str):
-        _look_for_data(options, graph.parent)
+    model = onnx.load(graph, load_external_data=False)
+    if not use_own_weight_gradients(model):
+        return graph
     return bytes(model.SerializeToString())
 
 
-def _optimised(graph: Path, options: SessionOptions, provider: Provider) -> Optimised:
-    """Return a graph as ONNX Runtime optimises it, for a session that leaves it as it is."""
+def _for_training(given: Path | bytes, graph: Path) -> Path | bytes:
+    """Return what is made of ``graph`` with our kernels for convolutions, or as it is."""
+    import onnx
+
+    plain = onnx.load(graph, load_external_data=False)
+    model = onnx.load_model_from_string(given) if isinstance(given, bytes) else plain
+    if not use_own_convolutions(model, plain):
+        return given
+    return bytes(model.SerializeToString())
+
+
+def _optimised(
+    graph: Path, given: Path | bytes, options: SessionOptions, provider: Provider
+) -> Optimised:
+    """Return a graph as ONNX Runtime optimises it, for a session that leaves it as it is.
+
+    ``given`` is what is made of ``graph`` before.
+    """
     own = _options(options.intra_op_num_threads)
     provider.prepare(own)
     _add_collectives(own)
     _add_custom_ops(own)
-    made = optimised_in_order(graph, own)
+    _look_for_data(own, graph.parent)
+    made = optimised_in_order(given, own)
     _leave_as_it_is(options)
-    _look_for_data(options, graph.parent)
     run_in_file_order(options)
     values = [array.value for array in made.constants.values()]
     options.add_external_initializers([*made.constants], values)

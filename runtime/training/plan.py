@@ -41,7 +41,10 @@ class State:
 
 @dataclass(frozen=True)
 class Gradient:
-    """What the first graph hands to the second, added to ``accumulator`` if there is one."""
+    """What the first graph hands to the second, added to ``accumulator`` if there is one.
+
+    Then it may be a partial sum, which the second graph adds up over the ranks.
+    """
 
     tensor: Tensor
     of: str
@@ -158,18 +161,22 @@ def _state(plan: Plan, entry: StateEntry) -> State:
 
 
 def _gradient(plan: Plan, entry: GradientEntry) -> Gradient:
-    return Gradient(_held(plan, entry), entry["of"], entry["accumulator"])
+    accumulator = entry["accumulator"]
+    held = _held(plan, entry, is_sum=accumulator is not None)
+    return Gradient(held, entry["of"], accumulator)
 
 
-def _held(plan: Plan, entry: TensorEntry) -> Tensor:
-    """Return a tensor that stays on the ranks between the graphs."""
+def _held(plan: Plan, entry: TensorEntry, *, is_sum: bool = False) -> Tensor:
+    """Return a tensor that stays on the ranks between the graphs; a sum may be partial."""
     place = f"{_where(plan)}: training: '{entry['name']}'"
     try:
         tensor = tensor_of(entry, plan.mesh)
     except UserError as error:
         raise UserError(f"{place}: {error}") from None
-    if tensor.layout.is_partial or any(isinstance(size, str) for size in tensor.shape):
-        raise UserError(f"{place}: expected known sizes and no partial layout")
+    if tensor.layout.is_partial and not is_sum:
+        raise UserError(f"{place}: expected no partial layout")
+    if any(isinstance(size, str) for size in tensor.shape):
+        raise UserError(f"{place}: expected known sizes")
     return tensor
 
 

@@ -97,7 +97,7 @@ def plan(folder: Path, ranks: int) -> Path:
     source, out = folder / "model.onnx", folder / f"plan{ranks}"
     model(source)
     command = [Path(sys.executable).with_name("tensoropt-opt"), source, "--device", "cpu"]
-    command += ["--devices", str(ranks), "--pick", "memory", "-o", out]
+    command += ["--devices", str(ranks), "--pick", "leanest", "-o", out]
     subprocess.run(command, check=True, capture_output=True)
     return out
 

@@ -337,7 +337,7 @@ def _compile(case: Case, folder: Path) -> str:
     path = folder / "model.onnx"
     path.write_bytes(case.model)
     out, err = io.StringIO(), io.StringIO()
-    flags = ["--devices", "2", "--pick", "memory", "-o", str(folder / "plan")]
+    flags = ["--devices", "2", "--pick", "leanest", "-o", str(folder / "plan")]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = compiler([str(path), *flags])

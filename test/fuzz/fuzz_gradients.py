@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuzz.workers import Event, run, say
+from fuzz.workers import Event, find_modules, run, say
 
 __all__ = ["Report", "main", "sweep"]
 
@@ -79,6 +79,7 @@ def _again(seed: int) -> str:
 
 def _work(seeds: range, on_ranks: int, folder: Path) -> None:
     """Try ``seeds`` in this process."""
+    find_modules()
     from fuzz.gradients.drawing import random_graph
     from fuzz.gradients.ranks import can_run, try_ranks
     from fuzz.gradients.trial import FAILED, PASSED, try_graph, unfit

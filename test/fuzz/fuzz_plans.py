@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuzz.workers import Event, run, say
+from fuzz.workers import Event, find_modules, run, say
 
 __all__ = ["Report", "main", "sweep"]
 
@@ -77,6 +77,7 @@ def _again(seed: int) -> str:
 
 def _work(seeds: range, plans: int, folder: Path) -> None:
     """Try ``seeds`` in this process."""
+    find_modules()
     from fuzz.graphs import random_case
     from fuzz.plans import try_case
 

@@ -66,6 +66,11 @@ def rank(order: str) -> onnx.ModelProto:
         "b": "y, t1 = tensoropt.AllReduce <group = [0, 1], reduction = 'max'> (x, t0)",
         "none": "y = Relu (x)",
     }
+    start = "t1, h, p = tensoropt.AllReduceStart <group = [0, 1], reduction = 'sum'> (t0, x)"
+    calls |= {
+        "later": f"{start} y = tensoropt.AllReduceWait (h, p)",
+        "never": f"{start} y = Relu (p)",
+    }
     text = f"""<ir_version: 10, opset_import: ["" : 20, "tensoropt" : 1]>
     g (float[2] x, int64[1] t0) => (float[2] y) {{ {calls[order]} }}"""
     return parser.parse_model(text.replace("'", '"'))
@@ -76,7 +81,12 @@ def test_ranks_run_together() -> None:
     assert [node.op_type for node in model.graph.node] == ["Add", "Identity", "Identity"]
 
 
-@pytest.mark.parametrize("other", ["b", "none"])
+def test_a_start_is_the_collective_and_a_wait_passes_on() -> None:
+    model = join([rank("a"), rank("later")])
+    assert [node.op_type for node in model.graph.node] == ["Add", *["Identity"] * 3]
+
+
+@pytest.mark.parametrize("other", ["b", "none", "never"])
 def test_ranks_that_do_not_agree_are_found(other: str) -> None:
     with pytest.raises(StuckError):
         join([rank("a"), rank(other)])

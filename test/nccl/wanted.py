@@ -33,7 +33,7 @@ _NAMES = {f"nccl{kind}" for kind in ("AllReduce", "AllGather", "ReduceScatter", 
 _COPIES = {"cudaMemcpyAsync", "cudaMemcpy2DAsync"}
 _ON_DEVICE = 3  # cudaMemcpyDeviceToDevice
 _TOKEN_BYTES = 8
-_COLLECTIVES = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll"}
+_COLLECTIVES = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll", "CollectivePermute"}
 _COMBINED = {f"Combined{kind}" for kind in ("AllReduce", "AllGather", "ReduceScatter")}
 
 Call = dict[str, Any]
@@ -45,7 +45,8 @@ class Step:
     """One collective of a graph; ``shape`` is that of this rank's input, empty where several are
     one, which are its ``members``.
 
-    ``dim``: of an AllGather and a ReduceScatter; ``split_dim`` and ``concat_dim``: of an AllToAll.
+    ``dim``: of an AllGather and a ReduceScatter; ``split_dim`` and ``concat_dim``: of an AllToAll;
+    ``sources``: of a CollectivePermute.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Step:
     dim: int = 0
     split_dim: int = 0
     concat_dim: int = 0
+    sources: Sequence[int] = ()
     members: tuple[Step, ...] = ()
 
     @property
@@ -195,6 +197,8 @@ def _ways(step: Step, rank: int) -> Iterator[list[Unit]]:
         yield [[{"call": "cudaMemcpyAsync", "bytes": step.count * step.item_bytes}]]
     elif step.kind == "AllReduce":
         yield [[_call(step, rank, step.count)]]
+    elif step.kind == "CollectivePermute":
+        yield [_swap(step, rank)]
     elif step.kind == "AllToAll":
         yield _exchange(step, rank)
     else:
@@ -230,6 +234,13 @@ def _gather_or_scatter(step: Step, rank: int) -> Iterator[list[Unit]]:
         copies = _copies(step, rows, count // rows, to_pieces=not gathers)
         whole = [[_call(step, rank, count)]]
         yield [*whole, *copies] if gathers else [*copies, *whole]
+
+
+def _swap(step: Step, rank: int) -> Unit:
+    place = step.group.index(rank)
+    peers = {"ncclSend": step.sources.index(place), "ncclRecv": step.sources[place]}
+    call = _call(step, rank, step.count)
+    return [{**call, "call": name, "peer": peer} for name, peer in peers.items()]
 
 
 def _exchange(step: Step, rank: int) -> list[Unit]:

@@ -46,10 +46,22 @@ def cases() -> list[tuple[str, dict]]:
         found.append(("AllReduce", {"reduction": reduction}))
         found += [("ReduceScatter", {"reduction": reduction, "dim": d}) for d in dims]
     found += [("AllToAll", {"split_dim": s, "concat_dim": c}) for s in dims for c in dims]
+    for shift in (0, 1, 2):  # of a group of two the last one is none either
+        found.append(("CollectivePermute", {"shift": shift}))
     everywhere = [(op, {**a, "group": g}) for g in GROUPS[COMM.size] for op, a in found]
+    everywhere = [(op, shifted(attributes)) for op, attributes in everywhere]
     return everywhere + [
         ("Broadcast", {"root": r, "group": g}) for g in GROUPS[COMM.size] for r in g
     ]
+
+
+def shifted(attributes: dict) -> dict:
+    """Say of a permute by ``shift`` places whose x each gets."""
+    if "shift" not in attributes:
+        return attributes
+    count = len(attributes["group"])
+    sources = [(place + attributes["shift"]) % count for place in range(count)]
+    return {"group": attributes["group"], "sources": sources}
 
 
 def differing(dtype: str, folder: Path) -> tuple[int, list[str]]:

@@ -59,6 +59,8 @@ def main() -> None:
         "op": message("AllGather", x, group=BOTH, dim=RANK),
         "root": message("Broadcast", x, group=[RANK], root=1 - RANK),
         "roots": message("Broadcast", x, group=BOTH, root=RANK),
+        "sources": message("CollectivePermute", x, group=BOTH, sources=[1, 1]),
+        "permutes": message("CollectivePermute", x, group=BOTH, sources=[RANK, 1 - RANK]),
         "right": message("AllGather", x, group=BOTH, dim=0),
     }
     MPI.COMM_WORLD.Barrier()

@@ -36,6 +36,8 @@ def oracle(op: str, attributes: dict, parts: list[np.ndarray], place: int) -> np
         return reduced(parts, attributes["reduction"])
     if op == "Broadcast":
         return parts[attributes["group"].index(attributes["root"])]
+    if op == "CollectivePermute":
+        return parts[attributes["sources"][place]]
     if op == "AllGather":
         return np.concatenate(parts, attributes["dim"])
     if op == "ReduceScatter":

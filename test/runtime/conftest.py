@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from callers import Caller
-from handmade import Perceptron, collective, model_of, tensor, value_info, write_plan
+from handmade import Perceptron, collective, message, model_of, tensor, value_info, write_plan
 from onnx import helper
 
 
@@ -31,6 +31,21 @@ def hanging(perceptron: Perceptron, tmp_path: Path) -> Path:
     graphs = [model_of([node], *ends) for node in nodes]
     x, y = tensor("x", [2], ["R"]), tensor("y", [2], ["R"])
     return write_plan(tmp_path / "hanging", perceptron.model, (2,), graphs, [x], [y])
+
+
+@pytest.fixture
+def hanging_later(perceptron: Perceptron, tmp_path: Path) -> Path:
+    """The same, but rank 0 only starts the collective, and then waits for it."""
+    ends = [value_info("x", "float32", [2])], [value_info("y", "float32", [2])]
+    given = ["handle", "sum"]
+    start = ["t0", "x"], ["t1", *given]
+    nodes = [
+        message("AllReduceStart", *start, group=[0, 1], reduction="sum"),
+        message("AllReduceWait", given, ["y"]),
+    ]
+    graphs = [model_of(one, *ends) for one in (nodes, [helper.make_node("Abs", ["x"], ["y"])])]
+    x, y = tensor("x", [2], ["R"]), tensor("y", [2], ["R"])
+    return write_plan(tmp_path / "hanging_later", perceptron.model, (2,), graphs, [x], [y])
 
 
 @pytest.fixture

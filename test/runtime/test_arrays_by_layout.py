@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.layout.layout import Layout as CompilerLayout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.reshard.steps import layouts_of_rank
 from tensoropt.runtime.plan.layout import gather_global, parse_layout
 from tensoropt.runtime.support.errors import UserError
 
@@ -42,6 +43,22 @@ def test_padding_is_where_the_compiler_has_it(shape: list[int], data: st.DataObj
     assert layout.local_shape(shape) == made.local_shape(shape, mesh)
     for rank in range(mesh.size):
         assert layout.bounds(shape, rank) == made.local_slices(shape, mesh, rank)
+
+
+def test_turns_are_the_order_that_the_compiler_has() -> None:
+    mesh, shape = Mesh((2, 3, 2)), (24, 12)
+    layouts = layouts_of_rank(2, mesh, ())
+    assert any(made.turned for made in layouts)
+    for made in layouts:
+        layout = parse_layout(made.texts, mesh.shape)
+        for rank in range(mesh.size):
+            assert layout.bounds(shape, rank) == made.local_slices(shape, mesh, rank)
+
+
+@pytest.mark.parametrize("texts", [["S(0, 1)", "S(0)"], ["S(0, 1)", "R"], ["S(1, 0)", "S(1, 0)"]])
+def test_wrong_turns_are_refused(texts: list[str]) -> None:
+    with pytest.raises(UserError, match=r"expected turns from 0 to [01] on all axes that shard"):
+        parse_layout(texts, MESH)
 
 
 def test_padding_is_zeros_and_belongs_to_nothing() -> None:

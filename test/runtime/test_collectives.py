@@ -10,15 +10,15 @@ from mpi_ranks import under_mpi
 HERE = Path(__file__).parent
 
 
-# Per type and group: 3 gathers, 3 reductions, 9 scatters and 9 exchanges, on each of its ranks;
-# and a broadcast from each.
+# Per type and group: 3 gathers, 3 reductions, 9 scatters, 9 exchanges and 3 permutes, on each of
+# its ranks; and a broadcast from each.
 @pytest.mark.parametrize(("ranks", "memberships", "broadcasts"), [(2, 6, 10), (4, 20, 58)])
 def test_every_collective_type_dimension_and_group(
     ranks: int, memberships: int, broadcasts: int
 ) -> None:
     found = under_mpi(ranks, HERE / "collective_cases.py")
     assert found["wrong"] == []
-    assert found["count"] == (memberships * 24 + broadcasts) * 9
+    assert found["count"] == (memberships * 27 + broadcasts) * 9
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,8 @@ def errors() -> dict:
             "roots",
             "the ranks of the group disagree here, this rank has: Broadcast of float32[3, 4]",
         ),
+        ("sources", "sources must hold each place of the group [0, 1] once, got: [1, 1]"),
+        ("permutes", "the ranks of the group disagree here, this rank has: CollectivePermute of"),
         ("op", "the ranks of the group disagree here, this rank has: AllGather of float32[3, 4]"),
     ],
 )

@@ -90,15 +90,18 @@ def ranks_wait(temporary: Path, count: int = 2) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"),
+    ("plan", "number", "text"),
     [
-        (signal.SIGKILL, "was killed by signal 9 (out of memory?)"),
-        (signal.SIGSEGV, "was killed by signal 11"),
+        ("hanging", signal.SIGKILL, "was killed by signal 9 (out of memory?)"),
+        ("hanging", signal.SIGSEGV, "was killed by signal 11"),
+        ("hanging_later", signal.SIGKILL, "was killed by signal 9 (out of memory?)"),
     ],
 )
-def test_a_rank_is_killed(hanging: Path, temporary: Path, number: int, text: str) -> None:
+def test_a_rank_is_killed(
+    request: pytest.FixtureRequest, temporary: Path, plan: str, number: int, text: str
+) -> None:
     before = time.monotonic()
-    job = start(hanging)
+    job = start(request.getfixturevalue(plan))
     os.kill(ranks_wait(temporary)[1], number)
     killed = time.monotonic()
     out, err = job.communicate(timeout=LIMIT_S)
@@ -106,15 +109,22 @@ def test_a_rank_is_killed(hanging: Path, temporary: Path, number: int, text: str
     assert (job.returncode, out, err) == (1, "", f"error: rank 1 of 2 {text}\n")
 
 
-def test_a_timeout(capsys, hanging: Path) -> None:
+@pytest.mark.parametrize(
+    ("plan", "node"),
+    [
+        ("hanging", "AllReduce node 'AllReduce_0'"),
+        ("hanging_later", "AllReduceStart node 'AllReduceStart_node'"),
+    ],
+)
+def test_a_timeout(capsys, request: pytest.FixtureRequest, plan: str, node: str) -> None:
     for limit in LIMITS_S:
-        assert main([str(hanging), "--timeout", str(limit)]) == 1
+        assert main([str(request.getfixturevalue(plan)), "--timeout", str(limit)]) == 1
         err = capsys.readouterr().err
         if "AllReduce" in err:
             break
     assert err == (
         f"error: no result within --timeout {limit} s: rank 1 of 2 is before its first collective; "
-        "rank 0 is in AllReduce node 'AllReduce_0' (collective 1)\n"
+        f"rank 0 is in {node} (collective 1)\n"
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.runtime.session import order
 from tensoropt.runtime.session.session import rank_session, training_session
+from tensoropt.runtime.session.wire import Node, nodes_of, with_nodes
 from tensoropt.runtime.support.ordering import ORDERED
 
 BRANCHES, WIDTH = 4, 16
@@ -50,6 +53,12 @@ def branches(path: Path, *, marked: bool = True) -> onnx.ModelProto:
 
 def node(op_type: str, inputs: Sequence[str], output: str) -> onnx.NodeProto:
     return helper.make_node(op_type, inputs, [output], name=output)
+
+
+def read(*nodes: onnx.NodeProto) -> list[Node]:
+    """What is read of nodes from the bytes of a model."""
+    graph = helper.make_graph(nodes, "g", [], [])
+    return nodes_of(helper.make_model(graph).SerializeToString())
 
 
 def names_run(trace: Path, graph: Path) -> list[str]:
@@ -131,7 +140,8 @@ def test_new_nodes_stand_before_the_first_that_reads_them() -> None:
         node("Relu", ["x"], "a_nchwc"),
         helper.make_node("Add", ["a_nchwc", "b"], ["c"], name="c/Fusion/"),
     ]
-    assert [one.output[0] for one in order.ordered(made, given)] == ["a_nchwc", "new", "b", "c"]
+    found = order.ordered(read(*made), read(*given))
+    assert [one.makes[0] for one in found] == ["a_nchwc", "new", "b", "c"]
 
 
 def test_what_equal_nodes_became_stands_where_the_first_stood() -> None:
@@ -139,8 +149,8 @@ def test_what_equal_nodes_became_stands_where_the_first_stood() -> None:
     given += [node("Add", ["b", "c"], "d")]
     made = [node("Neg", ["x"], "c"), node("Relu", ["c"], "b"), node("Add", ["b", "c"], "d")]
     extra = node("Tanh", ["x"], "e")
-    found = order.ordered([*made, extra], [*given[:2], extra, *given[2:]])
-    assert [one.output[0] for one in found] == ["c", "b", "e", "d"]
+    found = order.ordered(read(*made, extra), read(*given[:2], extra, *given[2:]))
+    assert [one.makes[0] for one in found] == ["c", "b", "e", "d"]
 
 
 def test_a_body_reads_what_comes_before_it() -> None:
@@ -153,7 +163,31 @@ def test_a_body_reads_what_comes_before_it() -> None:
     branch = helper.make_node("If", ["x"], ["a"], name="a", then_branch=body, else_branch=body)
     made = [node("Relu", ["x"], "late"), branch]
     given = [branch, node("Relu", ["x"], "late")]
-    assert [one.output[0] for one in order.ordered(made, given)] == ["late", "a"]
+    found = order.ordered(read(*made), read(*given))
+    assert [one.makes[0] for one in found] == ["late", "a"]
+
+
+def test_only_the_order_of_nodes_changes(tmp_path: Path) -> None:
+    model = branches(tmp_path / "m.onnx")
+    made = model.SerializeToString()
+    changed = onnx.load_model_from_string(with_nodes(made, nodes_of(made)[::-1]))
+    assert changed != model
+    nodes = list(changed.graph.node)[::-1]
+    del changed.graph.node[:]
+    changed.graph.node.extend(nodes)
+    assert changed == model
+
+
+def test_a_rank_that_keeps_an_order_does_without_the_package_onnx(tmp_path: Path) -> None:
+    branches(tmp_path / "m.onnx")
+    text = """
+import sys
+from pathlib import Path
+from tensoropt.runtime.session.session import rank_session
+rank_session(Path(sys.argv[1]), 1)
+assert "onnx" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", text, tmp_path / "m.onnx"], check=True)
 
 
 @pytest.mark.parametrize("marked", [False, True])

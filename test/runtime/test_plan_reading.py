@@ -76,7 +76,8 @@ def set_to(*path: str | int, value: Any) -> Callable[[Any], None]:
         (set_to("inputs", 0, "dtype", value="float"), "inputs[0].dtype: 'float' is not one of"),
         (
             set_to("inputs", 0, "layout", value=["S", "R"]),
-            "inputs[0].layout[0]: 'S' does not match",
+            "inputs[0].layout[0]: expected R, S(dimension), S(dimension, turn), P(sum), P(max) or "
+            "P(min), got: 'S'",
         ),
         (set_to("inputs", 0, "layout", value=["R"]), "input 'x': layout R: expected 2 placements"),
         (
@@ -91,7 +92,7 @@ def set_to(*path: str | int, value: Any) -> Callable[[Any], None]:
             set_to("inputs", 0, "layout", value=["P(sum)", "R"]),
             "input 'x': expected R or S, got: a partial layout",
         ),
-        (set_to("model", "sha256", value="12"), "model.sha256: '12' does not match"),
+        (set_to("model", "sha256", value="12"), "model.sha256: expected 64 hexadecimal digits"),
         (set_to("files", value={"a": "0" * 64}), "files: expected rank0.onnx among them"),
         (set_to("predicted", "time_s", value=-1), "predicted.time_s: -1 is less than the minimum"),
     ],

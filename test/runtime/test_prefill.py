@@ -32,10 +32,19 @@ def family(
     folder = tmp_path_factory.mktemp("prefill")
     model = write_decoder(folder / "m.onnx", layers=1, in_place=request.param == "in place")
     for name, flags in {
-        "whole": ["--pick", "time"],
-        "heads": ["--pick", "memory"],
+        "whole": ["--pick", "fastest"],
+        "heads": ["--device", "v100", "--pick", "leanest"],
         "fours": ["--pin", "logits=S(1)@x", "--dim", "sequence=4"],
-        "single": ["--pick", "memory", "--dim", "sequence=1", "--dim", "batch=1"],
+        "single": [
+            "--device",
+            "v100",
+            "--pick",
+            "leanest",
+            "--dim",
+            "sequence=1",
+            "--dim",
+            "batch=1",
+        ],
     }.items():
         assert compile_model([str(model), "--mesh", "2", *flags, "-o", str(folder / name)]) == 0
     shutil.copytree(folder / "heads", folder / "copy")

@@ -57,7 +57,9 @@ def started(
     (folder / "config.json").write_text(json.dumps(config))
     template = "{% for m in messages %}{{ m.content }} {% endfor %}t1"
     (folder / "chat_template.jinja").write_text(template)
-    model, plan = compiled(folder, "--pick", "memory", in_place=request.param == "in place")
+    model, plan = compiled(
+        folder, "--device", "v100", "--pick", "leanest", in_place=request.param == "in place"
+    )
     with TextSession(plan, threads=1) as session:
         assert all(cache.past.layout.parts(1) == 2 for cache in session._decoder.caches)
         yield model, session

@@ -6,6 +6,8 @@
 
 namespace stand_in {
 
+struct Event;
+
 // The start of cudaDeviceProp.
 struct DeviceProperties {
   char name[256];

@@ -8,6 +8,7 @@
 namespace tensoropt {
 
 using CudaStream = void*;  // cudaStream_t
+using CudaEvent = void*;   // cudaEvent_t
 
 inline constexpr int kDeviceToDevice = 3;  // cudaMemcpyDeviceToDevice
 
@@ -28,6 +29,12 @@ struct CudaDeviceProperties {
   f(cudaMemcpyAsync, void* to, const void* from, std::size_t bytes, int kind, CudaStream stream)  \
   f(cudaMemcpy2DAsync, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,  \
     std::size_t width, std::size_t height, int kind, CudaStream stream)                           \
+  f(cudaStreamCreateWithFlags, CudaStream* stream, unsigned flags)                                \
+  f(cudaStreamSynchronize, CudaStream stream)                                                     \
+  f(cudaStreamWaitEvent, CudaStream stream, CudaEvent event, unsigned flags)                      \
+  f(cudaEventCreateWithFlags, CudaEvent* event, unsigned flags)                                   \
+  f(cudaEventRecord, CudaEvent event, CudaStream stream)                                          \
+  f(cudaEventDestroy, CudaEvent event)                                                            \
   f(cudaMemGetInfo, std::size_t* free, std::size_t* total)                                        \
   f(cudaRuntimeGetVersion, int* version)                                                          \
   f(cudaDriverGetVersion, int* version)                                                           \

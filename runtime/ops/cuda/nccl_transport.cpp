@@ -28,14 +28,13 @@ void in_group(const char* function, Body body) {
 
 }  // namespace
 
-NcclTransport::NcclTransport(const Api& api, OrtKernelContext* context, const Arena& arena,
-                             const NcclGroup* group, const ElementInfo& element)
-    : context_(context), arena_(arena), element_(element), stream_(api.stream(context)),
+NcclTransport::NcclTransport(OrtKernelContext* context, const Arena& arena, const NcclGroup* group,
+                             const ElementInfo& element, CudaStream stream)
+    : context_(context), arena_(arena), element_(element), stream_(stream),
       comm_(group ? group->comm() : nullptr), ranks_(group ? group->ranks() : 1) {}
 
 NcclTransport::~NcclTransport() {
-  for (void* memory : scratch_)
-    if (memory) arena_.give_back(memory);
+  for (void* memory : scratch_) arena_.give_back(memory);
 }
 
 // "or" of 0 and 1 is their maximum.
@@ -86,6 +85,14 @@ void NcclTransport::all_to_all(const void* x, void* y, std::size_t count) {
   });
 }
 
+void NcclTransport::exchange(const void* x, void* y, std::size_t count, int to, int from) {
+  const auto type = type_of(element_.type);
+  in_group("ncclSend and ncclRecv", [&] {
+    const int result = nccl().ncclSend(x, count, type, to, comm_, stream_);
+    return result ? result : nccl().ncclRecv(y, count, type, from, comm_, stream_);
+  });
+}
+
 // Groups in it are part of this one.
 void NcclTransport::as_one(const std::function<void()>& body) {
   check_nccl("ncclGroupStart", nccl().ncclGroupStart());
@@ -129,8 +136,8 @@ void NcclTransport::unpack(const Cut& cut, const void* pieces, void* tensor) {
                         row, chunk, cut.outer, stream_);
 }
 
-void* NcclTransport::scratch(std::size_t index, std::size_t bytes) {
-  return scratch_[index] = arena_.take(context_, bytes);
+void* NcclTransport::scratch(std::size_t, std::size_t bytes) {
+  return scratch_.emplace_back(arena_.take(context_, bytes));
 }
 
 }  // namespace tensoropt

@@ -1,8 +1,8 @@
-// Collectives over NCCL, on device memory, enqueued on ONNX Runtime's stream: nothing here waits.
+// Collectives over NCCL, on device memory, enqueued on a stream: nothing here waits.
 #pragma once
 
-#include <array>
 #include <limits>
+#include <vector>
 
 #include "cuda/nccl_group.hpp"
 #include "ort/arena.hpp"
@@ -13,10 +13,11 @@ namespace tensoropt {
 class NcclTransport final : public Transport {
  public:
   // `group` is null where it is this rank alone.
-  NcclTransport(const Api& api, OrtKernelContext* context, const Arena& arena,
-                const NcclGroup* group, const ElementInfo& element);
+  NcclTransport(OrtKernelContext* context, const Arena& arena, const NcclGroup* group,
+                const ElementInfo& element, CudaStream stream);
 
-  // Frees the scratch: what comes later on the stream may have it.
+  // Frees the scratch: what comes later on ONNX Runtime's stream may have it. So where `stream` is
+  // another one, that has to wait for it first.
   ~NcclTransport() override;
 
   // Four calls in one launch save a copy of the whole tensor, there and back.
@@ -30,6 +31,7 @@ class NcclTransport final : public Transport {
   void reduce_scatter(const void* x, void* y, std::size_t count, std::size_t rows,
                       Reduction reduction) override;
   void all_to_all(const void* x, void* y, std::size_t count) override;
+  void exchange(const void* x, void* y, std::size_t count, int to, int from) override;
   void broadcast(const void* x, void* y, std::size_t count, int root) override;
   void send(const void* x, std::size_t count, int place) override;
   void recv(void* y, std::size_t count, int place) override;
@@ -50,7 +52,7 @@ class NcclTransport final : public Transport {
   CudaStream stream_;
   NcclComm comm_;
   int ranks_;
-  std::array<void*, 2> scratch_{};
+  std::vector<void*> scratch_;  // of all pieces that were packed
 };
 
 }  // namespace tensoropt

@@ -39,14 +39,18 @@ void MpiTransport::all_reduce(const void* x, void* y, std::size_t count, Reducti
 
 void MpiTransport::reduce_whole(const void* x, void* y, std::size_t count, Reduction reduction) {
   const auto [type, op] = mpi_reduction(element_.type, reduction);
-  check_mpi("MPI_Allreduce_c", MPI_Allreduce_c(x, y, MPI_Count(count), type, op, comm_));
+  const void* given = x == y ? MPI_IN_PLACE : x;
+  check_mpi("MPI_Allreduce_c", MPI_Allreduce_c(given, y, MPI_Count(count), type, op, comm_));
 }
 
 // `count` elements for each rank (Rabenseifner's algorithm: Thakur, Rabenseifner, Gropp, 2005).
 void MpiTransport::reduce_in_pieces(const void* x, void* y, std::size_t count,
                                     Reduction reduction) {
-  const auto own = std::size_t(place()) * count * element_.bytes;
-  reduce_own(x, at(y, own), count, reduction);
+  const auto own_bytes = count * element_.bytes;
+  void* own = at(y, std::size_t(place()) * own_bytes);
+  void* reduced = x == y ? scratch(1, own_bytes) : own;  // not into what it is made from
+  reduce_own(x, reduced, count, reduction);
+  if (reduced != own) copy(reduced, own, own_bytes);
   check_mpi("MPI_Allgather_c",
             MPI_Allgather_c(MPI_IN_PLACE, 0, MPI_BYTE, y, bytes(count), MPI_BYTE, comm_));
 }
@@ -79,6 +83,11 @@ void MpiTransport::reduce_scatter(const void* x, void* y, std::size_t count, std
 void MpiTransport::all_to_all(const void* x, void* y, std::size_t count) {
   check_mpi("MPI_Alltoall_c",
             MPI_Alltoall_c(x, bytes(count), MPI_BYTE, y, bytes(count), MPI_BYTE, comm_));
+}
+
+void MpiTransport::exchange(const void* x, void* y, std::size_t count, int to, int from) {
+  check_mpi("MPI_Sendrecv_c", MPI_Sendrecv_c(x, bytes(count), MPI_BYTE, to, kTag, y, bytes(count),
+                                             MPI_BYTE, from, kTag, comm_, MPI_STATUS_IGNORE));
 }
 
 void MpiTransport::broadcast(const void* x, void* y, std::size_t count, int root) {

@@ -1,6 +1,7 @@
 #include "ort/attributes.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "mpi/group.hpp"
 
@@ -38,6 +39,20 @@ void read_peer(const Api& api, const OrtKernelInfo* info, Collective& node) {
   node.group = {std::min(self, peer), std::max(self, peer)};
 }
 
+// Which rank's x comes here, and who gets this rank's.
+void read_sources(const Api& api, const OrtKernelInfo* info, Collective& node) {
+  node.sources = api.integers(info, "sources");
+  Shape places(node.group.size());
+  std::iota(places.begin(), places.end(), 0);
+  if (!std::is_permutation(places.begin(), places.end(), node.sources.begin(), node.sources.end()))
+    throw Error("sources must hold each place of the group " + text_of(node.group) +
+                " once, got: " + text_of(node.sources));
+  const std::int64_t own = node.place_of(job_rank());
+  const auto target = std::find(node.sources.begin(), node.sources.end(), own);
+  node.source = node.group[std::size_t(node.sources[std::size_t(own)])];
+  node.target = node.group[std::size_t(target - node.sources.begin())];
+}
+
 void check_shape(const Collective& node) {
   element_info(node.type);
   if (!node.shape.empty() && *std::min_element(node.shape.begin(), node.shape.end()) < 0)
@@ -53,6 +68,7 @@ Collective read_collective(const Api& api, const OrtKernelInfo* info, Kind kind)
   if (is_message(kind)) read_peer(api, info, node);
   check_group(node.group);
   if (kind == Kind::Recv) check_shape(node);
+  if (kind == Kind::CollectivePermute) read_sources(api, info, node);
   if (kind == Kind::Broadcast) {
     node.source = api.integer(info, "root");
     node.place_of(node.source);

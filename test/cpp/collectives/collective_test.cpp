@@ -142,6 +142,15 @@ TEST(Collective, AllToAll) {
   }
 }
 
+TEST(Collective, CollectivePermuteChangesPlaces) {
+  const Shape shape{2, 3};
+  const Shape sources{1, 2, 0};
+  const Collective node{.kind = Kind::CollectivePermute, .group = kGroup, .sources = sources};
+  EXPECT_EQ(node.output_shape(shape), shape);
+  EXPECT_EQ(node.describe(element_info(int(Element::Int64)), shape),
+            "CollectivePermute of int64[2, 3] sources [1, 2, 0]");
+}
+
 TEST(Collective, BroadcastTakesTheRootsPlace) {
   const Collective node{.kind = Kind::Broadcast, .group = kGroup, .source = 0};
   for (const auto& y : run_on_ranks(node, {4}, 1)) EXPECT_EQ(y.data, input_of(1, {4}).data);

@@ -9,7 +9,7 @@ namespace tensoropt {
 LocalGroup::LocalGroup(std::size_t ranks)
     : ranks(ranks), shown(ranks), meeting(std::ptrdiff_t(ranks)) {}
 
-void LocalTransport::exchange(const void* x, const std::function<void(const Reader&)>& take) {
+void LocalTransport::show(const void* x, const std::function<void(const Reader&)>& take) {
   group_.shown[place_] = x;
   group_.meeting.arrive_and_wait();
   take([&](std::size_t rank, std::size_t element) {
@@ -30,14 +30,14 @@ std::int64_t LocalTransport::combined(const Reader& read, std::size_t element,
 }
 
 void LocalTransport::all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) {
-  exchange(x, [&](const Reader& read) {
+  show(x, [&](const Reader& read) {
     for (std::size_t i = 0; i < count; ++i)
       static_cast<std::int64_t*>(y)[i] = combined(read, i, reduction);
   });
 }
 
 void LocalTransport::all_gather(const void* x, void* y, std::size_t count, std::size_t rows) {
-  exchange(x, [&](const Reader& read) {
+  show(x, [&](const Reader& read) {
     auto* to = static_cast<std::int64_t*>(y);
     for (std::size_t row = 0; row < rows; ++row)
       for (std::size_t rank = 0; rank < group_.ranks; ++rank)
@@ -47,7 +47,7 @@ void LocalTransport::all_gather(const void* x, void* y, std::size_t count, std::
 
 void LocalTransport::reduce_scatter(const void* x, void* y, std::size_t count, std::size_t rows,
                                     Reduction reduction) {
-  exchange(x, [&](const Reader& read) {
+  show(x, [&](const Reader& read) {
     auto* to = static_cast<std::int64_t*>(y);
     for (std::size_t row = 0; row < rows; ++row)
       for (std::size_t i = 0; i < count; ++i)
@@ -56,26 +56,33 @@ void LocalTransport::reduce_scatter(const void* x, void* y, std::size_t count, s
 }
 
 void LocalTransport::all_to_all(const void* x, void* y, std::size_t count) {
-  exchange(x, [&](const Reader& read) {
+  show(x, [&](const Reader& read) {
     auto* to = static_cast<std::int64_t*>(y);
     for (std::size_t rank = 0; rank < group_.ranks; ++rank)
       for (std::size_t i = 0; i < count; ++i) *to++ = read(rank, place_ * count + i);
   });
 }
 
+void LocalTransport::exchange(const void* x, void* y, std::size_t count, int, int from) {
+  show(x, [&](const Reader& read) {
+    for (std::size_t i = 0; i < count; ++i)
+      static_cast<std::int64_t*>(y)[i] = read(std::size_t(from), i);
+  });
+}
+
 void LocalTransport::broadcast(const void* x, void* y, std::size_t count, int root) {
-  exchange(x, [&](const Reader& read) {
+  show(x, [&](const Reader& read) {
     for (std::size_t i = 0; i < count; ++i)
       static_cast<std::int64_t*>(y)[i] = read(std::size_t(root), i);
   });
 }
 
 void LocalTransport::send(const void* x, std::size_t, int) {
-  exchange(x, [](const Reader&) {});
+  show(x, [](const Reader&) {});
 }
 
 void LocalTransport::recv(void* y, std::size_t count, int place) {
-  exchange(nullptr, [&](const Reader& read) {
+  show(nullptr, [&](const Reader& read) {
     for (std::size_t i = 0; i < count; ++i)
       static_cast<std::int64_t*>(y)[i] = read(std::size_t(place), i);
   });

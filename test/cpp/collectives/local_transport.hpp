@@ -34,6 +34,7 @@ class LocalTransport final : public Transport {
   void reduce_scatter(const void* x, void* y, std::size_t count, std::size_t rows,
                       Reduction reduction) override;
   void all_to_all(const void* x, void* y, std::size_t count) override;
+  void exchange(const void* x, void* y, std::size_t count, int to, int from) override;
   void broadcast(const void* x, void* y, std::size_t count, int root) override;
   void send(const void* x, std::size_t count, int place) override;
   void recv(void* y, std::size_t count, int place) override;
@@ -50,7 +51,7 @@ class LocalTransport final : public Transport {
  private:
   // Shows x to all ranks, lets `take` read theirs (rank, element), and waits until all have.
   using Reader = std::function<std::int64_t(std::size_t rank, std::size_t element)>;
-  void exchange(const void* x, const std::function<void(const Reader&)>& take);
+  void show(const void* x, const std::function<void(const Reader&)>& take);
   std::int64_t combined(const Reader& read, std::size_t element, Reduction reduction) const;
 
   LocalGroup& group_;

@@ -49,9 +49,12 @@ void check_all_reduce(Element element, std::size_t count) {
     std::vector<T> x(count), y(count);
     for (std::size_t i = 0; i < count; ++i) x[i] = made<T>(value_of(job_rank(), i));
     transport.all_reduce(x.data(), y.data(), count, reduction);
-    for (std::size_t i = 0; i < count; ++i)
+    transport.all_reduce(x.data(), x.data(), count, reduction);  // in place
+    for (std::size_t i = 0; i < count; ++i) {
       ASSERT_EQ(read(y[i]), read(made<T>(combined(i, reduction))))
           << element_info(int(element)).name << " " << reduction_name(reduction) << " " << i;
+      ASSERT_EQ(read(x[i]), read(y[i])) << "in place, " << i;
+    }
   }
 }
 
@@ -124,6 +127,17 @@ TEST(MpiTransport, PiecesGoToTheirPlaces) {
     for (std::size_t i = 0; i < 2; ++i)
       EXPECT_EQ(received[2 * rank + i], value_of(int(rank), 2 * std::size_t(job_rank()) + i));
   }
+}
+
+TEST(MpiTransport, EachGetsAnothersPart) {
+  MpiTransport transport(MPI_COMM_WORLD, element_info(int(Element::Int64)));
+  const int ranks = job_size(), before = (job_rank() + ranks - 1) % ranks;
+  std::vector<std::int64_t> x(3), y(3);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = value_of(job_rank(), i);
+  transport.exchange(x.data(), y.data(), 3, (job_rank() + 1) % ranks, before);
+  for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], value_of(before, i));
+  transport.exchange(x.data(), y.data(), 3, job_rank(), job_rank());
+  EXPECT_EQ(y, x);
 }
 
 TEST(MpiTransport, BroadcastAndMessage) {

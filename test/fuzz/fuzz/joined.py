@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+from gpu.at_once import at_once
 from onnx import helper, numpy_helper
+
+from tensoropt.runtime.inspection.transfers import bad_transfers
 
 __all__ = ["StuckError", "join", "prefix"]
 
@@ -177,6 +180,10 @@ class _Joined:
         for pieces, name in zip(zip(*rows, strict=True), outputs, strict=True):
             self._add("Concat", pieces, [name], axis=held["concat_dim"])
 
+    def _CollectivePermute(self, inputs: Any, outputs: Any, held: Any, kind: Any) -> None:  # noqa: N802
+        for name, source in zip(outputs, held["sources"], strict=True):
+            self._add("Identity", [inputs[source]], [name])
+
 
 def _place_of_token(node: onnx.NodeProto) -> int:
     """Return where the token is: in front of several operands, behind one."""
@@ -217,6 +224,11 @@ def _types(graph: onnx.GraphProto) -> dict[str, tuple[int, tuple[int | str, ...]
 def _renamed(model: onnx.ModelProto, start: str) -> onnx.ModelProto:
     renamed = onnx.ModelProto()
     renamed.CopyFrom(model)
+    if problem := next(bad_transfers(model.graph), None):
+        raise StuckError(problem)
+    nodes = list(at_once(model.graph.node))
+    del renamed.graph.node[:]
+    renamed.graph.node.extend(nodes)
     _rename(renamed.graph, start)
     return renamed
 

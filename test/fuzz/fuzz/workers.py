@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import queue
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
-__all__ = ["Event", "run", "say"]
+__all__ = ["Event", "find_modules", "run", "say"]
 
 Event = dict[str, Any]
 Command = Callable[[range], Sequence[str]]
@@ -25,6 +27,12 @@ _SILENCE_S = 180.0  # of a worker; then it hangs
 def say(**event: Any) -> None:
     """Say what a worker does."""
     print(json.dumps(event), flush=True)
+
+
+def find_modules() -> None:
+    """Let a worker import what pytest finds by itself; last, as names here are also Python's."""
+    root = Path(__file__).parents[3]
+    sys.path += [str(root / "bench"), str(root / "test")]
 
 
 def run(
@@ -54,12 +62,15 @@ def _events(command: Command, seeds: range, end: float | None) -> Iterator[Event
     """Yield what workers say of ``seeds``; one that dies or hangs is replaced for the rest."""
     while seeds and (end is None or time.monotonic() < end):
         worker = _Worker(command(seeds))
-        stage, seed = "generate", seeds[0]
+        stage, seed = "begin", seeds[0]
         for event in worker.events(end):
             stage, seed = event["event"], event["seed"]
             if stage == "done":
                 yield event
         code = worker.end()
+        if stage == "begin":  # neither would the next one
+            yield {"event": "crash", "seed": seed, "how": f"no worker begins ({code})"}
+            return
         left = [s for s in seeds if s > seed]
         seeds = range(left[0], seeds.stop, seeds.step) if left else range(0)
         if stage == "generate":

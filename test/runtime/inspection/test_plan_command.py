@@ -15,6 +15,7 @@ from handmade_training import LeastSquares
 from onnx import TensorProto, helper
 
 from tensoropt.runtime.cli.plan import main
+from tensoropt.runtime.inspection.transfers import bad_transfers
 
 
 @pytest.fixture
@@ -241,3 +242,71 @@ def test_mistakes(command, tmp_path: Path) -> None:
         f"error: {tmp_path / 'no'}: expected a plan directory, got: no such folder\n",
     )
     assert "expected a command: show, diff or validate" in command()[1]
+
+
+def later(name: str, wait: list[str], made: list[str], op: str = "AllReduce") -> list:
+    """An ``op`` of x that is started, and the nodes that are given ``wait``."""
+    own = {"domain": "tensoropt", "name": f"{name}.{op}Start", "group": [0, 1]}
+    own |= {"dim": 0} if op == "AllGather" else {"reduction": "sum"}
+    given = ["t1", "h", "held"]
+    start = helper.make_node(f"{op}Start", ["t0", "x"], given, **own)
+    named = {"domain": "tensoropt", "name": f"{name}.{op}Wait"}
+    return [start, helper.make_node(f"{op}Wait", wait, made, **named)]
+
+
+BETWEEN = helper.make_node("Neg", ["held"], ["early"], name="between")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [
+        (later("a", ["h", "held"], ["y"]), ""),
+        (later("a", ["h", "held", "x"], ["z"], "AllGather"), ""),
+        (
+            later("a", ["h", "held"], ["y"])[:1],
+            "AllReduceStart 'a.AllReduceStart': expected one wait",
+        ),
+        (
+            [*later("a", ["h", "held"], ["y"]), BETWEEN],
+            "AllReduceStart 'a.AllReduceStart': its results are read by 'between', expected",
+        ),
+        (
+            later("a", ["h", "held", "x"], ["y"]),
+            "AllReduceWait 'a.AllReduceWait': expected the inputs h, held, got: h, held, x",
+        ),
+        (
+            later("a", ["h", "held"], ["z"], "AllGather"),
+            "AllGatherWait 'a.AllGatherWait': expected the inputs h, held, x, got: h, held",
+        ),
+        (
+            later("a", ["h", "held"], ["y", "z"]),
+            "AllReduceWait 'a.AllReduceWait': expected 1 results, got: 2",
+        ),
+        (
+            [later("a", ["h", "held"], ["y"])[1]],
+            "AllReduceWait 'a.AllReduceWait': expected the handle of a node AllReduceStart, got: h",
+        ),
+    ],
+)
+def test_what_is_started_is_waited_for(nodes: list[onnx.NodeProto], text: str) -> None:
+    graph = helper.make_graph(nodes, "g", [], [value_info("y", "float32", [2])])
+    assert [found[: len(text)] for found in bad_transfers(graph)] == ([text] if text else [])
+
+
+def test_a_result_that_leaves_before_it_is_there() -> None:
+    graph = helper.make_graph(
+        later("a", ["h", "held"], ["y"]), "g", [], [value_info("held", "float32", [2])]
+    )
+    (found,) = bad_transfers(graph)
+    assert found.endswith("its results are results of the graph, expected its wait to read them")
+
+
+def test_starts_are_collectives_of_a_plan(
+    perceptron: Perceptron, tmp_path: Path, command, hanging_later: Path
+) -> None:
+    nodes = later("a", ["h", "held"], ["y"])
+    plan = reduced(perceptron, tmp_path / "right", nodes, nodes)
+    assert command("validate", plan)[0] == 0
+    plan = reduced(perceptron, tmp_path / "half", nodes, nodes[:1])
+    assert "expected one wait for it, got: 0" in command("validate", plan)[1]
+    assert "never ends, rank 1 has no more" in command("validate", hanging_later)[1]

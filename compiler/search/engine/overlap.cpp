@@ -1,0 +1,418 @@
+#include "overlap.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+namespace tensoropt::search {
+namespace {
+
+using Number = std::int32_t;
+using What = Overlapped::What;
+constexpr int kRounds = 8;         // of fewer starts, for want of memory
+constexpr int kSweeps = 8;         // of wider windows
+constexpr int kDrops = 3;          // of windows that gain nothing
+constexpr int kHalves = 4;         // of what is joined at most
+constexpr double kExposed = 0.01;  // of a collective's time, for which no window is widened
+
+constexpr double kEndless = std::numeric_limits<double>::infinity();
+
+// A task, or collectives that are one. It begins before the unit at `start`, and is waited for
+// before that at `wait`; where it is not started, these are its own place and the next.
+struct Unit {
+  std::span<const Number> members;
+  double compute_s = 0, sent_s = 0;
+  Beside beside = Beside::Never;
+  std::uint8_t part = 0;
+  Number ready = 0, deadline = 0;  // the first place to begin at, the last to wait at
+  Number start = 0, wait = 0;
+  Number read_until = 0, made_until = 0;  // the last places at which these are alive anyway
+  std::int64_t read_bytes = 0, made_bytes = 0;
+  bool leaves = false;  // what it makes is handed out of the program
+  bool barred = false;
+
+  bool is_started(Number own) const { return start < own || wait > own + 1; }
+};
+
+class Overlapper {
+ public:
+  Overlapper(const Tasks& tasks, const Joined& joined, const std::vector<CollectiveTime>& times,
+             const Overlapping& how)
+      : tasks_(tasks), how_(how), unit_of_(places(joined)) {
+    for (const auto& members : units_of(joined)) add_unit(members, times);
+    find_needs();
+    find_ends();
+    own_alive_ = alive_bytes(tasks, Places(unit_of_));
+  }
+
+  // Finds nothing where nothing gains. What needs more memory than the program takes anyway is
+  // given up: of what is put off, more is alive than was counted before.
+  Overlapped run() {
+    const std::int64_t peak = highest(own_alive_);
+    for (int round = 0; round < kRounds; ++round) {
+      reset();
+      widen(peak);
+      Overlapped found = settled();
+      const std::vector<std::int64_t> alive = alive_bytes(tasks_, found.places);
+      found.peak = highest(alive);
+      if (found.peak <= peak) {
+        found.any = found.any && found.hidden_s[0] + found.hidden_s[1] > 0;
+        return found;
+      }
+      for (std::size_t at = 0; at < alive.size(); ++at)
+        if (alive[at] > peak) bar(Number(at), found.places);
+    }
+    return {};
+  }
+
+ private:
+  // What is not started, and a start, has one number; its wait the next.
+  static Number event(Number unit, bool waits) { return 2 * unit + Number(waits); }
+  Number count() const { return Number(units_.size()); }
+  bool is_started(Number unit) const { return units_[unit].is_started(unit); }
+
+  void add_unit(std::span<const Number> members, const std::vector<CollectiveTime>& times) {
+    Unit unit{.members = members};
+    unit.beside = tasks_.beside[members.front()];
+    unit.part = tasks_.part[members.front()];
+    unit.sent_s = group_s(tasks_, times, members);
+    if (unit.sent_s <= 0) unit.beside = Beside::Never;
+    for (const Number task : members) {
+      // What is written where old state was has no memory to wait in.
+      if (tasks_.makes[task].empty() || unit.beside == Beside::Blocks) unit.beside = Beside::Never;
+      unit.compute_s += tasks_.compute_s[task];
+      for (const Number tensor : tasks_.reads[task]) unit.read_bytes += tasks_.size[tensor];
+      for (const Number tensor : tasks_.makes[task]) unit.made_bytes += tasks_.size[tensor];
+    }
+    units_.push_back(unit);
+  }
+
+  void find_needs() {
+    for (Number unit = 0; unit < count(); ++unit) {
+      const std::size_t begin = needs_.values.size();
+      for (const Number task : units_[unit].members)
+        for (const Number from : tasks_.after[task]) needs_.values.push_back(unit_of_[from]);
+      auto& values = needs_.values;
+      std::sort(values.begin() + begin, values.end());
+      values.erase(std::unique(values.begin() + begin, values.end()), values.end());
+      needs_.close();
+    }
+    std::vector<std::pair<Number, Number>> pairs;
+    for (Number unit = 0; unit < count(); ++unit)
+      for (const Number from : needs_[unit]) pairs.emplace_back(from, unit);
+    std::sort(pairs.begin(), pairs.end());
+    auto next = pairs.begin();
+    for (Number unit = 0; unit < count(); ++unit) {
+      for (; next != pairs.end() && next->first == unit; ++next)
+        readers_.values.push_back(next->second);
+      readers_.close();
+    }
+  }
+
+  void find_ends() {
+    const Number end = count() - 1;
+    std::vector<Number> part_begin(count(), 0);
+    for (Number unit = 1; unit < count(); ++unit)
+      part_begin[unit] = units_[unit].part == units_[unit - 1].part ? part_begin[unit - 1] : unit;
+    Number part_end = end;
+    for (Number unit = end; unit >= 0; --unit) {
+      if (unit < end && units_[unit].part != units_[unit + 1].part) part_end = unit + 1;
+      units_[unit].deadline = part_end;
+      units_[unit].leaves = true;
+      units_[unit].ready = part_begin[unit];
+    }
+    const Tails tails = tails_of(tasks_);
+    for (Number unit = end; unit >= 0; --unit) {
+      const Number task = units_[unit].members.front();
+      const bool is_tail = unit < end && tasks_.key[task] < 0 && tails.is_tail[task] &&
+                           units_[unit].beside == Beside::Never;
+      for (const Number from : needs_[unit]) {
+        Unit& needed = units_[from];
+        needed.deadline = std::min(needed.deadline, is_tail ? units_[unit].deadline : unit);
+        if (needed.part == units_[unit].part && unit < end && !is_tail) needed.leaves = false;
+        units_[unit].ready = std::max(units_[unit].ready, from + 1);
+      }
+    }
+    const std::vector<Span> spans = spans_of(tasks_, Places(unit_of_));
+    for (Unit& unit : units_)
+      for (const Number task : unit.members) {
+        for (const Number tensor : tasks_.reads[task])
+          unit.read_until = std::max(unit.read_until, spans[tensor].last);
+        for (const Number tensor : tasks_.makes[task])
+          unit.made_until = std::max(unit.made_until, spans[tensor].last);
+      }
+  }
+
+  void reset() {
+    alive_ = own_alive_;
+    for (Number unit = 0; unit < count(); ++unit) {
+      units_[unit].start = unit;
+      units_[unit].wait = unit + 1;
+    }
+  }
+
+  // Bars what is under way at a place among the events.
+  void bar(Number place, const Places& places) {
+    for (Unit& unit : units_) {
+      const Number first = unit.members.front();
+      const bool starts = places.until[first] > places.place[first];
+      if (starts && places.place[first] <= place && place <= places.until[first])
+        unit.barred = true;
+    }
+  }
+
+  // Widens windows where the program waits for a collective, and gives up those that gain too
+  // little.
+  void widen(std::int64_t limit) {
+    std::vector<double> stalls;
+    for (int drop = 0; drop <= kDrops; ++drop) {
+      for (int sweep = 0; sweep < kSweeps; ++sweep) {
+        stalls = clocked().stall_s;
+        bool any = false;
+        for (Number unit = 0; unit < count(); ++unit)
+          if (stalls[unit] > kExposed * units_[unit].sent_s)
+            any = widen(unit, stalls[unit] * (1 - how_.share), limit) || any;
+        if (!any) break;
+      }
+      stalls = clocked().stall_s;
+      bool dropped = false;
+      for (Number unit = 0; unit < count(); ++unit)
+        if (is_started(unit) && gain_s(unit, stalls[unit]) <= 0) {
+          give_up(unit);
+          dropped = true;
+        }
+      if (!dropped) break;
+    }
+    for (Number unit = 0; unit < count(); ++unit)
+      if (is_started(unit)) wait_later(units_[unit], limit, kEndless);
+  }
+
+  double gain_s(Number unit, double stall_s) const {
+    const Unit& own = units_[unit];
+    return (own.sent_s - stall_s) * (1 - how_.share) - start_s(own);
+  }
+
+  double start_s(const Unit& unit) const {
+    return how_.start_s + (unit.leaves ? how_.copied_s_per_byte * double(unit.made_bytes) : 0);
+  }
+
+  // Lets a collective begin earlier, or else be waited for later, until so many more seconds of
+  // operators lie between; says whether it could.
+  bool widen(Number number, double seconds, std::int64_t limit) {
+    Unit& unit = units_[number];
+    if (unit.beside == Beside::Never || unit.barred) return false;
+    const auto before = std::pair(unit.start, unit.wait);
+    while (seconds > 0 && unit.start > unit.ready &&
+           alive_[unit.start - 1] + unit.made_bytes <= limit) {
+      alive_[--unit.start] += unit.made_bytes;
+      seconds -= units_[unit.start].compute_s;
+    }
+    wait_later(unit, limit, seconds);
+    return std::pair(unit.start, unit.wait) != before;
+  }
+
+  void wait_later(Unit& unit, std::int64_t limit, double seconds) {
+    while (seconds > 0 && unit.wait < unit.deadline) {
+      const std::int64_t more = held_bytes(unit, unit.wait);
+      if (more > 0 && alive_[unit.wait] + more > limit) return;
+      alive_[unit.wait] += more;
+      seconds -= units_[unit.wait].compute_s;
+      ++unit.wait;
+    }
+  }
+
+  // Bytes that are alive at a place behind a collective only as it is still waited for.
+  static std::int64_t held_bytes(const Unit& unit, Number place) {
+    std::int64_t bytes = place > unit.made_until ? unit.made_bytes : 0;
+    if (unit.beside == Beside::Holds && place > unit.read_until) bytes += unit.read_bytes;
+    return bytes;
+  }
+
+  void give_up(Number number) {
+    Unit& unit = units_[number];
+    for (; unit.start < number; ++unit.start) alive_[unit.start] -= unit.made_bytes;
+    for (; unit.wait > number + 1; --unit.wait)
+      alive_[unit.wait - 1] -= held_bytes(unit, unit.wait - 1);
+    unit.barred = true;
+  }
+
+  // Units that begin before a place, or are waited for there, as lists.
+  struct Due {
+    std::vector<Number> first, next;
+    explicit Due(std::size_t count) : first(count, -1), next(count, -1) {}
+    void add(Number place, Number unit) { next[unit] = std::exchange(first[place], unit); }
+  };
+
+  // The events in their order: each where it is due, or once all is there that it needs.
+  std::vector<Number> listed() const {
+    const auto size = std::size_t(count());
+    std::vector<Number> missing(2 * size, 1), order;
+    std::vector<std::uint8_t> due(2 * size, 0);
+    Due starts(size), waits(size);
+    for (Number unit = count(); unit-- > 0;) {
+      missing[event(unit, false)] = Number(needs_[unit].size());
+      if (!is_started(unit)) continue;
+      starts.add(units_[unit].start, unit);
+      waits.add(units_[unit].wait, unit);
+    }
+    const auto fulfil = [&](Number need) {
+      if (--missing[need] == 0 && due[need]) order.push_back(need);
+    };
+    const auto list = [&](Number one) {
+      due[one] = 1;
+      if (missing[one]) return;
+      std::size_t at = order.size();
+      order.push_back(one);
+      for (; at < order.size(); ++at) {
+        const Number done = order[at], unit = done / 2;
+        if (done % 2 == 0 && is_started(unit)) fulfil(event(unit, true));
+        else
+          for (const Number reader : readers_[unit]) fulfil(event(reader, false));
+      }
+    };
+    for (Number place = 0; place < count(); ++place) {
+      for (Number unit = starts.first[place]; unit >= 0; unit = starts.next[unit])
+        list(event(unit, false));
+      for (Number unit = waits.first[place]; unit >= 0; unit = waits.next[unit])
+        list(event(unit, true));
+      if (!is_started(place)) list(event(place, false));
+    }
+    return order;
+  }
+
+  struct Clocked {
+    std::vector<Number> order;
+    std::vector<double> begin_s, end_s, stall_s;  // of each unit
+    std::array<double, 2> hidden_s{};
+  };
+
+  // Runs the events on two clocks. Operators beside a transfer take longer; a collective that is
+  // not started waits for those that are.
+  Clocked clocked() const {
+    Clocked found{listed(),
+                  std::vector<double>(count(), 0),
+                  std::vector<double>(count(), 0),
+                  std::vector<double>(count(), 0),
+                  {}};
+    double now = 0, busy = 0;
+    for (const Number each : found.order) {
+      const Number number = each / 2;
+      const Unit& unit = units_[number];
+      double& stall = found.stall_s[number];
+      const double before = now;
+      if (each % 2) {
+        stall = std::max(0.0, found.end_s[number] - now);
+        now += stall;
+        if (unit.leaves) now += how_.copied_s_per_byte * double(unit.made_bytes);
+      } else if (is_started(number)) {
+        now += how_.start_s;
+        found.begin_s[number] = std::max(now, busy);
+        found.end_s[number] = busy = found.begin_s[number] + unit.sent_s;
+      } else {
+        found.begin_s[number] = now;
+        now = computed(now, busy, unit.compute_s);
+        if (unit.sent_s > 0) {
+          if (unit.beside != Beside::Never) found.begin_s[number] = std::max(now, busy);
+          now = busy = std::max(now, busy) + unit.sent_s;
+          stall = unit.sent_s;
+        }
+        found.end_s[number] = now;
+      }
+      found.hidden_s[unit.part] -= now - before;
+    }
+    for (const Unit& unit : units_) found.hidden_s[unit.part] += unit.compute_s + unit.sent_s;
+    return found;
+  }
+
+  // When operators of so many seconds end that begin now, while transfers run until `busy`.
+  double computed(double now, double busy, double seconds) const {
+    const double beside = std::max(0.0, busy - now), done = beside * (1 - how_.share);
+    return seconds <= done ? now + seconds / (1 - how_.share) : now + beside + seconds - done;
+  }
+
+  Overlapped settled() const {
+    const Clocked clocks = clocked();
+    Overlapped found;
+    std::vector<Number> place(2 * units_.size(), 0);
+    for (const Number each : clocks.order) {
+      const Number unit = each / 2;
+      const What what = each % 2 ? What::Waits : is_started(unit) ? What::Starts : What::Runs;
+      place[each] = Number(found.events.size());
+      found.events.push_back({units_[unit].members.front(), what});
+      found.any = found.any || what == What::Starts;
+    }
+    found.places = Places(unit_of_);
+    found.begin_s.resize(tasks_.count());
+    for (Number unit = 0; unit < count(); ++unit)
+      for (const Number task : units_[unit].members) {
+        const Number own = place[event(unit, false)];
+        found.places.place[task] = own;
+        found.places.until[task] = is_started(unit) ? place[event(unit, true)] : own;
+        found.places.holds[task] = units_[unit].beside == Beside::Holds;
+        found.begin_s[task] = clocks.begin_s[unit];
+      }
+    found.hidden_s = clocks.hidden_s;
+    return found;
+  }
+
+  const Tasks& tasks_;
+  const Overlapping how_;
+  const std::vector<Number> unit_of_;  // per task
+  std::vector<Unit> units_;
+  Rows needs_, readers_;  // units
+  std::vector<std::int64_t> own_alive_, alive_;
+};
+
+// Seconds of the longest of the collectives that are several in one.
+double longest_s(const Joined& joined, const Tasks& tasks,
+                 const std::vector<CollectiveTime>& times) {
+  double longest = 0;
+  for (const auto& members : units_of(joined))
+    if (members.size() > 1) longest = std::max(longest, group_s(tasks, times, members));
+  return longest;
+}
+
+}  // namespace
+
+Overlapped overlap(const Tasks& tasks, const Joined& joined,
+                   const std::vector<CollectiveTime>& times, const Overlapping& how) {
+  const bool can = std::any_of(tasks.beside.begin(), tasks.beside.end(),
+                               [](Beside one) { return one != Beside::Never; });
+  if (how.gains() && can)
+    if (Overlapped found = Overlapper(tasks, joined, times, how).run(); found.any) return found;
+  Overlapped plain;
+  plain.places = Places(places(joined));
+  plain.peak = highest(alive_bytes(tasks, plain.places));
+  return plain;
+}
+
+std::pair<Joined, Overlapped> join_beside(const Tasks& tasks,
+                                          const std::vector<CollectiveTime>& times,
+                                          const Overlapping& how) {
+  const auto tried = [&](double most_s) {
+    Joined joined = join(tasks, times, most_s);
+    Overlapped overlapped = overlap(tasks, joined, times, how);
+    return std::pair(std::move(joined), std::move(overlapped));
+  };
+  const auto gained_s = [&](const std::pair<Joined, Overlapped>& found) {
+    double seconds = found.second.hidden_s[0] + found.second.hidden_s[1];
+    for (const auto& [saved, part] : saved_s(found.first, tasks, times)) seconds += saved;
+    return seconds;
+  };
+  auto best = tried(kEndless);
+  if (!how.gains() || !best.first.any) return best;
+  double best_s = gained_s(best), most_s = longest_s(best.first, tasks, times);
+  for (int half = 0; half <= kHalves; ++half) {
+    most_s = half < kHalves ? most_s / 2 : 0;
+    auto found = tried(most_s);
+    const double own_s = gained_s(found);
+    if (own_s > best_s) {
+      best_s = own_s;
+      best = std::move(found);
+    }
+  }
+  return best;
+}
+
+}  // namespace tensoropt::search

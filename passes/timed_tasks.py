@@ -1,0 +1,119 @@
+"""The program of one rank as tasks with their times, for what decides when collectives run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from tensoropt.compiler.cost.bodies import whole_time_s
+from tensoropt.compiler.cost.communication import collective_time_s, copy_line
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.joining import joining_time
+from tensoropt.compiler.cost.overlap import NEVER, beside
+from tensoropt.compiler.layout.collective import Collective
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.sizes import mean_of
+from tensoropt.compiler.schedule.tasks import Tasks, read_tasks
+from tensoropt.compiler.search import _engine
+from tensoropt.compiler.search.problem.evaluate import overlapping
+from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.dialects import onnx
+from tensoropt.dialects.collectives import STARTED, Alike, axes_of, kind_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import COLLECTIVE_PERMUTE
+from tensoropt.passes.strategies import device_of, resharder_of
+
+__all__ = ["TimedTasks"]
+
+_SLICE = "shard.all_slice"
+
+
+@dataclass
+class TimedTasks:
+    """The tasks of a function on the mesh and the device that the search used.
+
+    Operators are timed by what one rank has of their tensors, as far as any collective can run
+    beside them. Raises PassError for a module without a device. Linear in the operations.
+    """
+
+    module: ir.Module
+    function: ir.Operation
+    tasks: Tasks = field(init=False)
+    mesh: Mesh = field(init=False)
+    device: Device = field(init=False)
+    keys: dict[Alike, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.mesh = resharder_of(self.module, self.function).mesh
+        self.device = device_of(self.module)
+        self.tasks = read_tasks(self.function, keeps_collectives=False)
+        self._versions = onnx.opsets(self.module)
+        self._known: dict[OpInfo, float] = {}
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the device gains by collectives that run beside operators."""
+        return self.device.overlap is not None and self.device.overlap.share < 1
+
+    @property
+    def how(self) -> _engine.Overlapping:
+        """What it takes to let them, for the engine."""
+        return overlapping(self.device)
+
+    def engine_tasks(self) -> _engine.Tasks:
+        """Return the tasks as the engine has them."""
+        tasks, operations = self.tasks.tasks, self.tasks.operations
+        numbers = [self._key(op) for op in operations]
+        return _engine.Tasks(
+            numbers,
+            [_bytes(op) if op.name in STARTED else 0.0 for op in operations],
+            [int(task.stage == "update") for task in tasks],
+            [task.reads for task in tasks],
+            [task.makes for task in tasks],
+            [task.after for task in tasks],
+            self.tasks.sizes,
+            self.tasks.given,
+            [self._compute_s(op) for op in operations],
+            [self._sent_s(op) for op in operations],
+            [beside(STARTED[op.name]) if op.name in STARTED else NEVER for op in operations],
+        )
+
+    def times(self) -> list[tuple[list[tuple[float, float]], bool, float]]:
+        """Return the times of the kinds of collectives that can be joined, by number."""
+        return [
+            joining_time(cast("Collective", kind), axes, self.mesh, self.device)
+            for kind, axes, _, _ in self.keys
+        ]
+
+    def _key(self, op: ir.Operation) -> int:
+        """Return the number of what a collective has in common with others, -1 for other ops."""
+        alike = kind_of(op)
+        return -1 if alike is None else self.keys.setdefault(alike, len(self.keys))
+
+    def _sent_s(self, op: ir.Operation) -> float:
+        if op.name not in STARTED and op.name != COLLECTIVE_PERMUTE:
+            return 0.0
+        kind = cast("Collective", STARTED.get(op.name, "collective_permute"))
+        return collective_time_s(kind, _bytes(op), axes_of(op), self.mesh, self.device)
+
+    def _compute_s(self, op: ir.Operation) -> float:
+        if not self.overlaps or op.name in STARTED:
+            return 0.0
+        if op.name == _SLICE:
+            pieces = self.mesh.extent(axes_of(op))
+            return copy_line(2 / pieces, self.device).at(_bytes(op))
+        if not onnx.is_onnx(op):
+            return 0.0
+        info = describe(op, self._versions)
+        if info not in self._known:
+            longer = 1.0 + self.device.waits(self.mesh.size).operators
+            self._known[info] = longer * whole_time_s(info, self.device)
+        return self._known[info]
+
+
+def _bytes(op: ir.Operation) -> float:
+    """Return what one rank puts into a collective, or cuts."""
+    info = tensor_info(op.operands[0].type)
+    assert info is not None, "collectives are of ranked tensors"
+    return mean_of(info.sizes) * info.item_bytes

@@ -1,0 +1,58 @@
+#include "link.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+namespace tensoropt {
+namespace {
+
+double positive(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (!text || !*text) return 0;
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  if (*end || !(value > 0))
+    throw Error(std::string(variable) + " must be a positive number, got: " + text);
+  return value;
+}
+
+Link read_link() {
+  const double bytes_per_s = positive("TENSOROPT_LINK_BYTES_PER_S");
+  return {positive("TENSOROPT_LINK_LATENCY_S"), bytes_per_s > 0 ? 1 / bytes_per_s : 0};
+}
+
+}  // namespace
+
+const Link& link_of_environment() {
+  static const Link link = read_link();
+  return link;
+}
+
+double link_time_s(const Link& link, Kind kind, std::size_t ranks, double bytes) {
+  if (ranks < 2) return 0;
+  const double rounds = std::bit_width(ranks - 1), others = double(ranks - 1);
+  const double rest = others / double(ranks);
+  const auto time_s = [&](double messages, double volume) {
+    return messages * link.latency_s + volume * bytes * link.s_per_byte;
+  };
+  switch (kind) {
+    case Kind::AllReduce: return std::min(time_s(rounds, rounds), time_s(2 * rounds, 2 * rest));
+    case Kind::AllGather: return time_s(rounds, others);
+    case Kind::ReduceScatter: return time_s(rounds, rest);
+    case Kind::AllToAll: return std::min(time_s(rounds, rounds / 2), time_s(others, rest));
+    case Kind::Broadcast: return time_s(rounds, rounds);
+    default: return time_s(1, 1);
+  }
+}
+
+void wait_for_link(Kind kind, std::size_t ranks, std::size_t bytes) {
+  const auto& link = link_of_environment();
+  if (link.latency_s == 0 && link.s_per_byte == 0) return;
+  const std::chrono::duration<double> time(link_time_s(link, kind, ranks, double(bytes)));
+  std::this_thread::sleep_for(time);
+}
+
+}  // namespace tensoropt
