@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar
 
@@ -32,7 +32,8 @@ class BuildTrainingStepPass(Pass):
     `recompute` says which activations the backward pass computes again: none; light, all except
     results of products; blocks, all inside repeated layers, or inside about sqrt(n) parts if
     nothing repeats; half, all inside every second block; auto, each of these in a function of its
-    own, `@main` first, of which the search keeps one.
+    own, `@main` first, of which the search keeps one. With more `micro-batches` than one, gradients
+    are added to those of the micro-batches before, as sums that may be partial until the update.
 
     Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like
     the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
@@ -59,6 +60,9 @@ class BuildTrainingStepPass(Pass):
     precision: str = "float32"
     recompute: str = "none"
     freeze: str = ""
+    searched_batches: str | None = field(default=None, metadata={"option": False})
+    """What says in place of ``micro_batches`` which numbers are searched: the caller, who has the
+    model, builds a step for each."""
 
     @classmethod
     def of(cls, spec: TrainingSpec, recompute: str | None = None) -> BuildTrainingStepPass:
@@ -87,8 +91,12 @@ class BuildTrainingStepPass(Pass):
     def run(self, module: ir.Module) -> None:
         from tensoropt.compiler.training.alternatives import put_alternatives
 
+        if self.searched_batches is not None:
+            raise UserError(
+                f"--micro-batches: expected a number without a search, got: {self.searched_batches}"
+            )
         put_alternatives(module, self._distinct_steps(module))
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        own = {option.name: getattr(self, option.name) for option in fields(self)}
         settings = {name: value for name, value in own.items() if value is not None}
         TRAINING.set(module.operation.attributes, settings)
 

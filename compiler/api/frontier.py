@@ -15,6 +15,7 @@ from tensoropt.compiler.report.notes import (
     interruption,
     omissions,
     pins_line,
+    tensors_alone,
     unheeded,
 )
 from tensoropt.compiler.report.splitting import splitting_notes
@@ -77,21 +78,23 @@ class Point:
     """One trade-off: a mesh, a layout for every tensor, and what they cost per device.
 
     ``index`` counts the points of the whole frontier from the fastest on. ``time_s`` is that of one
-    step, ``compute_s`` and ``communication_s`` its parts; ``process_bytes`` is what the
-    process of a device takes, as ``memory`` limits it; ``memory_bytes`` its tensors, the sum of
-    ``static_bytes`` (weights and state) and ``transient_bytes``. ``recompute`` is what a training
-    step computes again, None for inference.
+    step, ``compute_s`` and ``communication_s`` its parts, of which ``hidden_s`` goes on while
+    operators run; ``process_bytes`` is what the process of a device takes, as ``memory`` limits it;
+    ``memory_bytes`` its tensors, the sum of ``static_bytes`` (weights and state) and
+    ``transient_bytes``. ``recompute`` is what a training step computes again, and
+    ``micro_batches`` in how many parts it takes its samples; None for inference.
     """
 
     def __init__(self, whole: _Whole, found: FrontierPoint) -> None:
         self._whole, self.found = whole, found
         self.index, self.mesh = found.index, found.mesh
         self.time_s, self.compute_s = found.time_s, found.compute_s
-        self.communication_s = found.communication_s
+        self.communication_s, self.hidden_s = found.communication_s, found.hidden_s
         self.process_bytes = found.process_bytes
         self.memory_bytes, self.static_bytes = found.memory_bytes, found.static_bytes
         self.transient_bytes = found.transient_bytes
         self.recompute = points_of.recompute_of(found)
+        self.micro_batches = points_of.micro_batches_of(found)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Point):
@@ -126,8 +129,12 @@ class Point:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of it: that it leaves devices without work of their own."""
-        return tuple(splitting_notes(_facts(self._whole), self.found))
+        """What a person should know of it: that it leaves devices without work of their own, and
+        what of it fits the memory."""
+        request, lines = self._whole.request, splitting_notes(_facts(self._whole), self.found)
+        if request.memory is not None and request.description.process is None:
+            return (*lines, tensors_alone(request.description.name))
+        return tuple(lines)
 
     def explain(self) -> Shown[Explanation]:
         """Return what the plan does and why: layers, collectives, what takes time and memory."""
@@ -270,12 +277,12 @@ class Frontier(Sequence[Point]):
     @property
     def fastest(self) -> Point:
         """The point of least time."""
-        return self.pick("time")
+        return self.pick("fastest")
 
     @property
     def leanest(self) -> Point:
         """The point of least memory."""
-        return self.pick("memory")
+        return self.pick("leanest")
 
     @property
     def knee(self) -> Point:
@@ -283,7 +290,7 @@ class Frontier(Sequence[Point]):
         return self.pick("knee")
 
     def pick(self, which: str | int) -> Point:
-        """Return the point that ``which`` names: time, memory, knee, or its index."""
+        """Return the point that ``which`` names: fastest, leanest, knee, or its index."""
         if not self._found:
             raise self._nothing()
         return Point(self._whole, points_of.pick_point(self._found, str(which)))

@@ -9,7 +9,12 @@ from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.memory import BESIDE, beside_bytes
 from tensoropt.compiler.report.plot import frontier_svg
 from tensoropt.compiler.report.table import frontier_rows
-from tensoropt.compiler.search.frontier.points import Point, mesh_name, recompute_of
+from tensoropt.compiler.search.frontier.points import (
+    Point,
+    mesh_name,
+    micro_batches_of,
+    recompute_of,
+)
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.api.html import facts_html, table_html
 
@@ -25,9 +30,11 @@ def frontier_html(report: FrontierReport, notes: Sequence[str]) -> str:
 def point_html(title: str, point: Point, notes: Sequence[str]) -> str:
     """Return what a point is, and what it costs."""
     way, beside = recompute_of(point), beside_bytes(point)
+    batches = micro_batches_of(point)
     facts = [
         ("mesh", mesh_name(point.mesh)),
         *([] if way is None else [("recompute", way)]),
+        *([("micro-batches", str(batches))] if batches and batches > 1 else []),
         ("time of a step", format_seconds(point.time_s)),
         ("compute", format_seconds(point.compute_s)),
         ("communication", format_seconds(point.communication_s)),

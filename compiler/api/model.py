@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,10 +21,12 @@ from tensoropt.compiler.pipeline.family import check_family_replaceable
 from tensoropt.compiler.pipeline.phases import PHASES, Compilation
 from tensoropt.compiler.report.decoders import decoder_notes
 from tensoropt.compiler.report.notes import open_sizes, open_turns
-from tensoropt.compiler.report.training import training_notes
+from tensoropt.compiler.report.training import batch_notes, training_notes
 from tensoropt.compiler.shapes.caches import open_heads
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.alternatives import united
 from tensoropt.compiler.training.cut import argument_names, copy_of
+from tensoropt.compiler.training.micro_batches import numbers_of
 from tensoropt.compiler.training.spec import check_patterns
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TRAINING
@@ -152,6 +154,7 @@ class Model:
         strategies: str | Path | None = None,
         pins: str | Path | Sequence[str | Path] = (),
         forbid: str | Sequence[str] = (),
+        overlap: str | None = None,
         train: Training | None = None,
         progress: bool | Callable[[str], None] = False,
     ) -> Frontier:
@@ -166,8 +169,9 @@ class Model:
         meanwhile, such as ``"4GiB"``, by default a quarter of the machine's. ``strategies`` is a
         plan whose strategies, edited or not, are taken in place of a search. ``pins`` fix single
         tensors and nodes, such as ``"wte.weight=S(0)@x"``, or are paths of files with pins;
-        ``forbid`` rules out. ``train`` plans a training step. ``progress`` reports on stderr, or
-        to what it is called with lines of text.
+        ``forbid`` rules out. ``overlap`` is ``"auto"``, or ``"off"`` to let no collective run
+        beside operators. ``train`` plans a training step. ``progress`` reports on stderr, or to
+        what it is called with lines of text.
 
         Raises :class:`UserError`; Ctrl-C raises :class:`Interrupted`, with what was found so far.
         """
@@ -184,6 +188,7 @@ class Model:
             strategies=strategies,
             pins=pins,
             forbid=forbid,
+            overlap=overlap,
             model=self._weights,
         )
         return self._searched(request, train, progress)
@@ -339,6 +344,8 @@ class Model:
         return Source(self.path, self._modules[trains].text, self._weights)
 
     def _made(self, source: Source, step: BuildTrainingStepPass | None, say: Say) -> Program:
+        if step is not None and step.searched_batches is not None:
+            return self._cut(source, step, step.searched_batches, say)
         compilation = Compilation(
             step is not None, step or BuildTrainingStepPass(), **self._tracing
         )
@@ -350,6 +357,29 @@ class Model:
         compilation.advance(module, "rules", say)
         return Program(source, module, compilation, notes)
 
+    def _cut(self, source: Source, step: BuildTrainingStepPass, searched: str, say: Say) -> Program:
+        """Return the program of the steps that take the samples of the model in several numbers
+        of micro-batches: each is that of the model for as many samples as one of them has."""
+        from tensoropt.compiler.importer.batch import batch_of
+        from tensoropt.compiler.search.problem.samples import check_samples
+
+        if source.text is not None:
+            raise UserError(f"{self.path}: --micro-batches: expected a number for MLIR text")
+        name, samples = batch_of(self.path, self.dims)
+        numbers, programs = numbers_of(searched, samples), list[Program]()
+        for number in numbers:
+            dims = {**self.dims, name: samples // number}
+            own = replace(step, micro_batches=number, searched_batches=None)
+            model = self if number == 1 else Model(self.path, dims, tracing=self._tracing)
+            programs.append(model.program(own, _prefixed(say, f"micro-batches {number}")))
+        first = programs[0]
+        if samples > numbers[0]:
+            is_mean = step.one_spec.loss.kind != "output"
+            check_samples(next(iter(first.graphs.values())), is_mean=is_mean)
+        module = united([program.module for program in programs])
+        notes = [*first.notes, *batch_notes(first.module)]
+        return Program(source, module, first.compilation, notes)
+
     def _prepared(self, compilation: Compilation, say: Say) -> ir.Module:
         """Return the module for inference or training, prepared; it stays so, to be copied."""
         module = self.read(trains=compilation.trains)
@@ -359,6 +389,10 @@ class Model:
         except UserError as error:
             raise UserError(f"{self.path}: {error}") from None
         return module
+
+
+def _prefixed(say: Say, prefix: str) -> Say:
+    return lambda text: say(f"{prefix}, {text}")
 
 
 def _trained(

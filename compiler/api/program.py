@@ -142,6 +142,8 @@ class Program:
         """
         from tensoropt.compiler.pipeline.family import FamilyWriter, family_folder
 
+        if len({way.micro_batches for way in self.graphs}) > 1:
+            raise UserError("--micro-batches: expected one number for all plans of a family")
         with self.source.placed(), family_folder(directory) as folder:
             given = (folder, self.module, self.source.weights_for(directory), self.compilation, say)
             writer = FamilyWriter(*given, with_leanest=with_leanest)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensoropt.compiler.support.choices import check_known, whole_number
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.micro_batches import MOST, check_text, is_searched
 from tensoropt.compiler.training.spec import RECOMPUTE, Optimizer, parse_patterns
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ _OWNERS = {
 _MEANT = {"epsilon": "adam-epsilon", "beta1": "betas", "beta2": "betas"}
 """Flags that are not called like what they set."""
 
-_MOST_MICRO_BATCHES = 2**20
-
 
 @dataclass(frozen=True)
 class Training:
@@ -35,7 +34,8 @@ class Training:
 
     ``loss`` is ``softmax-cross-entropy:OUTPUT,LABELS``, ``mse:OUTPUT,LABELS`` or ``output:NAME``.
     ``optimizer`` is sgd, momentum, adam or adamw; ``momentum``, ``betas`` and ``adam_epsilon``
-    belong to some of them. ``micro_batches`` are the batches whose gradients make one step,
+    belong to some of them. ``micro_batches`` are the batches whose gradients make one step, or
+    "auto" or "1..8", which cut the batch of the model in as many as the search finds best;
     ``clip_norm`` bounds the norm of all gradients together, ``precision`` is float32, float16 or
     bfloat16. ``recompute`` says which activations are computed again in the backward pass: none,
     light, half, blocks, or auto (the default), which searches them all. Parameters whose name
@@ -51,7 +51,7 @@ class Training:
     adam_epsilon: float | None = None
     weight_decay: float | None = None
     clip_norm: float | None = None
-    micro_batches: int = 1
+    micro_batches: int | str = 1
     precision: str = "float32"
     recompute: str | None = None
     freeze: str | Sequence[str] = ()
@@ -69,20 +69,25 @@ class Training:
         """
         made = self._pass()
         _checked(lambda: made.spec)
+        if compared and made.searched_batches is not None:
+            got = made.searched_batches
+            raise UserError(f"--micro-batches: expected a number with --compare, got: {got}")
         return replace(made, recompute=self._way(planned, compared))
 
     def _pass(self) -> BuildTrainingStepPass:
         from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
         patterns = [self.freeze] if isinstance(self.freeze, str) else self.freeze
-        micro_batches = whole_number(
-            "--micro-batches", str(self.micro_batches), 1, _MOST_MICRO_BATCHES
-        )
+        batches = str(self.micro_batches)
+        searched = batches if is_searched(batches) else None
+        if searched is not None:
+            check_text(searched)
         return BuildTrainingStepPass(
             loss=self.loss,
             optimizer=self.optimizer,
             **self._rates(),
-            micro_batches=micro_batches,
+            micro_batches=1 if searched else whole_number("--micro-batches", batches, 1, MOST),
+            searched_batches=searched,
             clip_norm=self.clip_norm,
             precision=self.precision,
             freeze=",".join(pattern for text in patterns for pattern in parse_patterns(text)),

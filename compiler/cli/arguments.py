@@ -108,6 +108,7 @@ def wants_planning(args: argparse.Namespace) -> bool:
         "search_time",
         "search_memory",
         "compare",
+        "overlap",
     )
     given = [getattr(args, name) for name in (*names, *more)]
     some = args.pareto or args.explain or args.with_leanest
@@ -209,7 +210,7 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--epsilon", metavar="E",
         help="slack of the frontier: 0 is exact, 0.05 within 5%%; the search then takes "
         "as long as it needs")  # fmt: skip
-    add("--pick", metavar="WHICH", help="the point to take: an index, time, memory or knee")
+    add("--pick", metavar="WHICH", help="the point to take: an index, fastest, leanest or knee")
     add("--progress", action="store_true",
         help="report progress on stderr even if that is no terminal")  # fmt: skip
     add("--format", metavar="FORM", help=f"form of the report: {', '.join(FORMATS)}")
@@ -220,6 +221,9 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--target", metavar="NAME",
         help="what runs the graphs that -o writes: onnxruntime (default) or "
         "tensorrt")  # fmt: skip
+    add("--overlap", metavar="WHICH",
+        help="let collectives run beside operators where that gains: auto (default) or "
+        "off")  # fmt: skip
     add("--plot", type=Path, metavar="FILE",
         help="draw what is printed, a frontier with all its points, into a .png or .svg "
         "file")  # fmt: skip
@@ -251,7 +255,12 @@ def add_training(group: argparse._ArgumentGroup) -> None:
     add("--adam-epsilon", metavar="E", help=f"of Adam (default {default.epsilon})")
     add("--weight-decay", metavar="D", help=f"of the optimizer (default {default.weight_decay})")
     add("--clip-norm", metavar="X", help="bound on the norm of all gradients together")
-    add("--micro-batches", metavar="K", help="batches whose gradients make one step (default 1)")
+    add(
+        "--micro-batches",
+        metavar="K",
+        help="batches whose gradients make one step (default 1); "
+        "auto or 1..8 cuts the batch of the model in as many as the search finds best",
+    )
     add(
         "--precision",
         metavar="TYPE",

@@ -37,6 +37,7 @@ def read_request(args: argparse.Namespace) -> Request:
         search_memory=args.search_memory,
         strategies=args.strategies,
         pick=args.pick,
+        overlap=_overlap(args),
         pins=[*args.pin, *args.pins],
         forbid=args.forbid,
         model=_model(args),
@@ -71,6 +72,15 @@ def compared(args: argparse.Namespace) -> list[str]:
             name = "-o" if flag == "output" else f"--{flag}"
             raise UserError(f"--compare prints a table of searches, expected no {name}")
     return list(dict.fromkeys(name.strip() for name in args.compare.split(",")))
+
+
+def _overlap(args: argparse.Namespace) -> str | None:
+    """Return what the flag says; TensorRT begins and ends a collective in one."""
+    if args.target in (None, "onnxruntime"):
+        return None if args.overlap is None else str(args.overlap)
+    if args.overlap == "auto":
+        raise UserError(f"--overlap: expected off with --target {args.target}, got: 'auto'")
+    return "off"
 
 
 def _model(args: argparse.Namespace) -> str | None:

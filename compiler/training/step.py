@@ -4,6 +4,8 @@
 new moments). What leaves a step goes into the next one: `topt.state` marks such arguments and
 `topt.updates` the results. The ops of phase "update" read nothing of the other phases but the
 gradients (`topt.gradient_of`), so that the runtime can run them apart, in place, or not at all.
+Of several micro-batches gradients are sums, which may be partial over the ranks until the update
+(decision 57).
 """
 
 from __future__ import annotations
@@ -94,6 +96,8 @@ class _Step:
             Update(self.signature, self.marker, self.spec, reduced).build()
             self._give_buffers()
             self.signature.finish()
+            if self.spec.micro_batches > 1:
+                keys.MICRO_BATCHES.set(self.signature.function.attributes, self.spec.micro_batches)
 
     def _make(self, name: str, phase: str, follows: int | None = None) -> Marking:
         return self.marker.at(name, self.opset, phase, follows)
@@ -152,7 +156,7 @@ class _Step:
         return make.cast(scale, element_type(loss))
 
     def _gradient(self, w: ir.Value, g: ir.Value) -> ir.Value:
-        """Return what the update reads, made by the op that all of the update follows."""
+        """Return what the update reads."""
         name = self.signature.name_of(w)
         make = self._make(f"{name}.grad", "backward")
         if self.spec.micro_batches == 1:

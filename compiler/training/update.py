@@ -21,7 +21,8 @@ _CLIP_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_
 class Update:
     """Builds the update of all parameters; what it reads of the other phases are the gradients.
 
-    ``gradients`` maps each parameter to its gradient, made by the op that its update follows.
+    ``gradients`` maps each parameter to its gradient, made by the op that its update follows. Of
+    several micro-batches it is a sum that may be partial: the update begins with what is whole.
     A parameter narrower than float32 is updated in float32, which its moments are kept in.
     """
 
@@ -33,7 +34,8 @@ class Update:
         gradients: Mapping[ir.Value, ir.Value],
     ) -> None:
         self.signature, self.marker, self.spec = signature, marker, spec
-        self.gradients = gradients
+        self.gradients = dict(gradients)
+        self._partial = set(gradients) if spec.micro_batches > 1 else set[ir.Value]()
 
     def build(self) -> None:
         """Build the ops at the insertion point, and add the arguments and results."""
@@ -46,13 +48,23 @@ class Update:
 
     def _make(self, w: ir.Value) -> Marking:
         """Return what builds ops that follow the gradient of ``w``."""
-        name = f"{self.signature.name_of(w)}.update"
-        return self._shared(name).following(self._leader(w))
+        return self._shared(self._name(w)).following(self._leader(w))
+
+    def _name(self, w: ir.Value) -> str:
+        return f"{self.signature.name_of(w)}.update"
 
     def _leader(self, w: ir.Value) -> int:
-        owner = onnx.owner(self.gradients[w])
+        owner = onnx.owner(self._gradient(w))
         assert owner is not None
         return number_of(owner)
+
+    def _gradient(self, w: ir.Value) -> ir.Value:
+        """Return the gradient, whole: reduced where it is first read, so that few are alive."""
+        if w in self._partial:
+            self._partial.remove(w)
+            whole = self._shared(self._name(w)).unary("Identity", self.gradients[w])
+            self.gradients[w] = whole
+        return self.gradients[w]
 
     def _scalars(self) -> Scalars:
         step = None
@@ -95,7 +107,7 @@ class Update:
 
     def _wide(self, w: ir.Value) -> ir.Value:
         """Return the gradient in float32 or wider, anew for each use: so it need not be kept."""
-        return _at_least_float32(self._make(w), self.gradients[w])
+        return _at_least_float32(self._make(w), self._gradient(w))
 
     def _parameter(self, w: ir.Value, scalars: Scalars) -> None:
         signature, make, leader = self.signature, self._make(w), self._leader(w)

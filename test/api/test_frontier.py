@@ -34,8 +34,8 @@ def test_points_are_the_same_wherever_they_come_from(frontier: to.Frontier) -> N
 
 
 def test_picks(frontier: to.Frontier) -> None:
-    assert frontier.fastest.index == frontier.pick("time").index == 0
-    assert frontier.leanest.index == frontier.pick("memory").index == frontier[-1].index
+    assert frontier.fastest.index == frontier.pick("fastest").index == 0
+    assert frontier.leanest.index == frontier.pick("leanest").index == frontier[-1].index
     assert "knee" in frontier.knee.marks
     assert frontier.pick(1).index == 1
     with pytest.raises(to.UserError, match="--pick: expected the index of a point that fits"):

@@ -15,7 +15,10 @@ def test_plans_around_a_pin_in_the_forms_of_others(
     pins = ["node:first=column@x", "w2=S(0)@x"]
     frontier = model.frontier(mesh=[2], pins=pins, forbid=["node:*=partial"], epsilon=0)
     point, annotated = frontier.fastest, tmp_path / "annotated.onnx"
-    assert point.dtensor()["parameters"] == {"w1": [["Shard", 1]], "w2": [["Shard", 0]]}
+    assert point.dtensor()["parameters"] == {
+        "w1": [["Shard", {"dim": 1}]],
+        "w2": [["Shard", {"dim": 0}]],
+    }
     assert point.annotate(annotated) == (3, 3)
     assert any(note.startswith("pins cost: ") for note in frontier.notes)
     again = to.load(mlp, dims={"batch": 8}).frontier(pins=[annotated], epsilon=0)

@@ -70,3 +70,27 @@ module attributes {topt.opset = {ai.onnx = 19 : i64}} {
     return %0, %1, %2 : tensor<1x1x7x5xf32>, tensor<1x1x2x2xf32>, tensor<1x1x9x5xf32>
   }
 }
+
+// -----
+
+// Picks in another order, or not all, stay, and so do those of unknown sizes.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<2x6xf32> {topt.name = "x"}, %z: tensor<?x2xf32> {topt.name = "z"}) -> (tensor<2x3x2xf32> {topt.name = "a"}, tensor<2x3x2x1xf32> {topt.name = "b"}, tensor<1x6xf32> {topt.name = "c"}, tensor<2x2xf32> {topt.name = "d"}) {
+    %all = "onnx.Constant"() {value = dense<[[0, 1], [2, 3], [4, 5]]> : tensor<3x2xi64>} : () -> tensor<3x2xi64>
+    %turned = "onnx.Constant"() {value = dense<[[1], [0]]> : tensor<2x1xi64>} : () -> tensor<2x1xi64>
+    %one = "onnx.Constant"() {value = dense<0> : tensor<1xi64>} : () -> tensor<1xi64>
+    %two = "onnx.Constant"() {value = dense<[0, 1]> : tensor<2xi64>} : () -> tensor<2xi64>
+    // CHECK: %[[SHAPE:.*]] = "onnx.Constant"() {value = dense<[2, 3, 2]> : tensor<3xi64>}
+    // CHECK-NEXT: %[[A:.*]] = "onnx.Reshape"([[ARG0:%\w+]], %[[SHAPE]]) :
+    %0 = "onnx.Gather"(%x, %all) {axis = 1 : i64} : (tensor<2x6xf32>, tensor<3x2xi64>) -> tensor<2x3x2xf32>
+    // CHECK-NEXT: "onnx.Gather"
+    %1 = "onnx.Gather"(%0, %turned) {axis = 2 : i64} : (tensor<2x3x2xf32>, tensor<2x1xi64>) -> tensor<2x3x2x1xf32>
+    // CHECK-NEXT: "onnx.Gather"
+    %2 = "onnx.Gather"(%x, %one) : (tensor<2x6xf32>, tensor<1xi64>) -> tensor<1x6xf32>
+    // CHECK-NEXT: "onnx.Gather"
+    %3 = "onnx.Gather"(%z, %two) : (tensor<?x2xf32>, tensor<2xi64>) -> tensor<2x2xf32>
+    // CHECK-NEXT: return %[[A]]
+    return %0, %1, %2, %3 : tensor<2x3x2xf32>, tensor<2x3x2x1xf32>, tensor<1x6xf32>, tensor<2x2xf32>
+  }
+}
