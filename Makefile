@@ -18,7 +18,8 @@
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make house   counts of the code: Any per 1,000 lines, comments, lengths of functions, CHECKs
 #   make bench-session   runs of a session beside the steps of its ranks, and what ranks take while idle
-#   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
+#   make bench-speed   training steps on 2 ranks beside PyTorch's, runs beside ONNX Runtime's, and found
+#                    plans beside those that people make (20 minutes; ARGS=--write)
 #   make bench-elastic   stalls of elastic jobs, what a coordinator costs, and the curve of the loss (long;
 #                    ARGS: parts, --rounds, --write)
 #   make bench-serving   tensoropt-serve under load beside its ranks alone (minutes; ARGS: models, --grpc, --kill)
@@ -73,7 +74,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train slow bench-session bench-train bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train slow bench-session bench-speed bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
 
 all: build
 
@@ -111,7 +112,7 @@ cpp: build
 
 # The unit tests under sanitizers, and the engine's Python tests under the first of them. Python
 # and its extensions leave things behind at their end, which are not looked at. Of data races only
-# the engine's tests can be asked: UCX, which comes with MPICH, hooks the ends of threads.
+# what needs no MPI can be asked: UCX, which comes with MPICH, hooks the ends of threads.
 sanitize: sanitize-address,undefined sanitize-thread
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	    ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=test/cpp \
@@ -122,7 +123,7 @@ sanitize-%: build
 	$(BIN)/cmake -S . -B build/$* -G Ninja -DCMAKE_BUILD_TYPE=Release -DTENSOROPT_TESTS=ON \
 	    -DTENSOROPT_SANITIZE=$* -DTENSOROPT_PYTHON=$(if $(findstring address,$*),ON,OFF) \
 	    -DPython_EXECUTABLE=$(abspath $(BIN))/python
-	$(BIN)/cmake --build build/$* $(if $(findstring thread,$*),--target search_tests)
+	$(BIN)/cmake --build build/$* $(if $(findstring thread,$*),--target search_tests overlap_tests)
 	$(BIN)/ctest --test-dir build/$* --output-on-failure
 
 lit: build
@@ -211,8 +212,10 @@ sweep-train: build
 bench-session: build
 	$(BIN)/python bench/session.py $(ARGS)
 
-bench-train: build
-	$(BIN)/python bench/train_step.py
+bench-speed: build
+	$(BIN)/python bench/speed_training.py $(ARGS)
+	$(BIN)/python bench/speed_inference.py $(ARGS)
+	$(BIN)/python bench/speed_methods.py $(ARGS)
 
 bench-elastic: build
 	$(BIN)/python bench/elastic_jobs.py $(ARGS)

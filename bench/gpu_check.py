@@ -29,7 +29,6 @@ from pathlib import Path
 import latency
 import segments
 from gpu.agreement import inference, training
-from gpu.cut import KINDS
 from gpu.failure import RunError
 from gpu.machine import facts, missing
 from gpu.models import Zoo
@@ -37,6 +36,8 @@ from gpu.setting import Part, Setting, table
 from gpu.steps import cuda_graphs, prediction
 from gpu.switches import switches
 from sections import write_section
+
+from tensoropt.runtime.support.collectives import PLAIN
 
 __all__ = ["PARTS", "check", "main"]
 
@@ -79,7 +80,7 @@ def _latency(setting: Setting) -> Part:
     for ranks in setting.ranks:
         setting.say(f"collectives on {ranks} ranks")
         effort = {"budget_bytes": _TINY_BYTES, "rounds": 1} if tiny else {}
-        found = latency.measured(setting.provider, ranks, KINDS, sizes, **effort)
+        found = latency.measured(setting.provider, ranks, PLAIN, sizes, **effort)
         rows += latency.rows_of(found, ranks)
         wrong = [f"{held['kind']} of {held['bytes']} B" for held in found if not held["correct"]]
         failures += [f"{what} on {ranks} ranks gives a wrong result" for what in wrong]

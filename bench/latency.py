@@ -16,11 +16,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from gpu.cut import KINDS
 from gpu.failure import RunError
 from gpu.ranks import on_ranks
 from gpu.setting import table
 from sections import write_section
+
+from tensoropt.runtime.support.collectives import PLAIN
 
 __all__ = ["HEAD", "SIZES", "main", "measured", "rows_of"]
 
@@ -101,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--kinds", nargs="+", choices=PLAIN, default=PLAIN)
     parser.add_argument("--largest", type=int, default=SIZES[-1], metavar="BYTES")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     return parser

@@ -100,7 +100,7 @@ def _peak(tasks: Tasks) -> int:
 
 def _on_devices(module: ir.Module) -> int:
     """Return the transient bytes of a rank of the fastest plan found for 4 devices."""
-    request = ask(devices="4", pick="time", search_time="2")
+    request = ask(devices="4", pick="fastest", search_time="2")
     Compilation(search=SearchStrategiesPass.of(request, SearchReport())).advance(
         module, "partition"
     )
@@ -110,7 +110,7 @@ def _on_devices(module: ir.Module) -> int:
 def ran(case: Case, folder: Path) -> str:
     """Return a line of the second table."""
     module = case.module(scheduled=True)
-    request = ask(devices="1", pick="time")
+    request = ask(devices="1", pick="fastest")
     compilation = Compilation(search=SearchStrategiesPass.of(request, SearchReport()))
     plan = folder / case.name
     driver.compile_plan(module, case.path, plan, compilation=compilation)

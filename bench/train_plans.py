@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -147,7 +147,7 @@ def zero_point(module: driver.ir.Module, devices: int, stage: int) -> StepPoint:
             pins[position] = int(batch[position])
     choice = tables.decode(fastest_with(tables.problem, pins))
     point = frontier_point(Evaluator(tables), choice)
-    return StepPoint(**{**vars(point), "recompute": way})
+    return StepPoint(**{**vars(point), **asdict(way)})
 
 
 def _stored(tables: TrainingTables, cluster: Cluster, *, split: bool) -> int:

@@ -1,4 +1,4 @@
-"""Running plans that train, and what their logs say."""
+"""Running plans that train, at once or by turns, and what their logs say."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from turns import Gate, Place
 
+from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.launch.start import start
+from tensoropt.runtime.launch.world import world
 from tensoropt.runtime.training.job import TrainJob, TrainResult
+from tensoropt.runtime.training.work import run_training
 
-__all__ = ["Run", "difference", "run_plan"]
+__all__ = ["Run", "difference", "run_plan", "trained_by_turns"]
+
+_ENDLESS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,44 @@ def run_plan(directory: Path, data: Path, steps: int, learning_rate: float, **op
         log = Path(folder) / "log.jsonl"
         given = {"log": str(log), "learning_rate": learning_rate, **options}
         result = start(TrainJob(plan=str(directory), steps=steps, data=str(data), **given))
-        lines = log.read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
+        rows = _rows(log)
     return Run([row["loss"] for row in rows], [row["time_s"] for row in rows], result)
+
+
+def _rows(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+class _Gated(LauncherLink):
+    """Asks before each step whether to go on: here it waits for its turn."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def stop_asked(self) -> bool:
+        return not self._gate()
+
+
+def trained_by_turns(
+    place: Place, gate: Gate, directory: Path, data: Path, learning_rate: float
+) -> list[float]:
+    """Be a rank of ``directory``, on one thread; a `turns.Way` once plan and data are given.
+
+    Returns the losses of the steps on rank 0, nothing on others.
+    """
+    place.announce()
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        log = Path(folder) / "log.jsonl"
+        job = TrainJob(
+            plan=str(directory),
+            steps=_ENDLESS,
+            data=str(data),
+            learning_rate=learning_rate,
+            threads=1,
+            log=str(log),
+        )
+        run_training(job, world(), _Gated(gate))
+        return [row["loss"] for row in _rows(log)] if place.rank == 0 else []
 
 
 def difference(losses: list[float], wanted: list[float]) -> float:

@@ -1,7 +1,7 @@
 """Samples to train on: random, but the same for everyone.
 
 Images are noise, and so are their classes; texts are random tokens, and the label of each is the
-one behind it.
+one behind it. Segments and masks are random too.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ import onnx
 
 __all__ = ["batch_size", "draw"]
 
+_TWO_VALUED = ("segments", "mask")
+"""Inputs of integers that are no tokens."""
+
 
 def draw(path: Path, samples: int, seed: int = 0) -> dict[str, Any]:
     """Return arrays [samples, ...] by name: every input of the model, and ``labels``.
 
-    Integers lie below the number of classes, the last size of the output ``scores``.
+    Tokens and labels lie below the number of classes, the last size of the output ``scores``.
     """
     graph = onnx.load(path, load_external_data=False).graph
     rng = np.random.default_rng(seed)
     classes = _shape(graph.output[0])[-1]
     arrays = {held.name: _array(held, samples, classes, rng) for held in graph.input}
-    last = arrays[graph.input[-1].name]
-    if last.dtype == np.int64:
+    first = arrays[graph.input[0].name]
+    if first.dtype == np.int64:
         new = rng.integers(0, classes, (samples, 1))
-        return {**arrays, "labels": np.concatenate([last[:, 1:], new], axis=1)}
+        return {**arrays, "labels": np.concatenate([first[:, 1:], new], axis=1)}
     return {**arrays, "labels": rng.integers(0, classes, samples)}
 
 
@@ -43,5 +46,5 @@ def _shape(held: onnx.ValueInfoProto) -> list[int]:
 def _array(held: onnx.ValueInfoProto, samples: int, classes: int, rng: np.random.Generator) -> Any:
     shape = (samples, *_shape(held)[1:])
     if held.type.tensor_type.elem_type == onnx.TensorProto.INT64:
-        return rng.integers(0, classes, shape)
+        return rng.integers(0, 2 if held.name in _TWO_VALUED else classes, shape)
     return rng.standard_normal(shape, dtype=np.float32)

@@ -31,6 +31,7 @@ from tensoropt.compiler.search.frontier.points import fastest, leanest
 from tensoropt.compiler.search.frontier.request import Request, device_counts
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
+from tensoropt.compiler.training.alternatives import Way
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 __all__ = ["MODELS", "SHARE", "Model", "Row", "rows"]
@@ -128,7 +129,8 @@ def _fastest_fit(graphs: Graphs, request: Request, limit: float) -> FrontierPoin
 
 def _replicas(graphs: Graphs, request: Request) -> FrontierPoint:
     flat = Request(mesh=request.mesh, device=request.device, search="data-parallel")
-    return objectives.frontier({"none": graphs["none"]}, flat).points[0]
+    way = Way("none")
+    return objectives.frontier({way: graphs[way]}, flat).points[0]
 
 
 def _write(file: TextIO, chosen: Sequence[tuple[str, str]], most: int) -> None:

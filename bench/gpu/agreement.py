@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from speed_models import SPEED_TRAINED
 from train_runs import difference
-from train_step import MODELS
 from training_data import batch_size, draw
 
 from gpu.commands import tensoropt_run
@@ -78,7 +78,7 @@ def _verdict(result: dict[str, Any]) -> tuple[str, str]:
 
 def training(setting: Setting) -> Part:
     """Compare the losses of ten steps on every number of ranks with those on one."""
-    model = MODELS["gpt2"] if setting.zoo.size == "full" else None
+    model = SPEED_TRAINED["gpt2-5M"] if setting.zoo.size == "full" else None
     path = _trained_model(setting, model)
     data = setting.folder / "training.npz"
     np.savez(data, **draw(path, batch_size(path)))

@@ -13,9 +13,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from gpu.bound import array_for, bound, on_stream, open_provider
-from gpu.cut import DOMAIN
 from gpu.direct import Direct, direct_for
 from tensoropt.runtime.device.provider import Provider
+from tensoropt.runtime.support.collectives import DOMAIN
 
 __all__ = ["chain", "measure"]
 

@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import helper
 
-__all__ = ["DOMAIN", "KINDS", "Piece", "cut"]
+from gpu.at_once import at_once
+from tensoropt.runtime.support.collectives import ALONE, DOMAIN, JOINED, PLAIN
 
-DOMAIN = "tensoropt"
-KINDS = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll")
-"""The collectives."""
-
-_SEVERAL = ("CombinedAllReduce", "CombinedAllGather", "CombinedReduceScatter")
+__all__ = ["Piece", "cut"]
 
 _TOKEN = "token of a piece"
 
@@ -55,12 +52,12 @@ def cut(whole: onnx.ModelProto) -> list[Piece]:
 
 def _pieces(graph: onnx.GraphProto) -> list[Piece]:
     pieces = [Piece([])]
-    for node in graph.node:
-        if node.domain == DOMAIN and node.op_type in KINDS + _SEVERAL:
+    for node in at_once(graph.node):
+        if node.domain == DOMAIN and node.op_type in PLAIN + ALONE + JOINED:
             alone = onnx.NodeProto()
             alone.CopyFrom(node)
             # Pieces run in a fixed order: the token that would fix it is any.
-            if node.op_type in _SEVERAL:  # whose token is in front
+            if node.op_type in JOINED:  # whose token is in front
                 alone.input[0] = _TOKEN
             else:
                 alone.input[1] = _TOKEN

@@ -81,7 +81,7 @@ def write_plan(model: Path, ranks: int, way: str, device: str, folder: Path) -> 
         return plan
     flags = {
         "fastest": ["--epsilon", "0.05"],
-        "leanest": ["--epsilon", "0.05", "--pick", "memory"],
+        "leanest": ["--epsilon", "0.05", "--pick", "leanest"],
         "expert": ["--search", "expert"],
     }[way]
     tensoropt_opt(model, "--devices", str(ranks), "--device", device, *flags, "-o", plan)
@@ -92,6 +92,6 @@ def write_training_plan(model: Path, ranks: int, precision: str, device: str, fo
     """Write the leanest plan that trains ``model`` with AdamW without computing anew."""
     plan = folder / f"train-{model.stem}-{ranks}-{precision}"
     how = ["--loss", LOSS, "--precision", precision, "--recompute", "none"]
-    flags = ["--devices", str(ranks), "--device", device, "--pick", "memory"]
+    flags = ["--devices", str(ranks), "--device", device, "--pick", "leanest"]
     tensoropt_opt(model, "--train", *how, *flags, "-o", plan)
     return plan

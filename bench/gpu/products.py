@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from gpu.cut import DOMAIN
+from tensoropt.runtime.support.collectives import DOMAIN
 
 __all__ = ["write_products"]
 

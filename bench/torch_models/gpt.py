@@ -34,12 +34,12 @@ class FeedForward(nn.Module):
 class _Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.size = width // heads
         self.norm = nn.LayerNorm(width)
         self.qkv, self.out = Product(width, 3 * width), Product(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        packed = self.qkv(self.norm(x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        packed = self.qkv(self.norm(x)).unflatten(-1, (-1, 3 * self.size)).transpose(1, 2)
         y = functional.scaled_dot_product_attention(*packed.chunk(3, dim=-1), is_causal=True)
         return self.out(merged(y))
 
@@ -57,6 +57,9 @@ class _Layer(nn.Module):
 
 class TorchGpt(nn.Module):
     """Ids [batch, sequence] to scores [batch, sequence, vocabulary]."""
+
+    tied = "norm"
+    """The module whose results are multiplied with the embedding."""
 
     def __init__(self, sizes: Gpt) -> None:
         super().__init__()

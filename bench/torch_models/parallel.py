@@ -1,81 +1,176 @@
-"""Training steps of a model in PyTorch's DistributedDataParallel, on processes of this machine."""
+"""Training a model in PyTorch on processes of this machine that take turns: as `turns.Way`.
+
+With AdamW, gloo, and one thread per rank. Every rank takes its part of the first batch of the data
+in every step, or all of it where the tensors are split. Normalisations of batches take the
+statistics of a rank's own part.
+"""
 
 from __future__ import annotations
 
-import json
-import tempfile
-import time
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from graphs.catalog import Model
-from torch import distributed
-from torch.multiprocessing import spawn
+from torch import distributed, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleOutput,
+    RowwiseParallel,
+    loss_parallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
+from turns import Gate, Place
 
 from torch_models.catalog import torch_model
-from torch_models.steps import OPTIMIZERS, loss_of
+from torch_models.steps import loss_of
 
-__all__ = ["time_steps"]
+__all__ = ["alone", "data_parallel", "fully_sharded", "tensor_parallel"]
+
+Batch = Mapping[str, torch.Tensor]
+
+_BLOCK = re.compile(r"(layer|block)\d+$")
+"""What the module of a block is called, which gathers its parameters at once."""
 
 
-def time_steps(
-    model: Model, path: Path, data: Path, ranks: int, steps: int, optimizer: str
+def alone(
+    place: Place, gate: Gate, model: Model, path: Path, data: Path, rate: float, parts: int = 1
 ) -> list[float]:
-    """Return the seconds of each step on rank 0, with gloo and one thread per rank.
-
-    Every rank takes its part of the first batch of ``data``, in every step. Normalisations take the
-    statistics of a rank's own part.
-    """
-    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
-        result = Path(folder) / "seconds.json"
-        spawn(_rank, (ranks, model, path, data, steps, optimizer, result), nprocs=ranks)
-        seconds: list[float] = json.loads(result.read_text(encoding="utf-8"))
-    return seconds
-
-
-def _rank(
-    rank: int,
-    ranks: int,
-    model: Any,
-    path: Path,
-    data: Path,
-    steps: int,
-    optimizer: str,
-    result: Path,
-) -> None:
+    """Train in one process: as ``parts`` ranks would that split the batch, one after the other."""
     torch.set_num_threads(1)
-    meeting = f"file://{result.parent / 'meeting'}"
-    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
-    batch = _part(data, model.batch, rank, ranks)
-    seconds = _timed_steps(torch_model(model, path).train(), batch, steps, optimizer)
-    if rank == 0:
-        result.write_text(json.dumps(seconds), encoding="utf-8")
+    module = torch_model(model, path).train()
+    batches = [_part(data, number, parts) for number in range(parts)]
+    given, losses = _optimizer(module, rate), []
+    while gate():
+        given.zero_grad()
+        found = [loss_of(module, batch) / parts for batch in batches]
+        for loss in found:
+            loss.backward()
+        given.step()
+        losses.append(sum(loss.item() for loss in found))
+    return losses
+
+
+def data_parallel(
+    place: Place, gate: Gate, model: Model, path: Path, data: Path, rate: float
+) -> list[float]:
+    """Train with DistributedDataParallel. Returns the losses of the rank's own part."""
+
+    def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        return DistributedDataParallel(module, gradient_as_bucket_view=True)
+
+    batch = _part(data, place.rank, place.ranks)
+    return _trained(place, gate, split, torch_model(model, path), batch, rate)
+
+
+def fully_sharded(
+    place: Place, gate: Gate, model: Model, path: Path, data: Path, rate: float
+) -> list[float]:
+    """Train with FSDP2, which gathers one block after the other. Returns the losses of the part."""
+
+    def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        for name, part in module.named_modules():
+            if _BLOCK.search(name):
+                fully_shard(part, mesh=mesh)
+        return fully_shard(module, mesh=mesh)
+
+    batch = _part(data, place.rank, place.ranks)
+    return _trained(place, gate, split, torch_model(model, path), batch, rate)
+
+
+def tensor_parallel(
+    place: Place, gate: Gate, model: Model, path: Path, data: Path, rate: float
+) -> list[float]:
+    """Train a transformer split as in Megatron-LM, by DTensors. Returns the losses."""
+
+    def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        return parallelize_module(module, mesh, _styles(module))
+
+    given = torch_model(model, path)
+    return _trained(place, gate, split, given, _part(data, 0, 1), rate, loss_parallel)
+
+
+def _styles(module: nn.Module) -> dict[str, ParallelStyle]:
+    """Return how modules are split: heads, inner layers, and the words of the last product."""
+    styles: dict[str, ParallelStyle] = {}
+    for name, _ in module.named_modules():
+        *_, part, last = ["", "", *name.split(".")]
+        if last in ("qkv", "q", "k", "v", "up", "gate"):
+            styles[name] = ColwiseParallel()
+        elif last == "down" or (part, last) == ("attention", "out"):
+            styles[name] = RowwiseParallel()
+        elif name == "out":
+            styles[name] = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+    if hasattr(module, "tied"):  # the scores are products with the rows of the embedding
+        styles["tokens"] = RowwiseParallel(input_layouts=Replicate())
+        whole = {"output_layouts": Replicate(), "desired_output_layouts": Replicate()}
+        styles[module.tied] = PrepareModuleOutput(**whole, use_local_output=False)
+    return styles
+
+
+def _trained(
+    place: Place,
+    gate: Gate,
+    split: Callable[[nn.Module, DeviceMesh], nn.Module],
+    module: nn.Module,
+    batch: Batch,
+    rate: float,
+    losing: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> list[float]:
+    torch.set_num_threads(1)
+    place.announce()
+    distributed.init_process_group("gloo")
+    losses = _stepped(gate, split(module.train(), _mesh(place)), batch, rate, losing)
     distributed.barrier()
     distributed.destroy_process_group()
+    return losses
 
 
-def _part(data: Path, batch: int, rank: int, ranks: int) -> dict[str, torch.Tensor]:
-    size = batch // ranks
-    with np.load(data) as arrays:
-        held = {name: arrays[name][rank * size : (rank + 1) * size] for name in arrays}
-    return {name: torch.from_numpy(array) for name, array in held.items()}
+def _mesh(place: Place) -> DeviceMesh:
+    return init_device_mesh("cpu", (place.ranks,))
 
 
-def _timed_steps(
-    module: torch.nn.Module, batch: dict[str, torch.Tensor], steps: int, optimizer: str
+def _stepped(
+    gate: Gate,
+    module: nn.Module,
+    batch: Batch,
+    rate: float,
+    losing: Callable[[], AbstractContextManager[None]],
 ) -> list[float]:
-    # Gone at the end of this function, before the process group is.
-    parallel = DistributedDataParallel(module)
-    given, seconds = OPTIMIZERS[optimizer](parallel.parameters(), lr=1e-4), []
-    for _ in range(steps):
-        started = time.perf_counter()
-        loss = loss_of(parallel, batch)
-        given.zero_grad()
-        loss.backward()
+    # What is made here is gone before the process group is.
+    given, losses = _optimizer(module, rate), []
+    while gate():
+        with losing():
+            loss = loss_of(module, batch)
+            given.zero_grad()
+            loss.backward()
         given.step()
-        loss.item()
-        seconds.append(time.perf_counter() - started)
-    return seconds
+        losses.append(_whole(loss))
+    return losses
+
+
+def _whole(loss: torch.Tensor) -> float:
+    return (loss.full_tensor() if isinstance(loss, DTensor) else loss).item()
+
+
+def _optimizer(module: nn.Module, rate: float) -> torch.optim.Optimizer:
+    """Return AdamW as tensoropt-opt has it; the fused one takes tensors of one kind at a time."""
+    parameters = list(module.parameters())
+    kinds = [[p for p in parameters if isinstance(p, DTensor) == kind] for kind in (False, True)]
+    groups: list[dict[str, Any]] = [{"params": kind} for kind in kinds if kind]
+    return torch.optim.AdamW(groups, lr=rate, weight_decay=0.0, fused=True)
+
+
+def _part(data: Path, rank: int, ranks: int) -> Batch:
+    with np.load(data) as arrays:
+        held = {name: np.array_split(arrays[name], ranks)[rank] for name in arrays}
+    return {name: torch.from_numpy(array) for name, array in held.items()}

@@ -7,10 +7,10 @@ from graphs.residual import Residual
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["TorchResidual"]
+__all__ = ["NormedConv", "TorchResidual"]
 
 
-class _Conv(nn.Conv2d):
+class NormedConv(nn.Conv2d):
     """A convolution with a normalisation behind it."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
@@ -25,9 +25,9 @@ class _Block(nn.Module):
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
         stride = 1 if inputs == width else 2
-        self.conv1 = _Conv(inputs, width, 3, stride)
-        self.conv2 = _Conv(width, width, 3)
-        self.shortcut = _Conv(inputs, width, 1, stride) if stride > 1 else nn.Identity()
+        self.conv1 = NormedConv(inputs, width, 3, stride)
+        self.conv2 = NormedConv(width, width, 3)
+        self.shortcut = NormedConv(inputs, width, 1, stride) if stride > 1 else nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.conv2(functional.relu(self.conv1(x)))
@@ -52,7 +52,7 @@ class TorchResidual(nn.Module):
     def __init__(self, sizes: Residual) -> None:
         super().__init__()
         width, blocks = sizes.width, sizes.blocks
-        self.stem = _Conv(3, width, 3)
+        self.stem = NormedConv(3, width, 3)
         self.pool = nn.MaxPool2d(3, 2, 1) if sizes.pooled else nn.Identity()
         self.stage0 = _Stage(width, width, blocks)
         self.stage1 = _Stage(width, 2 * width, blocks)

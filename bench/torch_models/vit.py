@@ -16,14 +16,14 @@ __all__ = ["TorchVit"]
 class _Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.size = width // heads
         self.norm = nn.LayerNorm(width)
         self.q, self.k, self.v, self.out = (Product(width, width) for _ in range(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.norm(x)
         parts = (linear(x) for linear in (self.q, self.k, self.v))
-        heads = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        heads = (part.unflatten(-1, (-1, self.size)).transpose(1, 2) for part in parts)
         return self.out(merged(functional.scaled_dot_product_attention(*heads)))
 
 

@@ -13,7 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from gpu import machine, steps
-from gpu.cut import KINDS, cut
+from gpu.cut import cut
 from gpu.failure import RunError
 from gpu.models import SIZES, Zoo, write_plan
 from gpu.products import write_products
@@ -21,6 +21,8 @@ from gpu.ranks import on_ranks
 from gpu.setting import Part, Setting
 from onnx import TensorProto, helper
 from stand_ins import stand_ins
+
+from tensoropt.runtime.support.collectives import PLAIN
 
 _FLOAT = TensorProto.FLOAT
 
@@ -81,6 +83,23 @@ def test_a_graph_is_cut_at_its_collectives() -> None:
     assert _run(last, arrays) == [[4.0, 7.0]]
 
 
+def test_what_goes_on_beside_other_nodes_is_cut_out_where_it_starts() -> None:
+    values = {"domain": "tensoropt", "group": [0, 1], "dim": 0}
+    starts = helper.make_node("AllGatherStart", ["t", "x"], ["s", "h", "g"], name="g", **values)
+    wait = helper.make_node("AllGatherWait", ["h", "g", "x"], ["y"], domain="tensoropt")
+    nodes = [starts, helper.make_node("Neg", ["x"], ["b"]), wait]
+    graph = helper.make_graph(
+        nodes, "g", [_value("x", 2)], [_value("y", 4), _value("b", 2)], value_info=[_value("g", 4)]
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("tensoropt", 1)]
+    alone, behind = cut(helper.make_model(graph, ir_version=10, opset_imports=opsets))
+    (node,) = alone.nodes
+    assert (node.op_type, list(node.output), alone.reads) == ("AllGather", ["g"], ["x"])
+    assert behind.model is not None
+    arrays = {"x": [1.0, 2.0], "g": [1.0, 2.0, 3.0, 4.0]}
+    assert _run(behind.model, arrays) == [[-1.0, -2.0], [1.0, 2.0, 3.0, 4.0]]
+
+
 def _run(model: onnx.ModelProto, inputs: dict[str, list[float]]) -> list[list[float]]:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -112,9 +131,9 @@ def test_pieces_give_what_the_graph_gives(tmp_path: Path) -> None:
 
 
 def test_collectives_in_a_graph_and_called() -> None:
-    found = latency.measured("cpu", 2, KINDS, [8, 256], 1 << 10, 1)
+    found = latency.measured("cpu", 2, PLAIN, [8, 256], 1 << 10, 1)
     assert [(held["kind"], held["bytes"]) for held in found] == [
-        (kind, size) for kind in KINDS for size in (8, 256)
+        (kind, size) for kind in PLAIN for size in (8, 256)
     ]
     assert all(held["correct"] for held in found)
 

@@ -8,15 +8,23 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
+from graphs.bert import Bert
+from graphs.resnet import ResNet
 from graphs.trained import TRAINED
 from torch_models.catalog import torch_model
 from torch_models.weights import load_weights
 from training_data import batch_size, draw
 
+MODELS = {
+    **TRAINED,
+    "bert": Bert(layers=2, width=32, heads=4, vocabulary=64, sequence=8, batch=4),
+    "resnet": ResNet(layers=14, batch=2, image=32, shrink=16, classes=8),
+}
 
-@pytest.mark.parametrize("name", TRAINED)
+
+@pytest.mark.parametrize("name", MODELS)
 def test_scores_agree_with_onnx_runtime(name: str, tmp_path: Path) -> None:
-    model = TRAINED[name]
+    model = MODELS[name]
     path = model.build(name).save(tmp_path, seed=0)
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     held = draw(path, batch_size(path))

@@ -1,0 +1,45 @@
+"""Ways to run a model by turns: on the ranks of a plan, and in one process of ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from turns import Gate, Place
+
+from tensoropt.runtime.pool.session import Session
+from tensoropt.runtime.support.dtypes import Array
+
+__all__ = ["run_by_one", "run_by_ranks"]
+
+Outputs = dict[str, Array]
+
+
+def run_by_ranks(place: Place, gate: Gate, plan: Path, data: Path) -> Outputs:
+    """Run a plan on the whole inputs in ``data``, on ranks of one thread."""
+    inputs, found = _read(data), Outputs()
+    with Session(plan, threads=1) as session:
+        session.run(inputs)
+        while gate():
+            found = session.run(inputs)
+    return found
+
+
+def run_by_one(place: Place, gate: Gate, model: Path, data: Path, threads: int) -> Outputs:
+    """Run a model in ONNX Runtime alone, as its users do, on so many threads."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    inputs = _read(data)
+    names, found = [output.name for output in session.get_outputs()], list[Array]()
+    session.run(names, inputs)
+    while gate():
+        found = session.run(names, inputs)
+    return dict(zip(names, found, strict=True))
+
+
+def _read(data: Path) -> dict[str, Array]:
+    with np.load(data) as arrays:
+        return {name: arrays[name] for name in arrays if name != "labels"}

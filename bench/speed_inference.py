@@ -1,0 +1,159 @@
+"""Time runs of plans beside ONNX Runtime's on one process with as many threads as there are ranks.
+
+    python bench/speed_inference.py                    all models, batches of 1 and 8, 2 ranks
+    python bench/speed_inference.py gpt --batches 1 --rounds 3
+    python bench/speed_inference.py --write            the table into docs/benchmarks.md too
+
+The fastest plan on ranks of one thread, from whole arrays to whole arrays through `Session`, and
+ONNX Runtime's `InferenceSession` on the same model take turns (`turns`). A ratio is the median over
+the rounds of its time over ours: above 1 we are faster. Memory is the most that one process had
+resident. The outputs of both must agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from graphs.catalog import Model
+from inference_ways import run_by_one, run_by_ranks
+from sections import write_section
+from speed_models import SPEED_RUN
+from training_data import draw
+from turns import Turn, busy_note, mean_ratio, ratio_of, take_turns
+
+from tensoropt.compiler.calibrate.busy import busy_part
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.frontier.points import fastest
+from tensoropt.compiler.search.frontier.request import Request
+
+__all__ = ["Row", "Sizes", "measure", "planned", "table"]
+
+_OURS, _ALONE, _WARM_UP = "ranks", "one process", 2
+_AGREE = 1e-3
+_TEXT = """## Runs beside ONNX Runtime's
+
+`python bench/speed_inference.py --write`: the fastest plan on {ranks} ranks of one thread, through
+`Session`, and one process of ONNX Runtime with {ranks} threads. Its time over ours, the median of
+{rounds} neighbouring turns of {steps} runs: above 1 we are faster. Memory is the most that one
+process had resident.
+
+{table}
+
+{busy}"""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    ranks: int = 2
+    rounds: int = 9
+    steps: int = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """The turns of both ways to run one model, and what the largest process of each took."""
+
+    model: str
+    batch: int
+    turns: Mapping[str, Sequence[Turn]]
+    peaks: Mapping[str, int]
+
+    @property
+    def ratio(self) -> float:
+        return ratio_of(self.turns[_ALONE], self.turns[_OURS])
+
+    def cells(self) -> list[str]:
+        times = (statistics.median(t.step_s for t in self.turns[w]) for w in (_OURS, _ALONE))
+        peaks = [f"{self.peaks[way] / 2**20:.0f} MiB" for way in (_OURS, _ALONE)]
+        texts = [f"{1e3 * seconds:.1f}" for seconds in times]
+        return [self.model, str(self.batch), *texts, f"{self.ratio:.2f}", *peaks]
+
+
+def planned(path: Path, search: str, ranks: int, folder: Path) -> Path:
+    """Write the fastest plan that a search finds for a model."""
+    request, target = Request(ranks, epsilon=1.0, search=search), folder / search
+    module = driver.load(path, {})
+    driver.advance(module, "rules")
+    result = driver.frontier(module, request)
+    driver.settle(module, fastest(result.points), request, result)
+    driver.compile_plan(module, path, target)
+    return target
+
+
+def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
+    """Return the row of a model. Raises ValueError where outputs differ."""
+    given: Any = model
+    path, data = model.build(name).save(folder, seed=0), folder / "data.npz"
+    np.savez(data, **draw(path, given.batch))
+    ranks = sizes.ranks
+    ways = {
+        _OURS: (partial(run_by_ranks, plan=planned(path, "ft", ranks, folder), data=data), 1),
+        _ALONE: (partial(run_by_one, model=path, data=data, threads=ranks), 1),
+    }
+    turns, teams = take_turns(ways, sizes.rounds, sizes.steps, _WARM_UP)
+    (ours,), (alone,) = (teams[way].results for way in (_OURS, _ALONE))
+    for output, wanted in alone.items():
+        off = float(np.abs(ours[output] - wanted).max() / np.abs(wanted).max())
+        if not off <= _AGREE:
+            raise ValueError(f"{name}: {output} is {off:.1e} off, expected {_AGREE:g}")
+    peaks = {way: team.peak_bytes for way, team in teams.items()}
+    return Row(name, given.batch, turns, peaks)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the figures in Markdown, and the means of the ratios below."""
+    head = ["model", "batch", "ours, ms", "one process, ms", "ratio", "memory", "of one process"]
+    lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    lines += [f"| {' | '.join(row.cells())} |" for row in rows]
+    for batch in sorted({row.batch for row in rows}):
+        mean = mean_ratio([row.ratio for row in rows if row.batch == batch])
+        lines.append(f"| geometric mean | {batch} | | | {mean:.2f} | | |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print a line per model and batch as it is known, and the table."""
+    given = _parser().parse_args()
+    sizes = Sizes(given.ranks, given.rounds, given.steps)
+    rows, busy = list[Row](), list[float]()
+    for name in given.models or SPEED_RUN:
+        for batch in given.batches:
+            busy.append(busy_part(1.0) or 0.0)
+            model: Any = replace(SPEED_RUN[name], batch=batch)  # type: ignore[type-var]
+            with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+                rows.append(measure(name, model, sizes, Path(folder)))
+            print(f"| {' | '.join(rows[-1].cells())} |", file=sys.stderr, flush=True)
+    text = table(rows)
+    print(text)
+    if given.write:
+        note = busy_note(statistics.fmean(busy))
+        section = _TEXT.format(table=text, busy=note, **vars(sizes))
+        write_section("speed_inference", section)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", choices=[*SPEED_RUN, []], help="default all")
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--ranks", type=int, default=Sizes.ranks)
+    parser.add_argument("--rounds", type=int, default=Sizes.rounds)
+    parser.add_argument("--steps", type=int, default=Sizes.steps, help="runs of one turn")
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

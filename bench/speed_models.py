@@ -1,0 +1,66 @@
+"""The models whose steps are timed beside those of others: such that a step takes a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphs.alexnet import AlexNet
+from graphs.bert import Bert
+from graphs.catalog import Model
+from graphs.gpt import Gpt
+from graphs.llama import Llama
+from graphs.lstm import Lstm
+from graphs.residual import Residual
+from graphs.resnet import ResNet
+from graphs.runnable import RUN, TRAINED
+from graphs.translation import Translation
+from graphs.vgg import Vgg
+
+__all__ = ["BATCH_NORMALISED", "SPEED_RUN", "SPEED_SPLIT", "SPEED_TRAINED"]
+
+SPEED_TRAINED: Mapping[str, Model] = {
+    "resnet20": Residual(batch=32),
+    "resnet50": ResNet(layers=50, batch=16, image=64),
+    "gpt2-5M": Gpt(
+        layers=6, width=256, heads=8, vocabulary=2048, sequence=64, batch=8, dtype="float32"
+    ),
+    "gpt2-25M": Gpt(
+        layers=6, width=512, heads=8, vocabulary=12288, sequence=64, batch=8, dtype="float32"
+    ),
+    "llama": TRAINED["llama"],
+    "vit": TRAINED["vit"],
+    "bert": Bert(layers=4, width=256, heads=4, vocabulary=4096, sequence=128, batch=8),
+}
+"""Those that are trained, beside PyTorch."""
+
+SPEED_RUN: Mapping[str, Model] = {
+    "resnet50": RUN["resnet50"],
+    "gpt2": Gpt(
+        layers=6, width=768, heads=12, vocabulary=8192, sequence=128, batch=8, dtype="float32"
+    ),
+    "llama": Llama(
+        layers=6,
+        width=768,
+        heads=12,
+        groups=4,
+        inner=2048,
+        vocabulary=8192,
+        sequence=128,
+        batch=8,
+        dtype="float32",
+    ),
+    "bert": Bert(layers=6, width=512, heads=8, vocabulary=8192, sequence=128, batch=8),
+}
+"""Those that are run, beside ONNX Runtime alone, at any batch."""
+
+SPEED_SPLIT: Mapping[str, Model] = {
+    "alexnet": AlexNet(batch=32, image=64, classes=100),
+    "vgg16": Vgg(batch=16, image=32, shrink=2, classes=100),
+    "lstm": Lstm(width=512, vocabulary=4096, sequence=16, batch=32, rows_first=True),
+    "transformer": Translation(layers=2, width=256, heads=4, vocabulary=4096, sequence=64, batch=8),
+    "gpt2-5M": SPEED_TRAINED["gpt2-5M"],
+}
+"""Those of which found plans are held against those that people make."""
+
+BATCH_NORMALISED = (Residual, ResNet)
+"""Models whose losses depend on which samples are normalised together."""

@@ -1,0 +1,62 @@
+"""Ways that take turns, and the comparisons with others, at tiny sizes; the table of memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import speed_inference
+import speed_training
+from graphs.trained import TRAINED
+from sleepers import fail, sleep
+from sweep_train import Case, memory_error
+from train_memory import measure
+from turns import Turn, busy_note, mean_ratio, ratio_of, take_turns
+
+
+def test_ways_take_turns() -> None:
+    ways = {"short": (partial(sleep, seconds=0.01), 2), "long": (partial(sleep, seconds=0.1), 1)}
+    turns, teams = take_turns(ways, rounds=2, steps=2, warm_up=1)
+    assert teams["short"].results == [(0, 5), (1, 5)]
+    assert teams["long"].results == [(0, 5)]
+    assert teams["long"].peak_bytes > 1 << 20
+    assert ratio_of(turns["long"], turns["short"]) > 2
+    assert all(turn.cores_s < 0.1 for held in turns.values() for turn in held)
+
+
+def test_a_rank_that_fails_ends_all() -> None:
+    ways = {"good": (partial(sleep, seconds=0.0), 1), "bad": (fail, 2)}
+    with pytest.raises(RuntimeError, match="a rank has ended"):
+        take_turns(ways, rounds=1, steps=1, warm_up=1)
+
+
+def test_ratios_are_of_neighbours() -> None:
+    def turns(*seconds: float) -> list[Turn]:
+        return [Turn(step_s, 0.0) for step_s in seconds]
+
+    assert ratio_of(turns(2.0, 20.0, 9.0), turns(1.0, 10.0, 1.0)) == 2.0
+    assert mean_ratio([4.0, 1.0]) == pytest.approx(2.0)
+    assert "quiet" in busy_note(0.5) and "quiet" not in busy_note(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "cnn"])
+def test_training_beside_pytorch(name: str, tmp_path: Path) -> None:
+    sizes = speed_training.Sizes(rounds=1, steps=1)
+    row = speed_training.measure(name, TRAINED[name], sizes, tmp_path)
+    assert set(row.turns) >= {"ours", "DDP", "FSDP2"}
+    assert "| DDP | FSDP2 |" in speed_training.table([row])
+    assert row.peaks["DDP"] > row.peaks["ours"] > 0
+
+
+@pytest.mark.slow
+def test_runs_beside_onnx_runtime(tmp_path: Path) -> None:
+    sizes = speed_inference.Sizes(rounds=1, steps=1)
+    row = speed_inference.measure("vit", TRAINED["vit"], sizes, tmp_path)
+    assert "geometric mean | 8" in speed_inference.table([row])
+
+
+def test_ranks_hold_what_was_predicted(tmp_path: Path) -> None:
+    found = measure(Case("gpt2", tmp_path, steps=2), 2, ["zero 1"])
+    assert memory_error(found["zero 1"]) < 0.02
