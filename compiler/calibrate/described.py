@@ -39,7 +39,7 @@ def described(identity: Identity, measured: Measurements, *, checked: bool) -> D
     def fit(plans: Sequence[PlanSample]) -> Device:
         return _fitted(identity, measured, plans).device
 
-    expected = expected_error(measured.plans, fit)
+    expected = expected_error(measured.plans, fit, measured.basics.process)
     return replace(whole, expected=expected, models=measured_models(measured.plans))
 
 

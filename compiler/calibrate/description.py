@@ -85,7 +85,11 @@ class Description:
             yield f"\n# Of the libraries, not of the machine: {self.base.name}'s."
             for name in ("training_bytes", "exchange_bytes"):
                 yield f"{name} = {getattr(process, name)}"
-            yield f"gaps = {_number(process.gaps)}"
+            for name in ("gaps", "margin"):
+                yield f"{name} = {_number(getattr(process, name))}"
+            if process.error is not None:
+                yield "\n[process.error]"
+                yield from _figure(process.error)
 
     def _peaks(self) -> Iterable[str]:
         """Yield the rates: those of types that were not measured keep their ratio to float32."""
@@ -124,12 +128,19 @@ class Description:
             yield f"collective_s = {_number(waits.collective_s)}"
             yield f"operators = {_number(waits.operators)}"
 
+    @property
+    def _memory(self) -> str:
+        """What the error of memory is about."""
+        process = self.basics.process
+        whole = process is not None and process.error is not None
+        return f"processes of {self.base.name}" if whole else "tensors of a rank"
+
     def _expected(self) -> Iterable[str]:
         """Yield how far predictions were off; nothing where no plan was measured."""
         figures = {
             "time": (self.expected.time, "other plans of the models below"),
             "other_models": (self.expected.other_models, "the time of plans of models left out"),
-            "memory": (self.expected.memory, "memory of a rank"),
+            "memory": (self.expected.memory, self._memory),
         }
         for name, (figure, what) in figures.items():
             if figure is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from tensoropt.compiler.calibrate.samples import PlanSample
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.expected import LEAST_PLANS, ExpectedError, FigureError, MeasuredModel
+from tensoropt.compiler.cost.process import Process
 
 __all__ = ["expected_error", "held_out_errors", "measured_models", "other_model_errors"]
 
@@ -16,16 +17,21 @@ Fit = Callable[[Sequence[PlanSample]], Device]
 """Returns the description that so many plans lead to."""
 
 
-def expected_error(plans: Sequence[PlanSample], fit: Fit) -> ExpectedError:
+def expected_error(
+    plans: Sequence[PlanSample], fit: Fit, process: Process | None = None
+) -> ExpectedError:
     """Return how far predictions from all ``plans`` are to be expected off on other plans.
 
     Each plan is predicted by what is fitted to the others, and once more by what is fitted to the
-    plans of other models. As many fits as there are plans and models.
+    plans of other models. As many fits as there are plans and models. Memory is that of the
+    ``process`` of a rank where it is known how far that is off, and of its tensors elsewhere: the
+    ranks that measure run one graph after the other.
     """
+    known = None if process is None else process.error
     return ExpectedError(
         _figure(held_out_errors(plans, fit)),
         _figure(other_model_errors(plans, fit)),
-        _figure(_memory_errors(plans)),
+        known or _figure(_memory_errors(plans)),
     )
 
 
@@ -53,7 +59,7 @@ def _error(plan: PlanSample, device: Device) -> float:
 
 
 def _memory_errors(plans: Iterable[PlanSample]) -> list[float]:
-    """Return the errors of memory, which nothing is fitted to."""
+    """Return the errors of the memory of tensors, which nothing is fitted to."""
     pairs = [(plan.predicted_bytes, plan.measured_bytes) for plan in plans]
     return [abs(own / measured - 1.0) for own, measured in pairs if own is not None and measured]
 

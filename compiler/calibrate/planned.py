@@ -85,18 +85,17 @@ def _send_time_s(send: PlannedSend, device: Device) -> float:
     return collective_time_s(send.kind, send.bytes, (0,), Mesh((send.ranks,)), device)
 
 
-def planned_step(point: FrontierPoint, batches: int = 1) -> PlannedStep:
-    """Return what the plan of a point does in a step of so many micro-batches.
+def planned_step(point: FrontierPoint) -> PlannedStep:
+    """Return what the plan of a point does in a step, with all of its micro-batches.
 
     Linear in the operands of the program.
     """
-    return _Counting(point, batches).step()
+    return _Counting(point).step()
 
 
 @dataclass
 class _Counting:
     point: FrontierPoint
-    batches: int
     ops: Counter[PlannedOp] = field(default_factory=Counter)
     sends: Counter[PlannedSend] = field(default_factory=Counter)
     copies: int = 0
@@ -105,9 +104,7 @@ class _Counting:
 
     def step(self) -> PlannedStep:
         self.tables, self.mesh = self.point.tables, Mesh(self.point.mesh)
-        self.evaluator = Evaluator(self.tables)
-        graphs = self.batches + 1 if self.tables.graph.trains else 1
-        steps = timeline_of(self.evaluator, self.point.assignment).steps
+        steps = timeline_of(Evaluator(self.tables), self.point.assignment).steps
         for step in steps:
             if step.group is None:
                 self._add(step)
@@ -115,12 +112,12 @@ class _Counting:
             self._add_joined([step for step in steps if step.group == group])
         counts = self.copies, self.copied_bytes, self.bodies_s
         ops, sends = tuple(self.ops.items()), tuple(self.sends.items())
-        return PlannedStep(self.mesh.size, graphs, ops, sends, *counts)
+        return PlannedStep(self.mesh.size, self.tables.graph.runs, ops, sends, *counts)
 
     def _add(self, step: Step) -> None:
         if step.node is None:  # the overhead of a graph
             return
-        times = 1 if self.evaluator.is_update(step.node) else self.batches
+        times = self._times(step.node)
         moved = step.movement
         if moved is None:
             self._op(step.node, times)
@@ -137,10 +134,14 @@ class _Counting:
         moved = [step.movement for step in steps if step.movement is not None]
         first, size = moved[0], sum(one.bytes for one in moved)
         assert steps[0].node is not None
-        times = 1 if self.evaluator.is_update(steps[0].node) else self.batches
+        times = self._times(steps[0].node)
         kind, ranks = cast("Collective", first.kind), self.mesh.extent(first.axes)
         self.sends[PlannedSend(kind, ranks, size)] += times
         self.copied_bytes += times * packed_bytes_per_byte(kind, ranks) * size
+
+    def _times(self, index: int) -> int:
+        graph = self.tables.graph
+        return graph.times(graph.nodes[index])
 
     def _op(self, index: int, times: int) -> None:
         graph, strategies = self.tables.graph, self.point.strategies

@@ -13,6 +13,7 @@ not counted: memory hides it. With ``n`` the bytes of one rank's *input*, ``p`` 
     reduce_scatter  recursive halving                L alpha + (p-1)/p n beta
     all_to_all      Bruck                            L alpha + L/2 n beta
                     pairwise exchange                (p-1) alpha + (p-1)/p n beta
+    permute         each to one other                alpha + n beta
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: 
     if p == 1:
         return Curve((Line(0.0, 0.0),))
     links = device.axis_links(mesh)
-    measured = device.collectives.get((kind, p))
+    measured = _measured(kind, p, device)
     if measured is not None and all(links[axis] is device.intra_node for axis in axes):
         wait_s = device.waits(p).collective_s
         return Curve(tuple(Line(a + wait_s, b) for a, b in measured), greatest=True)
@@ -91,10 +92,25 @@ def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: 
     )
 
 
+def _measured(kind: Collective, p: int, device: Device) -> Sequence[tuple[float, float]] | None:
+    """Return the lines that were measured, of a permute what an all-gather takes to send one of
+    ``p - 1`` pieces."""
+    if kind != "collective_permute":
+        return device.collectives.get((kind, p))
+    gathers = device.collectives.get(("all_gather", p))
+    return gathers and [(fixed_s, s_per_byte / (p - 1)) for fixed_s, s_per_byte in gathers]
+
+
 def packed_bytes_per_byte(kind: Collective, p: int) -> float:
     """Return the bytes read and written where one byte of input is packed with others, and what
     comes of it unpacked, of ``p`` ranks where a collective joins or cuts theirs."""
-    made = {"all_reduce": 1.0, "all_gather": p, "reduce_scatter": 1 / p, "all_to_all": 1.0}[kind]
+    made = {
+        "all_reduce": 1.0,
+        "all_gather": p,
+        "reduce_scatter": 1 / p,
+        "all_to_all": 1.0,
+        "collective_permute": 1.0,
+    }[kind]
     return 2.0 * (1.0 + made)
 
 
@@ -113,6 +129,7 @@ def _algorithms(kind: Collective, p: int) -> tuple[tuple[int, float], ...]:
         "all_gather": ((rounds, p - 1),),
         "reduce_scatter": ((rounds, rest),),
         "all_to_all": ((rounds, rounds / 2), (p - 1, rest)),
+        "collective_permute": ((1, 1.0),),
     }
     return table[kind]
 

@@ -28,6 +28,7 @@ from tensoropt.compiler.cost.measured import (
     read_operators,
     read_waiting,
 )
+from tensoropt.compiler.cost.overlap import Overlap, read_overlap
 from tensoropt.compiler.cost.process import Footprint, Process, read_process
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.support.errors import UserError, did_you_mean
@@ -59,6 +60,7 @@ class Device:
     hold what was measured, by (ONNX name, NumPy type) and by (kind, ranks of a group).
     ``waiting`` is by number of ranks how much longer steps take as they wait for each other.
     ``process`` is what a process takes beside tensors, ``None`` where nobody measured it.
+    ``overlap`` is what it takes to let collectives run beside operators, ``None`` where none do.
     ``expected_error`` says how far predictions were off, ``None`` where nothing was measured;
     ``measured_models`` whose plans they were held against, ``machine`` on what kind of machine.
     """
@@ -77,6 +79,7 @@ class Device:
     collectives: Collectives = field(default_factory=dict, hash=False)
     waiting: Mapping[int, Waiting] = field(default_factory=dict, hash=False)
     process: Process | None = None
+    overlap: Overlap | None = None
     expected_error: ExpectedError | None = None
     measured_models: tuple[MeasuredModel, ...] = ()
     machine: Machine | None = None
@@ -95,6 +98,10 @@ class Device:
             return None
         known = is_known(self.measured_models, model, training=training)
         return (self.expected_error or ExpectedError()).of_plan(known=known)
+
+    def without_overlap(self) -> Device:
+        """Return the same device where no collective runs beside operators."""
+        return replace(self, overlap=None)
 
     def process_bytes(self, held: Footprint, ranks: int) -> int:
         """Return what the process of a rank takes; its tensors, where nobody measured the rest."""
@@ -213,6 +220,7 @@ def _device(table: Table) -> Device:
         collectives=read_collectives(table.optional("collective")),
         waiting=read_waiting(table.optional("waiting")),
         process=read_process(table.optional("process")),
+        overlap=read_overlap(table.optional("overlap")),
         expected_error=read_expected_error(table.optional("expected_error")),
         measured_models=read_measured_models(table.tables("measured_model")),
         machine=read_machine(table.optional("measured_on")),

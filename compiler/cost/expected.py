@@ -16,6 +16,7 @@ __all__ = [
     "MeasuredModel",
     "PlanError",
     "read_expected_error",
+    "read_figure",
     "read_measured_models",
     "worse",
 ]
@@ -94,13 +95,14 @@ def read_expected_error(table: Table) -> ExpectedError | None:
     if not table.names():
         return None
     time, other_models, memory = (
-        _figure(table.optional(name)) for name in ("time", "other_models", "memory")
+        read_figure(table.optional(name)) for name in ("time", "other_models", "memory")
     )
     table.reject_unread()
     return ExpectedError(time, other_models, memory)
 
 
-def _figure(table: Table) -> FigureError | None:
+def read_figure(table: Table) -> FigureError | None:
+    """Return how far one figure was off, ``None`` if the table is empty."""
     if not table.names():
         return None
     found = FigureError(table.maybe("mean"), table.maybe("p90"), table.count("samples"))

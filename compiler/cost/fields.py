@@ -58,10 +58,10 @@ class Table:
             raise self._wrong(key, wanted, value)
         return float(value)
 
-    def amount(self, key: str) -> float:
+    def amount(self, key: str, at_most: float = math.inf) -> float:
         """Return the number under ``key``, which may be 0 and is 0 if it is not there."""
         if self._values.get(key, 0) != 0:
-            return self.number(key)
+            return self.number(key, at_most=at_most)
         self._read.append(key)
         return 0.0
 

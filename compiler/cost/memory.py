@@ -9,7 +9,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.lifetimes import Lifetimes, body_bytes
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import keys
+from tensoropt.dialects.topt import WAIT, keys
 
 __all__ = ["RankMemory", "hold", "program_memory"]
 
@@ -87,6 +87,9 @@ class _Program:
                 self.static[self.alike.get(value, value)] = type_bytes(value.type)
             self.lifetimes.use(self.same.get(value, value))
         if onnx.is_barrier(op):
+            self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
+            return
+        if op.name == WAIT:
             self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
             return
         for value in op.results:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tensoropt.compiler.cost.expected import FigureError, read_figure
 from tensoropt.compiler.cost.fields import Table
 
 __all__ = ["CONVOLUTIONS", "PRODUCTS", "Footprint", "Loading", "Process", "read_process"]
@@ -15,9 +16,9 @@ PRODUCTS = frozenset({"MatMul", "Gemm", "LSTM", "GRU"})
 """Operators whose constant weights it packs, one after the other."""
 
 
-_PACKED, _COPIES = 2 << 20, 3
-"""Bytes that pieces are packed in at most, and how many copies of a tensor that a collective reads
-or makes there are in MPI's buffers and ours."""
+_COPIES, _MOST_COPIED = 3, 8 << 20
+"""How many copies of a tensor that a collective reads or makes are in MPI's buffers and ours, and
+how many bytes these take at most: larger tensors go in parts."""
 
 _SMALL = 256 << 10
 """Bytes of a tensor for which MPI has buffers from the start."""
@@ -79,8 +80,11 @@ class Process:
 
     ``floor_bytes`` is a rank that runs nothing, ``training_bytes`` what one that trains has more,
     ``communicator_bytes`` are for each other rank, ``node_bytes`` for each node of a graph,
-    ``exchange_bytes`` what collectives have at most in buffers.
-    ``gaps`` is the part that the arena loses between tensors beyond what is worked out.
+    ``exchange_bytes`` for each other rank of a program with collectives of some size, beside their
+    buffers.
+    ``gaps`` is the part that the arena loses between tensors beyond what is worked out, ``margin``
+    the part of all that is added, as more is promised to fit than is known. ``error`` is how far
+    predictions of processes were off where they were measured, ``None`` where they were not.
     """
 
     floor_bytes: int
@@ -89,26 +93,29 @@ class Process:
     node_bytes: int = 0
     gaps: float = 0.0
     exchange_bytes: int = 0
+    margin: float = 0.0
+    error: FigureError | None = None
 
     def rest_bytes(self, ranks: int, nodes: int = 0, *, trains: bool = False) -> int:
         """Return what of a process on ``ranks`` ranks is no tensor."""
         own = self.training_bytes if trains else 0
-        return (
-            self.floor_bytes + own + self.communicator_bytes * (ranks - 1) + self.node_bytes * nodes
-        )
+        others = self.communicator_bytes * (ranks - 1)
+        return self._stated(self.floor_bytes + own + others + self.node_bytes * nodes)
 
-    def _buffer_bytes(self, sent_bytes: int) -> int:
+    def _stated(self, bytes_: int) -> int:
+        return round((1 + self.margin) * bytes_)
+
+    def _buffer_bytes(self, sent_bytes: int, ranks: int) -> int:
         if sent_bytes <= _SMALL:
             return 0
-        wanted = min(sent_bytes, _PACKED) + _COPIES * sent_bytes
-        return min(wanted, self.exchange_bytes)
+        return min(_COPIES * sent_bytes, _MOST_COPIED) + self.exchange_bytes * (ranks - 1)
 
     def bytes(self, held: Footprint, ranks: int) -> int:
         """Return the most that the process of a rank takes, while it loads or while it runs."""
         running = held.packed_bytes + held.fed_bytes + held.arena_bytes * (1 + self.gaps)
-        running += self._buffer_bytes(held.sent_bytes)
+        running += self._buffer_bytes(held.sent_bytes, ranks)
         rest = self.rest_bytes(ranks, held.nodes, trains=held.trains)
-        return rest + max(held.static_bytes + round(running), held.loading_bytes)
+        return rest + self._stated(max(held.static_bytes + round(running), held.loading_bytes))
 
 
 def read_process(table: Table) -> Process | None:
@@ -122,6 +129,8 @@ def read_process(table: Table) -> Process | None:
         int(table.amount("node_bytes")),
         table.amount("gaps"),
         int(table.amount("exchange_bytes")),
+        table.amount("margin"),
+        read_figure(table.optional("error")),
     )
     table.reject_unread()
     return process

@@ -12,6 +12,8 @@ class StoppedError(Exception): ...
 class Frontier(TypedDict):
     choices: npt.NDArray[np.int32]
     epsilon: float
+    time_epsilon: float
+    lines: _Table
     supported: int
     hull_epsilon: float
     gaps: int
@@ -42,12 +44,14 @@ class Engine:
         threads: int,
         direct_sums: float,
         box_sums: float,
+        line_sums: float,
         hull_only: bool,
         forgive: bool,
         last_limit_s: float = ...,
         grace_s: float = ...,
         watch: object | None = None,
         known: _Table | None = None,
+        lines: _Table | None = None,
     ) -> Frontier: ...
 
 class Program:
@@ -64,9 +68,10 @@ class Program:
         alike: npt.NDArray[np.int32],
         folded: npt.NDArray[np.uint8],
         views: int,
+        batches: float,
     ) -> None: ...
 
-_Cost = tuple[float, float, int, int, float]
+_Cost = tuple[float, float, int, int, float, float]
 
 _CollectiveTime = tuple[list[tuple[float, float]], bool, float]
 
@@ -76,28 +81,44 @@ class _Costing(Protocol):
     ) -> tuple[float, float, int, list[int], list[int], list[int], list[int]]: ...
     def path(
         self, value: int, source: int, target: int
-    ) -> tuple[float, list[tuple[int, int, int, float]]]: ...
+    ) -> tuple[float, list[tuple[int, int, int, float, float, int]]]: ...
     def tree(self, value: int, source: int, targets: list[int]) -> list[tuple[int, int]]: ...
     def collective(self, key: int) -> _CollectiveTime: ...
 
 class Images:
     def __init__(self, nodes: npt.NDArray[np.uint16], values: npt.NDArray[np.uint8]) -> None: ...
 
+class Overlapping:
+    def __init__(self, start_s: float, share: float, copied_s_per_byte: float) -> None: ...
+
+class Tasks:
+    def __init__(
+        self,
+        key: Sequence[int],
+        bytes: Sequence[float],
+        part: Sequence[int],
+        reads: Sequence[Sequence[int]],
+        makes: Sequence[Sequence[int]],
+        after: Sequence[Sequence[int]],
+        size: Sequence[int],
+        given: Sequence[int],
+        compute_s: Sequence[float],
+        sent_s: Sequence[float],
+        beside: Sequence[int],
+    ) -> None: ...
+
 def join(
-    key: Sequence[int],
-    bytes: Sequence[float],
-    part: Sequence[int],
-    reads: Sequence[Sequence[int]],
-    makes: Sequence[Sequence[int]],
-    after: Sequence[Sequence[int]],
-    size: Sequence[int],
-    given: Sequence[int],
-    times: list[_CollectiveTime],
-) -> tuple[list[int], list[int], int]: ...
+    tasks: Tasks, times: list[_CollectiveTime], how: Overlapping
+) -> tuple[list[int], list[int]]: ...
+def overlap(
+    tasks: Tasks, group: Sequence[int], times: list[_CollectiveTime], how: Overlapping
+) -> tuple[list[tuple[int, int]], float]: ...
 def touched_bytes(lives: npt.NDArray[np.int64], expected: int) -> int: ...
 
 class Walk:
-    def __init__(self, program: Program, kinds: npt.NDArray[np.int32]) -> None: ...
+    def __init__(
+        self, program: Program, kinds: npt.NDArray[np.int32], how: Overlapping
+    ) -> None: ...
     def run(
         self,
         costing: _Costing,
@@ -108,7 +129,7 @@ class Walk:
     ) -> _Cost: ...
     def arena(
         self, costing: _Costing, assignment: npt.NDArray[np.int32], images: Images
-    ) -> tuple[int, int]: ...
+    ) -> tuple[int, int, int]: ...
     def record(
         self,
         costing: _Costing,
@@ -116,4 +137,12 @@ class Walk:
         compute_s: float,
         update_s: float,
         joins: bool,
-    ) -> tuple[_Cost, npt.NDArray[np.int32], npt.NDArray[np.int64], list[int], list[int]]: ...
+    ) -> tuple[
+        _Cost,
+        npt.NDArray[np.int32],
+        npt.NDArray[np.int64],
+        list[int],
+        list[int],
+        list[float],
+        list[int],
+    ]: ...

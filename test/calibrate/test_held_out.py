@@ -18,8 +18,9 @@ from tensoropt.compiler.calibrate.held_out import (
 )
 from tensoropt.compiler.calibrate.samples import PlanSample
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.cost.expected import MeasuredModel, PlanError
+from tensoropt.compiler.cost.expected import FigureError, MeasuredModel, PlanError
 from tensoropt.compiler.cost.measured import Operator
+from tensoropt.compiler.cost.process import Process
 
 IDENTITY = Identity("here", load_device("cpu"), "Measured in a test.")
 
@@ -74,6 +75,13 @@ def test_memory_is_held_against_what_was_measured() -> None:
     assert found is not None
     assert (found.mean, found.samples) == (pytest.approx(0.24), 5)
     assert found.p90 == pytest.approx(float(np.percentile([0.1, 0.1, 0.0, 0.0, 1.0], 90)))
+
+
+def test_memory_is_that_of_processes_where_their_error_is_known() -> None:
+    process = Process(1, error=FigureError(0.03, 0.06, 121))
+    plans = [replace(plan("a", [1e6]), predicted_bytes=200, measured_bytes=100)] * 5
+    assert expected_error(plans, device, process).memory == process.error
+    assert expected_error(plans, device, Process(1)).memory == FigureError(1.0, 1.0, 5)
 
 
 def test_the_description_says_so(tmp_path: Path) -> None:

@@ -44,6 +44,21 @@ def test_a_node_in_a_loop_counts_each_time(tmp_path: Path) -> None:
     assert found["a"][1] == pytest.approx(6e-6)
 
 
+def test_a_collective_beside_other_nodes_has_the_time_of_its_transfer(tmp_path: Path) -> None:
+    runs = [run(100 * number, ("s", 2), ("a", 10), ("w", 3)) for number in range(4)]
+    for event in (event for events in runs for event in events):
+        kinds = {"s_kernel_time": "AllReduceStart", "w_kernel_time": "AllReduceWait"}
+        event["args"] = {"op_name": kinds.get(event["name"], "Add")}
+    transfers = {"s": [9.0, 0.5, 0.25, 0.75], "a": [7.0] * 4, "gone": [1.0] * 4}
+    found = kernel_times_s(written(tmp_path, *runs), 1, transfers)
+    assert found["s"] == ("AllReduceStart", 0.25)
+    assert found["w"] == ("AllReduceWait", pytest.approx(3.5e-6))
+    assert found["a"] == ("Add", pytest.approx(10.5e-6))
+    other = {"s": ("AllReduceStart", 0.125), "w": ("AllReduceWait", 1.0), "a": ("Add", 0.0)}
+    assert merged([found, other])["s"] == 0.125
+    assert merged([found, other])["w"] == pytest.approx(3.5e-6)
+
+
 def test_ranks_agree_on_a_mean_but_on_the_shortest_wait() -> None:
     ranks = [
         {"a": ("Add", 1.0), "c": ("AllReduce", 9.0)},

@@ -19,11 +19,19 @@ def test_a_job_that_trains_has_more() -> None:
 
 
 def test_collectives_have_buffers() -> None:
-    process = Process(1000, exchange_bytes=5 << 20)
-    assert process.bytes(Footprint(0, 0, sent_bytes=20), 2) == 1000
-    assert process.bytes(Footprint(0, 0, sent_bytes=1 << 20), 2) == 1000 + (4 << 20)
-    assert process.bytes(Footprint(0, 0, sent_bytes=2 << 20), 2) == 1000 + (5 << 20)
-    assert process.bytes(Footprint(0, 0), 2) == 1000
+    """Three times what is sent, up to 8 MiB, and 100 for each other rank."""
+    process = Process(1000, exchange_bytes=100)
+    sent = 1 << 20
+    assert process.bytes(Footprint(0, 0, sent_bytes=sent), 4) == 1000 + 3 * sent + 3 * 100
+    assert process.bytes(Footprint(0, 0, sent_bytes=20), 4) == 1000
+    assert process.bytes(Footprint(0, 0, sent_bytes=3 << 20), 2) == 1000 + (8 << 20) + 100
+    assert process.bytes(Footprint(0, 0), 4) == 1000
+
+
+def test_a_margin_is_of_all() -> None:
+    process = Process(1000, 100, margin=0.1)
+    assert process.rest_bytes(2) == 1210
+    assert process.bytes(Footprint(400, 10), 2) == 1650
 
 
 def test_what_takes_most_while_it_loads() -> None:

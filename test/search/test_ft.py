@@ -207,6 +207,50 @@ def test_points_known_from_elsewhere_count_as_found(
         assert any(t <= time * factor and m <= memory * factor + 1e-9 for t, m in points)
 
 
+@given(seeds, st.sampled_from([0.0, 0.1]), st.sampled_from([0.0, 60.0]))
+@many
+def test_what_a_hurried_search_proves_holds_of_every_choice(
+    seed: int, epsilon: float, limit_s: float
+) -> None:
+    """As of a large problem: lines first, then what there is time for, then the lines again."""
+    problem, want = _problem(seed)
+    if not want:
+        return
+    time, memory = brute.enumerate_costs(problem)
+    time, memory = time[np.isfinite(time)], memory[np.isfinite(time)]
+    known = want[:: 2 + seed % 3] if seed % 2 else []
+    first = _hurried(problem, 0.5, 0.0, known, ft.NO_LINES)
+    again = _hurried(problem, epsilon, limit_s, known, first["lines"])
+    for result in (first, again):
+        if np.isinf(result["epsilon"]):  # nothing is relatively close to what takes nothing
+            assert time.min() == 0 or memory.min() == 0
+            continue
+        points = [*known, *_pairs(TableFrontier(ft._points(problem, result["choices"]), 0.0))]
+        factor = (1 + result["epsilon"]) * (1 + CLOSE)
+        for t, m in want:
+            assert any(p <= t * factor + 1e-12 and q <= m * factor + 1e-9 for p, q in points)
+        fastest = min(p for p, _ in points[len(known) :])
+        assert fastest <= want[0][0] * (1 + result["time_epsilon"]) * (1 + CLOSE) + 1e-12
+        for a, b, least in result["lines"].tolist():
+            assert (a * time + b * memory).min() >= least * (1 - CLOSE)
+    if limit_s:
+        assert again["epsilon"] <= epsilon
+
+
+def test_lines_that_are_given_do_not_come_back() -> None:
+    """A caller that keeps all lines has each once."""
+    problem, _ = _problem(1)
+    first = _hurried(problem, 0.5, 0.0, [], ft.NO_LINES)["lines"]
+    assert len(first) > 0
+    again = _hurried(problem, 0.5, 0.0, [], np.tile(first, (100, 1)))["lines"]
+    assert len(again) < 100
+
+
+def _hurried(problem, epsilon, limit_s, known, lines):  # type: ignore[no-untyped-def]
+    own = {"direct_sums": 0, "box_sums": 0, "line_sums": 0}
+    return ft._run(problem, epsilon, limit_s, 2, **own, known=known, lines=lines)
+
+
 def _large(nodes: int = 5, options: int = 130) -> Problem:
     """A band of two edges per node, in which an elimination is worth narrowing first."""
     rng = np.random.default_rng(1)

@@ -78,3 +78,20 @@ CONV, SOFTMAX = (oh.make_node("Conv", ["x", "w"], ["a"]), oh.make_node("Softmax"
 )
 def test_images(tmp_path: Path, nodes: list[onnx.NodeProto], images: int) -> None:
     assert arena_bytes(model(tmp_path / "m.onnx", *nodes)) == images * IMAGE
+
+
+@pytest.mark.parametrize(("spread", "copies"), [(False, 1), (True, 2)])
+def test_a_choice_holds_what_it_takes_of_each(tmp_path: Path, spread: bool, copies: int) -> None:
+    """Beside the operand and the result; of a single number it is as large as the condition."""
+    other = "a" if spread else "zero"
+    nodes = [
+        oh.make_node("Exp", ["x"], ["a"]),
+        oh.make_node("Where", ["mask", "a", other], ["b"]),
+        oh.make_node("Exp", ["b"], ["y"]),
+    ]
+    path = model(tmp_path / "m.onnx", *nodes)
+    proto = onnx.load(path)
+    for name, array in (("mask", np.ones((SIZE, SIZE), bool)), ("zero", np.zeros((), np.float32))):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(proto, path)
+    assert arena_bytes(path) == (2 + copies) * IMAGE

@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Literal
 
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Control", "OutOfTimeError", "Status", "alarm"]
+
+_OURS = f"{__name__.partition('.')[0]}."
 
 PHASES = ("fastest and leanest", "supported points", "points between", "gaps")
 
@@ -68,22 +71,27 @@ def alarm(end: float | None) -> Iterator[None]:
     """Raise :class:`OutOfTimeError` in the block once ``time.monotonic()`` is past ``end``.
 
     Only the main thread can be interrupted, and only while nobody else uses the timer; elsewhere
-    the block runs to its end. The exception comes between two steps of Python.
+    the block runs to its end. The exception comes between two steps of our own code: in
+    a destructor, or in what else is called back, it would be lost, or end something else.
     """
     main = threading.current_thread() is threading.main_thread()
     if end is None or not main or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return
-
-    def ring(number: int, frame: object) -> None:
+    if time.monotonic() >= end:
         raise OutOfTimeError("time is over")
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        name = "" if frame is None else str(frame.f_globals.get("__name__"))
+        # Not in this module: an alarm that did not come to its own end would ring on.
+        if name.startswith(_OURS) and name != __name__:
+            raise OutOfTimeError("time is over")
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        # Again and again: an exception that comes in a destructor is lost.
-        signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-6), 0.1)
+        # Again and again, until it comes in our own code.
+        signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-6), 0.02)
         yield
     finally:
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

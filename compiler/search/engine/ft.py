@@ -25,7 +25,9 @@ from tensoropt.compiler.search.engine.conditioned import (
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status
 from tensoropt.compiler.search.engine.relaxed import Solve, frontier_within
 from tensoropt.compiler.search.problem.problem import (
+    NO_LINES,
     Floats,
+    Lines,
     NodeTable,
     Problem,
     TableFrontier,
@@ -52,6 +54,7 @@ def solve_frontier(
     threads: int = _THREADS,
     control: Control = _NO_CONTROL,
     known: Sequence[tuple[float, float]] = (),
+    lines: Lines = NO_LINES,
     memory_bytes: float = 0.0,
 ) -> TableFrontier:
     """Return the Pareto points of a problem in (memory, time), each with an assignment that reaches
@@ -64,14 +67,15 @@ def solve_frontier(
     machine's memory) did not hold its tables, bounds and lists of points. The same arguments give
     the same points unless that is so. ``control`` says who watches, and what Ctrl-C does. ``known``
     holds the time and the memory of points of other problems: assignments that they cover need not
-    be found, and the bound is that of all points together.
+    be found, and the bound is that of all points together. ``lines`` are known to hold, such as
+    those of an earlier search: they need not be found again.
 
     Raises OutOfTimeError past ``control.last_limit_s``; UserError for options out of range, when no
     assignment is allowed (every one has an infinite time), and when the tables do not fit into
     memory even with nodes fixed one by one.
     """
     _check_options(epsilon, time_limit_s, threads)
-    options = {"threads": threads, "known": known, "budget": memory_bytes}
+    options = {"threads": threads, "known": known, "lines": lines, "budget": memory_bytes}
     return _solve(problem, epsilon, time_limit_s, control, options)
 
 
@@ -120,6 +124,8 @@ def _frontier(problem: Problem, result: Frontier) -> TableFrontier:
         result["epsilon"],
         result["interrupted"],
         short_of_memory=result["short_of_memory"],
+        time_epsilon=result["time_epsilon"],
+        lines=result["lines"],
     )
 
 
@@ -169,7 +175,7 @@ def _solver(epsilon: float, options: dict[str, Any]) -> Solve:
 
     def solve(part: Problem, limit: float | None, own: Control, most: float) -> TableFrontier:
         sizes = [size for size in (most, options.get("budget", 0.0)) if size]
-        own_options = {**options, "budget": min(sizes, default=0.0)}
+        own_options = {**options, "budget": min(sizes, default=0.0), "lines": NO_LINES}
         return _frontier(part, _run(part, epsilon, limit, control=own, **own_options))
 
     return solve
@@ -180,7 +186,7 @@ def _better(problem: Problem, found: TableFrontier, parts: TableFrontier) -> Tab
     if parts.epsilon <= found.epsilon:
         return parts
     points = best_points(problem, [*found.points, *parts.points])
-    return replace(parts, points=points, epsilon=found.epsilon)
+    return replace(parts, points=points, epsilon=found.epsilon, lines=found.lines)
 
 
 def _with_fastest(problem: Problem, frontier: TableFrontier) -> TableFrontier:
@@ -273,14 +279,17 @@ def _run(
     *,
     direct_sums: float = 1e6,
     box_sums: float = 2e7,
+    line_sums: float = 1e8,
     hull_only: bool = False,
     control: Control = _NO_CONTROL,
     always_share: bool = False,
     budget: float = 0.0,
     known: Sequence[tuple[float, float]] = (),
+    lines: Lines = NO_LINES,
 ) -> Frontier:
     """The engine's result. `direct_sums` is the effort spent on doing without the hull first,
-    `box_sums` that on a gap before it is divided, counted in sums of two points; `always_share`
+    `box_sums` that on a gap before it is divided, counted in sums of two points; an elimination of
+    `line_sums` is one of a large problem, which lines bound first if time ends; `always_share`
     takes the order of elimination that meets most equal parts even where it is more work.
     """
     started = time.monotonic()
@@ -288,11 +297,11 @@ def _run(
     past = time.monotonic() - started
     limit, last = (_left(limit, past) for limit in (time_limit_s, control.last_limit_s))
     forgive, watch = control.on_interrupt == "return", _watcher(control)
-    effort = (epsilon, limit, threads, direct_sums, box_sums, hull_only)
+    effort = (epsilon, limit, threads, direct_sums, box_sums, line_sums, hull_only)
     ends = (forgive, last, control.grace_s, watch)
     elsewhere = np.array(_best_of(known), dtype=np.float64).reshape(-1, 2)
     try:
-        result = engine.frontier(*effort, *ends, elsewhere)
+        result = engine.frontier(*effort, *ends, elsewhere, np.ascontiguousarray(lines))
     except TooLargeError as error:
         raise TooWideError(f"search: {error}", engine.widest()) from None
     except StoppedError:

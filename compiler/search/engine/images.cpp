@@ -45,7 +45,12 @@ void ReadTensor::takes_in(ReadTensor& operand) {
   operand.bytes_ = 0;
 }
 
+void ReadTensor::copied(std::int64_t moment, int copies) {
+  copies_.assign(copies, {kStep * moment, kStep * moment, bytes_});
+}
+
 void ReadTensor::add_to(std::vector<Life>& lives) const {
+  lives.insert(lives.end(), copies_.begin(), copies_.end());
   if (is_outside()) return;
   const Reads& own = blocked_ ? in_blocks_ : as_it_is_;
   const Reads& other = blocked_ ? as_it_is_ : in_blocks_;
@@ -64,6 +69,9 @@ void note_run(std::uint16_t node, std::int64_t moment, const std::vector<ReadTen
   const bool in_blocks = reads_blocks(node, read);
   for (ReadTensor* tensor : read) tensor->read(moment, in_blocks);
   for (ReadTensor* tensor : made) tensor->made(node, in_blocks);
+  if (const int copies = bool(node & Images::Copies) + bool(node & Images::CopiesBoth);
+      copies && !made.empty())
+    made.front()->copied(moment, copies);
   const auto part = std::find_if(read.begin(), read.end(), [&](const ReadTensor* tensor) {
     return tensor->ends(moment) && joins(node, *tensor);
   });

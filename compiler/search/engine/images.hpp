@@ -14,15 +14,17 @@ namespace tensoropt::search {
 // What nodes and values are to that, in the numbers of a `Program`.
 struct Images {
   enum Node : std::uint16_t {
-    Op = 1,           // it runs
-    Blocks = 2,       // it reads images in blocks, whatever made them, and gives such
-    Keeps = 4,        // it does where all of its images are in blocks
-    Fuses = 8,        // it becomes part of what made its operand, where that is in blocks
-    Sums = 16,        // it becomes part of a convolution before it
-    Folds = 32,       // sums become part of it
-    InPlace = 64,     // its result lies where its operand does
-    Product = 128,    // a sum with a weight becomes part of it
-    AddsWeight = 256  // it is such a sum
+    Op = 1,            // it runs
+    Blocks = 2,        // it reads images in blocks, whatever made them, and gives such
+    Keeps = 4,         // it does where all of its images are in blocks
+    Fuses = 8,         // it becomes part of what made its operand, where that is in blocks
+    Sums = 16,         // it becomes part of a convolution before it
+    Folds = 32,        // sums become part of it
+    InPlace = 64,      // its result lies where its operand does
+    Product = 128,     // a sum with a weight becomes part of it
+    AddsWeight = 256,  // it is such a sum
+    Copies = 512,      // it holds a copy of its result while it runs
+    CopiesBoth = 1024  // and another one
   };
   enum Value : std::uint8_t {
     Image = 1,
@@ -48,7 +50,9 @@ class ReadTensor {
   void made(std::uint16_t maker, bool in_blocks);
   // Lets an operand be this tensor from its beginning.
   void takes_in(ReadTensor& operand);
-  // Adds its life, and that of its copy if there is one.
+  // Lets what makes it hold so many copies meanwhile.
+  void copied(std::int64_t moment, int copies);
+  // Adds its life, and those of its copies if there are any.
   void add_to(std::vector<Life>& lives) const;
 
  private:
@@ -60,6 +64,7 @@ class ReadTensor {
   std::uint16_t maker_ = 0;
   std::int64_t first_, last_, bytes_;
   Reads in_blocks_, as_it_is_;
+  std::vector<Life> copies_;
 };
 
 // Notes that a node runs which reads and makes these.

@@ -12,30 +12,9 @@ using Number = std::int32_t;
 constexpr Number kEnd = std::numeric_limits<Number>::max();
 constexpr int kRounds = 4;
 
-// Bytes alive while each place of an order runs.
-std::vector<std::int64_t> alive(const Tasks& tasks, const std::vector<Number>& place) {
-  // What is given is alive at the first place, even where nothing runs.
-  const Number places = tasks.count() ? *std::max_element(place.begin(), place.end()) + 1 : 1;
-  std::vector<Number> first(tasks.size.size(), kEnd), last(tasks.size.size(), -1);
-  for (const Number tensor : tasks.given) first[tensor] = last[tensor] = 0;
-  for (std::size_t task = 0; task < tasks.count(); ++task)
-    for (const auto& row : {tasks.makes[task], tasks.reads[task]})
-      for (const Number tensor : row) {
-        first[tensor] = std::min(first[tensor], place[task]);
-        last[tensor] = std::max(last[tensor], place[task]);
-      }
-  std::vector<std::int64_t> bytes(std::size_t(places) + 1, 0);
-  for (std::size_t tensor = 0; tensor < tasks.size.size(); ++tensor)
-    if (last[tensor] >= 0) {
-      bytes[first[tensor]] += tasks.size[tensor];
-      bytes[last[tensor] + 1] -= tasks.size[tensor];
-    }
-  for (std::size_t at = 1; at < bytes.size(); ++at) bytes[at] += bytes[at - 1];
-  return bytes;
-}
-
-std::int64_t highest(const std::vector<std::int64_t>& bytes) {
-  return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+// Seconds of collectives alike that put in so many bytes together.
+double joined_s(const CollectiveTime& time, double bytes) {
+  return time.at(bytes) + time.packing_s_per_byte * bytes;
 }
 
 // Collectives that are to be one.
@@ -50,15 +29,15 @@ struct Bucket {
 
 class Joiner {
  public:
-  Joiner(const Tasks& tasks, const std::vector<CollectiveTime>& times)
-      : tasks_(tasks), times_(times), own_place_(tasks.count()) {
+  Joiner(const Tasks& tasks, const std::vector<CollectiveTime>& times, double most_s)
+      : tasks_(tasks), times_(times), most_s_(most_s), own_place_(tasks.count()),
+        tails_(tails_of(tasks)) {
     for (std::size_t i = 0; i < own_place_.size(); ++i) own_place_[i] = Number(i);
-    own_alive_ = alive(tasks, own_place_);
+    own_alive_ = alive_bytes(tasks, Places(own_place_));
     last_.assign(tasks.size.size(), -1);
     for (std::size_t task = 0; task < tasks.count(); ++task)
       for (const auto& row : {tasks.makes[task], tasks.reads[task]})
         for (const Number tensor : row) last_[tensor] = Number(task);
-    find_tails();
     find_ends();
   }
 
@@ -77,47 +56,15 @@ class Joiner {
   std::size_t count() const { return tasks_.count(); }
   bool is_collective(Number task) const { return tasks_.key[task] >= 0; }
 
-  // A tail reads nothing that comes and goes but what collectives made, tails made of it, or
-  // something made of what stays; and nothing but tails reads what it makes. It may run later, and
-  // so may the collective before it.
-  void find_tails() {
-    std::vector<Number> maker(tasks_.size.size(), -1);
-    std::vector<std::uint8_t> follows(count(), 0), stays(count(), 0);
-    level_.assign(count(), 0);
-    for (std::size_t task = 0; task < count(); ++task) {
-      for (const Number tensor : tasks_.makes[task]) maker[tensor] = Number(task);
-      bool only = true, any = false;
-      stays[task] = !is_collective(Number(task));
-      for (const Number tensor : tasks_.reads[task]) {
-        const Number from = maker[tensor];
-        stays[task] = stays[task] && from >= 0 && stays[from];
-        only = only && from >= 0 && (is_collective(from) || follows[from] || stays[from]);
-      }
-      for (const Number from : tasks_.after[task]) {
-        if (!is_collective(from) && !follows[from]) continue;
-        any = true;
-        level_[task] = std::max(level_[task], level_[from] + is_collective(from));
-      }
-      follows[task] = !is_collective(Number(task)) && only && any;
-    }
-    tail_.assign(count(), 1);
-    for (std::size_t task = count(); task-- > 0;) {
-      if (!is_collective(Number(task)) && !follows[task]) tail_[task] = 0;
-      for (const Number from : tasks_.after[task])
-        if (tasks_.part[from] == tasks_.part[task] && task + 1 < count() && !tail_[task])
-          tail_[from] = 0;
-    }
-  }
-
   // Between which tasks each collective can stand, where the others stay.
   void find_ends() {
     ready_.assign(count(), 0);
     deadline_.assign(count(), kEnd);
     for (std::size_t task = 0; task < count(); ++task) {
       for (const Number from : tasks_.after[task]) {
-        const bool moves = is_collective(from) || tail_[from];
+        const bool moves = is_collective(from) || tails_.is_tail[from];
         ready_[task] = std::max(ready_[task], moves ? Number(task) : from + 1);
-        if (task + 1 == count() || !tail_[task])
+        if (task + 1 == count() || !tails_.is_tail[task])
           deadline_[from] = std::min(deadline_[from], Number(task));
       }
     }
@@ -140,7 +87,7 @@ class Joiner {
       const auto task = Number(at);
       const Number key = tasks_.key[at];
       if (key < 0 || saved_s(key, tasks_.bytes[at], tasks_.bytes[at], true) <= 0) continue;
-      const std::tuple kind{key, tasks_.part[at], tail_[at] ? level_[at] + 1 : 0};
+      const std::tuple kind{key, tasks_.part[at], tails_.is_tail[at] ? tails_.level[at] + 1 : 0};
       const auto found = open.find(kind);
       if (found == open.end()) {
         open.emplace(kind, begun(task));
@@ -163,7 +110,9 @@ class Joiner {
   bool takes(Bucket& bucket, Number task, std::int64_t limit) {
     const Number deadline = std::min(bucket.deadline, deadline_[task]);
     const bool is_first = bucket.members.size() == 1;
+    const double bytes = bucket.bytes + tasks_.bytes[task];
     if (saved_s(tasks_.key[task], bucket.bytes, tasks_.bytes[task], is_first) <= 0) return false;
+    if (joined_s(times_[tasks_.key[task]], bytes) > most_s_) return false;
     Number slot = std::max(bucket.slot, ready_[task]);  // as early as it can stand, or where it is
     if (slot > deadline || !fits(bucket, task, slot, limit)) {
       slot = std::max(bucket.slot, task);
@@ -225,7 +174,7 @@ class Joiner {
       found.group.assign(count(), -1);
       found.order = own_place_;
     }
-    found.peak = highest(found.any ? alive(tasks_, places(found)) : own_alive_);
+    found.peak = highest(found.any ? alive_bytes(tasks_, Places(places(found))) : own_alive_);
     return found;
   }
 
@@ -268,8 +217,9 @@ class Joiner {
 
   const Tasks& tasks_;
   const std::vector<CollectiveTime>& times_;
-  std::vector<Number> own_place_, last_, level_, ready_, deadline_;
-  std::vector<std::uint8_t> tail_;
+  const double most_s_;
+  std::vector<Number> own_place_, last_, ready_, deadline_;
+  const Tails tails_;
   std::vector<std::int64_t> own_alive_, alive_, more_;
 };
 
@@ -284,8 +234,16 @@ double CollectiveTime::at(double bytes) const {
   return lines.empty() ? 0 : best;
 }
 
-Joined join(const Tasks& tasks, const std::vector<CollectiveTime>& times) {
-  return Joiner(tasks, times).run();
+Joined join(const Tasks& tasks, const std::vector<CollectiveTime>& times, double most_s) {
+  return Joiner(tasks, times, most_s).run();
+}
+
+double group_s(const Tasks& tasks, const std::vector<CollectiveTime>& times,
+               std::span<const std::int32_t> members) {
+  if (members.size() == 1) return tasks.sent_s[members.front()];
+  double bytes = 0;
+  for (const Number task : members) bytes += tasks.bytes[task];
+  return joined_s(times[tasks.key[members.front()]], bytes);
 }
 
 std::vector<std::pair<double, std::uint8_t>> saved_s(const Joined& joined, const Tasks& tasks,
@@ -299,21 +257,30 @@ std::vector<std::pair<double, std::uint8_t>> saved_s(const Joined& joined, const
     }
   std::vector<std::pair<double, std::uint8_t>> saved;
   for (const auto& [first, sums] : groups) {
-    const CollectiveTime& time = times[tasks.key[first]];
     const auto [bytes, seconds] = sums;
-    saved.emplace_back(seconds - time.at(bytes) - bytes * time.packing_s_per_byte,
-                       tasks.part[first]);
+    saved.emplace_back(seconds - joined_s(times[tasks.key[first]], bytes), tasks.part[first]);
   }
   return saved;
 }
 
+std::vector<std::span<const std::int32_t>> units_of(const Joined& joined) {
+  std::vector<std::span<const std::int32_t>> units;
+  const auto& order = joined.order;
+  for (std::size_t at = 0, end = 0; at < order.size(); at = end) {
+    const Number group = joined.group[order[at]];
+    for (end = at + 1; group >= 0 && end < order.size() && joined.group[order[end]] == group;)
+      ++end;
+    units.emplace_back(order.data() + at, end - at);
+  }
+  return units;
+}
+
 std::vector<std::int32_t> places(const Joined& joined) {
   std::vector<Number> place(joined.order.size());
-  Number at = -1, group = -1;
-  for (const Number task : joined.order) {
-    if (joined.group[task] < 0 || joined.group[task] != group) ++at;
-    group = joined.group[task];
-    place[task] = at;
+  Number at = 0;
+  for (const auto& unit : units_of(joined)) {
+    for (const Number task : unit) place[task] = at;
+    ++at;
   }
   return place;
 }

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
+
+#include "tasks.hpp"
 
 namespace tensoropt::search {
 
@@ -17,32 +20,6 @@ struct CollectiveTime {
   double at(double bytes) const;
 };
 
-// Numbers in rows, appended one after another.
-struct Rows {
-  std::vector<std::int32_t> begin{0}, values;
-
-  void close() { begin.push_back(std::int32_t(values.size())); }
-  std::size_t size() const { return begin.size() - 1; }
-  std::span<const std::int32_t> operator[](std::size_t row) const {
-    return {values.data() + begin[row], values.data() + begin[row + 1]};
-  }
-};
-
-// A program as tasks, the last of which is its return. Tensors that come and go are numbers; what
-// stays is none. Only collectives of one key may become one, and only those of one part of a
-// training step.
-struct Tasks {
-  std::vector<std::int32_t> key;  // -1 for what is no collective
-  std::vector<double> bytes;      // that one rank puts in
-  std::vector<std::uint8_t> part;
-  Rows reads, makes;                // tensors
-  Rows after;                       // tasks
-  std::vector<std::int64_t> size;   // of each tensor
-  std::vector<std::int32_t> given;  // tensors that are there at first
-
-  std::size_t count() const { return key.size(); }
-};
-
 struct Joined {
   std::vector<std::int32_t> order;  // tasks; those of a group stand together
   std::vector<std::int32_t> group;  // per task the first of its group, -1 for one alone
@@ -51,12 +28,21 @@ struct Joined {
 };
 
 // Joins what takes less time as one, packing counted, and needs no more memory than the program
-// takes anyway. Linear in the program, but for a few rounds.
-Joined join(const Tasks& tasks, const std::vector<CollectiveTime>& times);
+// takes anyway; nothing that takes more than `most_s` as one. Linear in the program, but for a few
+// rounds.
+Joined join(const Tasks& tasks, const std::vector<CollectiveTime>& times,
+            double most_s = std::numeric_limits<double>::infinity());
+
+// Seconds of one collective, or of several that are one.
+double group_s(const Tasks& tasks, const std::vector<CollectiveTime>& times,
+               std::span<const std::int32_t> members);
 
 // Seconds that each group takes less than its collectives alone, and in which part.
 std::vector<std::pair<double, std::uint8_t>> saved_s(const Joined& joined, const Tasks& tasks,
                                                      const std::vector<CollectiveTime>& times);
+
+// The tasks in their order, those of a group together, as parts of it.
+std::vector<std::span<const std::int32_t>> units_of(const Joined& joined);
 
 // Per task its place in the order; those of a group have one.
 std::vector<std::int32_t> places(const Joined& joined);

@@ -6,11 +6,13 @@
 #include "limits.hpp"
 #include "parallel.hpp"
 #include "points.hpp"
+#include "token.hpp"
 
 namespace tensoropt::search {
 namespace {
 
 constexpr std::uint64_t kLook = 1u << 20;  // candidates between two looks at clock and effort
+constexpr double kListSums = 100;          // of numbers: what it takes at least to look at a list
 
 class Eliminator {
  public:
@@ -94,10 +96,12 @@ class Eliminator {
     out.width = step.inputs.size();
     CellMerger merger(levels_.size() > 1), inner(levels_.size() > 1);
     Limits limits;
+    Lookout lookout(&token_, kListSums * double(step.values));  // most lists may be empty
     each_row(step, first, last, [&](std::size_t to, const std::size_t* offset) {
       for (std::size_t x = 0; x < step.row; ++x) {
         limiter_.set(limits, step.output, to + x);
         eliminate_cell(step, offset, x, limits, merger, inner, out);
+        lookout.done();
         if (merger.candidates + inner.candidates <= kLook) continue;
         token_.check();
         account(merger, inner);

@@ -31,6 +31,7 @@ struct Aim {
 struct Best {
   Supported found{};
   double second = 0;
+  double least = 0;  // of the first sum, for all choices
 
   void take(const Bound& value, const Model& model, const std::vector<int>& choice) {
     if (std::pair(value.first, value.second) >= std::pair(found.bound, second)) return;
@@ -92,6 +93,7 @@ class Dropping {
     if (around_) *std::exchange(around_, nullptr) = around;
     for (std::size_t table = 0; table < plan.base.size(); ++table)
       if (plan.same[table] == int(table)) raise(*plan.base[table], around[table], rest);
+    note_least(model, rest);
     // One more choice often tells enough to make the problem smaller; else it is solved as it is.
     for (bool first = true;; first = false) {
       const auto next = promising(model, rest);
@@ -130,6 +132,14 @@ class Dropping {
         best = i;
       }
     return best;
+  }
+
+  // What was dropped on the way to this model is not as good as the best choice.
+  void note_least(const Model& model, const Levels& rest) {
+    double least = best_.found.bound;
+    for (std::size_t i = 0; i < rest.at.size(); ++i)
+      least = std::min(least, sum_at(model, rest, i));
+    best_.least = std::max(best_.least, least);
   }
 
   void finish(const Model& model, const Plan& plan, const std::vector<double>& levels) {
@@ -179,6 +189,7 @@ class Dropping {
     best_.take({total + Aim::value(aim_.first, model.base) + aim_.first.memory * transient,
                 Aim::value(aim_.second, cost) + aim_.second.memory * transient},
                model, choice);
+    note_least(model, rest);
     return values;
   }
 
@@ -211,7 +222,13 @@ Supported minimise(const Prepared& whole, const std::vector<double>& levels, dou
   const bool corner = time == 0 || memory == 0;
   const Aim aim{{time, memory}, {corner ? memory : 0, corner ? time : 0}};
   Best best;
-  Dropping(aim, token, best, around).search(whole.model, whole.numbers, levels);
+  try {
+    Dropping(aim, token, best, around).search(whole.model, whole.numbers, levels);
+  } catch (const Stopped&) {
+    if (best.found.bound == kInfinity) throw;
+    best.found.exact = best.found.bound <= best.least;
+    best.found.bound = best.least;
+  }
   return std::move(best.found);
 }
 

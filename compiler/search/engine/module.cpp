@@ -31,6 +31,8 @@ using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 constexpr double kCopies = 2;
 constexpr double kLeast = 16 << 20;  // bytes that any search may take
 
+constexpr double kRounding = 1e-9;  // of sums that are handed in
+
 // Of the time there is, for dropping configurations before the search.
 constexpr double kScreening = 0.2;
 
@@ -188,18 +190,20 @@ class Engine {
   // epsilon, gaps done, gaps, whether it is stopping). `known` has the time and memory of points
   // found elsewhere, which count as found.
   nb::dict frontier(double epsilon, double time_limit_s, int threads, double direct_sums,
-                    double box_sums, bool hull_only, bool forgive, double last_limit_s,
-                    double grace_s, const nb::object& watch, const std::optional<Array>& known) {
+                    double box_sums, double line_sums, bool hull_only, bool forgive,
+                    double last_limit_s, double grace_s, const nb::object& watch,
+                    const std::optional<Array>& known, const std::optional<Array>& lines) {
     Ends ends{Token(time_limit_s), Token(last_limit_s), forgive, grace_s};
     Progress progress;
     Result result;
-    const auto points = known ? std::span(known->data(), known->size()) : std::span<const double>{};
     const Options options{.epsilon = epsilon,
                           .threads = std::min(threads, threads_),
                           .direct_sums = direct_sums,
                           .box_sums = box_sums,
+                          .line_sums = line_sums,
                           .hull_only = hull_only,
-                          .known = in_units(points)};
+                          .known = in_units(numbers_of(known)),
+                          .lines = lines_in_units(numbers_of(lines))};
     auto solve = [&] {
       const Token screening(kScreening * time_limit_s);
       screen([&] { return ends.enough.expired() || screening.expired(); });
@@ -221,6 +225,29 @@ class Engine {
       costs.push_back(
           {std::ceil(pairs[i] / units_.time), std::ceil(pairs[i + 1] / units_.memory), 0});
     return costs;
+  }
+
+  static std::span<const double> numbers_of(const std::optional<Array>& array) {
+    return array ? std::span(array->data(), array->size()) : std::span<const double>{};
+  }
+
+  // Triples of weights of time and memory and the least of their sum, rounded down.
+  std::vector<Support> lines_in_units(std::span<const double> triples) const {
+    std::vector<Support> lines;
+    for (std::size_t i = 0; i + 2 < triples.size(); i += 3)
+      lines.push_back({triples[i] * units_.time, triples[i + 1] * units_.memory,
+                       triples[i + 2] * (1 - kRounding)});
+    return lines;
+  }
+
+  nb::object lines_of(const Result& result) const {
+    std::vector<double> triples;
+    for (const Support& line : result.lines)
+      if (line.bound > 0 && line.bound < kInfinity)
+        triples.insert(triples.end(),
+                       {line.time / units_.time, line.memory / units_.memory, line.bound});
+    const std::size_t count = triples.size() / 3;
+    return to_numpy(std::move(triples), {count, 3});
   }
 
   std::span<const double> held(const std::optional<Array>& array) {
@@ -302,6 +329,8 @@ class Engine {
     nb::dict out;
     out["choices"] = to_numpy(std::move(choices), {result.points.size(), width_});
     out["epsilon"] = result.epsilon;
+    out["time_epsilon"] = result.time_epsilon;
+    out["lines"] = lines_of(result);
     out["supported"] = result.supported;
     out["hull_epsilon"] = result.hull_epsilon;
     out["gaps"] = result.gaps;
@@ -345,8 +374,9 @@ NB_MODULE(_engine, m) {
       .def("steps", &Engine::steps)
       .def("min_time", &Engine::min_time)
       .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
-           "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a, "last_limit_s"_a = kInfinity,
-           "grace_s"_a = kInfinity, "watch"_a.none() = nb::none(), "known"_a.none() = nb::none());
+           "direct_sums"_a, "box_sums"_a, "line_sums"_a, "hull_only"_a, "forgive"_a,
+           "last_limit_s"_a = kInfinity, "grace_s"_a = kInfinity, "watch"_a.none() = nb::none(),
+           "known"_a.none() = nb::none(), "lines"_a.none() = nb::none());
   bind_walk(m);
 }
 // NOLINTEND(bugprone-*, performance-*)

@@ -81,7 +81,8 @@ def frontier_within(
     points = best_points(problem, found)
     pairs = [*((point.time, point.memory) for point in points), *known]
     bound = (1 + below.epsilon) * _shortfall(below.points, pairs) - 1
-    return TableFrontier(points, bound, below.interrupted, False, below.short_of_memory)
+    ended = (below.interrupted, False, below.short_of_memory)
+    return TableFrontier(points, bound, *ended, lines=below.lines)
 
 
 def _taken_apart(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -19,21 +20,17 @@ constexpr std::size_t kFillReach = 15;  // points beside a gap to take configura
 constexpr std::size_t kKnown = 32;
 constexpr double kStages[] = {0.05, 0.02, 0.01};
 constexpr std::size_t kLines = 12;     // that bound a large problem before it is swept
-constexpr std::size_t kLateLines = 6;  // of these, however late it is
-constexpr std::size_t kBatch = 4;      // gaps at once, fixed: results do not depend on threads
+constexpr std::size_t kLateLines = 4;  // of these, however late it is
+constexpr std::size_t kLevels = 10;    // up to which the leanest choice is bounded meanwhile
+constexpr std::size_t kLateLevels = 4;
+constexpr double kFirst = 0.15;  // of the time of a large problem, for these where more is to come
+constexpr double kEnds = 0.5;    // of what is left then, for its best ends
+constexpr double kEndsWork = 7;  // eliminations that those take
+constexpr std::size_t kBatch = 4;  // gaps at once, fixed: results do not depend on threads
 
-// Sums of an elimination from which on it is worth while to narrow a model first, and to bound it
-// by some before the points on its hull are looked for.
+// Sums of an elimination from which on it is worth while to narrow a model first.
 constexpr double kWorthNarrowing = 3e6;
-constexpr double kWorthLines = 1e8;
 constexpr double kNarrower = 0.9;  // of the work: less is left, or the narrowed model is dropped
-
-// What is known to hold of every choice that is not within a factor 1 + `within` of a point:
-// time * t + memory * M >= bound.
-struct Support {
-  double time, memory, bound;
-  double within = 0;
-};
 
 // A part of a problem without the choices that are of no use somewhere; none for the whole.
 using Part = std::shared_ptr<const Prepared>;
@@ -67,10 +64,14 @@ class Frontier {
         progress_(progress), levels_(transient_levels(whole.model)) {}
 
   Result run() {
-    if (!find_extremes()) return {};
-    if (!search_directly(quick() * options_.direct_sums))
+    supports_ = options_.lines;
+    if (!(hurries() ? find_ends() : find_extremes())) return {};
+    if (hurries() || !search_directly(quick() * options_.direct_sums))
       for (const double epsilon : stages()) search_within(epsilon);
-    result_.epsilon = largest_error();
+    result_.epsilon = std::max(largest_error(), leanest_error());
+    result_.time_epsilon = fastest_error();
+    const auto given = std::ptrdiff_t(options_.lines.size());
+    result_.lines.assign(supports_.begin() + given, supports_.end());
     const auto first = result_.points.begin();
     result_.points.erase(first + known_.first, first + known_.second);
     keep_best(result_.points);
@@ -93,17 +94,27 @@ class Frontier {
     return stages;
   }
 
+  // A large problem that the clock may end.
+  bool hurries() const {
+    const bool large = whole_.numbers.distinct_work >= options_.line_sums;
+    return large && token_.limited() && !options_.hull_only;
+  }
+
   void search_within(double epsilon) {
     target_ = epsilon;
-    if (supports_.size() == 2) draw_lines();
-    start_stage();
-    sweep();
+    const bool late = hurries() && token_.expired();
+    if (!late) {
+      start_stage();
+      sweep();
+    }
     if (options_.hull_only) return;
+    if (leanest_error() > target_) find_leanest();
     const bool first = known_.first == known_.second;
     if (first && (epsilon > 0 || token_.limited())) take_in_known();
+    if (late) return;
     // An exact search that may take its time finds the same points in fewer, wider boxes.
     if (epsilon > 0 || token_.limited()) fill_gaps();
-    if (epsilon > 0 || !search_directly(kAgain * options_.direct_sums)) search_gaps();
+    if (epsilon > 0 || hurries() || !search_directly(kAgain * options_.direct_sums)) search_gaps();
   }
 
   // Parts of a problem are for one bound. Of a large problem, what is of no use in any gap goes.
@@ -195,44 +206,190 @@ class Frontier {
                          i == 0 ? &around_.time : &around_.memory);
     });
     if (best[0].bound == kInfinity) return false;
-    supports_ = {{1, 0, best[0].bound}, {0, 1, best[1].bound}};
-    const bool one = best[0].solution.cost.memory() <= best[1].bound;
-    const std::size_t left = add_point(std::move(best[0].solution));
-    if (!one) gaps_.push_back(make_gap(left, add_point(std::move(best[1].solution))));
+    take_end(std::move(best[0]), 1, 0);
+    take_end(std::move(best[1]), 0, 1);
+    make_gaps();
     return true;
   }
 
-  // One elimination up to the highest level bounds all choices, if not as well as the best choice
-  // along its line does, which takes several. So of a large problem that the clock may end, lines
-  // come first, along the worst gaps between all points that are known, two at a time.
-  void draw_lines() {
-    if (!token_.limited() || whole_.numbers.distinct_work < kWorthLines || options_.hull_only)
-      return;
-    std::vector<double> drawn;
-    while (drawn.size() < kLines) {
-      const auto slopes = slopes_of_worst(drawn);
-      if (slopes.empty() || (drawn.size() >= kLateLines && token_.expired())) break;
-      std::vector<double> bounds(slopes.size());
+  void take_end(Supported best, double time, double memory) {
+    supports_.push_back({time, memory, best.bound});
+    add_point(std::move(best.solution));
+  }
+
+  // Both ends of a large problem: first what one elimination says of each, and lines between them;
+  // then the best choices, where there is the time. To find the leanest one takes longest of all,
+  // while a few eliminations may bound it as well.
+  bool find_ends() {
+    const auto started = Token::Clock::now();
+    if (!draw({{1, 0}, {0, 1}})) return false;
+    const std::chrono::duration<double> each = Token::Clock::now() - started;
+    const bool best = kEnds * token_.left_s() > kEndsWork * each.count();
+    bound_ends_and_middle(Token(token_, (best ? kFirst : 1) * token_.left_s()));
+    if (!token_.expired()) find_best_ends(Token(token_, (best ? kEnds : 1) * token_.left_s()));
+    make_gaps();
+    return true;
+  }
+
+  void find_best_ends(const Token& token) {
+    std::optional<Supported> best[2];
+    try {
+      parallel(2, options_.threads, [&](std::size_t i) {
+        best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &token,
+                           i == 0 ? &around_.time : &around_.memory);
+      });
+    } catch (const Stopped&) {
+    } catch (const OutOfMemory&) {
+    }
+    for (std::size_t i = 0; i < 2; ++i)
+      if (best[i]) take_end(std::move(*best[i]), i == 0 ? 1 : 0, i == 0 ? 0 : 1);
+  }
+
+  // Lines between the ends on one thread, on another the lean end: nothing else says much of it.
+  void bound_ends_and_middle(const Token& token) {
+    const double fixed = supports_.back().bound - levels_[0];
+    double known = memory_of(leanest());
+    for (const Cost& cost : options_.known) known = std::min(known, cost.memory());
+    Lean lean{0};
+    parallel(2, options_.threads, [&](std::size_t i) {
+      if (i == 0) lean = bounded_leanest(fixed, known, token);
+      else draw_lines(token);
+    });
+    supports_.push_back({0, 1, lean.bound});
+    for (Solution& solution : lean.found) add_point(std::move(solution));
+  }
+
+  // What is known of the leanest choice: what all take at least, and some that take little.
+  struct Lean {
+    double bound;
+    std::vector<Solution> found = {};
+  };
+
+  // Bounds the leanest choice by the least that stays up to some levels of the transient maximum:
+  // from one of them to the next, all takes as much as up to the second, and more than the first.
+  Lean bounded_leanest(double fixed, double known, const Token& token) const {
+    struct Part {
+      std::size_t low, high;  // levels
+      double fixed;           // the least up to the higher one
+    };
+    std::vector<Part> parts{{0, levels_.size() - 1, fixed}};
+    auto least = [&](const Part& part) { return part.fixed + levels_[part.low]; };
+    auto before = [&](const Part& a, const Part& b) { return least(a) < least(b); };
+    std::vector<Solution> found;
+    auto worst = parts.begin();
+    for (std::size_t done = 0; done < kLevels; ++done) {
+      if (done >= kLateLevels && token.expired()) break;
+      if (worst->low == worst->high || known <= (1 + kStages[0]) * least(*worst)) break;
+      const std::size_t at = middle(worst->low, worst->high, known - worst->fixed);
+      const Part upper{at + 1, worst->high, worst->fixed};
       try {
-        parallel(slopes.size(), options_.threads, [&](std::size_t i) {
-          bounds[i] = least_sum(whole_.numbers, {1, slopes[i], kInfinity}, &last_);
-        });
+        *worst = {worst->low, at, least_fixed(levels_[at], found)};
       } catch (const Stopped&) {
         break;
       } catch (const OutOfMemory&) {
         break;
       }
-      const Cost& base = whole_.model.base;
-      for (std::size_t i = 0; i < slopes.size(); ++i)
-        supports_.push_back(
-            {1, slopes[i], bounds[i] + base.time + slopes[i] * (base.fixed + levels_[0])});
-      drawn.insert(drawn.end(), slopes.begin(), slopes.end());
+      parts.push_back(upper);
+      if (!found.empty()) known = std::min(known, found.back().cost.memory());
+      worst = std::min_element(parts.begin(), parts.end(), before);
     }
-    for (Gap& gap : gaps_) gap.error = std::min(gap.error, error_of(gap));
+    return {least(*worst), std::move(found)};
   }
 
-  // The slopes of the two worst gaps between points of this problem and others, as far as they are
-  // not drawn.
+  // The level in the middle of two, of those that are of use; below the higher one.
+  std::size_t middle(std::size_t low, std::size_t high, double most) const {
+    const double half = (levels_[low] + std::min(levels_[high], most)) / 2;
+    const auto first = levels_.begin();
+    const auto above =
+        std::upper_bound(first + std::ptrdiff_t(low), first + std::ptrdiff_t(high), half);
+    return std::max(std::size_t(above - first), low + 1) - 1;
+  }
+
+  // The least that stays, of the choices up to a level; adds the one that it was found by.
+  double least_fixed(double level, std::vector<Solution>& found) const {
+    const Values values = eliminate(whole_.numbers, {0, 1, level}, &last_);
+    if (values.total() == kInfinity) return kInfinity;
+    const auto choice = decode(whole_.numbers, values);
+    found.push_back({cost_of(whole_.model, choice), expand(whole_.model, choice)});
+    return values.total() + whole_.model.base.fixed;
+  }
+
+  // Looks for the leanest choice again, in all the time that is left.
+  void find_leanest() {
+    if (token_.expired()) return;
+    try {
+      Supported best = minimise(whole_, levels_, 0, 1, &token_);
+      const std::size_t before = leanest();
+      take_end(std::move(best), 0, 1);
+      const std::size_t point = result_.points.size() - 1;
+      if (memory_of(point) < memory_of(before) && time_of(point) > time_of(before))
+        gaps_.push_back(make_gap(before, point));
+      for (Gap& gap : gaps_) gap.error = std::min(gap.error, error_of(gap));
+    } catch (const Stopped&) {
+    } catch (const OutOfMemory&) {
+    }
+  }
+
+  // How much more the fastest and the leanest point may take than any choice.
+  double fastest_error() const {
+    double least = kInfinity;
+    for (const Solution& point : result_.points) least = std::min(least, point.cost.time);
+    return least == 0 ? 0 : error_of({0, 0, 0, 0, least, kInfinity});
+  }
+  double leanest_error() const {
+    double least = kInfinity;
+    for (const Solution& point : result_.points) least = std::min(least, point.cost.memory());
+    return least == 0 ? 0 : error_of({0, 0, 0, least, kInfinity, 0});
+  }
+
+  // What one elimination up to the highest level gives along each line: a bound of all choices, if
+  // not as good as the one by the best choice along the line, which takes several; and a choice.
+  // False if none is allowed. Throws Stopped at the last token's end.
+  bool draw(const std::vector<Line>& lines) {
+    std::vector<Supported> drawn(lines.size());
+    parallel(lines.size(), options_.threads, [&](std::size_t i) {
+      const Line& line = lines[i];
+      const Values values = eliminate(whole_.numbers, {line.time, line.memory, kInfinity}, &last_);
+      if (values.total() == kInfinity) return;
+      const Cost& base = whole_.model.base;
+      const double fixed = base.fixed + levels_[0];
+      drawn[i].bound = values.total() + line.time * base.time + line.memory * fixed;
+      const auto choice = decode(whole_.numbers, values);
+      drawn[i].solution = {cost_of(whole_.model, choice), expand(whole_.model, choice)};
+    });
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (drawn[i].bound == kInfinity) return false;
+      take_end(std::move(drawn[i]), lines[i].time, lines[i].memory);
+    }
+    return true;
+  }
+
+  // Lines along the worst gaps between all points that are known, one at a time.
+  void draw_lines(const Token& token) {
+    std::vector<double> drawn;
+    while (drawn.size() < kLines) {
+      const auto slopes = slopes_of_worst(drawn);
+      if (slopes.empty() || (drawn.size() >= kLateLines && token.expired())) break;
+      try {
+        draw({{1, slopes[0]}});
+      } catch (const Stopped&) {
+        break;
+      } catch (const OutOfMemory&) {
+        break;
+      }
+      drawn.push_back(slopes[0]);
+    }
+  }
+
+  // The gaps between the points, of which only those stay that no other one beats.
+  void make_gaps() {
+    keep_best(result_.points);
+    gaps_.clear();
+    for (std::size_t i = 1; i < result_.points.size(); ++i) gaps_.push_back(make_gap(i - 1, i));
+  }
+
+  // The slopes of the two worst gaps between points of this problem and others, as far as lines are
+  // not drawn along them.
   std::vector<double> slopes_of_worst(const std::vector<double>& drawn) const {
     std::vector<Cost> costs = thinned(options_.known);
     for (const Solution& point : result_.points) costs.push_back(point.cost);
@@ -270,12 +427,23 @@ class Frontier {
   // Takes the points known from elsewhere as ends of gaps. Not before the sweep, which is shorter
   // between points of a hull.
   void take_in_known() {
+    std::size_t last = leanest();
     known_.first = std::ptrdiff_t(result_.points.size());
     for (const Cost& cost : thinned(options_.known)) add_point({cost, {}});
     known_.second = std::ptrdiff_t(result_.points.size());
     std::vector<Gap> parts;
     for (const Gap& gap : gaps_) part_at_known(gap, parts);
     gaps_ = std::move(parts);
+    for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k)
+      if (time_of(k) > time_of(last) && memory_of(k) < memory_of(last))
+        gaps_.push_back(make_gap(std::exchange(last, k), k));
+  }
+
+  std::size_t leanest() const {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < result_.points.size(); ++i)
+      if (memory_of(i) < memory_of(best)) best = i;
+    return best;
   }
 
   // A part of a gap: what is known of the whole holds of it too.
@@ -368,7 +536,8 @@ class Frontier {
 
   static double error_under(const Gap& gap, const Support& line) {
     if (line.bound <= 0) return kInfinity;
-    const double corner = line.time * gap.right_time + line.memory * gap.left_memory;
+    double corner = line.time == 0 ? 0 : line.time * gap.right_time;
+    if (line.memory != 0) corner += line.memory * gap.left_memory;
     return std::max(line.within, corner / line.bound - 1);
   }
 

@@ -23,6 +23,8 @@ class Token {
   using Clock = std::chrono::steady_clock;
 
   explicit Token(double limit_s) { end_within(limit_s); }
+  // Ends with the other one, or before it.
+  Token(const Token& whole, double limit_s) : whole_(&whole) { end_within(limit_s); }
 
   // Brings the end forward; it is never put off.
   void end_within(double limit_s) {
@@ -33,7 +35,13 @@ class Token {
   void cancel() { cancelled_ = true; }
   bool cancelled() const { return cancelled_; }
   bool limited() const { return end_.load() != Clock::time_point::max(); }
-  bool expired() const { return cancelled_ || Clock::now() >= end_.load(); }
+  bool expired() const {
+    return cancelled_ || Clock::now() >= end_.load() || (whole_ && whole_->expired());
+  }
+  double left_s() const {
+    if (!limited()) return 1e9;
+    return std::max(0.0, std::chrono::duration<double>(end_.load() - Clock::now()).count());
+  }
   void check() const {
     if (expired()) throw Stopped();
   }
@@ -41,6 +49,7 @@ class Token {
  private:
   std::atomic<Clock::time_point> end_{Clock::time_point::max()};
   std::atomic<bool> cancelled_{false};
+  const Token* const whole_ = nullptr;
 };
 
 // Looks at a token now and then: after as many pieces of work as take some milliseconds.

@@ -20,8 +20,8 @@ std::size_t Walk::TreeHash::operator()(const TreeKey& key) const {
   return hash;
 }
 
-Walk::Walk(const Program& program, std::vector<std::int32_t> kinds)
-    : program_(program), kinds_(std::move(kinds)) {
+Walk::Walk(const Program& program, std::vector<std::int32_t> kinds, const Overlapping& how)
+    : program_(program), kinds_(std::move(kinds)), how_(how) {
   const auto most = std::max_element(kinds_.begin(), kinds_.end());
   known_.resize(most == kinds_.end() ? 0 : std::size_t(*most) + 1);
 }
@@ -44,7 +44,7 @@ Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, dou
   cost_.static_bytes += constant_bytes();
   cost_.transient_bytes = peak_bytes();
   if (record_) record_->group.assign(std::size_t(step_) + 1, -1);
-  if (joins_) join_collectives();
+  if (joins_) arrange_collectives();
   if (record_) record_->lives = lives_;
   return cost_;
 }
@@ -111,8 +111,8 @@ void Walk::visit(std::size_t node) {
   const std::uint8_t flags = program_.flags[node];
   const double before_s = cost_.compute_s + cost_.communication_s;
   running_ = std::int32_t(node);
-  cost_.compute_s += strategy.compute_s;
-  cost_.communication_s += strategy.inner_s;
+  cost_.compute_s += times() * strategy.compute_s;
+  cost_.communication_s += times() * strategy.inner_s;
   if (!(flags & Program::Constant)) {
     cost_.static_bytes += strategy.static_bytes;
     count_constants(node);
@@ -128,9 +128,14 @@ void Walk::visit(std::size_t node) {
   if (record_) record_->events.push_back({running_, -1, -1, -1, step_});
   if (runs) {
     if (program_.inner_bytes[node]) define(-1, -1, program_.inner_bytes[node]);
-    end_task(-1, 0);
+    end_task(strategy.compute_s, strategy.inner_s);
   }
   if (flags & Program::Update) cost_.update_s += cost_.compute_s + cost_.communication_s - before_s;
+}
+
+// How often a step runs the node that runs.
+double Walk::times() const {
+  return (program_.flags[running_] & Program::Update) ? 1 : program_.batches;
 }
 
 void Walk::count_constants(std::size_t node) {
@@ -216,14 +221,15 @@ void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
   const std::int32_t from = tensors_[source].layout, to = tensors_[target].layout;
   const Path& path = path_of(program_.alike[value], from, to);
   if (record_) record_->events.push_back({running_, value, from, to, step_, tensors_[source].life});
-  cost_.communication_s += path.time_s;
+  cost_.communication_s += times() * path.time_s;
+  cost_.moves += std::int32_t(path.steps.size());
   std::int32_t life = tensors_[source].life, maker = joins_ ? maker_of(source) : -1;
   if (path.time_s > 0) {
     if (life >= 0) cost_.sent_bytes = std::max(cost_.sent_bytes, lives_[life].bytes);
     for (const auto& step : path.steps) cost_.sent_bytes = std::max(cost_.sent_bytes, step.bytes);
   }
   for (std::size_t i = 0; i < path.steps.size(); ++i) {
-    const auto& [layout, bytes, key, sent] = path.steps[i];
+    const auto& [layout, bytes, key, sent, time_s, beside] = path.steps[i];
     const bool last = i + 1 == path.steps.size();
     use(life);
     depend(maker);
@@ -231,7 +237,7 @@ void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
     life = -1;
     if (!last) life = define(value, -1, bytes);
     else if (!tensors_[target].updated) life = tensors_[target].life = define(value, layout, bytes);
-    end_task(key, sent);
+    end_step(path.steps[i]);
   }
   if (joins_) set_maker(target, maker);
 }
@@ -250,9 +256,13 @@ std::int32_t Walk::define(std::int32_t value, std::int32_t layout, std::int64_t 
   return std::int32_t(lives_.size()) - 1;
 }
 
-void Walk::note_task(std::int32_t key, double bytes) {
+void Walk::note_task(std::int32_t key, double bytes, double compute_s, double sent_s,
+                     Beside beside) {
   tasks_.key.push_back(key);
   tasks_.bytes.push_back(bytes);
+  tasks_.compute_s.push_back(compute_s);
+  tasks_.sent_s.push_back(sent_s);
+  tasks_.beside.push_back(beside);
   const bool any = program_.nodes() > 0;  // else only the return runs
   tasks_.part.push_back(any && (program_.flags[running_] & Program::Update) != 0);
   for (Rows* rows : {&tasks_.reads, &tasks_.makes, &tasks_.after}) rows->close();
@@ -260,35 +270,35 @@ void Walk::note_task(std::int32_t key, double bytes) {
     times_.push_back(costing_->collective(std::int32_t(times_.size())));
 }
 
-// Costs the program with what is one collective in it, in the order in which it then runs.
-void Walk::join_collectives() {
-  end_task(-1, 0);  // the return
+// Costs the program with what is one collective in it, and what runs beside operators, in the
+// order in which it then runs.
+void Walk::arrange_collectives() {
+  end_task(0, 0);  // the return
   for (const Record::Life& life : lives_) tasks_.size.push_back(life.bytes);
-  const Joined joined = join(tasks_, times_);
-  if (!joined.any) return;
+  const auto [joined, overlapped] = join_beside(tasks_, times_, how_);
+  if (!joined.any && !overlapped.any) return;
   for (const auto& [seconds, updates] : saved_s(joined, tasks_, times_)) {
-    cost_.communication_s -= seconds;
+    cost_.communication_s -= (updates ? 1 : program_.batches) * seconds;
     if (updates) cost_.update_s -= seconds;
   }
-  cost_.transient_bytes = joined.peak;
-  const std::vector<std::int32_t> place = places(joined);
-  for (Record::Life& life : lives_) {
-    life.first = std::numeric_limits<std::int64_t>::max();
-    life.last = -1;
-  }
-  for (std::size_t task = 0; task < tasks_.count(); ++task)
-    for (const auto& row : {tasks_.makes[task], tasks_.reads[task]})
-      for (const std::int32_t life : row) {
-        lives_[life].first = std::min<std::int64_t>(lives_[life].first, place[task]);
-        lives_[life].last = std::max<std::int64_t>(lives_[life].last, place[task]);
-      }
-  for (const std::int32_t life : tasks_.given) {
-    lives_[life].first = 0;
-    lives_[life].last = std::max<std::int64_t>(lives_[life].last, 0);
-  }
+  cost_.hidden_s = overlapped.hidden_s[0] + overlapped.hidden_s[1];
+  cost_.update_s -= overlapped.hidden_s[1];
+  cost_.transient_bytes = overlapped.peak;
+  note_lives(overlapped.places);
   if (!record_) return;
   record_->group = joined.group;
-  record_->place = place;
+  record_->place = overlapped.places.place;
+  if (!overlapped.any) return;
+  record_->begin_s = overlapped.begin_s;
+  record_->until = overlapped.places.until;
+}
+
+void Walk::note_lives(const Places& places) {
+  const std::vector<Span> spans = spans_of(tasks_, places);
+  for (std::size_t life = 0; life < lives_.size(); ++life) {
+    lives_[life].first = spans[life].first;
+    lives_[life].last = spans[life].last;
+  }
 }
 
 // Each constant counts once per layout in which it is read.

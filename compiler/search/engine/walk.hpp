@@ -11,6 +11,7 @@
 
 #include "images.hpp"
 #include "joins.hpp"
+#include "overlap.hpp"
 
 namespace tensoropt::search {
 
@@ -38,6 +39,7 @@ struct Program {
   std::vector<std::int32_t> alike;   // per value, the first of the same shape and type
   std::vector<std::uint8_t> folded;  // per value, whether it is folded at load
   std::size_t views = 0;
+  double batches = 1;  // how often a step runs what is not its update
 
   std::size_t nodes() const { return flags.size(); }
   std::int32_t whole(std::int32_t view) const { return view % std::int32_t(alike.size()); }
@@ -53,13 +55,16 @@ struct Strategy {
 };
 
 // A reshard: its time, and of each of its steps the layout and bytes after it, the key of its
-// collective (-1 for a local copy) and the bytes that one rank puts in.
+// collective (-1 for what is never one with others), the bytes that one rank puts in, its time, and
+// whether it sends: what it does to its operand if operators run beside it.
 struct Path {
   struct Step {
     std::int32_t layout;
     std::int64_t bytes;
     std::int32_t key;
     double sent;
+    double time_s;
+    Beside beside;
   };
   double time_s = 0;
   std::vector<Step> steps;
@@ -94,27 +99,35 @@ struct Record {
   std::vector<Life> lives;
   std::vector<std::int32_t> group;  // per moment the first of the collectives that are one, -1
   std::vector<std::int32_t> place;  // per moment where it is among those of lives, if not the same
+  // Where collectives run beside operators, per moment when it begins, and among those of lives
+  // that at which it is waited for.
+  std::vector<double> begin_s;
+  std::vector<std::int32_t> until;
 };
 
+// Seconds are those of a whole step.
 struct Walked {
   double compute_s = 0, communication_s = 0, update_s = 0;
+  double hidden_s = 0;  // of communication, as operators run meanwhile; the update is without it
   std::int64_t static_bytes = 0, transient_bytes = 0;
   std::int64_t sent_bytes = 0;  // of the largest tensor that a collective reads or makes
+  std::int32_t moves = 0;       // collectives and slices
 };
 
 // Costs assignments; what they share is asked for once.
 class Walk {
  public:
-  // `kinds` numbers the nodes alike from 0.
-  Walk(const Program& program, std::vector<std::int32_t> kinds);
+  // `kinds` numbers the nodes alike from 0. `how` is what it takes to let collectives run beside
+  // operators.
+  Walk(const Program& program, std::vector<std::int32_t> kinds, const Overlapping& how);
   Walk(const Walk&) = delete;
   Walk& operator=(const Walk&) = delete;
 
-  // Costs the program as it is emitted where `joins`; else with each collective alone, as the
-  // tables charge it. Moments are those of the order before collectives are joined, but for those
-  // of lives. Adds to the seconds that are spent before the first node, and to those of them for
-  // the update. Linear in the operands of the program. The record, if there is one, is empty
-  // before.
+  // Costs the program as it is emitted where `joins`; else with each collective alone and in its
+  // place, as the tables charge it. Moments are those of the order before collectives are joined,
+  // but for those of lives. Adds to the seconds that are spent before the first node, and to those
+  // of them for the update. Linear in the operands of the program. The record, if there is one, is
+  // empty before.
   Walked run(Costing& costing, std::span<const std::int32_t> assignment, double compute_s,
              double update_s, bool joins, Record* record);
 
@@ -144,6 +157,7 @@ class Walk {
   std::int32_t tensor_of(std::int32_t view, std::int32_t layout);
   std::int32_t add(std::int32_t view, std::int32_t layout);
   void visit(std::size_t node);
+  double times() const;
   void count_constants(std::size_t node);
   void make(std::size_t node);
   void reshard(std::int32_t view, std::int32_t target);
@@ -161,18 +175,26 @@ class Walk {
   void depend(std::int32_t from) {
     if (joins_ && from >= 0) tasks_.after.values.push_back(from);
   }
-  void end_task(std::int32_t key, double bytes) {
+  void end_task(double compute_s, double sent_s) {
     ++step_;
-    if (joins_) note_task(key, bytes);
+    if (joins_) note_task(-1, 0, compute_s, sent_s, Beside::Never);
   }
-  void note_task(std::int32_t key, double bytes);
-  void join_collectives();
+  void end_step(const Path::Step& step) {
+    ++step_;
+    const bool sends = step.beside != Beside::Never;
+    if (joins_)
+      note_task(step.key, step.sent, sends ? 0 : step.time_s, sends ? step.time_s : 0, step.beside);
+  }
+  void note_task(std::int32_t key, double bytes, double compute_s, double sent_s, Beside beside);
+  void arrange_collectives();
+  void note_lives(const Places& places);
   // The lives of tensors, each once, but for one that is only another's name.
   std::vector<std::int32_t> lives_read(std::size_t node) const;
   std::vector<std::int32_t> lives_made(std::size_t node) const;
 
   const Program& program_;
   const std::vector<std::int32_t> kinds_;
+  const Overlapping how_;
   std::vector<std::vector<const Strategy*>> known_;  // per kind and number
   std::deque<Strategy> strategies_;                  // which stay where they are
   std::unordered_map<std::uint64_t, Path> paths_;

@@ -15,6 +15,7 @@
 #include "arena.hpp"
 #include "images.hpp"
 #include "joins.hpp"
+#include "overlap.hpp"
 #include "walk.hpp"
 
 namespace nb = nanobind;
@@ -44,7 +45,7 @@ Program program(const Array<std::uint8_t>& flags, const Array<std::int64_t>& inn
                 const Array<std::int32_t>& constant, const Array<std::int32_t>& results_begin,
                 const Array<std::int32_t>& results, const Array<std::uint8_t>& stays,
                 const Array<std::int32_t>& alike, const Array<std::uint8_t>& folded,
-                std::size_t views) {
+                std::size_t views, double batches) {
   return {.flags = copied(flags),
           .inner_bytes = copied(inner_bytes),
           .operands_begin = copied(operands_begin),
@@ -55,7 +56,8 @@ Program program(const Array<std::uint8_t>& flags, const Array<std::int64_t>& inn
           .stays = copied(stays),
           .alike = copied(alike),
           .folded = copied(folded),
-          .views = views};
+          .views = views,
+          .batches = batches};
 }
 
 // The lines of a collective (seconds, seconds per byte), whether the greatest counts, and seconds
@@ -64,6 +66,12 @@ CollectiveTime time_of(const nb::handle& given) {
   auto [lines, greatest, packing] =
       nb::cast<std::tuple<std::vector<std::pair<double, double>>, bool, double>>(given);
   return {std::move(lines), greatest, packing};
+}
+
+std::vector<CollectiveTime> times_of(const nb::list& given) {
+  std::vector<CollectiveTime> times;
+  for (const nb::handle one : given) times.push_back(time_of(one));
+  return times;
 }
 
 Rows rows_of(const std::vector<std::vector<std::int32_t>>& lists) {
@@ -90,12 +98,12 @@ class Asked : public Costing {
   }
 
   Path path(std::int32_t value, std::int32_t source, std::int32_t target) override {
-    using Step = std::tuple<std::int32_t, std::int64_t, std::int32_t, double>;
+    using Step = std::tuple<std::int32_t, std::int64_t, std::int32_t, double, double, int>;
     const auto [time_s, steps] =
         nb::cast<std::pair<double, std::vector<Step>>>(source_.attr("path")(value, source, target));
     Path path{time_s, {}};
-    for (const auto& [layout, bytes, key, sent] : steps)
-      path.steps.push_back({layout, bytes, key, sent});
+    for (const auto& [layout, bytes, key, sent, seconds, beside] : steps)
+      path.steps.push_back({layout, bytes, key, sent, seconds, Beside(beside)});
     return path;
   }
 
@@ -114,8 +122,8 @@ class Asked : public Costing {
 
 class PyWalk {
  public:
-  PyWalk(const Program& program, const Array<std::int32_t>& kinds)
-      : walk_(program, copied(kinds)) {}
+  PyWalk(const Program& program, const Array<std::int32_t>& kinds, const Overlapping& how)
+      : walk_(program, copied(kinds), how) {}
 
   nb::tuple run(const nb::object& costing, const Array<std::int32_t>& assignment, double compute_s,
                 double update_s, bool joins) {
@@ -133,16 +141,17 @@ class PyWalk {
     for (const auto& l : record.lives)
       lives.insert(lives.end(), {l.value, l.layout, l.first, l.last, l.bytes});
     return nb::make_tuple(found, to_numpy(std::move(events), 5), to_numpy(std::move(lives), 5),
-                          record.group, record.place);
+                          record.group, record.place, record.begin_s, record.until);
   }
 
-  // What the assignment touches of ONNX Runtime's arena, and the largest tensor of a collective.
+  // What the assignment touches of ONNX Runtime's arena, the largest tensor of a collective, and
+  // how many collectives and slices there are.
   nb::tuple arena(const nb::object& costing, const Array<std::int32_t>& assignment,
                   const Images& images) {
     Record record;
     const Walked walked = go(costing, assignment, 0, 0, true, &record);
     const auto touched = touched_bytes(walk_.lives(images, record), walked.transient_bytes);
-    return nb::make_tuple(touched, walked.sent_bytes);
+    return nb::make_tuple(touched, walked.sent_bytes, walked.moves);
   }
 
  private:
@@ -155,7 +164,7 @@ class PyWalk {
 
   static nb::tuple cost(const Walked& w) {
     return nb::make_tuple(w.compute_s, w.communication_s, w.static_bytes, w.transient_bytes,
-                          w.update_s);
+                          w.update_s, w.hidden_s);
   }
 
   Walk walk_;
@@ -164,6 +173,62 @@ class PyWalk {
 }  // namespace
 
 // NOLINTBEGIN(bugprone-*, performance-*): nanobind's ways
+void bind_tasks(nb::module_& m) {
+  using Lists = std::vector<std::vector<std::int32_t>>;
+  nb::class_<Overlapping>(m, "Overlapping")
+      .def(
+          "__init__",
+          [](Overlapping* self, double start_s, double share, double copied_s_per_byte) {
+            new (self) Overlapping{start_s, share, copied_s_per_byte};
+          },
+          "start_s"_a, "share"_a, "copied_s_per_byte"_a);
+  nb::class_<Tasks>(m, "Tasks")
+      .def(
+          "__init__",
+          [](Tasks* self, const std::vector<std::int32_t>& key, const std::vector<double>& bytes,
+             const std::vector<std::uint8_t>& part, const Lists& reads, const Lists& makes,
+             const Lists& after, const std::vector<std::int64_t>& size,
+             const std::vector<std::int32_t>& given, const std::vector<double>& compute_s,
+             const std::vector<double>& sent_s, const std::vector<int>& beside) {
+            new (self) Tasks{key,
+                             bytes,
+                             part,
+                             rows_of(reads),
+                             rows_of(makes),
+                             rows_of(after),
+                             size,
+                             given,
+                             compute_s,
+                             sent_s,
+                             {}};
+            for (const int one : beside) self->beside.push_back(Beside(one));
+          },
+          "key"_a, "bytes"_a, "part"_a, "reads"_a, "makes"_a, "after"_a, "size"_a, "given"_a,
+          "compute_s"_a, "sent_s"_a, "beside"_a);
+  m.def(
+      "join",
+      [](const Tasks& tasks, const nb::list& times, const Overlapping& how) {
+        const auto [joined, overlapped] = join_beside(tasks, times_of(times), how);
+        return nb::make_tuple(joined.order, joined.group);
+      },
+      "tasks"_a, "times"_a, "how"_a);
+  m.def(
+      "overlap",
+      [](const Tasks& tasks, const std::vector<std::int32_t>& group, const nb::list& times,
+         const Overlapping& how) {
+        Joined joined;
+        joined.group = group;
+        for (std::size_t task = 0; task < group.size(); ++task)
+          joined.order.push_back(std::int32_t(task));
+        const Overlapped found = overlap(tasks, joined, times_of(times), how);
+        std::vector<std::pair<std::int32_t, int>> events;
+        if (found.any)
+          for (const auto& [task, what] : found.events) events.emplace_back(task, int(what));
+        return nb::make_tuple(events, found.hidden_s[0] + found.hidden_s[1]);
+      },
+      "tasks"_a, "group"_a, "times"_a, "how"_a);
+}
+
 void bind_walk(nb::module_& m) {
   nb::class_<Program>(m, "Program")
       .def(
@@ -173,12 +238,13 @@ void bind_walk(nb::module_& m) {
              const Array<std::int32_t>& operands, const Array<std::int32_t>& constant,
              const Array<std::int32_t>& results_begin, const Array<std::int32_t>& results,
              const Array<std::uint8_t>& stays, const Array<std::int32_t>& alike,
-             const Array<std::uint8_t>& folded, std::size_t views) {
-            new (self) Program(program(flags, inner_bytes, operands_begin, operands, constant,
-                                       results_begin, results, stays, alike, folded, views));
+             const Array<std::uint8_t>& folded, std::size_t views, double batches) {
+            new (self)
+                Program(program(flags, inner_bytes, operands_begin, operands, constant,
+                                results_begin, results, stays, alike, folded, views, batches));
           },
           "flags"_a, "inner_bytes"_a, "operands_begin"_a, "operands"_a, "constant"_a,
-          "results_begin"_a, "results"_a, "stays"_a, "alike"_a, "folded"_a, "views"_a);
+          "results_begin"_a, "results"_a, "stays"_a, "alike"_a, "folded"_a, "views"_a, "batches"_a);
   nb::class_<Images>(m, "Images")
       .def(
           "__init__",
@@ -200,28 +266,13 @@ void bind_walk(nb::module_& m) {
       },
       "lives"_a, "expected"_a);
   nb::class_<PyWalk>(m, "Walk")
-      .def(nb::init<const Program&, const Array<std::int32_t>&>(), "program"_a, "kinds"_a,
-           nb::keep_alive<1, 2>())
+      .def(nb::init<const Program&, const Array<std::int32_t>&, const Overlapping&>(), "program"_a,
+           "kinds"_a, "how"_a, nb::keep_alive<1, 2>())
       .def("run", &PyWalk::run, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a, "joins"_a)
       .def("arena", &PyWalk::arena, "costing"_a, "assignment"_a, "images"_a)
       .def("record", &PyWalk::record, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a,
            "joins"_a);
-  m.def(
-      "join",
-      [](const std::vector<std::int32_t>& key, const std::vector<double>& bytes,
-         const std::vector<std::uint8_t>& part, const std::vector<std::vector<std::int32_t>>& reads,
-         const std::vector<std::vector<std::int32_t>>& makes,
-         const std::vector<std::vector<std::int32_t>>& after, const std::vector<std::int64_t>& size,
-         const std::vector<std::int32_t>& given, const nb::list& times) {
-        std::vector<CollectiveTime> every;
-        for (const nb::handle time : times) every.push_back(time_of(time));
-        const Tasks tasks{key,  bytes, part, rows_of(reads), rows_of(makes), rows_of(after),
-                          size, given};
-        Joined joined = join(tasks, every);
-        return nb::make_tuple(joined.order, joined.group, joined.peak);
-      },
-      "key"_a, "bytes"_a, "part"_a, "reads"_a, "makes"_a, "after"_a, "size"_a, "given"_a,
-      "times"_a);
+  bind_tasks(m);
 }
 // NOLINTEND(bugprone-*, performance-*)
 

@@ -85,4 +85,4 @@ def shortfalls(
 
 def overhead_s(tables: MeshTables) -> float:
     """Return what running the graphs takes beyond what the tables know."""
-    return (2 if tables.graph.trains else 1) * tables.device.step_overhead_s
+    return tables.graph.runs * tables.device.step_overhead_s

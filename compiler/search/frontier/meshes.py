@@ -20,12 +20,19 @@ import numpy.typing as npt
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
+from tensoropt.compiler.search.frontier.bounds import Claim, proven
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Found, Limits
 from tensoropt.compiler.search.problem.evaluate import ProgramCost
 from tensoropt.compiler.search.problem.pins import PinsError
-from tensoropt.compiler.search.problem.problem import Floats, NothingAllowedError, TablePoint
+from tensoropt.compiler.search.problem.problem import (
+    NO_LINES,
+    Floats,
+    Lines,
+    NothingAllowedError,
+    TablePoint,
+)
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.collection import without_collection
@@ -56,7 +63,7 @@ Stop = Literal["time", "memory"]
 
 LATE = 0.1
 """How much later than its limit a search may end, for the fastest and the leanest points."""
-LATE_S = 1.0
+LATE_S = 0.7
 """The same in seconds, in addition."""
 LARGE = 10_000
 """Of programs with more nodes, fewer points are costed."""
@@ -74,12 +81,16 @@ SLACK = 0.8
 """Of what programs leave of a bound: other points may be further from theirs."""
 FINER_ROUNDS = 4
 """How often a mesh is searched again where programs are not yet within the bound asked for."""
+LEARNING = 3.0
+"""How much longer than one such frontier it takes to learn from it, and to search once more."""
 REHEARSAL = 0.3
-"""The most of a mesh's time that they may take."""
+"""The part of a mesh's time after which no more of them are begun."""
 FIRST = 0.05
 """The bound that every mesh is to have before one is searched further, where time is short."""
-AGAIN = 2.0
-"""By how much longer than the first search of a mesh a second one has to be to be worth while."""
+AGAIN = 0.5
+"""Of the time that the first search of a mesh took, what a second one has to have."""
+WORTH = 0.3
+"""The same of a search of the same tables: it begins with what the first one has proven."""
 MANY = 3
 """The most meshes that are searched one after the other all the same."""
 MOST_ROUNDS = 400
@@ -159,6 +170,7 @@ class _Searched:
     number: int
     lessons: Lessons
     left_bytes: float  # what its tables leave of the memory there is
+    lines: list[Lines]
     returned: list[Found]
     took_s: float
 
@@ -181,6 +193,7 @@ class MeshSearch:
         self.costed: list[Costed] = []
         self.left_out: list[LeftOut] = []
         self._returned: list[Found] = []  # of the mesh that is searched
+        self._lines: list[Lines] = []  # the same
         self.interrupted = False
         self._stopping = False  # Ctrl-C has come, and the method is about to return
         self._refusals: list[tuple[Mesh, Exception]] = []
@@ -230,6 +243,7 @@ class MeshSearch:
 
     def _again(self, mesh: _Searched, end: float) -> None:
         self.number, self._left_bytes, self._returned = mesh.number, mesh.left_bytes, []
+        self._lines = mesh.lines
         try:
             with alarm(self._last), without_collection():
                 assert mesh.lessons.problem  # its tables are made again
@@ -272,8 +286,13 @@ class MeshSearch:
         """Return the best of what each frontier of a mesh says of the programs that were costed."""
         if not self._learns(mesh.tables):
             return self._least(mesh)
-        bounds = (self._paid(mesh.tables, claim) for claim in mesh.returned)
-        return min((bound for bound in bounds if bound is not None), default=None)
+        nodes, more_s = len(mesh.tables.graph.nodes), overhead_s(mesh.tables)
+        claims = [
+            Claim(_kept(found, self.options, nodes), found.epsilon)
+            for found in mesh.returned
+            if found.epsilon is not None
+        ]
+        return proven(self._programs, claims, np.concatenate([NO_LINES, *mesh.lines]), more_s)
 
     @staticmethod
     def _least(mesh: _Searched) -> float | None:
@@ -326,14 +345,14 @@ class MeshSearch:
                 self._left_bytes = check_tables(tables, too_large, self.options.search_memory_bytes)
                 lessons = Lessons(tables)
                 assert lessons.problem
-        self._returned = []
+        self._returned, self._lines = [], []
         if self._is_coarse_first:
             self._search_coarsely(lessons, end, tell)
         else:
             self._search_fully(lessons, end, tell)
         took_s = time.monotonic() - started
         self._searched.append(
-            _Searched(self.number, lessons, self._left_bytes, self._returned, took_s)
+            _Searched(self.number, lessons, self._left_bytes, self._lines, self._returned, took_s)
         )
 
     def _search_coarsely(self, lessons: Lessons, end: float | None, tell: Say) -> None:
@@ -369,12 +388,13 @@ class MeshSearch:
                 break
 
     def _affords(self, end: float | None) -> bool:
-        """Say whether there is time for another run of the mesh, were it as long as the last one.
+        """Say whether there is time for another run of the mesh to tell anything.
 
-        The fastest and the leanest point alone may take most of that, however late it is.
+        One that is divided into parts may take all of the last one's again, however late it is.
         """
-        left_s = _seconds_to(end)
-        return not self.interrupted and (left_s is None or left_s > self._ran_s)
+        left_s, whole = _seconds_to(end), self._returned[-1].time_epsilon is not None
+        need_s = (WORTH if whole else 1.0) * self._ran_s
+        return not self.interrupted and (left_s is None or left_s > need_s)
 
     def _finer(self, lessons: Lessons, epsilon: float) -> float:
         """Return how finely to search again for the bound that was asked for.
@@ -421,13 +441,13 @@ class MeshSearch:
         limit_s = math.inf if left_s is None else share * left_s
         for _ in range(ROUNDS):
             began = time.monotonic()
-            limits = self._limits(min(end or math.inf, started + limit_s), tell)
+            limits = self._limits(end, tell)  # else what was done for the first would be lost
             limits = replace(limits, epsilon=max(limits.epsilon, coarse))
             if not self._tried(lessons, limits):
                 break
             short = self._short(self._returned[-1], lessons, coarse)
             now = time.monotonic()
-            late = now + (now - began) > started + limit_s  # one more would not be finished
+            late = now + LEARNING * (now - began) > started + limit_s  # of no use any more
             if self.interrupted or late or not lessons.learn(short):
                 break
 
@@ -451,6 +471,7 @@ class MeshSearch:
         self._ran_s = time.monotonic() - started
         self.interrupted |= result.interrupted
         self._returned.append(result)
+        self._lines.append(result.lines)
         self._cost(lessons, result)
 
     def _short(self, result: Found, lessons: Lessons, epsilon: float) -> list[TablePoint]:
@@ -461,8 +482,11 @@ class MeshSearch:
         return [point for point, factor in pairs if factor > 1 + epsilon]
 
     def _shortfalls(self, points: Sequence[TablePoint], tables: MeshTables) -> Floats:
-        costs = [(cost.time_s, float(cost.memory_bytes)) for _, _, cost in self.costed]
-        return shortfalls(points, costs, overhead_s(tables))
+        return shortfalls(points, self._programs, overhead_s(tables))
+
+    @property
+    def _programs(self) -> list[tuple[float, float]]:
+        return [(cost.time_s, float(cost.memory_bytes)) for _, _, cost in self.costed]
 
     @property
     def _given_up(self) -> float | None:
@@ -486,7 +510,8 @@ class MeshSearch:
         time_limit_s = _seconds_to(end)
         known = [(max(c.time_s - overhead_s(t), 0.0), c.memory_bytes) for t, _, c in self.costed]
         asked = (options.seed, options.epsilon, time_limit_s, options.memory_bytes)
-        return Limits(*asked, control, known, self._left_bytes)
+        lines = np.concatenate([NO_LINES, *self._lines])
+        return Limits(*asked, control, known, lines, self._left_bytes)
 
     def _teller(self, mesh: Mesh) -> Say:
         where = f"mesh {mesh}" + (f" ({self.number} of {self.count})" if self.count > 1 else "")

@@ -34,6 +34,7 @@ from tensoropt.compiler.search.methods.result import DoesNotFitError
 from tensoropt.compiler.search.problem.bounds import least_bytes
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.alternatives import INFERENCE, Way
 
 __all__ = ["Row", "compare", "fewest_devices", "frontier", "pins_cost", "profile", "search"]
 
@@ -65,16 +66,26 @@ def frontier(graphs: Graphs, request: Request, say: Say = _silent) -> FrontierRe
 
 
 def _given(graphs: Graphs, request: Request, plan: Mapping[str, Any]) -> FrontierResult:
-    if "" in graphs:
-        return pinned_frontier(graphs[""], plan, request.description)
-    way = plan["training"]["recompute"] if "training" in plan else "nothing, for inference"
-    if way not in graphs:
-        raise UserError(
-            f"--strategies: expected a plan of a step that recomputes {' or '.join(graphs)}, "
-            f"got: {way}"
-        )
+    if INFERENCE in graphs:
+        return pinned_frontier(graphs[INFERENCE], plan, request.description)
+    way = _planned_way(graphs, plan.get("training"))
     check_state(graphs[way], plan["training"])
     return as_step(pinned_frontier(graphs[way], plan, request.description), way)
+
+
+def _planned_way(graphs: Graphs, training: Mapping[str, Any] | None) -> Way:
+    """Return the way of which a plan is; where there is none with its micro-batches, another one
+    that recomputes the same, whose state is not that of the plan."""
+    planned = "nothing, for inference" if training is None else training["recompute"]
+    ways = [way for way in graphs if way.recompute == planned]
+    if training is None or not ways:
+        known = dict.fromkeys(way.recompute for way in graphs)
+        raise UserError(
+            f"--strategies: expected a plan of a step that recomputes {' or '.join(known)}, "
+            f"got: {planned}"
+        )
+    exact = [way for way in ways if way.micro_batches == training["micro_batches"]]
+    return (exact or ways)[0]
 
 
 def pins_cost(
@@ -107,8 +118,8 @@ def _frontier(graphs: Graphs, request: Request, say: Say, options: SearchOptions
 
 
 def _searched(graphs: Graphs, request: Request, say: Say, options: SearchOptions) -> FrontierResult:
-    if "" in graphs:
-        return search_graph(graphs[""], request.meshes, request.description, options, say)
+    if INFERENCE in graphs:
+        return search_graph(graphs[INFERENCE], request.meshes, request.description, options, say)
 
     def search(graph: Graph, limit_s: float | None, tell: Say) -> FrontierResult:
         own = replace(options, time_limit_s=limit_s)

@@ -14,6 +14,7 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point
+from tensoropt.compiler.search.problem.edge_tables import is_cut
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import stored
@@ -218,19 +219,31 @@ def _text(layouts: Layouts) -> str:
 
 
 def _check_reachable(tables: MeshTables, assignment: Sequence[int]) -> None:
-    """Refuse a constant that would have to be communicated."""
-    for edge in tables.problem.edges:
-        if max(edge.a, edge.b) >= len(assignment):  # a copy of a shared tensor: always reachable
-            continue
-        if not np.isfinite(edge.time_s[assignment[edge.a], assignment[edge.b]]):
-            ends = [tables.graph.nodes[tables.variables[end]] for end in (edge.a, edge.b)]
-            names = [node.name for node in ends]
-            if ends[1].takes_over is not None:
-                raise UserError(
-                    f"--strategies: '{ends[1].returned_as}' takes the place of '{names[0]}' in the "
-                    "next step, expected the same layout for both"
-                )
+    """Refuse a constant that would have to be communicated, and what has to stay as it lies."""
+    graph, picked = tables.graph, dict(zip(tables.variables, assignment, strict=True))
+    for value, index, operand in graph.edges():
+        held, wanted = graph.values[value], tables.options[index][picked[index]].operands[operand]
+        made = tables.options[held.producer][picked[held.producer]].results[held.index]
+        names = f"'{graph.nodes[index].name}'", f"'{graph.producer(value).name}'"
+        if graph.producer(value).constant and not is_cut(made, wanted):
             raise UserError(
-                f"'{names[1]}' wants the constant '{names[0]}' in a layout that "
+                f"{names[0]} wants the constant {names[1]} in a layout that "
                 "cannot be cut from the one it is stored in, expected that layout or R"
+            )
+        fixed = held.info is not None and not held.info.is_movable
+        stays = graph.is_passed_on(value, index) or (fixed and not graph.producer(value).constant)
+        if stays and made != wanted:
+            raise UserError(
+                f"{names[0]} wants {names[1]}, which cannot be moved: expected {made}, "
+                f"got: {wanted}"
+            )
+    for index, node in enumerate(graph.nodes):
+        if node.takes_over is None:
+            continue
+        cache = tables.options[node.takes_over][picked[node.takes_over]].results[0]
+        if cache != tables.options[index][picked[index]].operands[0]:
+            raise UserError(
+                f"--strategies: '{node.returned_as}' takes the place of "
+                f"'{graph.nodes[node.takes_over].name}' in the next step, expected the same "
+                "layout for both"
             )

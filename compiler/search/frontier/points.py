@@ -19,6 +19,7 @@ __all__ = [
     "listed",
     "marks",
     "mesh_name",
+    "micro_batches_of",
     "pick_point",
     "recompute_of",
 ]
@@ -27,6 +28,7 @@ FIELDS = (
     "time_s",
     "compute_s",
     "communication_s",
+    "hidden_s",
     "process_bytes",
     "memory_bytes",
     "static_bytes",
@@ -41,7 +43,8 @@ def mesh_name(mesh: tuple[int, ...]) -> str:
 
 class Point(Protocol):
     """One trade-off between time per step and memory per device: ``process_bytes``, of which
-    ``memory_bytes`` are tensors."""
+    ``memory_bytes`` are tensors. ``hidden_s`` of the communication goes on while operators run.
+    """
 
     @property
     def index(self) -> int: ...
@@ -53,6 +56,8 @@ class Point(Protocol):
     def compute_s(self) -> float: ...
     @property
     def communication_s(self) -> float: ...
+    @property
+    def hidden_s(self) -> float: ...
     @property
     def process_bytes(self) -> int: ...
     @property
@@ -66,6 +71,11 @@ class Point(Protocol):
 def recompute_of(point: Point) -> str | None:
     """Return what a training step computes anew in its backward pass; ``None`` for inference."""
     return getattr(point, "recompute", None)
+
+
+def micro_batches_of(point: Point) -> int | None:
+    """Return how many micro-batches a training step is cut in; ``None`` for inference."""
+    return getattr(point, "micro_batches", None)
 
 
 _P = TypeVar("_P", bound=Point)
@@ -103,7 +113,7 @@ def knee(points: Sequence[_P]) -> _P:
     )
 
 
-PICKS = {"time": fastest, "memory": leanest, "knee": knee}
+PICKS = {"fastest": fastest, "leanest": leanest, "knee": knee}
 
 
 def pick_point(points: Sequence[_P], which: str) -> _P:
@@ -138,9 +148,9 @@ def marks(points: Sequence[Point]) -> Mapping[int, Sequence[str]]:
 def as_dict(point: Point) -> dict[str, Any]:
     """Return the point in the form of the JSON reports."""
     figures = {name: getattr(point, name) for name in FIELDS}
-    recompute = recompute_of(point)
-    own = {} if recompute is None else {"recompute": recompute}
-    return {"index": point.index, "mesh": list(point.mesh), **own, **figures}
+    own = {"recompute": recompute_of(point), "micro_batches": micro_batches_of(point)}
+    known = {name: value for name, value in own.items() if value is not None}
+    return {"index": point.index, "mesh": list(point.mesh), **known, **figures}
 
 
 def listed(points: Sequence[Point]) -> list[dict[str, Any]]:

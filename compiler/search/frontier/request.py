@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.layout.collective import OVERLAPS
 from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
 from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
 from tensoropt.compiler.search.frontier.points import Point, least_process_bytes
@@ -62,7 +63,7 @@ class Request:
     eight seconds, or more until it has something. ``search_memory`` is what its tables, bounds and
     lists may take, such as 4GiB; without it a quarter of the machine's memory. ``strategies`` is a
     plan.json whose strategies are taken in place of a search. ``pick`` is the index of a point,
-    time, memory or knee.
+    fastest, leanest or knee. ``overlap`` is auto, or off to let no collective run beside operators.
 
     ``pins`` and ``forbid`` are what single tensors and nodes must and may not be (docs/pins.md);
     ``model`` is the file whose names of tensors between nodes they may use. ``annotations`` is a
@@ -81,6 +82,7 @@ class Request:
     search_memory: str | None = None
     strategies: str | None = None
     pick: str | None = None
+    overlap: str = "auto"
     pins: tuple[str, ...] = field(default=(), metadata={"option": False})
     forbid: tuple[str, ...] = field(default=(), metadata={"option": False})
     model: str | None = field(default=None, metadata={"option": False})
@@ -89,13 +91,15 @@ class Request:
     def __post_init__(self) -> None:
         check_known("--objective: unknown objective", self.objective, _OBJECTIVES)
         check_known("--search: unknown search", self.search, SEARCHES)
+        check_known("--overlap: unknown choice", self.overlap, OVERLAPS)
         if self.mesh is not None:
             object.__setattr__(self, "devices", parse_mesh(self.mesh).size)
 
     @cached_property
     def description(self) -> Device:
         """The description of a device; raises UserError where there is none."""
-        return load_device(self.device)
+        device = load_device(self.device)
+        return device.without_overlap() if self.overlap == "off" else device
 
     @cached_property
     def meshes(self) -> list[Mesh]:
@@ -166,7 +170,7 @@ class Request:
         """The point to take: what ``pick`` says, else what the objective asks for."""
         if self.pick is not None:
             return self.pick
-        return "memory" if self.objective == "memory" else "time"
+        return "leanest" if self.objective == "memory" else "fastest"
 
     def on(self, devices: int) -> Request:
         """Return the same request for another number of devices."""

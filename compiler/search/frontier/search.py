@@ -73,6 +73,10 @@ class FrontierPoint:
     def communication_s(self) -> float:
         return self.cost.communication_s
 
+    @property
+    def hidden_s(self) -> float:
+        return self.cost.hidden_s
+
     @cached_property
     def process_bytes(self) -> int:
         """What the process of a rank takes; linear in the program, the first time."""

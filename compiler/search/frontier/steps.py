@@ -1,10 +1,10 @@
-"""The steps of training that one search looks at: one per way to recompute, and their union."""
+"""The steps of training that one search looks at: one per way to build it, and their union."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tensoropt.compiler.search.frontier.search import (
@@ -17,7 +17,7 @@ from tensoropt.compiler.search.frontier.search import (
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.alternatives import alternatives
+from tensoropt.compiler.training.alternatives import Way, alternatives
 from tensoropt.compiler.training.cut import argument_names, updated_names
 from tensoropt.dialects.mlir import ir
 
@@ -33,8 +33,8 @@ __all__ = [
 
 Say = Callable[[str], None]
 
-Graphs = Mapping[str, Graph]
-"""The graphs to search by what they compute anew; the one for inference by an empty text."""
+Graphs = Mapping[Way, Graph]
+"""The graphs to search by the ways to build a step; the one for inference by ``INFERENCE``."""
 
 Search = Callable[[Graph, float | None, Say], FrontierResult]
 """Searches one graph in so many seconds."""
@@ -42,9 +42,10 @@ Search = Callable[[Graph, float | None, Say], FrontierResult]
 
 @dataclass(frozen=True)
 class StepPoint(FrontierPoint):
-    """A point of a training step, and what that step computes anew in its backward pass."""
+    """A point of a training step, and the way in which that is built."""
 
     recompute: str = "none"
+    micro_batches: int = 1
 
 
 def read_graphs(module: ir.Module) -> Graphs:
@@ -67,7 +68,7 @@ def check_state(step: Graph, planned: Mapping[str, Any]) -> None:
 
 
 def search_steps(
-    graphs: Mapping[str, Graph],
+    graphs: Graphs,
     search: Search,
     say: Say,
     meshes: Sequence[tuple[int, ...]],
@@ -81,9 +82,9 @@ def search_steps(
     with a point of at most ``enough_bytes``.
     """
     union = _Union(search, _shares(time_limit_s, len(graphs)))
-    for recompute, graph in graphs.items():
-        tell = say if len(graphs) == 1 else _prefixed(say, recompute)
-        union.add(recompute, graph, tell)
+    for way, graph in graphs.items():
+        tell = say if len(graphs) == 1 else _prefixed(say, way)
+        union.add(way, graph, tell)
         if union.holds(enough_bytes):
             break
     return union.result(meshes)
@@ -94,25 +95,25 @@ class _Union:
 
     def __init__(self, search: Search, shares: Iterator[float | None]) -> None:
         self.search, self.shares = search, shares
-        self.found: dict[str, FrontierResult] = {}
-        self.refusals: dict[str, UserError | str] = {}
+        self.found: dict[Way, FrontierResult] = {}
+        self.refusals: dict[Way, UserError | str] = {}
         self.interrupted = False
 
-    def add(self, recompute: str, graph: Graph, say: Say) -> None:
+    def add(self, way: Way, graph: Graph, say: Say) -> None:
         """Search a step; Ctrl-C raises unless something was found before."""
         share = next(self.shares)
         if self.interrupted:
-            self.refusals[recompute] = "interrupted"
+            self.refusals[way] = "interrupted"
             return
         try:
-            self.found[recompute] = self.search(graph, share, say)
-            self.interrupted = self.found[recompute].interrupted
+            self.found[way] = self.search(graph, share, say)
+            self.interrupted = self.found[way].interrupted
         except UserError as error:
-            self.refusals[recompute] = error
+            self.refusals[way] = error
         except KeyboardInterrupt:
             if not self.found:
                 raise
-            self.refusals[recompute], self.interrupted = "interrupted", True
+            self.refusals[way], self.interrupted = "interrupted", True
 
     def holds(self, enough_bytes: int | None) -> bool:
         """Say whether a point needs no more than ``enough_bytes``, if there is such a limit."""
@@ -124,8 +125,8 @@ class _Union:
         if not self.found:
             raise next(error for error in self.refusals.values() if isinstance(error, UserError))
         refused = [
-            (recompute, LeftOut(mesh, str(reason)))
-            for recompute, reason in self.refusals.items()
+            (way, LeftOut(mesh, str(reason)))
+            for way, reason in self.refusals.items()
             for mesh in meshes
         ]
         return _united(self.found, refused, interrupted=self.interrupted)
@@ -141,20 +142,20 @@ def _shares(limit_s: float | None, count: int) -> Iterator[float | None]:
             yield max(0.0, limit_s - (time.monotonic() - started)) / (count - number)
 
 
-def _prefixed(say: Say, recompute: str) -> Say:
-    return lambda text: say(f"recompute {recompute}, {text}")
+def _prefixed(say: Say, way: Way) -> Say:
+    return lambda text: say(f"recompute {way}, {text}")
 
 
 def _united(
-    found: Mapping[str, FrontierResult],
-    refused: Sequence[tuple[str, LeftOut]] = (),
+    found: Mapping[Way, FrontierResult],
+    refused: Sequence[tuple[Way, LeftOut]] = (),
     *,
     interrupted: bool = False,
 ) -> FrontierResult:
     results = list(found.values())
     points = [
-        StepPoint(**{**vars(point), "recompute": recompute})
-        for recompute, result in found.items()
+        StepPoint(**{**vars(point), **asdict(way)})
+        for way, result in found.items()
         for point in result.points
     ]
     by_process = any(result.by_process for result in results)
@@ -171,16 +172,16 @@ def _united(
 
 
 def _left_out(
-    found: Mapping[str, FrontierResult], refused: Sequence[tuple[str, LeftOut]]
+    found: Mapping[Way, FrontierResult], refused: Sequence[tuple[Way, LeftOut]]
 ) -> list[LeftOut]:
     """Return each mesh once per reason, with the steps that it was left out for unless for all."""
     steps: dict[LeftOut, list[str]] = {}
-    for recompute, result in found.items():
+    for way, result in found.items():
         for left in result.left_out:
-            steps.setdefault(left, []).append(recompute)
-    for recompute, left in refused:
-        steps.setdefault(left, []).append(recompute)
-    every = len({*found, *(recompute for recompute, _ in refused)})
+            steps.setdefault(left, []).append(str(way))
+    for way, left in refused:
+        steps.setdefault(left, []).append(str(way))
+    every = len({*found, *(way for way, _ in refused)})
     return [
         left
         if len(names) == every
@@ -189,6 +190,6 @@ def _left_out(
     ]
 
 
-def as_step(result: FrontierResult, recompute: str) -> FrontierResult:
+def as_step(result: FrontierResult, way: Way) -> FrontierResult:
     """Return the points of one step as such."""
-    return _united({recompute: result})
+    return _united({way: result})

@@ -79,9 +79,12 @@ def _solve(case: Case, limits: Limits) -> Found:
         raise UserError(
             f"--search ilp: too many variables, expected at most {MOST_VARIABLES}, got: {count}"
         )
+    started = time.monotonic()
     program = build_program(case.problem, limits.memory_bytes)
-    solver = _solver(highspy, program, limits.time_limit_s)
-    _run(highspy, solver)
+    solver = _solved(highspy, program, _left(limits, started))
+    if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        # HiGHS 1.15 has found programs infeasible that are not, in presolve.
+        solver = _solved(highspy, program, _left(limits, started), presolve="off")
     _check_solved(highspy, solver, limits)
     assignment = program.decode(solver.getSolution().col_value)
     info = solver.getInfo()
@@ -100,7 +103,16 @@ def _highspy() -> ModuleType:
     return highspy
 
 
-def _solver(highspy: ModuleType, program: Program, time_limit_s: float | None) -> Highs:
+def _left(limits: Limits, started: float) -> float | None:
+    if limits.time_limit_s is None:
+        return None
+    return max(limits.time_limit_s - (time.monotonic() - started), 0.0)
+
+
+def _solved(
+    highspy: ModuleType, program: Program, time_limit_s: float | None, presolve: str = "choose"
+) -> Highs:
+    """Return HiGHS after it has run for at most so long."""
     solver: Highs = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 2)
@@ -108,20 +120,10 @@ def _solver(highspy: ModuleType, program: Program, time_limit_s: float | None) -
     solver.setOptionValue("mip_abs_gap", 1e-7)
     if time_limit_s is not None:
         solver.setOptionValue("time_limit", float(time_limit_s))
+    solver.setOptionValue("presolve", presolve)
     solver.passModel(_linear_program(highspy, program))
-    return solver
-
-
-def _run(highspy: ModuleType, solver: Highs) -> None:
-    """Solve; that nothing fits is believed only without presolve.
-
-    HiGHS 1.15 has found programs infeasible that are not, in presolve.
-    """
     solver.run()
-    if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
-        solver.setOptionValue("presolve", "off")
-        solver.clearSolver()
-        solver.run()
+    return solver
 
 
 def _linear_program(highspy: ModuleType, program: Program) -> HighsLp:

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.search.engine.control import Control
-from tensoropt.compiler.search.problem.problem import Problem, TablePoint, nothing_allowed
+from tensoropt.compiler.search.problem.problem import (
+    NO_LINES,
+    Lines,
+    Problem,
+    TablePoint,
+    nothing_allowed,
+)
 from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,9 +50,9 @@ class Limits:
     """How far to search; a method heeds what its entry in the registry says.
 
     ``epsilon`` is as in ``solve_frontier``, ``memory_bytes`` what one device may use, ``None`` for
-    no limit. ``control`` and ``known`` are as in ``solve_frontier``; a method that does not heed
-    ``control`` raises KeyboardInterrupt on Ctrl-C. ``search_memory_bytes`` is what the search may
-    take beyond the tables it is given; 0 for a quarter of the machine's memory.
+    no limit. ``control``, ``known`` and ``lines`` are as in ``solve_frontier``; a method that does
+    not heed ``control`` raises KeyboardInterrupt on Ctrl-C. ``search_memory_bytes`` is what the
+    search may take beyond the tables it is given; 0 for a quarter of the machine's memory.
     """
 
     seed: int = 0
@@ -55,6 +61,7 @@ class Limits:
     memory_bytes: float | None = None
     control: Control = field(default_factory=Control)
     known: Sequence[tuple[float, float]] = ()
+    lines: Lines = field(default_factory=lambda: NO_LINES, repr=False)
     search_memory_bytes: float = 0.0
 
 
@@ -66,6 +73,7 @@ class Found:
     not one. The first point takes at most ``1 + time_epsilon`` of the least time; ``None``: no
     bound is known. Both bounds hold for the costs of the tables. ``interrupted``: Ctrl-C ended the
     search, which has returned what it had; ``short_of_memory``: a part of it was given up.
+    ``lines`` hold of every assignment.
     """
 
     points: list[TablePoint]
@@ -73,6 +81,7 @@ class Found:
     time_epsilon: float | None = None
     interrupted: bool = False
     short_of_memory: bool = False
+    lines: Lines = field(default_factory=lambda: NO_LINES, repr=False)
 
 
 def found(

@@ -22,8 +22,10 @@ def search(case: Case, limits: Limits) -> Found:
         time_limit_s=limits.time_limit_s,
         control=limits.control,
         known=limits.known,
+        lines=limits.lines,
         memory_bytes=limits.search_memory_bytes,
     )
     ended = (frontier.interrupted, frontier.short_of_memory)
     epsilon = frontier.epsilon if math.isfinite(frontier.epsilon) else None
-    return Found(frontier.points, epsilon, 0.0 if frontier.whole else None, *ended)
+    time_epsilon = frontier.time_epsilon if frontier.whole else None
+    return Found(frontier.points, epsilon, time_epsilon, *ended, frontier.lines)

@@ -27,13 +27,15 @@ class Column:
 
     ``part`` is when it is read where it is state (see ``Graph.part``), else 0. A ``late`` one is
     an activation that the backward pass reads: it is kept. ``again`` says for which options an
-    earlier column has the same layout, so that nothing more is to pay.
+    earlier column has the same layout, so that nothing more is to pay. A step moves it so many
+    ``times``.
     """
 
     layouts: tuple[Layout, ...]
     part: int
     late: bool
     again: NDArray[np.bool_]
+    times: int
 
 
 @dataclass
@@ -43,6 +45,7 @@ class _Reads:
     layouts: dict[tuple[int, int], list[Layout]] = field(default_factory=dict)
     part: dict[tuple[int, int], int] = field(default_factory=dict)
     late: dict[tuple[int, int], bool] = field(default_factory=dict)
+    times: int = 1
 
 
 class ClusterKind:
@@ -76,9 +79,11 @@ class ClusterKind:
         return [rows[n] for n in allowed(cases, len(rows), self.tables.mesh)] if cases else rows
 
     def _allowed(self) -> list[int]:
-        """Return the options of the leader: a gradient is summed up, a norm adds partial sums."""
+        """Return the options of the leader: a gradient is summed up, though over the ranks once for
+        all micro-batches if need be; a norm adds partial sums."""
         leader, options = self.nodes[0], self.tables.options[self.cluster.leader]
-        if leader.held:
+        is_summed = leader.held and not self.graph.accumulates(leader)
+        if is_summed or self.graph.completes(leader):
             return [n for n, o in enumerate(options) if not o.results[0].has_partial]
         if leader.norm:
             partial = (
@@ -187,7 +192,7 @@ class ClusterKind:
                 if value not in layouts:
                     self._outside(reads, (place, operand), value, layout)
                     continue
-                self._inside(option, value, layouts[value], layout, present)
+                self._inside(option, node, value, (layouts[value], layout), present)
                 if self.is_late(node, value):
                     late.add((value, layout))
             for value, layout in zip(node.results, strategy.results, strict=True):
@@ -214,16 +219,18 @@ class ClusterKind:
         is_state = self.graph.producer(value).state is not None
         own.part[slot] = self.graph.part(node) if is_state else 0
         own.late[slot] = self.is_late(node, value)
+        own.times = max(own.times, self.graph.times(node))
 
     def _inside(
         self,
         option: int,
+        node: Node,
         value: int,
-        source: Layout,
-        target: Layout,
+        ends: tuple[Layout, Layout],
         present: set[tuple[int, Layout]],
     ) -> None:
         """Pay for moving a value of the cluster to where a member wants it, once."""
+        source, target = ends
         if source == target or (value, target) in present:
             return
         present.add((value, target))
@@ -231,7 +238,7 @@ class ClusterKind:
         if info is None or self.graph.producer(value).constant:
             return
         path = self.tables.resharder.path(info.sizes, info.item_bytes, source, target)
-        self._time_s[option] += path.time_s
+        self._time_s[option] += self.graph.times(node) * path.time_s
         self._transient[option] = max(self._transient[option], path.peak_bytes)
 
     def _bytes(self, value: int, layout: Layout) -> int:
@@ -247,7 +254,7 @@ def _columns(reads: _Reads) -> list[Column]:
     columns: list[Column] = []
     for (part, value), late in distinct.items():
         earlier = [c for c in columns if c.part == part]
-        columns.append(Column(value, part, late, _seen(earlier, value)))
+        columns.append(Column(value, part, late, _seen(earlier, value), reads.times))
     return columns
 
 

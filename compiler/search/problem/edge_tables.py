@@ -16,7 +16,7 @@ from tensoropt.compiler.search.problem.shared_uses import (
 )
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
-__all__ = ["EdgeTables"]
+__all__ = ["EdgeTables", "is_cut"]
 
 Array = npt.NDArray[np.float64]
 Layouts = tuple[Layout, ...]
@@ -86,7 +86,7 @@ class EdgeTables:
         return time_s[picked], np.where(np.isfinite(transient), transient, 0.0)[picked]
 
     def _cuts(self, info: TensorInfo, sources: Layouts, targets: Layouts) -> tuple[Array, Array]:
-        allowed = [[_is_cut(a, b) for b in targets] for a in sources]
+        allowed = [[is_cut(a, b) for b in targets] for a in sources]
         time_s = np.where(np.array(allowed), 0.0, np.inf)
         return time_s, np.zeros_like(time_s)
 
@@ -103,7 +103,7 @@ def _distinct(layouts: Sequence[Layout]) -> tuple[list[Layout], list[int]]:
     return list(positions), numbers
 
 
-def _is_cut(source: Layout, target: Layout) -> bool:
+def is_cut(source: Layout, target: Layout) -> bool:
     """Whether ``target`` follows from ``source`` on every rank alone."""
     changed = [a for a, p in enumerate(source.placements) if p != target.placements[a]]
     if not all(source.placements[a].is_replicate for a in changed):

@@ -3,49 +3,58 @@
 The search charges every use of a tensor for its own reshard and knows the memory of one step at a
 time. Here each distinct reshard is paid once and memory follows from the lifetimes of all tensors
 over the program, in the order that the emitted graphs keep. Collectives that are sent as one are
-paid as one by :meth:`Evaluator.emitted`, as the graphs will have it, and each alone by
-:meth:`Evaluator.evaluate`, as the tables of the search have it. The walk over the program is the
-engine's (``engine/walk.cpp``); it asks for what nodes and tensors alike cost, once.
+paid as one by :meth:`Evaluator.emitted`, and what of them operators hide is not paid, as the graphs
+will have it; each alone by :meth:`Evaluator.evaluate`, as the tables of the search have it. The
+walk over the program is the engine's (``engine/walk.cpp``); it asks for what nodes and tensors
+alike cost, once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.compiler.cost.communication import copy_line
+from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.joining import JOINED, joined_time_s, joining_time
+from tensoropt.compiler.cost.overlap import Overlap, beside
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.sizes import mean_of
+from tensoropt.compiler.reshard.resharder import Path
 from tensoropt.compiler.reshard.shared_tree import spread
 from tensoropt.compiler.reshard.steps import ReshardStep
-from tensoropt.compiler.search._engine import Images, Walk
+from tensoropt.compiler.search._engine import Images, Overlapping, Walk
 from tensoropt.compiler.search.problem.images import images_of
 from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "Running", "evaluator_of"]
+__all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "Running", "evaluator_of", "overlapping"]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted time of a step and memory of a device."""
+    """Predicted time of a step and memory of a device.
+
+    ``hidden_s`` is the part of the communication that goes on while operators run.
+    """
 
     compute_s: float
     communication_s: float
     static_bytes: int
     transient_bytes: int
+    hidden_s: float = field(default=0.0, kw_only=True)
 
     @property
     def time_s(self) -> float:
-        return self.compute_s + self.communication_s
+        return self.compute_s + self.communication_s - self.hidden_s
 
     @property
     def memory_bytes(self) -> int:
@@ -54,25 +63,22 @@ class Cost:
 
 @dataclass(frozen=True)
 class ProgramCost(Cost):
-    """What a whole program costs, a training step with one micro-batch.
+    """What a whole program costs, a training step with all of its micro-batches.
 
     ``update_s`` is the part of its time that is spent once, however many micro-batches there are.
     """
 
     update_s: float
 
-    def step_s(self, micro_batches: int) -> float:
-        """Return the time of a training step with that many micro-batches."""
-        return micro_batches * (self.time_s - self.update_s) + self.update_s
-
 
 @dataclass(frozen=True)
 class Running:
-    """What tensors that come and go touch of ONNX Runtime's arena, and the size of the largest
-    tensor that a collective reads or makes."""
+    """What tensors that come and go touch of ONNX Runtime's arena, the size of the largest tensor
+    that a collective reads or makes, and how many collectives and slices there are."""
 
     arena_bytes: int
     sent_bytes: int
+    moves: int
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,9 @@ class Record:
     inside of bodies. Moments are numbered from 0, and one more follows the last step. ``groups``
     has for each moment of an event the first of the collectives sent as one, -1 for others,
     and ``places`` where it is among the moments of lives; it is empty where these are the same.
+    Where collectives run beside operators, ``begin_s`` has when the step of a moment begins,
+    overheads left out, and ``ends`` the moment among those of lives at which it is waited for;
+    else they are empty.
     """
 
     cost: ProgramCost
@@ -93,10 +102,16 @@ class Record:
     lives: npt.NDArray[np.int64]
     groups: Sequence[int]
     places: Sequence[int]
+    begin_s: Sequence[float]
+    ends: Sequence[int]
 
     def place(self, moment: int) -> int:
         """Return the moment among those of lives at which that of an event is."""
         return self.places[moment] if self.places else moment
+
+    def end(self, moment: int) -> int:
+        """Return the moment among those of lives at which what an event begins is waited for."""
+        return self.ends[moment] if self.ends else self.place(moment)
 
     def alive_bytes(self) -> npt.NDArray[np.int64]:
         """Return the bytes alive at each moment."""
@@ -121,7 +136,9 @@ class Evaluator:
         kinds: dict[int, int] = {}
         leaders = (tables.alike[index] for index in tables.variables)
         numbers = [kinds.setdefault(leader, len(kinds)) for leader in leaders]
-        self._walk = Walk(program_of(self.graph), np.array(numbers, np.int32))
+        how = overlapping(tables.device)
+        self._walk = Walk(program_of(self.graph), np.array(numbers, np.int32), how)
+        self._runnings: dict[bytes, Running] = {}
         self._costing = _Costing(self)
 
     def evaluate(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> ProgramCost:
@@ -141,17 +158,17 @@ class Evaluator:
         self, assignment: Sequence[int] | npt.NDArray[np.int32], *, joins: bool
     ) -> ProgramCost:
         picked = np.ascontiguousarray(assignment, np.int32)
-        return ProgramCost(*self._walk.run(self._costing, picked, *self._overheads_s(), joins))
+        return _cost(*self._walk.run(self._costing, picked, *self._overheads_s(), joins))
 
     def record(
         self, assignment: Sequence[int] | npt.NDArray[np.int32], *, joins: bool = True
     ) -> Record:
         """Return what :meth:`emitted` does step by step, or :meth:`evaluate` without ``joins``."""
         picked = np.ascontiguousarray(assignment, np.int32)
-        cost, events, lives, groups, places = self._walk.record(
+        cost, events, lives, groups, places, begin_s, ends = self._walk.record(
             self._costing, picked, *self._overheads_s(), joins
         )
-        return Record(ProgramCost(*cost), events, lives, groups, places)
+        return Record(_cost(*cost), events, lives, groups, places, begin_s, ends)
 
     def joined_s(self, movements: Sequence[tuple[str, tuple[int, ...], float]]) -> float:
         """Return the time of collectives (kind, axes, bytes) alike that are sent as one."""
@@ -162,20 +179,23 @@ class Evaluator:
     def running(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> Running:
         """Return what a process takes room for beside weights while it runs (decision 46).
 
-        n log n in the operands of the program.
+        n log n in the operands of the program, the first time.
         """
         picked = np.ascontiguousarray(assignment, np.int32)
-        return Running(*self._walk.arena(self._costing, picked, self._images))
+        key = picked.tobytes()
+        if key not in self._runnings:
+            found = self._walk.arena(self._costing, picked, self._images)
+            self._runnings[key] = Running(*found)
+        return self._runnings[key]
 
     @cached_property
     def _images(self) -> Images:
         return Images(*images_of(self.graph))
 
     def _overheads_s(self) -> tuple[float, float]:
-        """Return the overhead of all graphs, two of a training step (decision 12); that of its
-        update."""
+        """Return the overhead of all graphs that a step runs, and that of its update."""
         once_s = self.tables.device.step_overhead_s
-        return (2 * once_s, once_s) if self.graph.trains else (once_s, 0.0)
+        return self.graph.runs * once_s, once_s if self.graph.trains else 0.0
 
     def number(self, layout: Layout) -> int:
         """Return the number of a layout, its position in ``layouts``."""
@@ -187,6 +207,25 @@ class Evaluator:
     def is_update(self, index: int) -> bool:
         """Say whether a node belongs to the update of a training step."""
         return self.graph.updates(self.graph.nodes[index])
+
+
+def _cost(
+    compute_s: float,
+    communication_s: float,
+    static_bytes: int,
+    transient_bytes: int,
+    update_s: float,
+    hidden_s: float,
+) -> ProgramCost:
+    """Return what the engine says of a walk."""
+    sizes = static_bytes, transient_bytes
+    return ProgramCost(compute_s, communication_s, *sizes, update_s, hidden_s=hidden_s)
+
+
+def overlapping(device: Device) -> Overlapping:
+    """Return what it takes to let collectives run beside operators, for the engine."""
+    how = device.overlap or Overlap()
+    return Overlapping(how.start_s, how.share, copy_line(2.0, device).s_per_byte)
 
 
 def evaluator_of(tables: MeshTables) -> Evaluator:
@@ -205,9 +244,9 @@ _Strategy = tuple[float, float, int, list[int], list[int], list[int], list[int]]
 operands, and of results: ``Strategy`` of ``engine/walk.hpp``."""
 
 
-_PathStep = tuple[int, int, int, float]
-"""The layout and bytes after a step, the key of its collective and the bytes put in: ``Path::Step``
-of ``engine/walk.hpp``."""
+_PathStep = tuple[int, int, int, float, float, int]
+"""The layout and bytes after a step, the key of its collective, the bytes put in, its time, and
+what it does to its operand beside operators: ``Path::Step`` of ``engine/walk.hpp``."""
 
 
 class _Costing:
@@ -252,16 +291,24 @@ class _Costing:
         if info is None:
             return 0.0, []
         ends = self.layouts[source], self.layouts[target]
-        path = self.tables.resharder.path(info.sizes, info.item_bytes, *ends)
-        return path.time_s, [self._step(value, info, step) for step in path.steps]
+        path = self._path(info, *ends)
+        if len(path.steps) == 1:
+            return path.time_s, [self._step(value, info, path.steps[0], path.time_s)]
+        alone = [self._path(info, step.src, step.dst).time_s for step in path.steps]
+        pairs = zip(path.steps, alone, strict=True)
+        return path.time_s, [self._step(value, info, *pair) for pair in pairs]
 
-    def _step(self, value: int, info: TensorInfo, step: ReshardStep) -> _PathStep:
+    def _path(self, info: TensorInfo, source: Layout, target: Layout) -> Path:
+        return self.tables.resharder.path(info.sizes, info.item_bytes, source, target)
+
+    def _step(self, value: int, info: TensorInfo, step: ReshardStep, time_s: float) -> _PathStep:
         key = -1
         if step.kind in JOINED:
             alike = (step.kind, step.axes, info.dtype, step.reduction)
             key = self.keys.setdefault(alike, len(self.keys))
         sent = mean_of(step.src.local_shape(info.sizes, self.tables.mesh)) * info.item_bytes
-        return self.number(step.dst), self._bytes(value, step.dst), key, sent
+        after = self.number(step.dst), self._bytes(value, step.dst)
+        return *after, key, sent, time_s, beside(step.kind)
 
     def collective(self, key: int) -> tuple[list[tuple[float, float]], bool, float]:
         """Return the lines of the collectives of a key, whether the greatest counts, and the time

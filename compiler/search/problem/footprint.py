@@ -52,7 +52,8 @@ def footprint(
     )
     sizes = static, cost.transient_bytes, packed, loading.bytes(), fed
     sent = running.sent_bytes
-    return Footprint(*sizes, counted.nodes, graph.trains, running.arena_bytes, sent)
+    nodes = counted.nodes + running.moves
+    return Footprint(*sizes, nodes, graph.trains, running.arena_bytes, sent)
 
 
 @once_per_graph

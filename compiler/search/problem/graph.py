@@ -92,7 +92,8 @@ class Graph:
 
     Holds on to the module: the bindings do not keep it alive for the operations of the nodes.
     ``conditions`` are what is pinned; the ``released`` constants are not kept whole, as what is
-    pinned is made of them or they are of it.
+    pinned is made of them or they are of it. A training step runs what is not its update once for
+    each of ``micro_batches``.
     """
 
     nodes: list[Node]
@@ -100,6 +101,7 @@ class Graph:
     module: ir.Module
     conditions: Conditions = field(default_factory=dict)
     released: Set[int] = frozenset()
+    micro_batches: int = 1
 
     @cached_property
     def names_axes(self) -> bool:
@@ -184,6 +186,22 @@ class Graph:
         if node.kind == "result" and node.operands[0] is not None:
             node = self.producer(node.operands[0])
         return node.phase == "update"
+
+    def times(self, node: Node) -> int:
+        """Return how often a step runs a node, and moves what it reads."""
+        return 1 if self.updates(node) else self.micro_batches
+
+    @property
+    def runs(self) -> int:
+        """How many graphs a step runs: two of a training step (decision 12), one of them for each
+        micro-batch."""
+        return self.micro_batches + 1 if self.trains else 1
+
+    def completes(self, node: Node) -> bool:
+        """Whether an op reads the gradient of all micro-batches, to make it what the update uses:
+        it is what reduces a sum that is partial until then."""
+        made = (self.producer(value) for value in node.operands if value is not None)
+        return any(self.accumulates(producer) for producer in made)
 
     def context(self, node: Node) -> Context:
         """Return the operators that make the operands: empty for an input or a constant."""

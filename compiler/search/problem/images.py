@@ -18,6 +18,7 @@ __all__ = ["images_of"]
 _OP, _BLOCKS, _KEEPS, _FUSES, _SUMS, _FOLDS, _IN_PLACE, _PRODUCT, _ADDS_WEIGHT = (
     1 << bit for bit in range(9)
 )
+_COPIES = 0, 1 << 9, 3 << 9
 _IMAGE, _OUTSIDE = 1, 2
 
 _READS_BLOCKS = ("Conv", "MaxPool", "AveragePool")
@@ -76,7 +77,22 @@ def _node(graph: Graph, node: Node) -> int:
     )
     # Weights of a training step are no constants: they cannot be laid out for blocks.
     flags = 0 if graph.trains and name == "Conv" else _FLAGS.get(name, 0)
-    return _OP + flags + _ADDS_WEIGHT * adds_weight
+    copies = _COPIES[_selected(graph, node)] if name == "Where" else 0
+    return _OP + flags + _ADDS_WEIGHT * adds_weight + copies
+
+
+def _selected(graph: Graph, node: Node) -> int:
+    """Return how many of a `Where`'s operands are as large as its result where the condition is
+    spread over them: ONNX Runtime makes what it takes of each before it puts them together."""
+    made, condition, *values = (_sizes(graph, v) for v in (node.results[0], *node.operands))
+    return sum(np.broadcast_shapes(condition, value) == made for value in values)
+
+
+def _sizes(graph: Graph, value: int | None) -> tuple[int, ...]:
+    """Return the sizes of a value, 1 for those that are open."""
+    info = None if value is None else graph.values[value].info
+    sizes = () if info is None else info.sizes
+    return tuple(size if isinstance(size, int) else 1 for size in sizes)
 
 
 def _outside(graph: Graph) -> set[int | None]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from tensoropt.compiler.layout.layout import REPLICATE, Layout, Placement, split
+from tensoropt.compiler.layout.layout import PARTIAL_SUM, REPLICATE, Layout, Placement, split
 from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.search.problem.graph import Graph, Node
@@ -20,13 +21,38 @@ def stored(layout: Layout) -> Layout:
 
 
 @lru_cache(maxsize=4096)
-def stored_layouts(info: TensorInfo | None, mesh: Mesh) -> tuple[Layout, ...]:
-    """Return every layout of splits and replicas in which a tensor of ``info`` can be kept."""
+def stored_layouts(
+    info: TensorInfo | None, mesh: Mesh, *, is_sum: bool = False
+) -> tuple[Layout, ...]:
+    """Return every layout of splits and replicas in which a tensor of ``info`` can be kept, a sum
+    of gradients also as partial sums.
+
+    Axes split a dimension in the order of the mesh, but for a few layouts, which come last.
+    """
     if info is None:
         return (Layout.replicated(mesh),)
     options: list[Placement] = [REPLICATE, *(split(dim) for dim in range(info.rank))]
+    if is_sum:
+        options.append(PARTIAL_SUM)
     layouts = map(Layout, grouped(mesh, [options] * len(mesh.shape)))
-    return tuple(layout for layout in layouts if layout.fits(info.sizes, mesh))
+    fitting = [layout for layout in layouts if layout.fits(info.sizes, mesh)]
+    return tuple(dict.fromkeys((*fitting, *_turned(fitting, info, mesh))))
+
+
+def _turned(layouts: Sequence[Layout], info: TensorInfo, mesh: Mesh) -> Iterator[Layout]:
+    """Yield what one gather makes one of ``layouts``, where nothing in the order of the mesh is.
+
+    A tensor without copies that is read whole along one axis wants that axis to be a minor one.
+    With a dimension to spare it is there alone; vectors, which have none, are too small to count.
+    """
+    if info.rank < 2:
+        return
+    for layout in layouts:
+        for axis in layout.axes_of(REPLICATE):
+            finer = (layout.moved([axis], split(dim)) for dim in range(info.rank))
+            fitting = [own for own in finer if own.fits(info.sizes, mesh)]
+            if fitting and mesh.shape[axis] > 1 and all(own.turned for own in fitting):
+                yield fitting[0]
 
 
 def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[Strategy, ...]:
@@ -42,7 +68,7 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
         return (Strategy((), (), (Layout.replicated(mesh),)),)
     if node.kind == "argument":
         info = graph.values[node.results[0]].info
-        layouts = stored_layouts(info, mesh)
+        layouts = stored_layouts(info, mesh, is_sum=node.state == "gradient")
         if info is not None and not node.constant and node.state is None:  # what a job is fed
             layouts = tuple(x for x in layouts if not x.padded_dims(info.sizes, mesh))
         return tuple(Strategy((), (), (x,)) for x in layouts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -12,8 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = [
+    "NO_LINES",
     "EdgeTable",
     "Floats",
+    "Lines",
     "NodeTable",
     "NothingAllowedError",
     "Problem",
@@ -24,6 +26,11 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+
+Lines = NDArray[np.float64]
+"""Rows ``a, b, least``: every assignment takes ``a * seconds + b * bytes >= least``."""
+
+NO_LINES: Lines = np.zeros((0, 3))
 
 
 class NodeTable:
@@ -78,11 +85,13 @@ class TableFrontier:
     """Points sorted by time, none beaten by another in both time and memory.
 
     Every other assignment is within a factor ``1 + epsilon`` of one of them in time and in memory;
-    with ``epsilon`` 0 the points are all there are. The first and the last point are exact in any
-    case, but where the frontier is not ``whole``: time ran out before every part of the problem was
-    searched, and ``epsilon`` is that of a problem with smaller tables, or infinite.
-    ``interrupted``: Ctrl-C ended the search. ``short_of_memory``: so did the memory that the lists
-    of points may take, for a part of it.
+    with ``epsilon`` 0 the points are all there are. The first point takes at most
+    ``1 + time_epsilon`` of the least time: it is the fastest but where a large problem ran out of
+    time, and so is the last one the leanest. That is not known where the frontier is not ``whole``:
+    time ran out before every part of the problem was searched, and ``epsilon`` is that of a problem
+    with smaller tables, or infinite. ``interrupted``: Ctrl-C ended the search. ``short_of_memory``:
+    so did the memory that the lists of points may take, for a part of it. ``lines`` hold of every
+    assignment, as those do that were given, which are not among them.
     """
 
     points: list[TablePoint]
@@ -90,6 +99,8 @@ class TableFrontier:
     interrupted: bool = False
     whole: bool = True
     short_of_memory: bool = False
+    time_epsilon: float = 0.0
+    lines: Lines = field(default_factory=lambda: NO_LINES, repr=False)
 
 
 class Problem:

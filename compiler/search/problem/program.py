@@ -72,6 +72,7 @@ def program_of(graph: Graph) -> Program:
         alike=np.array([first.setdefault(v.info, i) for i, v in enumerate(graph.values)], np.int32),
         folded=np.array([graph.nodes[v.producer].constant for v in graph.values], np.uint8),
         views=len(graph.values) * graph.parts,
+        batches=graph.micro_batches,
     )
 
 

@@ -40,7 +40,8 @@ class _Reader:
     def __init__(self, module: ir.Module, function: ir.Operation) -> None:
         self.versions = onnx.opsets(module)
         self.function = function
-        self.graph = Graph([], [], module)
+        batches = keys.MICRO_BATCHES.get(function.attributes)
+        self.graph = Graph([], [], module, micro_batches=batches or 1)
         self.indices: dict[ir.Value, int] = {}
         self.infos = TypeInfos()
         self.marks = Marks(self.graph)

@@ -9,14 +9,13 @@ own the three would multiply the size of every table at the end of a residual bl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.layout import REPLICATE, Layout, split
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
 from tensoropt.compiler.search.problem.problem import NodeTable
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
@@ -64,7 +63,7 @@ def shared_gradients(
         {place: np.zeros(len(rows), dtype=np.bool_)},
         {value: [_taken(c, index) for c in columns] for value, columns in kind.wanted.items()},
         kind.picks[index],
-        _table(kind.table, index, tables.resharder, info, [sums[n] for n in index], ends),
+        _table(kind, index, info, [sums[n] for n in index], ends),
     )
 
 
@@ -86,25 +85,25 @@ def _ends(held: Layout, info: TensorInfo, mesh: Mesh) -> Iterator[Layout]:
 
 def _taken(column: Column, index: NDArray[np.intp]) -> Column:
     layouts = tuple(column.layouts[n] for n in index)
-    return Column(layouts, column.part, column.late, column.again[index])
+    return replace(column, layouts=layouts, again=column.again[index])
 
 
 def _table(
-    table: NodeTable,
+    kind: ClusterKind,
     index: NDArray[np.intp],
-    resharder: Resharder,
     info: TensorInfo,
     sources: Sequence[Layout],
     ends: Sequence[Layout],
 ) -> NodeTable:
     """Return the costs of the sum and of reducing it."""
+    table, times = kind.table, kind.graph.micro_batches
     paths = [
-        resharder.path(info.sizes, info.item_bytes, source, end)
+        kind.tables.resharder.path(info.sizes, info.item_bytes, source, end)
         for source, end in zip(sources, ends, strict=True)
     ]
     peaks = np.array([path.peak_bytes for path in paths], dtype=np.float64)
     return NodeTable(
-        table.time_s[index] + np.array([path.time_s for path in paths]),
+        table.time_s[index] + times * np.array([path.time_s for path in paths]),
         table.static_bytes[index],
         np.maximum(table.transient_bytes[index], peaks),
     )

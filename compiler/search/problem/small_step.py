@@ -38,13 +38,14 @@ _Picks = NDArray[np.int32]
 class _Tensor:
     """A tensor, state anew in each part of a step: who makes it and how, who reads it and how.
 
-    Both per option of a cluster.
+    Both per option of a cluster. A step moves it so many ``times``.
     """
 
     value: int
     cluster: int
     made: Sequence[Layout]
     read: dict[int, list[_Set]] = field(default_factory=dict)
+    times: int = 1
 
 
 def small_step(
@@ -121,6 +122,7 @@ class _Step:
                 is_state = self.graph.producer(value).state is not None
                 key = value, self.graph.part(node) if is_state else 0
                 tensor = found.setdefault(key, self._made(value))
+                tensor.times = max(tensor.times, self.graph.times(node))
                 self._note(tensor.read, number, self._layouts(number, place, operand))
         return list(found.values())
 
@@ -168,7 +170,7 @@ class _Step:
                         tensor.value, source, (*dict.fromkeys((*own, *held)),)
                     )
                 costs[row, column] = known[key]
-        times, peaks = (np.ascontiguousarray(costs[:, :, n]) for n in range(2))
+        times, peaks = tensor.times * costs[:, :, 0], np.ascontiguousarray(costs[:, :, 1])
         self.edges.append(EdgeTable(tensor.cluster, node, times, transient_bytes=peaks))
         return True
 

@@ -161,7 +161,8 @@ class MeshTables:
         node, pinned = self.graph.nodes[index], (self._is_whole(index), self._conditions(index))
         values = [*node.operands[:1], *node.results[:1]]
         infos = [id(self.graph.values[v].info) for v in values if v is not None]
-        return node.kind, id(node.rule), len(node.operands), node.private, pinned, *infos
+        is_sum = node.state == "gradient"
+        return node.kind, id(node.rule), len(node.operands), node.private, is_sum, pinned, *infos
 
     @cached_property
     def variables(self) -> list[int]:
@@ -456,9 +457,10 @@ class MeshTables:
         node = self.graph.nodes[index]
         key = (node.kind, id(node.info), self._surroundings(node), id(self.options[index]))
         if key not in self._node_tables:
-            options = self.options[index]
+            options, times = self.options[index], self.graph.times(node)
+            once_s = [self.op_time_s(node, s) + self.inner_time_s(node, s) for s in options]
             self._node_tables[key] = NodeTable(
-                np.array([self.op_time_s(node, s) + self.inner_time_s(node, s) for s in options]),
+                times * np.array(once_s),
                 np.array([self.static_bytes(node, s) for s in options], dtype=np.float64),
                 np.array([self.transient_bytes(node, s) for s in options], dtype=np.float64),
             )
@@ -476,6 +478,7 @@ class MeshTables:
         return (
             node.constant,
             self.is_fused(node),
+            self.graph.times(node),
             tuple(
                 v is not None
                 and (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,7 +48,8 @@ class Step:
     ``node`` is the node that runs, or the first that reads what is moved; ``None`` for the overhead
     of a graph. ``time_s`` are seconds; ``memory_bytes`` is what comes and goes and is alive.
     ``moment`` numbers the moments of :meth:`Timeline.alive`. Collectives that are sent as one have
-    one ``group``, the number of its first step; each has a share of their time.
+    one ``group``, the number of its first step; each has a share of their time. ``start_s`` is when
+    it begins; ``beside`` whether it is a collective while which operators run.
     """
 
     kind: StepKind
@@ -58,6 +59,8 @@ class Step:
     node: int | None = None
     movement: Movement | None = None
     group: int | None = None
+    start_s: float = 0.0
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class Timeline:
-    """All steps of a program under one assignment, and its memory; their sums are ``cost``."""
+    """All steps of a program under one assignment, and its memory; their sums are ``cost``.
+
+    What runs once for each micro-batch is one step, with the time of all of them.
+    """
 
     cost: ProgramCost
     steps: Sequence[Step]
@@ -119,12 +125,12 @@ class _Reader:
         self.updates = False  # whether the second graph of a training step has begun
 
     def timeline(self) -> Timeline:
-        self._overhead(0)
+        self._overhead(0, self.graph.micro_batches)
         for position, value, source, target, moment in self.record.events.tolist():
             index = self.tables.variables[position]
             if self.graph.trains and not self.updates and self.owner.is_update(index):
                 self.updates = True
-                self._overhead(moment)
+                self._overhead(moment, 1)
             if value < 0:
                 self._run(index, moment)
             else:
@@ -135,10 +141,31 @@ class _Reader:
         moment = alive.index(max(alive))
         self._join()
         steps = [
-            Step(d.kind, d.time_s, at, alive[at], d.node, d.movement, d.group)
-            for at, d in ((self.record.place(draft.moment), draft) for draft in self.drafts)
+            self._step(draft, start_s, alive)
+            for draft, start_s in zip(self.drafts, self._starts(), strict=True)
         ]
         return Timeline(self.record.cost, steps, self.kept, self._alive(moment), moment)
+
+    def _step(self, draft: _Draft, start_s: float, alive: Sequence[int]) -> Step:
+        at, end = self.record.place(draft.moment), self.record.end(draft.moment)
+        what = draft.kind, draft.time_s, at, alive[at], draft.node, draft.movement, draft.group
+        return Step(*what, start_s, beside=draft.kind == "collective" and end > at)
+
+    def _starts(self) -> Iterator[float]:
+        """Yield when each step begins: after the one before, but for what runs beside others."""
+        now_s = overhead_s = 0.0
+        began: dict[int, float] = {}  # of what is one, and of what an op runs inside, the next
+        for draft in self.drafts:
+            start_s = now_s
+            if draft.kind == "overhead":
+                overhead_s += draft.time_s
+            elif self.record.begin_s:
+                first = self.record.groups[draft.moment]
+                moment = draft.moment if first < 0 or draft.kind != "collective" else first
+                start_s = began.get(moment, overhead_s + self.record.begin_s[draft.moment])
+                began[moment] = start_s + draft.time_s
+            yield start_s
+            now_s = start_s + draft.time_s
 
     def _join(self) -> None:
         """Put the steps into their order, and let those that are one share its time."""
@@ -152,13 +179,14 @@ class _Reader:
             members = [self.drafts[number] for number in numbers]
             alone_s = sum(draft.time_s for draft in members)
             sent = [draft.sent for draft in members if draft.sent is not None]
-            joined_s = self.owner.joined_s(sent)
+            reader = self.graph.nodes[members[0].node or 0]
+            joined_s = self.graph.times(reader) * self.owner.joined_s(sent)
             for draft in members:
                 draft.time_s *= joined_s / alone_s if alone_s else 0.0
                 draft.group = numbers[0]
 
-    def _overhead(self, moment: int) -> None:
-        overhead_s = self.tables.device.step_overhead_s
+    def _overhead(self, moment: int, times: int) -> None:
+        overhead_s = times * self.tables.device.step_overhead_s
         if overhead_s:
             self.drafts.append(_Draft("overhead", overhead_s, moment))
 
@@ -167,10 +195,12 @@ class _Reader:
         node, strategy = self.graph.nodes[index], self._strategy(index)
         if node.kind != "op" or node.constant or node.passes:
             return
-        self.drafts.append(_Draft("op", self.tables.op_time_s(node, strategy), moment, index))
+        times = self.graph.times(node)
+        own_s = times * self.tables.op_time_s(node, strategy)
+        self.drafts.append(_Draft("op", own_s, moment, index))
         for kind, axes, size, time_s in self.tables.inner_steps(node, strategy):
             movement = Movement(kind, axes, size)
-            self.drafts.append(_Draft(_kind(kind), time_s, moment, index, movement))
+            self.drafts.append(_Draft(_kind(kind), times * time_s, moment, index, movement))
 
     def _strategy(self, index: int) -> Strategy:
         return self.tables.options[index][self.picked[index]]
@@ -190,6 +220,7 @@ class _Reader:
             movement = Movement(
                 step.kind, step.axes, size, value, step.src, step.dst, step.dim, step.other_dim
             )
+            time_s *= self.graph.times(self.graph.nodes[index])
             draft = _Draft(_kind(step.kind), time_s, moment + number, index, movement)
             cuts = step.src.parts(self.tables.mesh)
             draft.sent = step.kind, step.axes, mean_of(info.sizes) * info.item_bytes / cuts

@@ -66,6 +66,10 @@ class _Target:
     def is_late(self) -> bool:
         return any(column.late for column in self.columns)
 
+    @property
+    def times(self) -> int:
+        return max(column.times for column in self.columns)
+
 
 class TrainingTables(MeshTables):
     """The options and costs of a training step on one mesh."""
@@ -252,16 +256,16 @@ class TrainingTables(MeshTables):
         self, source: _Source, targets: list[_Target], number: int | None, new: int
     ) -> _Target:
         """Return the copy for ``targets``: cluster ``number``, a sum, or else node ``new``."""
-        late = any(target.is_late for target in targets)
+        late, times = any(t.is_late for t in targets), max(t.times for t in targets)
         if number is None:
-            return _Target(new, (self._column(self._copies(source, targets), late),))
-        return _Target(number, (self._column(self._summed[number].copies, late),))
+            return _Target(new, (self._column(self._copies(source, targets), late, times),))
+        return _Target(number, (self._column(self._summed[number].copies, late, times),))
 
-    def _column(self, copies: tuple[Layout, ...], late: bool) -> Column:
+    def _column(self, copies: tuple[Layout, ...], late: bool, times: int) -> Column:
         """Return how a copy is made; the same object for the same layouts."""
-        key = (id(copies), late)
+        key = (id(copies), late, times)
         if key not in self._columns:
-            self._columns[key] = Column(copies, 0, late, self._all(len(copies), False))
+            self._columns[key] = Column(copies, 0, late, self._all(len(copies), False), times)
         return self._columns[key]
 
     def _copies(self, source: _Source, targets: list[_Target]) -> tuple[Layout, ...]:
@@ -290,7 +294,7 @@ class TrainingTables(MeshTables):
             own, peak = self._edge_tables.table(
                 info, source.layouts, column.layouts, constant=source.constant
             )
-            time_s += np.where(column.again, 0.0, own)
+            time_s += column.times * np.where(column.again, 0.0, own)
             np.maximum(transient, np.where(np.isfinite(own), peak, 0.0), out=transient)
         if target.is_late and not source.constant and not source.state:
             for layouts in _kept_layouts(target.columns):

@@ -1,0 +1,76 @@
+"""How far the plans that are known may be from others: what several searches prove together.
+
+A plan that is better than all of them lies in a corner between two: it is faster than the one and
+leaner than the other. What is proven of each corner by lines and by frontiers is put together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensoropt.compiler.search.problem.problem import Floats, Lines, TablePoint
+
+__all__ = ["Claim", "proven"]
+
+ROUNDING = 1e-9
+"""What is charged and what is paid are added up in different orders."""
+NOTHING = 1e-30
+"""What stands for no time and no bytes where they are divided."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Every plan is within ``1 + epsilon`` of one of ``points``, or of a plan that is known."""
+
+    points: Sequence[TablePoint]
+    epsilon: float
+
+
+def proven(
+    plans: Sequence[tuple[float, float]], claims: Sequence[Claim], lines: Lines, more_s: float
+) -> float | None:
+    """Return how much more, relatively, the best of ``plans`` may take than any plan of a mesh.
+
+    ``plans`` are seconds and bytes of programs; ``more_s`` is what every program takes beyond the
+    tables that ``claims`` and ``lines`` are of. ``None`` where nothing is proven.
+    """
+    time_s, memory = _corners(plans)
+    least = _by_lines(time_s, memory, lines, more_s)
+    for claim in claims:
+        np.minimum(least, _by_claim(time_s, memory, claim, more_s), out=least)
+    bound = float(least.max())
+    return None if math.isinf(bound) else bound if bound > ROUNDING else 0.0
+
+
+def _corners(plans: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
+    """Return what a plan takes less than, if none of ``plans`` is as good: between two neighbours,
+    the time of the slower and the memory of the faster one; left and right of all as well."""
+    best: list[tuple[float, float]] = []
+    for time_s, memory in sorted(plans):
+        if not best or memory < best[-1][1]:
+            best.append((time_s, memory))
+    return (
+        np.array([*(time_s for time_s, _ in best), math.inf]),
+        np.array([math.inf, *(memory for _, memory in best)]),
+    )
+
+
+def _by_lines(time_s: Floats, memory: Floats, lines: Lines, more_s: float) -> Floats:
+    error = np.full(len(time_s), math.inf)
+    for a, b, least in lines.tolist():
+        corner = (a * time_s if a else 0.0) + (b * memory if b else 0.0)
+        if least > 0:
+            np.minimum(error, corner / (least + a * more_s) - 1, out=error)
+    return error
+
+
+def _by_claim(time_s: Floats, memory: Floats, claim: Claim, more_s: float) -> Floats:
+    own_s = np.array([max(point.time + more_s, NOTHING) for point in claim.points])
+    own = np.array([max(point.memory, NOTHING) for point in claim.points])
+    ratio = np.minimum(time_s[:, None] / own_s, memory[:, None] / own).max(axis=1)
+    factor = np.where(ratio < 1 + ROUNDING, 1.0, ratio)
+    return (1 + claim.epsilon) * factor - 1

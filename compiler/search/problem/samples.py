@@ -1,0 +1,94 @@
+"""Whether the samples of a batch meet nowhere but in the mean that the loss is.
+
+Then a step may take them in any number of micro-batches, and is the same but for rounding. A batch
+that is split over ranks shows it: samples meet where the split does not pass through an op without
+anything being sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensoropt.compiler.layout.layout import PARTIAL_SUM, REPLICATE, Placement, split
+from tensoropt.compiler.layout.rule import AxisRole, Rule
+from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = ["check_samples"]
+
+_FLAG = "--micro-batches"
+_LOSS = "SoftmaxCrossEntropyLoss"
+_SCORES_AND_LABELS = 2
+
+
+def check_samples(graph: Graph, *, is_mean: bool) -> None:
+    """Raise UserError where an op of the forward pass of a training step lets samples meet.
+
+    ``is_mean`` says that the loss is known to be their mean; else it must be made by a mean. Linear
+    in the operands, times the loops of each op.
+    """
+    placed: dict[int, Placement] = {}
+    for node in graph.nodes:
+        if node.kind == "argument" and node.state is None and not node.constant:
+            is_scalar = all(_rank(graph, value) == 0 for value in node.results)
+            placed |= dict.fromkeys(node.results, REPLICATE if is_scalar else split(0))
+        elif node.kind == "op" and node.phase == "forward":
+            held = [REPLICATE if v is None else placed.get(v, REPLICATE) for v in node.operands]
+            made = _made(node, held)
+            if not is_mean and _adds_up(held, made) and not _is_mean(node):
+                raise _refused(node, "adds samples up")
+            placed |= dict(zip(node.results, made, strict=True))
+
+
+def _rank(graph: Graph, value: int) -> int | None:
+    info = graph.values[value].info
+    return None if info is None else info.rank
+
+
+def _made(node: Node, held: Sequence[Placement]) -> Sequence[Placement]:
+    """Return how the results of an op lie, without anything being sent."""
+    if node.rule is None or all(own == REPLICATE for own in held):
+        return [REPLICATE] * len(node.results)
+    fewest, found = len(held) + 1, None
+    for role in axis_roles(node.rule):
+        wanted, made = placements(node.rule, role)
+        cuts = sum(a != b for a, b in zip(held, wanted, strict=False))
+        if cuts < fewest and _passes(held, wanted) and not _sends(node, node.rule, role):
+            fewest, found = cuts, made
+    if found is None:
+        raise _refused(node, "lets samples meet")
+    return found
+
+
+def _passes(held: Sequence[Placement], wanted: Sequence[Placement]) -> bool:
+    """Say whether operands lie as they are wanted; what is no sample's is cut as it is wanted."""
+    pairs = zip(held, wanted, strict=False)
+    return all(own == want or (own == REPLICATE and want.is_split) for own, want in pairs)
+
+
+def _sends(node: Node, rule: Rule, role: AxisRole) -> bool:
+    """Say whether something is sent inside: the mean of a loss sends only how many labels count,
+    which are all of them but for some that are ignored."""
+    info = node.info
+    if info is not None and info.name == _LOSS and len(node.operands) == _SCORES_AND_LABELS:
+        return info.attribute("ignore_index", None) is not None
+    return any(role in step.factors for step in rule.inner)
+
+
+def _adds_up(held: Sequence[Placement], made: Sequence[Placement]) -> bool:
+    return PARTIAL_SUM in made and PARTIAL_SUM not in held
+
+
+def _is_mean(node: Node) -> bool:
+    if node.info is None:
+        return False
+    is_loss = node.info.name == _LOSS and node.info.attribute("reduction", "mean") == "mean"
+    return is_loss or node.info.name == "ReduceMean"
+
+
+def _refused(node: Node, what: str) -> UserError:
+    return UserError(
+        f"{_FLAG}: node '{node.name}' {what}, so that another number of micro-batches is another "
+        "step; expected one number"
+    )
