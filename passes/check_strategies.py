@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.pinned import Layouts, chosen_frontier, number_of
 from tensoropt.compiler.search.frontier.request import PINNED
@@ -14,6 +14,7 @@ from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.alternatives import alternatives
 from tensoropt.compiler.training.cut import copy_of
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
@@ -22,7 +23,7 @@ from tensoropt.dialects.topt.keys import DEVICE, SEARCH, TRAINING
 from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.points import fingerprint
 from tensoropt.passes.search_strategies import annotate, record
-from tensoropt.passes.strategies import signature_layouts, strategy_of
+from tensoropt.passes.strategies import device_of, signature_layouts, strategy_of
 
 __all__ = ["CheckStrategiesPass", "settled"]
 
@@ -47,7 +48,7 @@ class CheckStrategiesPass(Pass):
             _Edited(module).settle()
 
 
-def settled(module: ir.Module, mesh: Mesh, device: str) -> tuple[MeshTables, list[int]]:
+def settled(module: ir.Module, mesh: Mesh, device: Device) -> tuple[MeshTables, list[int]]:
     """Return the tables of a module with strategies, and the number of each node's among them.
 
     Reshards between its ops do not count. Raises PassError as the pass does.
@@ -75,20 +76,20 @@ class _Edited:
         if device is None:
             text = "has no topt.device beside it, expected search-strategies to be run first"
             raise Pass.fail(self.main, text)
-        tables, choice = self.choice(mesh_of(self.module.operation), device)
+        tables, choice = self.choice(mesh_of(self.module.operation), device_of(self.module))
         result = chosen_frontier(tables, choice)
-        training = TRAINING.get(self.module.operation.attributes)
-        if training is not None:
-            result = as_step(result, str(training.get("recompute", "none")))
+        if TRAINING.on(self.module.operation.attributes):
+            (way,) = alternatives(self.bare)
+            result = as_step(result, way)
         if not _has_reshards(self.module):
             annotate(self.module, result.points[0], device)
         record(self.module, {"name": PINNED}, result.points, 0)
 
-    def choice(self, mesh: Mesh, device: str) -> tuple[MeshTables, list[int]]:
+    def choice(self, mesh: Mesh, device: Device) -> tuple[MeshTables, list[int]]:
         """Return the tables of the module, and the number of the option that each node has."""
         graph = read_graph(self.bare)
         wanted = [self._wanted(node) for node in graph.nodes]
-        tables = MeshTables(graph, mesh, load_device(device))
+        tables = MeshTables(graph, mesh, device)
         return tables, [self._number(tables, index, wanted[index]) for index in tables.variables]
 
     def _wanted(self, node: Node) -> Layouts:

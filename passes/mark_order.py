@@ -26,7 +26,8 @@ class MarkOrderPass(Pass):
     peak is more than 1% higher depth first, whether the first operand goes first or the last, the
     module gets `topt.ordered`, and the sessions of its graphs keep the order. So does every
     training step with convolutions: ONNX Runtime fuses and adds to what is around them, and what
-    it makes runs last, when all that it reads has had to wait. A program with strings does not get
+    it makes runs last, when all that it reads has had to wait. And so does every program with
+    collectives that begin before they are waited for. A program with strings does not get
     it: what ONNX Runtime writes of its constants it does not read again. Refuses nothing. Linear
     in the operands of `@main`.
     """
@@ -41,7 +42,8 @@ class MarkOrderPass(Pass):
         highest = max(max(peaks(in_order(program, order))) for order in orders)
         attributes = module.operation.attributes
         keys.ORDERED.remove(attributes)
-        depends = highest > (1 + _SLACK) * max(peaks(program)) or _trains_convolutions(main)
+        depends = highest > (1 + _SLACK) * max(peaks(program))
+        depends = depends or _trains_convolutions(main) or _overlaps(main)
         if depends and not _has_strings(main):
             with module.context:
                 keys.ORDERED.set(attributes, True)
@@ -51,6 +53,10 @@ def _trains_convolutions(main: ir.Operation) -> bool:
     ops = [op.operation for op in main.regions[0].blocks[0]]
     trains = any(keys.PHASE.get(op.attributes) == "backward" for op in ops)
     return trains and any(op.name == "onnx.Conv" for op in ops)
+
+
+def _overlaps(main: ir.Operation) -> bool:
+    return any(keys.START.on(op.operation.attributes) for op in main.regions[0].blocks[0])
 
 
 def _has_strings(main: ir.Operation) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tensoropt.compiler.search.frontier.points import Point, recompute_of
+from tensoropt.compiler.search.frontier.points import Point, micro_batches_of, recompute_of
 from tensoropt.compiler.search.problem.evaluate import Cost
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
@@ -15,7 +15,8 @@ from tensoropt.dialects.topt.keys import DEVICE, LAYOUT, STRATEGY
 
 __all__ = ["WrittenPoint", "fingerprint", "read_points", "write_points"]
 
-_CHOSEN, _RECOMPUTE, _PROCESS = "chosen", "recompute", "process_bytes"
+_CHOSEN, _PROCESS, _HIDDEN = "chosen", "process_bytes", "hidden_s"
+_RECOMPUTE, _MICRO_BATCHES = "recompute", "micro_batches"
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class WrittenPoint(Cost):
     index: int
     mesh: tuple[int, ...]
     recompute: str | None
+    micro_batches: int | None
     process_bytes: int
     chosen: bool
 
@@ -46,6 +48,11 @@ def write_points(module: ir.Module, points: Sequence[Point], chosen: int) -> Non
             way = recompute_of(point)
             if way is not None:
                 made.attributes[_RECOMPUTE] = ir.StringAttr.get(way)
+            batches = micro_batches_of(point)
+            if batches is not None:
+                made.attributes[_MICRO_BATCHES] = ir.IntegerAttr.get(i64, batches)
+            if point.hidden_s:
+                made.attributes[_HIDDEN] = ir.FloatAttr.get(f64, point.hidden_s)
             if point.process_bytes != point.memory_bytes:
                 made.attributes[_PROCESS] = ir.IntegerAttr.get(i64, point.process_bytes)
             if point.index == chosen:
@@ -101,8 +108,10 @@ def _read(index: int, attributes: ir.OpAttributeMap) -> WrittenPoint:
         index,
         tuple(ir.DenseI64ArrayAttr(attributes["mesh"])),
         ir.StringAttr(attributes[_RECOMPUTE]).value if _RECOMPUTE in attributes else None,
+        ir.IntegerAttr(attributes[_MICRO_BATCHES]).value if _MICRO_BATCHES in attributes else None,
         ir.IntegerAttr(attributes[_PROCESS]).value if _PROCESS in attributes else tensors,
         _CHOSEN in attributes,
+        hidden_s=ir.FloatAttr(attributes[_HIDDEN]).value if _HIDDEN in attributes else 0.0,
     )
 
 

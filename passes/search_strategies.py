@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.pinned_search import PinsCost
-from tensoropt.compiler.search.frontier.points import pick_point, recompute_of
+from tensoropt.compiler.search.frontier.points import micro_batches_of, pick_point, recompute_of
 from tensoropt.compiler.search.frontier.request import Request, fitting
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.alternatives import keep_alternative
+from tensoropt.compiler.training.alternatives import Way, keep_alternative
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, set_mesh
@@ -75,7 +75,8 @@ class SearchStrategiesPass(Request, Pass):
     `epsilon` is the slack of the frontier, 0 for none, `search-time` the seconds that the search
     may take; without both it takes about eight. `search-memory` is what it may take meanwhile,
     such as 4GiB. `strategies` is a plan.json whose strategies are taken in place of a search.
-    `pick` is the index of a point, time, memory or knee.
+    `pick` is the index of a point, fastest, leanest or knee. `overlap` is auto, or off to let no
+    collective run beside operators.
 
     Adds `shard.grid @mesh`, `topt.strategy` to every op, `topt.layout` to every argument and
     result of `@main`, and a `topt.point` for each point of the frontier. Of several ways to build a
@@ -130,8 +131,12 @@ def settle(
 
     ``pins_cost`` is what its pins cost, where that is known. The module has then passed the search.
     """
-    keep_alternative(module, recompute_of(point) or "")
+    keep_alternative(module, Way(recompute_of(point) or "", micro_batches_of(point) or 1))
     annotate(module, point, request.device)
+    with module.context:
+        keys.OVERLAP.remove(module.operation.attributes)
+        if request.overlap == "off":
+            keys.OVERLAP.set(module.operation.attributes, request.overlap)
     said = {"name": request.found_by, "seed": request.used_seed, "epsilon": result.epsilon}
     record(module, said, result.points, point.index, pins_entry(request, pins_cost))
     with module.context:

@@ -6,7 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from tensoropt.compiler.protos.op_names import OpNamer
+from tensoropt.compiler.protos.types import static_shape
 from tensoropt.compiler.shapes.refine import merged_type, update_signature
+from tensoropt.compiler.shapes.reshapes import shape_literal
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.windows import ceil_adds, windows_of
 from tensoropt.dialects.build import ints_attr
@@ -34,8 +39,10 @@ class SimplifyPass(Pass):
 
     Pools are rewritten so that ONNX Runtime's shape inference, which refuses what does not fit,
     counts windows as its kernels do: `ceil_mode` is removed where it adds no window (one that
-    begins in the padding is none), and with dilations SAME becomes explicit padding. Refuses
-    nothing.
+    begins in the padding is none), and with dilations SAME becomes explicit padding.
+
+    A `Gather` that picks all in order is a `Reshape`, which can be split: exporters pick a mask by
+    the positions of all samples and tokens. Refuses nothing.
     """
 
     name: ClassVar[str] = "simplify"
@@ -48,6 +55,7 @@ class SimplifyPass(Pass):
     def run(self, module: ir.Module) -> None:
         versions = opsets(module)
         version = versions.get("", 1)
+        namer = OpNamer(module)
         with module.context, ir.Location.unknown():
             for op in list(walk(function(module))):
                 test = _RETURNS_OPERAND.get(op.name)
@@ -58,6 +66,8 @@ class SimplifyPass(Pass):
                     op.erase()
                 elif op.name in _POOLS:
                     _write_out(op, versions)
+                elif op.name == "onnx.Gather" and _picks_all_in_order(op, version):
+                    _reshape(op, namer)
             update_signature(module)
             forget_removed(module)
 
@@ -80,6 +90,27 @@ def _write_out(op: ir.Operation, versions: dict[str, int]) -> None:
     if same and dilated and min(pads, default=-1) >= 0:
         del op.attributes["auto_pad"]
         op.attributes["pads"] = ints_attr(pads)
+
+
+def _picks_all_in_order(op: ir.Operation, version: int) -> bool:
+    source, result = (static_shape(value.type) for value in (op.operands[0], op.results[0]))
+    picked = constant_value(op.operands[1])
+    if source is None or result is None or picked is None or 0 in result or version < _RESHAPE:
+        return False
+    return np.array_equal(picked.ravel(), np.arange(source[attribute(op, "axis", 0)]))
+
+
+_RESHAPE = 5  # since then its shape is an operand
+
+
+def _reshape(op: ir.Operation, namer: OpNamer) -> None:
+    """Put a `Reshape` to the same shape in the place of ``op``, under its name."""
+    kind = op.results[0].type
+    shape = shape_literal(op, static_shape(kind) or (), namer)
+    with ir.InsertionPoint(op):
+        made = ir.Operation.create("onnx.Reshape", [kind], [op.operands[0], shape], loc=op.location)
+    op.results[0].replace_all_uses_with(made.result)
+    op.erase()
 
 
 def _replace(old: ir.Value, new: ir.Value) -> None:

@@ -14,7 +14,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, mesh_of
 from tensoropt.passes.base import PassError
 
-__all__ = ["resharder_of", "signature_layouts", "strategy_of"]
+__all__ = ["device_of", "resharder_of", "signature_layouts", "strategy_of"]
 
 
 def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
@@ -46,8 +46,15 @@ def resharder_of(module: ir.Module, function: ir.Operation) -> Resharder:
     if not keys.DEVICE.on(module.operation.attributes):
         text = f"'{function.name}' op the module has no topt.device, run search-strategies first"
         raise PassError(text, function.location)
-    device = load_device(keys.DEVICE.of(module.operation.attributes))
-    return _resharder(mesh_of(module.operation), device)
+    return _resharder(mesh_of(module.operation), device_of(module))
+
+
+def device_of(module: ir.Module) -> Device:
+    """Return the device that the search used; it lets no collective run beside operators where the
+    module says so."""
+    attributes = module.operation.attributes
+    device = load_device(keys.DEVICE.of(attributes))
+    return device.without_overlap() if keys.OVERLAP.get(attributes) == "off" else device
 
 
 @lru_cache(maxsize=4)

@@ -166,12 +166,11 @@ def _chosen(row: Row, *, with_leanest: bool) -> Iterator[tuple[str, FrontierPoin
 
 
 def _entry(name: str, plan: TrainingPlan, point: FrontierPoint) -> PlanEntry:
-    """Return what family.json says of a plan; all micro-batches of a step count."""
-    time_s = point.cost.step_s(plan.micro_batches)
+    """Return what family.json says of a plan."""
     return {
         "name": name,
         "devices": plan.plan.ranks,
-        "time_s": time_s,
-        "samples_per_s": plan.samples_per_step / time_s,
+        "time_s": point.time_s,
+        "samples_per_s": plan.samples_per_step / point.time_s,
         "process_bytes": plan.plan.process_bytes,
     }

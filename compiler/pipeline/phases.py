@@ -25,7 +25,8 @@ PHASES: Mapping[str, str] = {
     "rules": "assume-sizes,schedule,add-rules,mark-caches",
     "search": "search-strategies",
     "reshard": "check-strategies,insert-reshards,optimize-reshards",
-    "partition": "check-strategies,keep-whole,partition,dce,combine-collectives,mark-order",
+    "partition": "check-strategies,keep-whole,partition,dce,combine-collectives,"
+    "overlap-collectives,mark-order",
 }
 """The passes of each phase, as pipeline text; `train` is one of training alone. The module says
 which it has passed, and can be printed after each, read back, and continued from there."""

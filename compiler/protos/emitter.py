@@ -15,7 +15,7 @@ import onnx
 
 from tensoropt.compiler.protos.attributes import attribute_proto, tensor_proto
 from tensoropt.compiler.protos.names import Namer
-from tensoropt.compiler.protos.types import type_proto
+from tensoropt.compiler.protos.types import static_shape, type_proto
 from tensoropt.compiler.protos.versions import MAX_IR_VERSION
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import dense_to_array
@@ -82,6 +82,7 @@ class Emitter:
         self.main = self.graph = onnx.GraphProto(name="main")  # graph: the one being filled
         self.opsets = opsets(module)
         self.values: dict[ir.Value, str] = {}
+        self.stored: dict[ir.Value, onnx.TensorProto] = {}  # parameters
         self.value_names = Namer([""])
         self.node_names = Namer()
         self.shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
@@ -133,6 +134,7 @@ class Emitter:
         tensor = store(argument) if argument.is_parameter else None
         if tensor is not None:
             self.graph.initializer.append(tensor)
+            self.stored[argument.value] = self.graph.initializer[-1]
             return
         info = self.graph.input.add(name=argument.name)
         info.type.CopyFrom(type_proto(argument.value.type, dims_of(argument.held)))
@@ -161,6 +163,19 @@ class Emitter:
             self._onnx(op)
         else:
             raise UserError(f"{self._where()}: '{op.name}' op has no ONNX form at this stage")
+
+    def reshape(self, op: ir.Operation) -> None:
+        """Emit a Reshape; what nothing else reads of a parameter is stored in that shape."""
+        given, made = op.operands[0], op.results[0]
+        shape = static_shape(made.type)
+        alone = sum(1 for _ in given.uses) == 1 and made not in self.values
+        if given not in self.stored or not alone or shape is None:
+            self._onnx(op)
+            return
+        tensor = self.stored[given]
+        del tensor.dims[:]
+        tensor.dims.extend(shape)
+        self.values[made] = tensor.name
 
     def literal(self, op: ir.Operation, array: npt.NDArray[np.generic]) -> None:
         """Emit an operation whose one result is ``array``."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
-from tensoropt.compiler.layout.layout import REPLICATE, Layout, split
+from tensoropt.compiler.layout.layout import REPLICATE, Layout, reordered, split
 from tensoropt.compiler.layout.mesh import Mesh
 
 __all__ = ["IR_VERSION", "layout_of", "shard_counts", "shard_devices", "spec_of"]
@@ -47,7 +47,7 @@ def layout_of(spec: onnx.ShardingSpecProto, rank: int, mesh: Mesh) -> Layout | N
     """Return the layout on ``mesh`` that ``spec``, which is valid, says; ``None`` if none does.
 
     Devices that are not listed, or one for each device rather than for each shard, may be any.
-    Cost: the layouts of the dimensions that are split.
+    Cost: the layouts of the dimensions that are split, in every order of axes.
     """
     counts = shard_counts(spec, rank)
     devices = shard_devices(spec)
@@ -55,9 +55,10 @@ def layout_of(spec: onnx.ShardingSpecProto, rank: int, mesh: Mesh) -> Layout | N
     options = [
         [REPLICATE] if extent == 1 else [REPLICATE, *map(split, counts)] for extent in mesh.shape
     ]
-    for placements in itertools.product(*options):
-        layout = Layout(placements)
-        if _counts(layout, mesh) == counts and listed in (None, _groups(layout, counts, mesh)):
+    plain = [Layout(placements) for placements in itertools.product(*options)]
+    fitting = [layout for layout in plain if _counts(layout, mesh) == counts]
+    for layout in (*fitting, *(other for own in fitting for other in reordered(own, mesh))):
+        if listed in (None, _groups(layout, counts, mesh)):
             return layout
     return None
 

@@ -59,4 +59,4 @@ def swapped(layout: Layout, rank: int) -> Layout:
     placements = (
         split(dims.get(own.dim, own.dim)) if own.is_split else own for own in layout.placements
     )
-    return Layout(tuple(placements))
+    return Layout(tuple(placements), layout.turned)

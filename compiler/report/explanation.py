@@ -100,10 +100,10 @@ class Operation:
 class Communication:
     """One collective or local copy of a layer.
 
-    ``kind`` is all_reduce, all_gather, reduce_scatter, all_to_all, or a copy: all_slice,
-    partialize, copy. ``bytes`` are those that one rank puts in; ``why`` says which layouts
-    disagree, or which partial sums are summed. ``producer`` and ``consumer`` are names of nodes or
-    arguments. ``entry`` is its place in the timeline.
+    ``kind`` is all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, or a copy:
+    all_slice, partialize, copy. ``bytes`` are those that one rank puts in; ``why`` says which
+    layouts disagree, or which partial sums are summed. ``producer`` and ``consumer`` are names of
+    nodes or arguments. ``entry`` is its place in the timeline.
     """
 
     kind: str
@@ -168,6 +168,7 @@ def joined(names: Sequence[str]) -> str:
 class TimelineEntry:
     """One thing that a rank does, in program order, and the bytes in memory meanwhile.
 
+    ``beside`` says of a collective that the rank goes on with what follows while it runs.
     ``layer`` is the name of the layer (a :class:`Member`), ``tensor`` what is moved or made;
     ``reader`` the node that first reads what is moved.
     """
@@ -186,6 +187,7 @@ class TimelineEntry:
     axes: tuple[str, ...]
     text: str
     reader: str = ""
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,7 @@ class Neighbour:
     index: int
     mesh: tuple[int, ...]
     recompute: str | None
+    micro_batches: int | None
     time_s: float
     process_bytes: int
     memory_bytes: int
@@ -271,7 +274,8 @@ class Explanation:
     """What a plan does. ``axes`` names the mesh axes; ``marks`` are those of the point.
 
     ``faster`` and ``leaner`` are the neighbours on the frontier; ``update_s`` is the part of a
-    training step that is spent once per step, however many micro-batches there are. ``pins`` are
+    training step that is spent once per step, however many micro-batches there are. ``hidden_s`` is
+    the part of the communication that goes on while operators run. ``pins`` are
     those that it was searched with, and what they cost. ``expected_error`` is how far off its
     figures are to be expected; ``None`` where nobody measured the device.
     """
@@ -284,9 +288,11 @@ class Explanation:
     points: int
     marks: tuple[str, ...]
     recompute: str | None
+    micro_batches: int | None
     time_s: float
     compute_s: float
     communication_s: float
+    hidden_s: float
     update_s: float
     layers: tuple[Layer, ...]
     timeline: tuple[TimelineEntry, ...]

@@ -18,6 +18,7 @@ from tensoropt.compiler.search.frontier.points import (
     listed,
     marks,
     mesh_name,
+    micro_batches_of,
     recompute_of,
 )
 
@@ -71,14 +72,14 @@ def _error(report: FrontierReport | ScalingReport) -> dict[str, object]:
 def frontier_csv(frontier: FrontierReport) -> str:
     """Return the frontier as CSV with a header line; a mesh is written ``2x4``.
 
-    Points of training steps have a column of what they compute anew. The last column holds the
-    names of a point, such as ``fastest knee``.
+    Points of training steps have columns of what they compute anew and of their micro-batches. The
+    last column holds the names of a point, such as ``fastest knee``.
     """
     trains = any(recompute_of(point) is not None for point in frontier.shown)
-    own = ["recompute"] if trains else []
+    own = {"recompute": recompute_of, "micro_batches": micro_batches_of} if trains else {}
     named = {index: " ".join(names) for index, names in marks(frontier.points).items()}
     rows = [
-        [p.index, *(recompute_of(p) for _ in own), *_cells(p), named.get(p.index, "")]
+        [p.index, *(of(p) for of in own.values()), *_cells(p), named.get(p.index, "")]
         for p in frontier.shown
     ]
     return csv_text(["index", *own, "mesh", *FIELDS, "marks"], rows)

@@ -138,6 +138,7 @@ def _of_plan(explanation: Explanation) -> Mapping[str, str]:
         "mesh": mesh_name(explanation.mesh),
         "time": format_seconds(explanation.time_s),
         "communication": format_seconds(explanation.communication_s),
+        **({"hidden": format_seconds(explanation.hidden_s)} if explanation.hidden_s else {}),
         "memory": f"{format_bytes(explanation.process_bytes)} on each device",
     }
 

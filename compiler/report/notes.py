@@ -18,6 +18,7 @@ __all__ = [
     "open_sizes",
     "open_turns",
     "pins_line",
+    "tensors_alone",
     "undivided",
     "unheeded",
     "unsplit",
@@ -48,6 +49,14 @@ def pins_line(cost: PinsCost | None) -> str:
     if cost is None:
         return "pins cost: not known, the search without them ran out of time"
     return f"pins cost: {pins_cost_text({'time': cost.time, 'memory': cost.memory})}"
+
+
+def tensors_alone(device: str) -> str:
+    """Return the line on a limit of memory where nobody has measured what processes take."""
+    return (
+        f"note: --memory limits tensors alone: {device} has no [process], which says what a "
+        "process takes beside them"
+    )
 
 
 def interruption(epsilon: float | None, *, left_out: bool = False) -> str:
@@ -100,7 +109,7 @@ def undivided(frontier: FrontierReport, point: Point, parts: int, odd: int, bett
 def unsplit(frontier: FrontierReport, point: Point, parts: int) -> str:
     """Return the line on a plan that splits its work in ``parts``, though it could in more."""
     leaner = frontier.points[-1].process_bytes < point.process_bytes
-    lean = ", or --pick memory for less memory" if leaner else ""
+    lean = ", or --pick leanest for less memory" if leaner else ""
     what = "at these sizes more would cost time, expected a larger batch"
     return f"note: {_split(frontier, point, parts)}: {what}{lean}"
 

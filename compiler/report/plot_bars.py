@@ -24,7 +24,7 @@ def step_times(axes: Axes, found: Sequence[tuple[int, Point]], *, lying: bool = 
     """Draw the times of points at their places, by what they are spent on; return the scale."""
     scale = second_scale(point.time_s for _, point in found)
     compute = [point.compute_s for _, point in found]
-    sent = [point.communication_s for _, point in found]
+    sent = [point.communication_s - point.hidden_s for _, point in found]
     parts = (("compute", compute, 0), ("communication", sent, 1))
     stacked(axes, [place for place, _ in found], parts, scale, lying=lying)
     return scale

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tensoropt.compiler.report.expected import expected_line
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.report.memory import beside_bytes
-from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
+from tensoropt.compiler.search.frontier.points import (
+    Point,
+    marks,
+    mesh_name,
+    micro_batches_of,
+    recompute_of,
+)
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
 __all__ = ["counted", "frontier_rows", "frontier_table", "profile_rows", "profile_table", "render"]
 
 _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
+_TIMES = 3
+
+_HIDDEN = "hidden"
+"""What of the communication goes on while operators run, where any does."""
 
 _BESIDE = "beside"
 """What static and transient leave of memory, where a description says what processes take."""
@@ -25,16 +35,24 @@ def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
     return f"{render(*frontier_rows(frontier), colour)}{_expected(frontier)}"
 
 
+_WAYS: Mapping[str, Callable[[Point], object]] = {
+    "recompute": recompute_of,
+    "micro-batches": micro_batches_of,
+}
+"""What steps of training differ in, if they do."""
+
+
 def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[str]]]:
     """Return the title, the header and the cells of that table."""
     named = {index: ", ".join(names) for index, names in marks(frontier.points).items()}
-    ways = {recompute_of(point) for point in frontier.points}
-    own = ["recompute"] if len(ways) > 1 else []
+    own = {
+        name: of for name, of in _WAYS.items() if len({of(point) for point in frontier.points}) > 1
+    }
     figures = _figures(frontier.shown)
     rows = [
         [
             str(p.index),
-            *(str(recompute_of(p)) for _ in own),
+            *(str(of(p)) for of in own.values()),
             *_cells(p, figures),
             named.get(p.index, ""),
         ]
@@ -96,12 +114,16 @@ def _without(frontier: FrontierReport) -> str:
 
 
 def _figures(points: Sequence[Point]) -> list[str]:
-    """Return the columns of figures, with that of processes where a point has one."""
-    return [*_FIGURES, *([_BESIDE] if any(map(beside_bytes, points)) else [])]
+    """Return the columns of figures, with those of processes and of what is hidden where a point
+    has them."""
+    times, sizes = list(_FIGURES[:_TIMES]), list(_FIGURES[_TIMES:])
+    times += [_HIDDEN] if any(point.hidden_s for point in points) else []
+    return [*times, *sizes, *([_BESIDE] if any(map(beside_bytes, points)) else [])]
 
 
 def _cells(point: Point, figures: Sequence[str]) -> list[str]:
-    times = (point.time_s, point.compute_s, point.communication_s)
+    times = [point.time_s, point.compute_s, point.communication_s]
+    times += [point.hidden_s] if _HIDDEN in figures else []
     sizes = [point.process_bytes, point.static_bytes, point.transient_bytes]
     sizes += [beside_bytes(point)] if _BESIDE in figures else []
     mesh = mesh_name(point.mesh)

@@ -11,7 +11,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["training_notes"]
+__all__ = ["batch_notes", "training_notes"]
 
 _SHOWN = 4
 _WIDELY_KNOWN = 21  # the last opset that all CUDA kernels are for
@@ -37,6 +37,14 @@ def training_notes(module: ir.Module, step: ir.Module, precision: str) -> Iterat
     if left:
         counted = ", ".join(_left(name, count, onnx.opsets(step)[""]) for name, count in left)
         yield f"note: without CUDA kernels, and so on the CPU with --provider cuda too: {counted}"
+
+
+def batch_notes(step: ir.Module) -> list[str]:
+    """Return lines on a training step whose number of micro-batches is searched."""
+    carried = onnx.carried(onnx.function(step), "arg_attrs")
+    if any(keys.HYPER.get(own) == "seed" for own in carried):
+        return ["note: dropout draws other numbers with another number of micro-batches"]
+    return []
 
 
 def _left(name: str, count: int, opset: int) -> str:

@@ -9,9 +9,13 @@ from tensoropt.compiler.cost.memory import hold
 from tensoropt.dialects import onnx
 from tensoropt.dialects.lifetimes import Lifetimes
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import keys
+from tensoropt.dialects.topt import COLLECTIVE_PERMUTE, keys
 
 __all__ = ["Task", "Tasks", "peaks", "read_tasks"]
+
+
+_COLLECTIVES = ("shard.", COLLECTIVE_PERMUTE)
+"""What the names of collectives begin with."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class _Reader:
         yield from (self.makers[v] for v in onnx.read_values(op) if v in self.makers)
         for chain, belongs in (
             ("random", any(map(onnx.is_random, (op, *onnx.walk(op))))),
-            ("collective", self.keeps_collectives and op.name.startswith("shard.")),
+            ("collective", self.keeps_collectives and op.name.startswith(_COLLECTIVES)),
         ):
             if belongs:
                 if chain in self.chains:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import CONSTANT, constant_value, function, walk
 
-__all__ = ["write_reshapes"]
+__all__ = ["shape_literal", "write_reshapes"]
 
 
 def write_reshapes(module: ir.Module, dims: Mapping[ir.Value, Dims | None]) -> bool:
@@ -33,10 +33,15 @@ def _write(op: ir.Operation, source: Dims | None, result: Dims | None, namer: Op
     literal = reshape_literal(source, result)
     if literal is None:
         return False
-    value = to_dense(np.array(literal, np.int64))
-    with ir.InsertionPoint(op), namer.beside(op, "shape"):
-        made = ir.Operation.create(CONSTANT, [value.type], [], {"value": value})
-    op.operands[1] = made.results[0]
+    op.operands[1] = shape_literal(op, literal, namer)
     if "allowzero" in op.attributes:
         del op.attributes["allowzero"]
     return True
+
+
+def shape_literal(op: ir.Operation, shape: Sequence[int], namer: OpNamer) -> ir.Value:
+    """Return a literal of ``shape``, made in front of ``op``, which it is for."""
+    value = to_dense(np.array(shape, np.int64))
+    with ir.InsertionPoint(op), namer.beside(op, "shape"):
+        made = ir.Operation.create(CONSTANT, [value.type], [], {"value": value})
+    return made.results[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pty
 import re
@@ -12,11 +13,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tensoropt.compiler.search.engine.control import Control, OutOfTimeError
 from tensoropt.compiler.search.frontier import meshes, request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
@@ -145,8 +149,6 @@ def test_no_time_still_gives_the_fastest_and_the_leanest(opt, mlp: Path) -> None
     assert points[0][-1]["memory_bytes"] == points[1][-1]["memory_bytes"]
 
 
-# The alarm may ring in a callback of the garbage collector, such as Hypothesis has: it rings again.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_default_answers_with_what_it_has_by_then(opt, monkeypatch) -> None:
     monkeypatch.setattr(request, "DEFAULT_SEARCH_S", 0.5)
     outcome = opt(LLAMA, "--devices", "8", "--pareto")
@@ -186,10 +188,68 @@ def test_the_time_is_for_all_meshes_together() -> None:
     before = _processor_seconds()
     command = [*COMMAND, str(LLAMA), "--devices", "64", "--search-time", "2", "--format", "json"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert _processor_seconds() - before < 20
+    # Of two threads, for 20% and a second more than asked for, and for reading.
+    assert _processor_seconds() - before < 2 * (1.2 * 2 + 1) + 3
     found = json.loads(result.stdout)
-    assert [4] * 3 in [left["mesh"] for left in found["left_out"]]
-    assert "no time was left; expected more --search-time" in result.stderr
+    assert found["stopped"] == "time"
+    assert 0 < found["epsilon"] < math.inf
+    assert {left["reason"] for left in found["left_out"]} <= {
+        "no time was left; expected more --search-time"
+    }
+
+
+@pytest.mark.parametrize("tables_s", [0.1, 0.5, 2.0])
+def test_no_more_time_is_taken_than_a_fifth_and_a_second(
+    opt, mlp: Path, monkeypatch, tables_s: float
+) -> None:
+    """On a clock of its own, on which tables take their time, and a search half a second more than
+    it is given."""
+    clock = _Clock(monkeypatch)
+    clock.takes("check_tables", tables_s)
+    run = meshes.run_method
+
+    def late(name, case, limits):  # type: ignore[no-untyped-def]
+        wanted_s = limits.time_limit_s + 0.5
+        clock.now += min(wanted_s, limits.control.last_limit_s)
+        if wanted_s > limits.control.last_limit_s:
+            raise OutOfTimeError("time was over")
+        return run(name, case, replace(limits, time_limit_s=None, control=Control()))
+
+    monkeypatch.setattr(meshes, "run_method", late)
+    found = json.loads(
+        opt(mlp, "--devices", "16", "--search-time", "2", "--pareto", "--format", "json").out
+    )
+    assert found["points"]
+    assert clock.now <= 1.2 * 2 + 1
+    assert tables_s < 2 or found["left_out"]
+
+
+class _Clock:
+    """Stands for that of the search."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.patch = 0.0, monkeypatch
+        monkeypatch.setattr(meshes, "time", self)
+        monkeypatch.setattr(meshes, "alarm", self.alarm)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    @contextmanager
+    def alarm(self, end: float | None) -> Iterator[None]:
+        yield
+        if end is not None and self.now > end:
+            self.now = end
+            raise OutOfTimeError("time is over")
+
+    def takes(self, name: str, seconds: float) -> None:
+        function = getattr(meshes, name)
+
+        def slow(*args):  # type: ignore[no-untyped-def]
+            self.now += seconds
+            return function(*args)
+
+        self.patch.setattr(meshes, name, slow)
 
 
 def test_many_meshes_are_all_searched_coarsely_before_one_is_searched_further(

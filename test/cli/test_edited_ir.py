@@ -33,7 +33,19 @@ def searched(tmp_path_factory: pytest.TempPathFactory, mlp: Path) -> str:
     from tensoropt.compiler.cli.opt import main
 
     path = tmp_path_factory.mktemp("ir") / "searched.mlir"
-    argv = [mlp, "--emit", "search", "--mesh", "2", "--pick", "memory", "-o", path]
+    argv = [
+        mlp,
+        "--emit",
+        "search",
+        "--mesh",
+        "2",
+        "--device",
+        "v100",
+        "--pick",
+        "leanest",
+        "-o",
+        path,
+    ]
     assert main([str(arg) for arg in argv]) == 0
     return path.read_text()
 

@@ -33,7 +33,18 @@ def test_the_json_has_the_figures_of_the_plan_that_is_written(
 ) -> None:
     plan = tmp_path / "plan"
     outcome = opt(
-        mlp, "--devices", "2", "--pick", "memory", "--explain", "--format", "json", "-o", plan
+        mlp,
+        "--devices",
+        "2",
+        "--device",
+        "v100",
+        "--pick",
+        "leanest",
+        "--explain",
+        "--format",
+        "json",
+        "-o",
+        plan,
     )
     assert outcome.status == 0
     found = json.loads(outcome.out)

@@ -13,7 +13,8 @@ from tensoropt.compiler.pipeline.phases import PHASES
 from tensoropt.dialects.topt.keys import PIPELINE
 from tensoropt.runtime.cli.run import main as run_plan
 
-FLAGS = ["--devices", "2", "--pick", "memory"]
+V100 = ("--device", "v100")
+FLAGS = ["--devices", "2", *V100, "--pick", "leanest"]
 TRAIN = ["--train", "--loss", "mse:y,t", "--optimizer", "momentum", "--clip-norm", "1"]
 OTHER = Path(__file__).parents[1] / "models" / "vit_tiny.onnx"
 _SEARCHED = ("search", "reshard", "partition")
@@ -53,7 +54,7 @@ def test_the_phases_are_those_that_are_named() -> None:
 def edited(opt, mlp: Path, path: Path, strategy: str, *flags: str) -> int:
     """Write the searched IR of ``mlp`` with another strategy for its first product; return which
     line that is on."""
-    outcome = opt(mlp, "--emit", "search", "--mesh", "2", "--pick", "memory", *flags)
+    outcome = opt(mlp, "--emit", "search", "--mesh", "2", *V100, "--pick", "leanest", *flags)
     lines = outcome.out.splitlines(keepends=True)
     number = next(n for n, line in enumerate(lines) if _STRATEGY.search(line))
     layouts = [f'[#topt.layout<@mesh, ["{text}"]>]' for text in strategy.split()]
@@ -70,9 +71,9 @@ def test_an_edited_strategy_is_planned_and_costed(opt, mlp: Path, tmp_path: Path
     document = json.loads((plan / "plan.json").read_text())
     assert document["search"] == {"name": "pinned", "seed": None, "epsilon": None}
     assert len(document["frontier"]) == 1
-    assert opt(mlp, "--strategies", plan / "plan.json", "-o", tmp_path / "fed").status == 0
+    assert opt(mlp, *V100, "--strategies", plan / "plan.json", "-o", tmp_path / "fed").status == 0
     assert files(tmp_path / "fed") == files(plan)
-    assert opt(mlp, "--mesh", "2", "--pick", "memory", "-o", tmp_path / "found").status == 0
+    assert opt(mlp, "--mesh", "2", *V100, "--pick", "leanest", "-o", tmp_path / "found").status == 0
     found = json.loads((tmp_path / "found" / "plan.json").read_text())
     assert document["predicted"]["time_s"] != found["predicted"]["time_s"]
     assert document["predicted"]["static_bytes"] > found["predicted"]["static_bytes"]
@@ -157,5 +158,5 @@ def test_dumps_while_planning(opt, mlp: Path) -> None:
 
 def test_the_pass_is_the_search_of_the_product(opt, mlp: Path) -> None:
     before = f"{PHASES['prepare']},{PHASES['rules']}"
-    own = opt(mlp, "-p", f"{before},search-strategies{{devices=2 pick=memory}}").out
+    own = opt(mlp, "-p", f"{before},search-strategies{{devices=2 device=v100 pick=leanest}}").out
     assert own == opt(mlp, "--emit", "search", *FLAGS).out

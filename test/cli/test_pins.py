@@ -150,7 +150,17 @@ def test_pins_say_what_they_cost(opt, mlp: Path) -> None:
 def test_a_plan_keeps_its_pins_and_what_they_cost(planned, opt, mlp: Path, tmp_path: Path) -> None:
     rows = tmp_path / "rows.toml"
     rows.write_text('[forbid]\n"w2" = "R"\n')
-    flags = (mlp, "--mesh", "2", "--pin", "node:first=replicate@x", "--pins", rows)
+    flags = (
+        mlp,
+        "--mesh",
+        "2",
+        "--device",
+        "v100",
+        "--pin",
+        "node:first=replicate@x",
+        "--pins",
+        rows,
+    )
     pins = planned(*flags)["pins"]
     cost = pins.pop("cost")
     assert pins == {"pin": ["node:first=replicate@x"], "forbid": ["w2=R"], "annotations": None}

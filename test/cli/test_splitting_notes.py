@@ -54,12 +54,19 @@ def test_an_axis_that_divides_nothing(opt, mlp: Path) -> None:
 def test_sizes_too_small_to_split(opt, deep: Path) -> None:
     """Gradients of so few weights take longer to add up than the whole step."""
     loss = ("--loss", "mse:y,t", "--optimizer", "sgd", "--recompute=none")
-    first, _ = opt(deep, "--devices", "2", "--train", *loss).err.splitlines()
+    first, _ = opt(deep, "--devices", "2", "--device", "v100", "--train", *loss).err.splitlines()
     assert first == (
         "note: the fastest plan does not split the work on 2 devices: at these sizes more would "
-        "cost time, expected a larger batch, or --pick memory for less memory"
+        "cost time, expected a larger batch, or --pick leanest for less memory"
     )
-    assert len(opt(deep, "--devices", "2", "--train", *loss, "--pick=memory").err.splitlines()) == 1
+    assert (
+        len(
+            opt(
+                deep, "--devices", "2", "--device", "v100", "--train", *loss, "--pick=leanest"
+            ).err.splitlines()
+        )
+        == 1
+    )
 
 
 def test_sizes_that_are_open(opt, named: Path) -> None:

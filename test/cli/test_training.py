@@ -28,7 +28,7 @@ def test_the_step_is_printed(opt, mlp: Path) -> None:
 @pytest.mark.parametrize("phase", ["search", "reshard", "partition"])
 def test_a_printed_step_goes_on(opt, deep: Path, tmp_path: Path, phase: str) -> None:
     """From the text of a phase follows what follows from the model."""
-    flags = ("--devices", "2", "--pick", "memory")
+    flags = ("--devices", "2", "--pick", "leanest")
     step = tmp_path / "step.mlir"
     step.write_text(opt(deep, *TRAIN, "--recompute", "none", "--emit", "train").out)
     whole = opt(deep, *TRAIN, "--recompute", "none", "--emit", phase, *flags)
@@ -124,7 +124,7 @@ def test_a_plan_of_training_says_how(opt, mlp: Path, tmp_path: Path) -> None:
 def test_a_plan_fed_back_in_gives_the_same_graphs(opt, deep: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     flags = (*TRAIN, "--micro-batches", "2")
-    assert opt(deep, *flags, "--devices", "2", "--pick", "memory", "-o", first).status == 0
+    assert opt(deep, *flags, "--devices", "2", "--pick", "leanest", "-o", first).status == 0
     assert opt(deep, *flags, "--strategies", first, "-o", second).status == 0
     found = [json.loads((folder / "plan.json").read_text()) for folder in (first, second)]
     assert found[0]["files"] == found[1]["files"]

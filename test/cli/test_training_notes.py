@@ -18,7 +18,8 @@ FLAGS = (
     "--devices",
     "2",
     "--recompute=none",
-    "--pick=memory",
+    "--device=v100",
+    "--pick=leanest",
 )
 
 

@@ -45,7 +45,7 @@ def test_a_rule_tells_shapes_and_is_put_on_the_operation(tmp_path, rules: Path, 
     assert "-> tensor<8xf32>" in row_sum
 
 
-@pytest.mark.parametrize("search", [["--pick", "memory"], ["--search", "random", "--seed", "3"]])
+@pytest.mark.parametrize("search", [["--pick", "leanest"], ["--search", "random", "--seed", "3"]])
 def test_from_rules_to_ranks(tmp_path: Path, rules: Path, capsys, search: list[str]) -> None:
     path, plan = model(tmp_path), tmp_path / "plan"
     assert opt(path, "--rules", rules, "--devices", "2", *search, "-o", plan) == 0

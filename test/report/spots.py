@@ -19,6 +19,7 @@ class Spot:
     transient_bytes: int
     recompute: str | None = None
     beside_bytes: int = 0
+    hidden_s: float = 0.0
 
     @property
     def process_bytes(self) -> int:

@@ -22,6 +22,7 @@ FIGURES = [
     "time_s",
     "compute_s",
     "communication_s",
+    "hidden_s",
     "process_bytes",
     "memory_bytes",
     "static_bytes",
@@ -120,7 +121,7 @@ def test_profile_for_machines(profile) -> None:
     assert rows[1]["point"]["mesh"] == [2, 2]
     lines = profile_csv(profile).splitlines()
     assert lines[0] == "devices,mesh," + ",".join(FIGURES)
-    assert lines[1] == "1,,,,,,,,"
+    assert lines[1] == "1,,,,,,,,,"
     assert lines[3].startswith("4,4,0.001,")
 
 
@@ -153,7 +154,7 @@ def test_points_of_several_steps_say_what_they_recompute(frontier) -> None:
     assert lines[1].startswith("index  recompute  mesh     time")
     assert lines[2].startswith("    0       none     4  1.00 ms")
     assert lines[4].startswith("    2      light   2x2  5.00 ms")
-    assert frontier_csv(steps(frontier)).startswith("index,recompute,mesh,time_s,")
+    assert frontier_csv(steps(frontier)).startswith("index,recompute,micro_batches,mesh,time_s,")
     assert json.loads(frontier_json(steps(frontier)))["points"][3]["recompute"] == "light"
 
 
@@ -161,3 +162,10 @@ def test_one_step_needs_no_column(frontier) -> None:
     one = replace(frontier, points=steps(frontier).points[:2])
     assert "recompute" not in frontier_table(one)
     assert [row.split(",")[1] for row in frontier_csv(one).splitlines()[1:]] == ["none", "none"]
+
+
+def test_what_is_hidden_has_a_column_where_any_is(frontier) -> None:
+    hiding = replace(frontier, points=[replace(frontier.points[0], hidden_s=1e-4)])
+    header, row = frontier_table(hiding).splitlines()[1:3]
+    assert "communication  hidden" in header
+    assert "250 us  100 us" in row

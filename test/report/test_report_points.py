@@ -119,7 +119,9 @@ def test_the_knee_does_not_depend_on_units(pairs, time_unit: int, memory_unit: i
     assert knee(plain).index == knee(scaled).index
 
 
-@pytest.mark.parametrize(("which", "index"), [("time", 0), ("memory", 3), ("knee", 1), ("2", 2)])
+@pytest.mark.parametrize(
+    ("which", "index"), [("fastest", 0), ("leanest", 3), ("knee", 1), ("2", 2)]
+)
 def test_picks(frontier, which: str, index: int) -> None:
     assert pick_point(frontier.points, which).index == index
 
@@ -127,7 +129,7 @@ def test_picks(frontier, which: str, index: int) -> None:
 def test_a_pick_outside_of_the_frontier(frontier) -> None:
     with pytest.raises(UserError, match=r"that fits, from 0 to 3, got: '4'"):
         pick_point(frontier.points, "4")
-    with pytest.raises(UserError, match=r"valid choices are time.*did you mean 'knee'"):
+    with pytest.raises(UserError, match=r"valid choices are fastest.*did you mean 'knee'"):
         pick_point(frontier.points, "kne")
     with pytest.raises(UserError, match="unknown point '-1'"):
         pick_point(frontier.points, "-1")

@@ -107,7 +107,7 @@ def _axis_constant(op: ir.Operation, mesh: Mesh) -> Ranks:
 
 def _collective(op: ir.Operation, ranks: Ranks, mesh: Mesh) -> Ranks:
     axes = tuple(op.attributes["grid_axes"])
-    assert list(axes) == sorted(set(axes)), f"{op.name}: grid_axes must ascend, got: {axes}"
+    assert len(axes) == len({*axes}), f"{op.name}: grid_axes must differ, got: {axes}"
     results: Ranks = [None] * mesh.size
     for rank in range(mesh.size):
         if results[rank] is None:
@@ -146,12 +146,17 @@ def _all_slice(op: ir.Operation, group: list[Array]) -> list[Array]:
     return [own[i] for i, own in enumerate(parts)]
 
 
+def _collective_permute(op: ir.Operation, group: list[Array]) -> list[Array]:
+    return [group[source] for source in op.attributes["sources"]]
+
+
 _COLLECTIVES: dict[str, Callable[[ir.Operation, list[Array]], list[Array]]] = {
     "shard.all_reduce": _all_reduce,
     "shard.all_gather": _all_gather,
     "shard.reduce_scatter": _reduce_scatter,
     "shard.all_to_all": _all_to_all,
     "shard.all_slice": _all_slice,
+    "topt.collective_permute": _collective_permute,
 }
 
 

@@ -76,7 +76,7 @@ MODELS: dict[str, list[Node]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_ranks_draw_what_one_device_draws(capsys, tmp_path: Path, name: str) -> None:
     model, plan = save(tmp_path, MODELS[name]), tmp_path / "plan"
-    assert opt([str(model), "--mesh", "2", "--pick", "memory", "-o", str(plan)]) == 0
+    assert opt([str(model), "--mesh", "2", "--pick", "leanest", "-o", str(plan)]) == 0
     assert run([str(plan), "--check", str(model), "--runs", "2"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "PASSED"
 
@@ -90,7 +90,7 @@ def test_each_call_of_a_function_draws_its_own(capsys, tmp_path: Path) -> None:
         node("Sum", ["d", "c"], ["r"]),
     ]
     model, plan = save(tmp_path, [*calls, *drawn, *plus("r")], [FUNCTION]), tmp_path / "plan"
-    assert opt([str(model), "--mesh", "2", "--pick", "memory", "-o", str(plan)]) == 0
+    assert opt([str(model), "--mesh", "2", "--pick", "leanest", "-o", str(plan)]) == 0
     assert run([str(plan), "--check", str(model), "--runs", "2"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "PASSED"
 

@@ -61,13 +61,13 @@ def limit() -> Iterator[tuple[Path, Path]]:
     pytest.skip("no control group with a limit of memory can be made here")
 
 
-def run_within(limit: tuple[Path, Path], size: int, plan: Path) -> int:
+def run_within(limit: tuple[Path, Path], size: int, plan: Path, *flags: str) -> int:
     """Run a plan of one rank in a process that has ``size`` bytes; return how that ended."""
     group, file = limit
     file.write_text(str(size))
     environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
     tool = "import sys; from tensoropt.runtime.cli.run import main; sys.exit(main())"
-    command = [sys.executable, "-c", tool, str(plan), "--runs", "3", "--threads", "1"]
+    command = [sys.executable, "-c", tool, str(plan), *flags, "--threads", "1"]
     enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
     return subprocess.run(
         ["sh", "-c", enter, "sh", *command], env=environment, check=False, capture_output=True
@@ -83,6 +83,23 @@ def test_a_plan_runs_in_what_it_is_said_to_take(
     size = predicted["process_bytes"]
     given = tmp_path / "given"
     assert opt([str(model), "--devices", "1", "--memory", str(size), "-o", str(given)]) == 0
-    assert run_within(limit, size, given) == 0
+    assert run_within(limit, size, given, "--runs", "3") == 0
     # What only its tensors take is not enough.
-    assert run_within(limit, predicted["memory_bytes"] // 2, plan) == -signal.SIGKILL
+    half = predicted["memory_bytes"] // 2
+    assert run_within(limit, half, plan, "--runs", "3") == -signal.SIGKILL
+
+
+def test_a_step_trains_in_what_it_is_said_to_take(
+    model: Path, limit: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The leanest plan, which is the only one that fits."""
+    x = np.ones((ROWS, WIDTH), np.float32)
+    np.savez(tmp_path / "data.npz", x=x, t=x)
+    step = ["--train", "--loss", "mse:y,t", "--optimizer", "sgd", "--devices", "1"]
+    lean, given = tmp_path / "lean", tmp_path / "given"
+    assert opt([str(model), *step, "--pick", "leanest", "-o", str(lean)]) == 0
+    size = json.loads((lean / "plan.json").read_text())["predicted"]["process_bytes"]
+    assert opt([str(model), *step, "--memory", str(size), "-o", str(given)]) == 0
+    train = ("--train", "--data", str(tmp_path / "data.npz"), "--steps", "2")
+    assert run_within(limit, size, given, *train) == 0
+    assert run_within(limit, size // 2, given, *train) == -signal.SIGKILL

@@ -72,7 +72,7 @@ def test_a_training_step_takes_none(tmp_path: Path, capsys) -> None:
 def test_a_forest_is_split_by_samples(tmp_path: Path) -> None:
     path, plan = tmp_path / "forest.onnx", tmp_path / "plan"
     onnx.save(MODELS["a_forest"](), path)
-    assert opt([str(path), "--devices", "2", "--pick", "memory", "-o", str(plan)]) == 0
+    assert opt([str(path), "--devices", "2", "--pick", "leanest", "-o", str(plan)]) == 0
     outputs = {tensor.name: tensor for tensor in Plan.load(plan).outputs}
     assert outputs["label"].dtype == "string"
     assert {tensor.local_shape()[0] for tensor in outputs.values()} == {4}

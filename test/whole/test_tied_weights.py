@@ -64,9 +64,12 @@ def test_every_rank_holds_its_part_once(rank: int, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(tied(rank), path)
     plans = []
-    for flags in (["--pick", "time"], ["--pick", "memory"], ["--search", "random"]):
+    for flags in (["--pick", "fastest"], ["--pick", "leanest"], ["--search", "random"]):
         plans.append(tmp_path / f"plan{len(plans)}")
-        assert main([str(path), "--devices", "2", *flags, "-o", str(plans[-1])]) == 0
+        assert (
+            main([str(path), "--devices", "2", "--device", "v100", *flags, "-o", str(plans[-1])])
+            == 0
+        )
     assert all(result.passed for result in check_plans(plans, path, threads=1, timeout_s=120))
     for plan in plans:
         predicted = json.loads((plan / "plan.json").read_text())["predicted"]

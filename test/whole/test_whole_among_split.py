@@ -27,7 +27,12 @@ WHOLE = {
 def test_the_leanest_plan_splits_the_rest(name: str, tmp_path: Path) -> None:
     path, plan = tmp_path / "model.onnx", tmp_path / "plan"
     onnx.save(MODELS[name](), path)
-    assert main([str(path), "--devices", "2", "--pick", "memory", "-o", str(plan)]) == 0
+    assert (
+        main(
+            [str(path), "--devices", "2", "--device", "v100", "--pick", "leanest", "-o", str(plan)]
+        )
+        == 0
+    )
     rows = json.loads((plan / "plan.json").read_text(encoding="utf-8"))["strategies"]
     placements = defaultdict(set)
     for row in rows:

@@ -27,7 +27,7 @@ from tensoropt.compiler.report.explanation import (
     TimelineEntry,
 )
 from tensoropt.compiler.report.memory import beside_bytes
-from tensoropt.compiler.search.frontier.points import marks, recompute_of
+from tensoropt.compiler.search.frontier.points import marks, micro_batches_of, recompute_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.graph import Node
@@ -111,9 +111,11 @@ class _Explainer:
             len(points),
             tuple(marks(points).get(self.point.index, ())),
             recompute_of(self.point),
+            micro_batches_of(self.point),
             cost.time_s,
             cost.compute_s,
             cost.communication_s,
+            cost.hidden_s,
             cost.update_s,
             tuple(layers),
             entries,
@@ -210,7 +212,7 @@ class _Explainer:
             axis_names(self.mesh, movement.axes),
             movement.bytes,
             step.time_s,
-            self._why(movement, step) + self._company(step),
+            self._why(movement, step) + self._company(step) + _meanwhile(step),
             self._phase(step),
             producer,
             self._name(step.node),
@@ -260,21 +262,18 @@ class _Explainer:
         return f"{name}:{held.index}" if held.index else name
 
     def _entries(self) -> tuple[TimelineEntry, ...]:
-        entries, clock_s = [], 0.0
-        for number, step in enumerate(self.timeline.steps):
-            entries.append(self._entry(step, clock_s, number))
-            clock_s = entries[-1].end_s
-        return tuple(entries)
+        steps = self.timeline.steps
+        return tuple(self._entry(step, number) for number, step in enumerate(steps))
 
-    def _entry(self, step: Step, start_s: float, number: int) -> TimelineEntry:
+    def _entry(self, step: Step, number: int) -> TimelineEntry:
         blank = TimelineEntry(
             kind=step.kind,
             name="overhead",
             op="",
             layer="",
             phase="",
-            start_s=start_s,
-            end_s=start_s + step.time_s,
+            start_s=step.start_s,
+            end_s=step.start_s + step.time_s,
             time_s=step.time_s,
             memory_bytes=self.timeline.cost.static_bytes + step.memory_bytes,
             tensor="",
@@ -310,6 +309,7 @@ class _Explainer:
             axes=moved.axes,
             text=moved.why,
             reader=moved.consumer,
+            beside=step.beside,
         )
 
     def _made_bytes(self, index: int) -> Sequence[int]:
@@ -382,6 +382,10 @@ def _axes(operation: Operation) -> tuple[str, ...]:
 
 def _by_layer(groups: Sequence[Sequence[_Draft]]) -> Groups:
     return [{draft.name: draft.operations for draft in group} for group in groups]
+
+
+def _meanwhile(step: Step) -> str:
+    return "; operators run meanwhile" if step.beside else ""
 
 
 def _folded(group: Sequence[_Draft]) -> Layer:

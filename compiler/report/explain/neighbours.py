@@ -14,7 +14,7 @@ from tensoropt.compiler.report.explanation import (
     joined,
     splits_text,
 )
-from tensoropt.compiler.search.frontier.points import recompute_of
+from tensoropt.compiler.search.frontier.points import micro_batches_of, recompute_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 
 __all__ = ["Groups", "neighbour"]
@@ -46,6 +46,7 @@ def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
         other.index,
         other.mesh,
         recompute_of(other),
+        micro_batches_of(other),
         other.time_s,
         other.process_bytes,
         other.memory_bytes,

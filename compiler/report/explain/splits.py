@@ -41,7 +41,10 @@ class Words:
         """Return how a value lies, in words: split by heads over x, partial sums over y, whole."""
         texts = []
         for placement in dict.fromkeys(layout.placements):
-            axes = tuple(a for a in layout.axes_of(placement) if self.mesh.shape[a] > 1)
+            held = layout.axes_of(placement)
+            if placement.is_split:
+                held = layout.axes_splitting(placement.dim)
+            axes = tuple(a for a in held if self.mesh.shape[a] > 1)
             if placement.is_replicate or not axes:
                 continue
             over = f"over {','.join(axis_names(self.mesh, axes))}"

@@ -45,14 +45,24 @@ def _head(plan: Explanation) -> Iterator[str]:
     sent = plan.communication_s
     yield (
         f"time: compute {format_seconds(plan.compute_s)}, "
-        f"communication {format_seconds(sent)} ({_share(sent, plan.time_s)})"
+        f"communication {format_seconds(sent)} ({_share(sent, plan.time_s)}){_hidden(plan)}"
     )
     yield expected_line(plan.expected_error, plan.device)
     yield _sizes(plan.memory)
     if plan.recompute is not None:
         update = format_seconds(plan.update_s)
-        yield f"training: recomputes {plan.recompute}; the update takes {update} of the step"
+        count = plan.micro_batches or 1
+        several = f" in {count} micro-batches" if count > 1 else ""
+        yield (
+            f"training: recomputes {plan.recompute}{several}; the update takes {update} of the step"
+        )
     yield from pins_lines(plan.pins)
+
+
+def _hidden(plan: Explanation) -> str:
+    """Say what of the communication goes on while operators run, where any does."""
+    hidden = plan.hidden_s
+    return f", of which operators hide {format_seconds(hidden)}" if hidden else ""
 
 
 def _sizes(memory: Memory) -> str:
@@ -218,6 +228,8 @@ def _other_mesh(plan: Explanation, other: Neighbour) -> str:
         texts.append(f"on mesh {mesh_name(other.mesh)}")
     if other.recompute != plan.recompute:
         texts.append(f"recomputing {other.recompute}")
+    if other.micro_batches != plan.micro_batches:
+        texts.append(f"micro-batches {other.micro_batches}")
     return f", {', '.join(texts)}" if texts else ""
 
 

@@ -66,7 +66,7 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
     again = f", recomputing {explanation.recompute}" if explanation.recompute else ""
     mesh = mesh_name(explanation.mesh)
     share = explanation.communication_s / explanation.time_s if explanation.time_s else 0.0
-    beside = explanation.memory.beside_bytes
+    beside, hidden = explanation.memory.beside_bytes, explanation.hidden_s
     return {
         "model": explanation.model,
         "line": f"Point {explanation.index}{named} of {explanation.points} on "
@@ -77,6 +77,7 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
             ["s", rounded(explanation.time_s), "a step"],
             ["s", rounded(explanation.compute_s), "compute"],
             ["s", rounded(explanation.communication_s), f"communication, {share:.0%}"],
+            *([["s", rounded(hidden), "hidden behind compute"]] if hidden else []),
             ["B", explanation.process_bytes, f"{memory_name(whole=beside > 0)} per device"],
             *(["B", size, kind] for kind, size in explanation.memory.static_parts.items()),
             ["B", explanation.memory.transient_bytes, "comes and goes"],
@@ -149,7 +150,8 @@ def _timeline(explanation: Explanation, strings: Strings) -> dict[str, Any]:
     size = -(-len(entries) // _ENTRIES) or 1
     pieces = [entries[at : at + size] for at in range(0, len(entries), size)]
     at = explanation.memory.at
-    about = f"{len(entries):,} things that one rank does, predicted; nothing overlaps"
+    overlaps = "collectives overlap" if explanation.hidden_s else "nothing overlaps"
+    about = f"{len(entries):,} things that one rank does, predicted; {overlaps}"
     joined = f"; every {size} in a row are drawn as one" if size > 1 else ""
     return {
         "rows": [_entry(piece, strings) for piece in pieces],

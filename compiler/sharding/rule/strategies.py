@@ -61,6 +61,8 @@ def strategy_of_layouts(
 
     Cost: the axes times what each can do, times the operands and results.
     """
+    if any(layout.turned for layout in (*operands, *results)):
+        return None  # an op splits its loops in the order of the mesh
     wanted = Strategy((), tuple(operands), tuple(results))
     shown = [
         [role for role in _options(rule, extent) if _shows(rule, role, axis, wanted)]
