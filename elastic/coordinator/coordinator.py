@@ -199,6 +199,7 @@ class Coordinator:
             self._on_snapshot(generation, rank.number, **hello["snapshot"])
         self._on_steps(generation, rank, hello["steps"])
         if rank.number == 0:
+            self._job.folder.flush_steps()  # from here on the rank keeps few of them
             generation.progress = hello["progress"]
             if self._has_other_data(generation, hello["data"]):
                 return
