@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.reshard.shared_tree import spread
+from tensoropt.compiler.reshard.made_from import made_from
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.search.problem.tables import (
     Assignment,
@@ -23,6 +23,7 @@ from tensoropt.compiler.search.problem.tables import (
     MeshTables,
     tensor_bytes,
 )
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
 __all__ = ["Moment", "Part", "Shape", "Waits"]
 
@@ -197,15 +198,12 @@ class Waits:
         info, mesh = self.graph.values[value].info, self.tables.mesh
 
         def make() -> Shape:
-            sizes = {x: tensor_bytes(info, x, mesh) for x in first.layouts if x in {*last.layouts}}
+            at_last = frozenset(last.layouts)
+            both = [x for x in dict.fromkeys(first.layouts) if x in at_last]
+            sizes = {x: tensor_bytes(info, x, mesh) for x in both}
             least = min(sizes.values(), default=0)
             kept = [x for x, size in sizes.items() if size > least]
-            one, other = (
-                np.array([[x == y for y in kept] for x in end.layouts], dtype=np.bool_).reshape(
-                    len(end.layouts), len(kept)
-                )
-                for end in (first, last)
-            )
+            one, other = (_lies_as(end.layouts, kept) for end in (first, last))
             # Of each layout: both ends, the first alone; then neither of them.
             neither = ~one.any(axis=1, keepdims=True)
             ones = np.concatenate([one, one, neither], axis=1)
@@ -224,22 +222,15 @@ class Waits:
         where the first end wants it whole."""
         info, mesh = self.graph.values[value].info, self.tables.mesh
         assert info is not None
-        size = max(tensor_bytes(info, x, mesh) for x in first.layouts)
 
         def make() -> Shape:
-            whole = next(x for x in first.layouts if tensor_bytes(info, x, mesh) == size)
-            stays = np.array(
-                [
-                    [self._is_made_from(value, y, whole, x) for x in last.layouts]
-                    for y in made.layouts
-                ]
-            )
-            columns, class_of = np.unique(stays, axis=1, return_inverse=True)
-            count = columns.shape[1]
+            whole = max(dict.fromkeys(first.layouts), key=lambda x: tensor_bytes(info, x, mesh))
+            size = tensor_bytes(info, whole, mesh)
+            stays = self._are_made_from(info, made.layouts, whole, last.layouts)
+            stay, class_of = np.unique(stays, axis=1, return_inverse=True)
+            count = stay.shape[1]
             is_class = np.arange(count) == np.reshape(class_of, -1)[:, None]
-            row_of = [[bool(row[c]) for c in range(count)] for row in columns]
-            stay = np.array(row_of, dtype=np.bool_).reshape(len(made.layouts), count)
-            is_whole = np.array([x == whole for x in first.layouts])[:, None]
+            is_whole = _lies_as(first.layouts, [whole])
             every = np.ones((1, count), dtype=np.bool_)
             # It is whole and stays, by what is wanted last; it is whole and goes; it is not whole.
             shape = (
@@ -253,16 +244,17 @@ class Waits:
         assert isinstance(shape, Shape)
         return Part(value, (made.node, first.node, last.node), shape)
 
-    def _is_made_from(self, value: int, made: Layout, whole: Layout, wanted: Layout) -> bool:
-        """Say whether a program makes a layout of the whole tensor, not of what was made."""
-        if wanted in (made, whole) or made == whole:
-            return wanted == whole or (made == whole and wanted != made)
-        info = self.graph.values[value].info
-        if info is None or not info.is_movable:
-            return False
-        ends = [whole, wanted]
-        tree = spread(self.tables.resharder, info.sizes, info.item_bytes, made, ends)
-        return tree.get(wanted) == whole
+    def _are_made_from(
+        self, info: TensorInfo, made: Sequence[Layout], whole: Layout, wanted: Sequence[Layout]
+    ) -> Flags:
+        """Say whether a program makes what is wanted of the whole tensor, not of what was made, as
+        [made, wanted]."""
+        # What is wanted whole is there; of what was made whole the rest is made.
+        stays = _lies_as(wanted, [whole]).T | _lies_as(made, [whole])
+        if info.is_movable:
+            sizes = info.sizes, info.item_bytes
+            stays |= made_from(self.tables.resharder, *sizes, made, whole, wanted)
+        return stays
 
     def _elsewhere(self, value: int, index: int) -> Iterator[Part]:
         """Yield what is alive of a value that an op reads in another layout, for later readers."""
@@ -363,3 +355,10 @@ def _classes(table: Floats) -> Shape:
     states, state_of = np.unique(table, axis=0, return_inverse=True)
     mask = np.arange(len(states)) == np.reshape(state_of, -1)[:, None]
     return Shape(np.ascontiguousarray(states), (mask,))
+
+
+def _lies_as(layouts: Sequence[Layout], others: Sequence[Layout]) -> Flags:
+    """Say which of ``layouts`` are which of ``others``, all different, as [layout, other]."""
+    place = {other: number for number, other in enumerate(others)}
+    places = np.array([place.get(layout, -1) for layout in layouts], dtype=np.int64)
+    return places[:, None] == np.arange(len(others))
