@@ -76,7 +76,8 @@ class _Pairs:
         first_before = begun_s + first_s + np.minimum(last_s, from_first[:, None])
         last_before = begun_s + last_s + np.minimum(first_s, to_first[:, None])
         order, middle = self._best(source, np.stack([first_before, last_before], axis=1))
-        return (order == 0) & (from_first < last_s[np.arange(len(last_s)), middle])
+        through: Bools = (order == 0) & (from_first < last_s[np.arange(len(last_s)), middle])
+        return through
 
     def _best(self, source: int, seconds: Floats) -> tuple[Ints, Ints]:
         """Return the order and the middle of the best tree to each last layout.

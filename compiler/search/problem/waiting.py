@@ -361,4 +361,5 @@ def _lies_as(layouts: Sequence[Layout], others: Sequence[Layout]) -> Flags:
     """Say which of ``layouts`` are which of ``others``, all different, as [layout, other]."""
     place = {other: number for number, other in enumerate(others)}
     places = np.array([place.get(layout, -1) for layout in layouts], dtype=np.int64)
-    return places[:, None] == np.arange(len(others))
+    found: Flags = places[:, None] == np.arange(len(others))
+    return found
