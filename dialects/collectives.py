@@ -14,7 +14,7 @@ from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.dialects.build import Build, shape_of, tensor_type
 from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir, shard
-from tensoropt.dialects.topt import MESH, AxisConstantOp
+from tensoropt.dialects.topt import MESH, AxisConstantOp, CollectivePermuteOp
 from tensoropt.dialects.topt.keys import TOGETHER
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "all_reduce",
     "axes_of",
     "axis_constant",
+    "collective_permute",
     "filled",
     "from_on",
     "grid_axes",
@@ -64,6 +65,19 @@ def all_gather(
     return shard.AllGatherOp(
         result, MESH, value, dim, grid_axes=grid_axes(axes), loc=location
     ).result
+
+
+def collective_permute(
+    value: ir.Value, axes: Sequence[int], sources: Sequence[int], location: ir.Location
+) -> ir.Value:
+    """Return, on the rank at place ``c`` along ``axes``, ``value`` of that at ``sources[c]``."""
+    return CollectivePermuteOp(
+        input=value,
+        grid_axes=grid_axes(axes),
+        sources=ir.DenseI64ArrayAttr.get(list(sources)),
+        output=value.type,
+        loc=location,
+    ).output
 
 
 def axis_constant(

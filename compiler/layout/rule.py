@@ -20,7 +20,9 @@ from tensoropt.compiler.layout.sizes import Size, mean_of, part_of
 
 __all__ = ["AxisRole", "Dims", "Factor", "InnerKind", "InnerStep", "Linear", "Rule", "Strategy"]
 
-InnerKind = Collective | Literal["copy"]
+InnerKind = Collective | Literal["copy", "exchange"]
+"""A collective, a local copy, or what neighbours along an axis swap: a permute among two ranks,
+two of them among more."""
 
 Dims = tuple[int | None, ...]
 """Per tensor dimension, the index of the factor it runs along; ``None``: never split."""
@@ -101,18 +103,25 @@ class Rule:
         self, strategy: Strategy, mesh: Mesh
     ) -> list[tuple[InnerKind, tuple[int, ...], int]]:
         """Return (kind, mesh axes, bytes put in per rank) of all inside the op of one rank."""
-        found = []
+        found: list[tuple[InnerKind, tuple[int, ...], int]] = []
         for inner in self.inner:
-            axes = sorted(axis for factor in inner.factors for axis in strategy.axes_of(factor))
+            own = (axis for factor in inner.factors for axis in strategy.axes_of(factor))
+            axes = tuple(sorted(own))
             if axes:
                 size = inner.item_bytes * self._points(inner, strategy, mesh)
-                found.append((inner.kind, tuple(axes), size))
+                found += [(kind, axes, size) for kind in _messages(inner.kind, mesh.extent(axes))]
         return found
 
     def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
         """Return the points of one rank's tensor; a symbolic size without range counts as 1."""
         sizes = ((f, mean_of([self.factors[f].size]) or 1) for f in inner.dims)
         return math.prod(part_of(n, mesh.extent(strategy.axes_of(f))) for f, n in sizes)
+
+
+def _messages(kind: InnerKind, ranks: int) -> list[InnerKind]:
+    if kind != "exchange":
+        return [kind]
+    return ["collective_permute"] * min(2, ranks - 1)
 
 
 @dataclass(frozen=True)

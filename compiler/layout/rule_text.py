@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import cast, get_args
 
+from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import (
     AxisRole,
@@ -38,7 +39,7 @@ _FACTOR = re.compile(
     r"(?: (padded))?"
 )
 _INNER = re.compile(r"(\w+) over ([\w, ]+) of \(([\w, ]*)\), (\d{1,18}) bytes")
-_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "copy")
+_KINDS = (*get_args(Collective), "copy", "exchange")
 _NOTHING = "-"
 _LINEAR = re.compile(r"linear\((\d+(?:, ?\d+)*)\)")
 _LETTERS = "ijklmnopqrstuvwxyz"

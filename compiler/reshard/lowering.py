@@ -10,10 +10,16 @@ import numpy as np
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import Size
 from tensoropt.dialects.build import Build, shape_of, tensor_type
-from tensoropt.dialects.collectives import all_reduce, axis_constant, grid_axes, reduction_attr
+from tensoropt.dialects.collectives import (
+    all_reduce,
+    axis_constant,
+    collective_permute,
+    grid_axes,
+    reduction_attr,
+)
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.sizes import sizes_of_type
-from tensoropt.dialects.topt import MESH, CollectivePermuteOp
+from tensoropt.dialects.topt import MESH
 
 if TYPE_CHECKING:
     from tensoropt.compiler.reshard.resharder import Path
@@ -145,13 +151,7 @@ def _all_to_all(
 def _collective_permute(
     value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
-    return CollectivePermuteOp(
-        input=value,
-        grid_axes=grid_axes(step.axes),
-        sources=ir.DenseI64ArrayAttr.get(list(step.sources(mesh))),
-        output=result,
-        loc=location,
-    ).output
+    return collective_permute(value, step.axes, step.sources(mesh), location)
 
 
 def _partialize(

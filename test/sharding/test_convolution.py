@@ -25,11 +25,13 @@ def test_conv_offers_batch_and_both_channels() -> None:
     }
 
 
-def test_conv_splits_rows_with_halos() -> None:
+def test_conv_splits_space_with_halos() -> None:
     case = Case("Conv", [normal(2, 4, 6, 6), normal(6, 4, 3, 3), normal(6)], ODD_3X3)
-    assert _space(offered(case)) == {"S(2) R R -> S(2)"}
-    assert _space(offered(case, (3,))) == {"S(2) R R -> S(2)"}
-    assert "S(2),S(2) R,R R,R -> S(2),S(2)" in offered(case, (2, 3))
+    both = {"S(2) R R -> S(2)", "S(3) R R -> S(3)"}
+    assert _space(offered(case)) == both
+    assert _space(offered(case, (3,))) == both
+    found = offered(case, (2, 3))
+    assert {f"S({a}),S({b}) R,R R,R -> S({a}),S({b})" for a in (2, 3) for b in (2, 3)} <= found
 
 
 def _space(found: set[str]) -> set[str]:
@@ -134,9 +136,9 @@ def test_any_halo(
         attributes["activation"] = "Relu"
         case = Case("FusedConv", operands, attributes, 1, "com.microsoft")
     found = check(case, mesh).offered
-    fits = max(begins[0], totals[0] - begins[0]) <= 8 * stride[0] // mesh[0]
-    assert any(text.startswith("S(2)") for text in found) == fits
-    assert any(text.startswith("S(3)") for text in found) == (totals[1] == 0)
+    for dim, (begin, total, step) in enumerate(zip(begins, totals, stride, strict=True), 2):
+        fits = max(begin, total - begin) <= 8 * step // mesh[0]
+        assert any(text.startswith(f"S({dim})") for text in found) == fits
 
 
 def test_halos_are_priced() -> None:
@@ -144,14 +146,19 @@ def test_halos_are_priced() -> None:
     case = Case("Conv", operands, {"pads": [1, 2, 3, 2], "group": 2})
     mesh, report = Mesh((2, 2)), check(case, (2, 2))
     priced = {",".join(s.operands[0].texts): report.rule.inner_steps(s, mesh) for s in report.tried}
-    gathers = {key: [step for step in found if step[0] != "copy"] for key, found in priced.items()}
+    sent = {key: [step for step in found if step[0] != "copy"] for key, found in priced.items()}
     copies = [size for kind, _, size in priced["S(2),R"] if kind == "copy"]
-    one = 2 * 4 * 8 * 4 * 4  # images, channels, the other dimension, halo, bytes of an element
+    row = 2 * 4 * 8 * 4  # images, channels, the other dimension, bytes of an element
+    column = 2 * row
     assert priced["R,R"] == priced["S(0),R"] == []
-    assert gathers["S(2),R"] == [("all_gather", (0,), one)]
-    assert gathers["S(2),S(2)"] == [("all_gather", (0, 1), one)]
-    assert gathers["S(0),S(2)"] == gathers["S(1),S(2)"] == [("all_gather", (1,), one // 2)]
-    assert copies == [one, one, one // 4, one * 3 // 4, 2 * one]  # the last is half the image
+    assert sent["S(2),R"] == [("collective_permute", (0,), 3 * row)]  # 1 above, 3 below
+    assert sent["S(2),S(2)"] == [("collective_permute", (0, 1), 3 * row)] * 2
+    assert sent["S(0),S(2)"] == sent["S(1),S(2)"] == [("collective_permute", (1,), 3 * row // 2)]
+    assert sent["S(2),S(3)"] == [
+        ("collective_permute", (0,), 3 * row // 2),
+        ("collective_permute", (1,), 2 * column // 2),
+    ]
+    assert copies == [4 * row, 4 * row, row, 3 * row, 8 * row]  # the last is half the image
 
 
 def test_a_strided_window_with_gaps_splits_space() -> None:
@@ -279,4 +286,4 @@ def test_a_sum_of_channels_before_an_activation_is_whole(groups: int, added: boo
     for mesh in [(2,), (4,), (2, 2)]:
         check(case, mesh)
     found = {text.rpartition(" -> ")[2] for text in offered(case)}
-    assert found == {"R", "S(0)", "S(1)", "S(2)"}
+    assert found == {"R", "S(0)", "S(1)", "S(2)", "S(3)"}

@@ -1,4 +1,4 @@
-"""Networks whose rows are split on real ranks: what windows read of neighbours is exchanged."""
+"""Networks whose rows and columns are split on real ranks: what windows read is exchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensoropt.runtime.inference.jobs import check_plan
 _SLIDING = {"Conv", "MaxPool", "AveragePool", "LpPool"}
 _TEXT = """
 <ir_version: 10, opset_import: ["" : {version}]>
-g (float[1, 3, 64, 20] x) => (float[1, 8, 8, 5] y) {{
+g (float[1, 3, 64, 32] x) => (float[1, 8, 8, 8] y) {{
     a = Conv <pads = [1, 1, 1, 1]> (x, w0)
     b = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (a)
     c = Conv <auto_pad = "SAME_UPPER"> (b, w1)
@@ -39,28 +39,37 @@ def _network(version: int, path: Path) -> Path:
     return path
 
 
-def _split_rows(plan: Path, axes: int) -> Path:
-    """Return the document of ``plan`` in which every sliding window's rows are split."""
+def _split_space(plan: Path, split: list[str]) -> Path:
+    """Return the document of ``plan`` in which the axes split what every sliding window reads."""
     document: dict[str, Any] = json.loads((plan / "plan.json").read_text(encoding="utf-8"))
+    whole = ["R"] * len(split)
     for row in document["strategies"]:
         if row["op"] in _SLIDING:
-            whole = [["R"] * axes for _ in row["operands"][1:]]
-            row["operands"] = [["S(2)"] * axes, *whole]
-            row["results"] = [["S(2)"] * axes]
+            row["operands"] = [split, *[whole for _ in row["operands"][1:]]]
+            row["results"] = [split]
     for tensor in document["parameters"]:  # all of them weights of what is split
-        tensor["layout"] = ["R"] * axes
+        tensor["layout"] = whole
     edited = plan.parent / "edited.json"
     edited.write_text(json.dumps(document), encoding="utf-8")
     return edited
 
 
-@pytest.mark.parametrize("version", [9, 20])
-@pytest.mark.parametrize("mesh", ["2", "4", "2x2"])
-def test_every_row_is_split(mesh: str, version: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mesh", "split", "version"),
+    [
+        ("2", ["S(2)"], 20),
+        ("4", ["S(2)"], 9),
+        ("4", ["S(3)"], 20),
+        ("2x2", ["S(2)", "S(2)"], 20),
+        ("2x2", ["S(2)", "S(3)"], 20),
+        ("2x2", ["S(3)", "S(2)"], 9),
+    ],
+)
+def test_space_is_split(mesh: str, split: list[str], version: int, tmp_path: Path) -> None:
     path = _network(version, tmp_path / "model.onnx")
     first, plan = tmp_path / "first", tmp_path / "plan"
     assert main([str(path), "--mesh", mesh, "-o", str(first)]) == 0
-    edited = _split_rows(first, len(mesh.split("x")))
+    edited = _split_space(first, split)
     assert main([str(path), "--strategies", str(edited), "-o", str(plan)]) == 0
     result = check_plan(plan, path, threads=1, timeout_s=120)
     assert (result.error, result.passed) == (None, True)

@@ -14,7 +14,7 @@ from tensoropt.compiler.sharding.rule.factors import (
     present_factor,
     rule_of,
 )
-from tensoropt.compiler.sharding.rule.halo import halo_of, inner_exchange, with_halo
+from tensoropt.compiler.sharding.rule.halo import halos_of, inner_exchange, with_halo
 from tensoropt.compiler.sharding.rule.local_op import Localize, LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
@@ -39,7 +39,7 @@ _CHANNELS = 1
 def convolution(info: OpInfo) -> Rule:
     """Return `n c i, m c k, m -> n m o`; several groups are split as wholes."""
     factors = _slid(info, _channels(info, 0, 1), info.shape(1)[2:])
-    return _rule(info, factors, _slide, inner_exchange(info, factors, halo_of(info)))
+    return _rule(info, factors, _slide, _exchanges(info, factors))
 
 
 @sharding_rule("ConvTranspose")
@@ -57,8 +57,12 @@ def transposed_convolution(info: OpInfo) -> Rule:
 def _slid(info: OpInfo, channels: list[FactorMap], kernel: Shape) -> list[FactorMap]:
     """Return the factors of a convolution: windows may reach into neighbouring parts."""
     windows = info.result_shape()[2:]
-    spatial = spatial_loops(info, kernel, windows, side="result", halo=halo_of(info))
+    spatial = spatial_loops(info, kernel, windows, side="result", halos=halos_of(info))
     return [*channels, *spatial, window_loop(kernel)]
+
+
+def _exchanges(info: OpInfo, factors: list[FactorMap]) -> tuple[InnerStep, ...]:
+    return inner_exchange(info, factors, [window.halo for window in halos_of(info)])
 
 
 def channel_loops(
@@ -125,7 +129,7 @@ def fused_convolution(info: OpInfo) -> Rule:
         factors = [
             replace(factor, operands={**factor.operands, **_added(factor)}) for factor in factors
         ]
-    inner = inner_exchange(info, factors, halo_of(info))
+    inner = _exchanges(info, factors)
     return rule_of(info, factors, localize=_slide, flops_per_point=2.0, inner=inner)
 
 

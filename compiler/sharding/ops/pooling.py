@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.rule import Linear, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, kept_factors, linear_in, rule_of
-from tensoropt.compiler.sharding.rule.halo import crossed, halo_of, inner_exchange, with_halo
+from tensoropt.compiler.sharding.rule.halo import crossed, halos_of, inner_exchange, with_halo
 from tensoropt.compiler.sharding.rule.local_op import Localize, LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
@@ -34,14 +35,13 @@ __all__ = [
 @sharding_rule("LpPool")
 def pooling(info: OpInfo) -> Rule:
     """Return batch, channels and space; windows may reach into neighbouring parts."""
-    return _slid(info, halo_of(info), _slide_over_zeros)
+    return _slid(info, halos_of(info), _slide_over_zeros)
 
 
 @sharding_rule("AveragePool")
 def average_pooling(info: OpInfo) -> Rule:
     """Return the rule of any pooling; averages of partial sums add up."""
-    halo = halo_of(info)
-    known = halo if halo is not None and _is_counted(info, halo) else None
+    known = [window for window in halos_of(info) if _is_counted(info, window)]
     return _slid(info, known, _average, linear_in(info, (0,)))
 
 
@@ -69,7 +69,7 @@ def max_pooling(info: OpInfo) -> Rule | None:
     shape, whose offsets are not known.
     """
     if len(info.results) < 2 or info.results[1] is None:
-        return _slid(info, halo_of(info), _slide_over_lowest)
+        return _slid(info, halos_of(info), _slide_over_lowest)
     if None in info.shape(0) or info.version < BROADCAST_VERSION:
         return None
     spatial = [FactorMap({}, {0: d, 1: d}, can_split=False) for d in range(2, len(info.shape(0)))]
@@ -78,13 +78,13 @@ def max_pooling(info: OpInfo) -> Rule | None:
 
 
 def _slid(
-    info: OpInfo, halo: Window | None, localize: Localize, linear: tuple[Linear, ...] = ()
+    info: OpInfo, halos: Sequence[Window], localize: Localize, linear: tuple[Linear, ...] = ()
 ) -> Rule:
     exact = bool(info.attribute("ceil_mode", 0))
     kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
-    spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halo=halo)
+    spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halos=halos)
     factors = [*kept_factors(info, (0, 1)), *spatial, _window(info)]
-    inner = inner_exchange(info, factors, halo)
+    inner = inner_exchange(info, factors, [window.halo for window in halos])
     return rule_of(
         info, factors, linear=linear, localize=localize, flops_per_point=1.0, inner=inner
     )
@@ -106,14 +106,16 @@ def _slide_over_lowest(local: LocalOp) -> list[ir.Value]:
 
 def _average(local: LocalOp) -> list[ir.Value]:
     """Return averages; those over a halo count padding too, where the op may not."""
-    make, values, window = Arithmetic(local), _slide_over_zeros(local), crossed(local)
-    if window is None or local.info.attribute("count_include_pad", 0):
+    make, values, shape = Arithmetic(local), _slide_over_zeros(local), local.info.shape(0)
+    if local.info.attribute("count_include_pad", 0):
         return values
-    shape, axes = local.info.shape(0), local.strategy.operands[0].axes_splitting(window.dim)
-    shares = _shares(window, shape[window.dim] or 0)
-    per_rank = shares.reshape(local.mesh.extent(axes), 1, 1, -1, *[1] * (len(shape) - 3))
-    factor = local.axis_constant(make.like(per_rank, values[0]), axes)
-    return [make.binary("Mul", values[0], factor)]
+    for window in crossed(local):
+        axes = local.strategy.operands[0].axes_splitting(window.dim)
+        shares = _shares(window, shape[window.dim] or 0)
+        others = [1] * (len(shape) - window.dim - 1)
+        per_rank = shares.reshape(local.mesh.extent(axes), -1, *others)
+        values = [make.mul(values[0], local.axis_constant(make.like(per_rank, values[0]), axes))]
+    return values
 
 
 def _shares(window: Window, size: int) -> npt.NDArray[np.float64]:

@@ -13,7 +13,13 @@ from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects.build import Build, int_attr
-from tensoropt.dialects.collectives import all_gather, all_reduce, axis_constant, filled
+from tensoropt.dialects.collectives import (
+    all_gather,
+    all_reduce,
+    axis_constant,
+    collective_permute,
+    filled,
+)
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
@@ -158,6 +164,12 @@ class LocalOp:
     def all_gather(self, value: ir.Value, dim: int, axes: Sequence[int]) -> ir.Value:
         """Return the parts of the ranks along ``axes``, in order, joined along ``dim``."""
         return all_gather(value, dim, axes, self.mesh, self.op.location)
+
+    def collective_permute(
+        self, value: ir.Value, axes: Sequence[int], sources: Sequence[int]
+    ) -> ir.Value:
+        """Return ``value`` of the rank at place ``sources[c]`` along ``axes``, on that at ``c``."""
+        return collective_permute(value, axes, sources, self.op.location)
 
 
 Localize = Callable[[LocalOp], list[ir.Value]]

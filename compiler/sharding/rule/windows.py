@@ -15,6 +15,7 @@ from tensoropt.compiler.sharding.rule.factors import FactorMap
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 
 __all__ = [
+    "Halo",
     "Window",
     "ceil_adds",
     "count",
@@ -24,6 +25,23 @@ __all__ = [
     "window_loop",
     "windows_of",
 ]
+
+
+@dataclass(frozen=True)
+class Halo:
+    """How many elements along ``dim`` of operand 0 a part reads before it and behind it.
+
+    Where one is negative, so many of its own elements at that end are not read.
+    """
+
+    dim: int
+    before: int
+    after: int
+
+    @property
+    def reach(self) -> int:
+        """The most that is read of one neighbour."""
+        return max(self.before, self.after, 0)
 
 
 @dataclass(frozen=True)
@@ -56,6 +74,11 @@ class Window:
     def after(self) -> int:
         """How much of what follows a part its windows read."""
         return max(self.reach, 0)
+
+    @property
+    def halo(self) -> Halo:
+        """What a part reads of its neighbours."""
+        return Halo(self.dim, self.begin, self.after)
 
     @property
     def is_local(self) -> bool:
@@ -180,22 +203,22 @@ def spatial_loops(
     *,
     side: str,
     exact: bool = False,
-    halo: Window | None = None,
+    halos: Sequence[Window] = (),
 ) -> list[FactorMap]:
     """Return a factor over the windows of each spatial dimension, of input and result alike.
 
     ``windows`` is how many there are; ``side`` names the tensor, operand or result, that has one
     element per window. A factor can be split where the windows tile the other tensor: the part of a
     rank then holds whole windows. ``exact`` asks for tiles without gaps. So it can along the
-    dimension of ``halo``, in parts that are at least as long as what their neighbours read.
+    dimensions of ``halos``, in parts that are at least as long as what their neighbours read.
     """
-    factors = []
+    factors, least = [], {window.dim: window.least for window in halos}
     for dim, size in enumerate(kernel, start=2):
         split = FactorMap({0: dim}, {0: dim}, size=windows[dim - 2])
         if _tiles(info, dim - 2, size, windows, exact):
             factors.append(split)
-        elif halo is not None and halo.dim == dim:
-            factors.append(replace(split, least=halo.least))
+        elif dim in least:
+            factors.append(replace(split, least=least[dim]))
         else:
             factors.append(FactorMap(*_on_side(side, dim), can_split=False))
     return factors
