@@ -59,10 +59,11 @@ _FILTERS = 64
 _TEXT = """\
 ## One convolution: bytes of edges against the lower bound
 
-`python bench/convolution_volume.py --write`: bytes that a rank sends where the height and the width of a float32
-image are split over a grid of ranks, counted in the program that runs; what the windows of some rank read
-outside its part, which no algorithm can do without; and what a rank got when the edges of all parts were gathered, along
-the height alone ([decision 61](decisions/0061-edges-are-swapped.md)).
+`python bench/convolution_volume.py --write`: bytes that a rank sends where the height and the width
+of a float32 image are split over a grid of ranks, counted in the program that runs; what the
+windows of some rank read outside its part, which no algorithm can do without; and what a rank got
+when the edges of all parts were gathered, along the height alone
+([decision 61](decisions/0061-edges-are-swapped.md)).
 
 """
 
@@ -115,7 +116,7 @@ def bound_bytes(one: Convolution, grid: tuple[int, int]) -> int:
 
 
 def _read(one: Convolution, parts: int) -> tuple[int, int]:
-    """Return the length of a part, and of the most that the windows of one read, without padding."""
+    """Return how long a part is, and the most that windows of one read, without padding."""
     part = one.size // parts
     begin, after = (one.begin, one.after) if parts > 1 else (0, 0)
     return part, part + (max(begin, after) if parts == 2 else begin + after)

@@ -1,12 +1,12 @@
 """Halo exchange: ranks that hold neighbouring parts of a dimension give each other their edges.
 
-Neighbours swap edges in pairs: the first with the second, the third with the fourth, and so on, then
-the second with the third. So a rank sends and gets one edge per neighbour, which is the least that
-there is, in one message among two ranks and in two among more. Where an op reads on one side only,
-every rank sends its edge on to the next one, in one message. What stands for padding takes the
-place of the neighbour that the first and the last rank lack. The op then runs without padding along
-the dimension on a part that holds all that it reads. Along several dimensions one exchange follows
-the other, and takes on what came with those before it: so corners come from where they lie.
+Neighbours swap edges in pairs: the first with the second, the third with the fourth, and so on,
+then the second with the third. So a rank sends and gets one edge per neighbour, which is the least
+that there is, in one message among two ranks and in two among more. Where an op reads on one side
+only, every rank sends its edge on to the next one, in one message. What stands for padding takes
+the place of the neighbour that the first and the last rank lack. The op then runs without padding
+along the dimension on a part that holds all that it reads. Along several dimensions one exchange
+follows the other, and takes on what came with those before it: so corners come from where they lie.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TYPES = frozenset(("float16", "float32", "float64", "int8", "uint8"))
 
 
 def halos_of(info: OpInfo) -> tuple[Window, ...]:
-    """Return the windows along whose dimensions parts can be split if they get the edges of their neighbours.
+    """Return the windows that parts can be split along if they get the edges of their neighbours.
 
     Those of a dimension are left out unless there are as many elements per window as the stride, so
     that the windows of every part lie in it alike, and where `ceil_mode` could add one to each.
@@ -71,9 +71,7 @@ def inner_exchange(
     return tuple(step for halo in halos for step in _exchange_steps(info, factors, halo))
 
 
-def _exchange_steps(
-    info: OpInfo, factors: Sequence[FactorMap], halo: Halo
-) -> Iterator[InnerStep]:
+def _exchange_steps(info: OpInfo, factors: Sequence[FactorMap], halo: Halo) -> Iterator[InnerStep]:
     tensor = info.operand(0)
     along = {
         factor.operands[0]: index for index, factor in enumerate(factors) if 0 in factor.operands
@@ -160,7 +158,8 @@ def _rounds(halo: Halo, parts: int) -> list[list[int]]:
     step = 1 if halo.before <= 0 else -1
     if min(halo.before, halo.after) <= 0:
         return [[(part + step) % parts for part in range(parts)]]
-    pairs = ([((part + odd) ^ 1) - odd for part in range(parts)] for odd in range(min(2, parts - 1)))
+    count = min(2, parts - 1)
+    pairs = ([((part + odd) ^ 1) - odd for part in range(parts)] for odd in range(count))
     return [
         [other if 0 <= other < parts else part for part, other in enumerate(others)]
         for others in pairs
