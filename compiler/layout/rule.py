@@ -18,11 +18,22 @@ from tensoropt.compiler.layout.layout import Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import Size, mean_of, part_of
 
-__all__ = ["AxisRole", "Dims", "Factor", "InnerKind", "InnerStep", "Linear", "Rule", "Strategy"]
+__all__ = [
+    "AxisRole",
+    "Dims",
+    "Factor",
+    "InnerKind",
+    "InnerStep",
+    "Linear",
+    "Rule",
+    "StepKind",
+    "Strategy",
+]
 
-InnerKind = Collective | Literal["copy", "exchange"]
-"""A collective, a local copy, or what neighbours along an axis swap: a permute among two ranks,
-two of them among more."""
+InnerKind = Collective | Literal["copy"]
+
+StepKind = InnerKind | Literal["exchange"]
+"""Or what neighbours along an axis swap: a permute among two ranks, two of them among more."""
 
 Dims = tuple[int | None, ...]
 """Per tensor dimension, the index of the factor it runs along; ``None``: never split."""
@@ -65,7 +76,7 @@ class InnerStep:
     factors: tuple[int, ...]
     dims: tuple[int, ...]
     item_bytes: int
-    kind: InnerKind = "all_reduce"
+    kind: StepKind = "all_reduce"
 
 
 AxisRole = int | Linear | None
@@ -118,10 +129,10 @@ class Rule:
         return math.prod(part_of(n, mesh.extent(strategy.axes_of(f))) for f, n in sizes)
 
 
-def _messages(kind: InnerKind, ranks: int) -> list[InnerKind]:
-    if kind != "exchange":
-        return [kind]
-    return ["collective_permute"] * min(2, ranks - 1)
+def _messages(kind: StepKind, ranks: int) -> list[InnerKind]:
+    if kind == "exchange":
+        return ["collective_permute"] * min(2, ranks - 1)
+    return [kind]
 
 
 @dataclass(frozen=True)

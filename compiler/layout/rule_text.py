@@ -20,10 +20,10 @@ from tensoropt.compiler.layout.rule import (
     AxisRole,
     Dims,
     Factor,
-    InnerKind,
     InnerStep,
     Linear,
     Rule,
+    StepKind,
 )
 from tensoropt.compiler.layout.sizes import Open, Size, read_open
 from tensoropt.compiler.support.errors import UserError, did_you_mean
@@ -223,4 +223,4 @@ def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
             f"<n> bytes, with one of {', '.join(_KINDS)}, got: '{text}'"
         )
     over, dims = (tuple(_number(name, names) for name in _words(match[n])) for n in (2, 3))
-    return InnerStep(over, dims, int(match[4]), cast("InnerKind", match[1]))
+    return InnerStep(over, dims, int(match[4]), cast("StepKind", match[1]))

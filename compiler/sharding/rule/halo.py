@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.rule import InnerKind, InnerStep
+from tensoropt.compiler.layout.rule import InnerStep, StepKind
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
@@ -91,7 +91,7 @@ def _exchange_steps(info: OpInfo, factors: Sequence[FactorMap], halo: Halo) -> I
     yield InnerStep((split,), (split, *others), stride * each, "copy")
 
 
-def _kind(halo: Halo) -> InnerKind:
+def _kind(halo: Halo) -> StepKind:
     return "exchange" if min(halo.before, halo.after) > 0 else "collective_permute"
 
 
