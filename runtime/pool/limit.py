@@ -24,13 +24,15 @@ class RequestLimit:
     """Calls ``end`` with what is wrong when a request takes more than ``seconds``; None: never.
 
     All ranks of ``comm`` make this together. Where rank 0 does not end them, another rank does.
+    Requests only write down until when they may take; the thread that watches them is not woken
+    for that, which would cost as much as the rest of a small request.
     """
 
     def __init__(self, seconds: float | None, comm: MPI.Comm, end: Callable[[str], object]) -> None:
         self._seconds, self._comm, self._end = seconds, comm, end
         self._ends_at: float | None = None
-        self._changed = threading.Condition()
         if seconds is not None:
+            self._allowed_s = seconds + (PATIENCE_S if comm.rank else 0.0)
             library.watch()
             threading.Thread(target=self._watch, daemon=True).start()
 
@@ -44,27 +46,22 @@ class RequestLimit:
         try:
             yield
         finally:
-            self._set(None)
+            self._ends_at = None
 
     def count_anew(self) -> None:
         """Let a request whose time is counted have the whole of it once more."""
         if self._seconds is not None:
-            patience_s = PATIENCE_S if self._comm.rank else 0.0
-            self._set(time.monotonic() + self._seconds + patience_s)
-
-    def _set(self, ends_at: float | None) -> None:
-        with self._changed:
-            self._ends_at = ends_at
-            self._changed.notify()
+            self._ends_at = time.monotonic() + self._allowed_s
 
     def _watch(self) -> None:
-        with self._changed:
-            while (left := self._left_s()) is None or left > 0:
-                self._changed.wait(left)
+        while (left_s := self._left_s()) > 0:
+            time.sleep(left_s)
         where = "rank 0 does not answer"
         if self._comm.rank == 0:
             where = whereabouts(library.ask(ANSWER_S), self._comm.size)
         self._end(f"no answer within {self._seconds:g} s: {where}")
 
-    def _left_s(self) -> float | None:
-        return None if self._ends_at is None else self._ends_at - time.monotonic()
+    def _left_s(self) -> float:
+        """Return the seconds in which no request, under way or yet to come, can be late."""
+        ends_at = self._ends_at  # another thread changes it
+        return self._allowed_s if ends_at is None else ends_at - time.monotonic()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -38,3 +40,20 @@ def test_it_passes(ended: tuple[RequestLimit, list[str]]) -> None:
     with limit.counting():
         time.sleep(2 * SECONDS)
     assert found == ["no answer within 1 s: rank 0 of 1 does not answer"]
+
+
+def test_requests_do_not_wake_who_watches(ended: tuple[RequestLimit, list[str]]) -> None:
+    limit, _ = ended
+    watcher = Path(f"/proc/self/task/{threading.enumerate()[-1].native_id}/status")
+
+    def sleeps() -> int:
+        """Return how often the system has put the thread to sleep."""
+        facts = dict(line.split(":", 1) for line in watcher.read_text().splitlines())
+        return int(facts["voluntary_ctxt_switches"])
+
+    time.sleep(SECONDS / 10)  # until it sleeps
+    before = sleeps()
+    for _ in range(100):
+        with limit.counting():
+            time.sleep(SECONDS / 10000)
+    assert sleeps() - before <= 1
