@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
 import onnx
 
 from tensoropt.compiler.exporter.collectives import DOMAIN, RankLowerings
+from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.safetensors_file import Part, write_safetensors
 from tensoropt.compiler.exporter.tensorrt import TARGET, TensorrtLowerings, check_operators
 from tensoropt.compiler.exporter.weight_file import WeightFile
 from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.protos.emitter import Argument, Emitter, Lowering, Store, arguments
 from tensoropt.compiler.protos.types import static_shape
@@ -45,36 +47,36 @@ def export_model(
     """
     target = Path(path)
     weights = WeightFile(target.with_name(target.name + ".data"), target.name + ".data", source)
-    return _write(module, target, weights, lambda argument: weights.add(argument.name))
+    try:
+        _write(module, target, lambda argument: weights.add(argument.name))
+    except BaseException:  # a file is kept only on success
+        weights.path.unlink(missing_ok=True)
+        raise
+    finally:
+        weights.close()
+    return [target, weights.path] if weights.path.exists() else [target]
 
 
 def export_rank(
-    module: ir.Module,
-    rank: int,
-    mesh_shape: Sequence[int],
-    directory: str | PathLike[str],
-    source: ParameterSource,
-    part: str = "",
-    target: str = RUNTIME,
-) -> list[Path]:
-    """Write what ``rank`` runs of a partitioned ``module``; return the files written.
+    module: ir.Module, rank: int, weights: PlanWeights, part: str = "", target: str = RUNTIME
+) -> Path:
+    """Write the graph that ``rank`` runs of a partitioned ``module``; return its file.
 
-    These are ``rank{r}.onnx`` and, unless all weights are small, ``weights/rank{r}.bin``, in
-    ``directory``; ``part``, such as ``.update``, comes before the suffixes. ``target``, one of
+    This is ``rank{r}.onnx`` in the folder of the plan's ``weights``, which get those that the graph
+    reads; ``part``, such as ``.update``, comes before the suffix. ``target``, one of
     :data:`TARGETS`, runs the graph. Raises :class:`UserError` for a parameter that is not laid out,
     and for what the target cannot run.
     """
-    mesh = Mesh(tuple(mesh_shape))
-    name = f"weights/rank{rank}{part}.bin"
-    weights = WeightFile(Path(directory) / name, name, source)
 
     def store(argument: Argument) -> onnx.TensorProto:
-        return weights.add(argument.name, _rank_slices(argument, source, mesh, rank))
+        layout = _checked_layout(argument, rank, weights)
+        return weights.add(argument.name, layout, rank)
 
     with module.context:
-        lowerings, domains = _lowered(module, mesh, rank, target)
-    path = Path(directory) / f"rank{rank}{part}.onnx"
-    return _write(module, path, weights, store, lowerings, domains)
+        lowerings, domains = _lowered(module, weights.mesh, rank, target)
+    path = weights.directory / f"rank{rank}{part}.onnx"
+    _write(module, path, store, lowerings, domains)
+    return path
 
 
 def _lowered(
@@ -88,24 +90,18 @@ def _lowered(
     return TensorrtLowerings(mesh, rank, opset).table(), {}
 
 
-def export_state(
-    module: ir.Module,
-    rank: int,
-    mesh_shape: Sequence[int],
-    directory: str | PathLike[str],
-    source: ParameterSource,
-) -> Path:
+def export_state(module: ir.Module, rank: int, weights: PlanWeights) -> Path:
     """Write what ``rank`` starts from in a partitioned training step; return the file.
 
-    ``weights/rank{r}.safetensors`` in ``directory`` holds its parts of the parameters and buffers.
+    ``weights/rank{r}.safetensors`` in the folder of the plan's ``weights`` holds its parts of the
+    parameters and buffers.
     """
-    mesh = Mesh(tuple(mesh_shape))
-    parts = [
-        Part(argument.name, _rank_slices(argument, source, mesh, rank))
-        for argument in _started(module)
-    ]
-    target = Path(directory) / "weights" / f"rank{rank}.safetensors"
-    write_safetensors(target, parts, source)
+    parts = []
+    for argument in _started(module):
+        layout = _checked_layout(argument, rank, weights)
+        parts.append(Part(argument.name, weights.slices(argument.name, layout, rank)))
+    target = weights.directory / "weights" / f"rank{rank}.safetensors"
+    write_safetensors(target, parts, weights.source)
     return target
 
 
@@ -131,47 +127,31 @@ def _started(module: ir.Module) -> list[Argument]:
 def _write(
     module: ir.Module,
     target: Path,
-    weights: WeightFile,
     store: Store,
     lowerings: Mapping[str, Lowering] | None = None,
     domains: Mapping[str, int] | None = None,
-) -> list[Path]:
+) -> None:
     with module.context, ir.Location.unknown():
         emitter = Emitter(module, lowerings)
         emitter.opsets.update(domains or {})
+        emitter.function(store)
+        emitter.describe_values()
         try:
-            with weights:
-                emitter.function(store)
-            emitter.describe_values()
             target.write_bytes(emitter.model().SerializeToString(deterministic=True))
         except BaseException:  # a file is kept only on success
-            weights.path.unlink(missing_ok=True)
             target.unlink(missing_ok=True)
             raise
-    return [target, weights.path] if weights.path.exists() else [target]
 
 
-def _rank_slices(
-    argument: Argument, source: ParameterSource, mesh: Mesh, rank: int
-) -> tuple[slice, ...]:
-    """Return the part of a parameter that ``rank`` holds, checked against the argument's type.
-
-    With padding it reaches behind the end.
-    """
+def _checked_layout(argument: Argument, rank: int, weights: PlanWeights) -> Layout:
+    """Return the layout of a parameter, of which ``rank`` has what the argument's type says."""
     if not keys.LAYOUT.on(argument.held):
         raise UserError(f"parameter '{argument.name}' has no topt.layout, run partition first")
     layout = keys.LAYOUT.of(argument.held)
-    if layout.has_partial:
-        raise UserError(f"parameter '{argument.name}' is stored whole or split, got: {layout}")
-    shape = source.shape(argument.name)
-    parts = zip(
-        layout.local_slices(shape, mesh, rank), layout.local_shape(shape, mesh), strict=True
-    )
-    slices = tuple(slice(own.start, own.start + (part or 0)) for own, part in parts)
-    local = [cut.stop - cut.start for cut in slices]
+    local = [cut.stop - cut.start for cut in weights.slices(argument.name, layout, rank)]
     if static_shape(argument.value.type) != local:
         raise UserError(
             f"parameter '{argument.name}' does not match the weights of the model, "
             f"expected shape {local}, got: {argument.value.type}"
         )
-    return slices
+    return layout

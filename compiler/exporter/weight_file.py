@@ -30,10 +30,8 @@ class WeightFile:
         self._source = source
         self._file: BinaryIO | None = None
 
-    def __enter__(self) -> WeightFile:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """End the file, if there is one."""
         if self._file is not None:
             self._file.close()
 

@@ -11,6 +11,7 @@ from tensoropt.compiler.exporter.plan.decoder_files import copy_tokenizer, text_
 from tensoropt.compiler.exporter.plan.describe import describe_caches, describe_module
 from tensoropt.compiler.exporter.plan.training import describe_step
 from tensoropt.compiler.exporter.plan.writer import plan_folder, write_document, write_plan
+from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import RUNTIME, export_rank, export_state, export_whole_state
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.costs import COSTS, node_costs
@@ -120,14 +121,18 @@ def _source(module: ir.Module, weights: Path) -> ParameterSource:
     return ParameterSource(weights, training=trains)
 
 
+def _plan_weights(module: ir.Module, weights: Path, folder: Path) -> PlanWeights:
+    return PlanWeights(folder, mesh_of(module.operation), _source(module, weights))
+
+
 def _export_model(
     module: ir.Module, program: ir.Module, folder: Path, weights: Path, say: Say, target: str
 ) -> dict[str, Any]:
     """Write the graphs and weights of all ranks; return what plan.json says of them."""
-    source, mesh = _source(module, weights), mesh_of(module.operation)
-    for rank in range(mesh.size):
-        say(f"writing ranks: {rank + 1} of {mesh.size}")
-        export_rank(program, rank, mesh.shape, folder, source, target=target)
+    with _plan_weights(module, weights, folder) as held:
+        for rank in range(held.mesh.size):
+            say(f"writing ranks: {rank + 1} of {held.mesh.size}")
+            export_rank(program, rank, held, target=target)
     caches = describe_caches(whole_of(module))
     if caches:
         copy_tokenizer(weights, folder)
@@ -149,13 +154,13 @@ def _export_step(
 ) -> dict[str, Any]:
     """Write the two graphs of a training step for all ranks, and with them what it starts from."""
     parts = cut_step(program)
-    source, mesh = _source(module, weights), mesh_of(module.operation)
-    for rank in range(mesh.size):
-        say(f"writing ranks: {rank + 1} of {mesh.size}")
-        export_rank(parts.gradients, rank, mesh.shape, folder, source)
-        export_rank(parts.update, rank, mesh.shape, folder, source, ".update")
-        if with_state:
-            export_state(program, rank, mesh.shape, folder, source)
+    with _plan_weights(module, weights, folder) as held:
+        for rank in range(held.mesh.size):
+            say(f"writing ranks: {rank + 1} of {held.mesh.size}")
+            export_rank(parts.gradients, rank, held)
+            export_rank(parts.update, rank, held, ".update")
+            if with_state:
+                export_state(program, rank, held)
     memory = program_memory(program)
     spec = BuildTrainingStepPass.read(module).spec
     return {

@@ -71,9 +71,9 @@ class TrainingStep:
 
     def _optimised(self, graph: Path) -> Path | None:
         """Return where the optimised graph goes, None where large weights would go with it."""
-        weights = self.plan.folder / "weights" / f"rank{self.held.rank}.bin"
-        is_large = weights.is_file() and weights.stat().st_size > _LARGE
-        return None if is_large or self._folder is None else self._folder / graph.name
+        if self._folder is None or constant_bytes(graph) > _LARGE:
+            return None
+        return self._folder / graph.name
 
     def constant_bytes(self) -> int:
         """Return the size of what the sessions hold by themselves.

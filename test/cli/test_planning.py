@@ -246,7 +246,7 @@ def test_files_have_the_mode_that_new_files_have(opt, tmp_path: Path, mask: int)
     weights = tmp_path / "plan" / "weights"
     for path in (tmp_path / "plan", weights):
         assert path.stat().st_mode & 0o777 == 0o777 & ~mask
-    for path in (tmp_path / "plan" / "plan.json", weights / "rank0.bin"):
+    for path in (tmp_path / "plan" / "plan.json", weights / "all.bin"):
         assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import export_model, export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.importer.importer import import_model
@@ -137,8 +138,9 @@ class Model:
         _annotate(module, chosen)
         Pipeline(parse_pipeline(_LOWERING, module.context)).run(module)
         folder.mkdir()
-        for rank in range(mesh.size):
-            export_rank(module, rank, mesh.shape, folder, self.source)
+        with PlanWeights(folder, mesh, self.source) as weights:
+            for rank in range(mesh.size):
+                export_rank(module, rank, weights)
 
     def _copy(self) -> ir.Module:
         with _context():

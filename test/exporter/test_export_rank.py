@@ -12,8 +12,10 @@ import pytest
 from importer.models import F32, model, node, run, saved, untyped, value
 from onnx import numpy_helper
 
+from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import export_model, export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 
@@ -57,9 +59,10 @@ def source(tmp_path: Path) -> ParameterSource:
 def exported(
     module: ir.Module, rank: int, folder: Path, source: ParameterSource
 ) -> onnx.ModelProto:
-    files = export_rank(module, rank, MESH, folder, source)
-    assert files[0] == folder / f"rank{rank}.onnx"
-    return onnx.load(files[0])
+    with PlanWeights(folder, Mesh(MESH), source) as weights:
+        path = export_rank(module, rank, weights)
+    assert path == folder / f"rank{rank}.onnx"
+    return onnx.load(path)
 
 
 def held(node: onnx.NodeProto) -> dict[str, Any]:
@@ -141,9 +144,9 @@ def test_a_slice_takes_the_part_of_the_rank(
     x = np.arange(24, dtype=np.float32).reshape(6, 4)
     for rank in range(6):
         module = parse(f"%x: {X}", body, "tensor<1x4xf32>", opset=opset)
-        path = export_rank(module, rank, MESH, tmp_path, source)[0]
-        proto = onnx.load(path)
+        proto = exported(module, rank, tmp_path, source)
         del proto.opset_import[1:]  # the runtime's operators are not loaded here
+        path = tmp_path / f"rank{rank}.onnx"
         path.write_bytes(proto.SerializeToString())
         assert np.array_equal(run(path, {"x": x})[0], x[rank : rank + 1])
 
@@ -218,11 +221,10 @@ def test_offsets_are_aligned_and_small_parameters_inline(
         f'%b: tensor<2xf32> {{topt.name = "b", topt.param, {layout("R", "S(0)")}}}'
     )
     body = '%0 = "onnx.Neg"(%b) : (tensor<2xf32>) -> tensor<2xf32> return %0 : tensor<2xf32>'
-    files = export_rank(parse(signature, body, "tensor<2xf32>"), 5, MESH, tmp_path, source)
-    assert files == [tmp_path / "rank5.onnx", tmp_path / "weights/rank5.bin"]
-    w, b = onnx.load(files[0], load_external_data=False).graph.initializer
-    entries = {e.key: e.value for e in w.external_data}
-    assert entries == {"location": "weights/rank5.bin", "offset": "0", "length": "15360"}
+    exported(parse(signature, body, "tensor<2xf32>"), 5, tmp_path, source)
+    assert {path.name for path in (tmp_path / "weights").iterdir()} == {"all.bin"}
+    w, b = onnx.load(tmp_path / "rank5.onnx", load_external_data=False).graph.initializer
+    assert place_of(w) == {"location": "weights/all.bin", "offset": "0", "length": "15360"}
     assert numpy_helper.to_array(b).tolist() == [4.0, 5.0]
 
 
@@ -238,19 +240,61 @@ def test_the_second_tensor_starts_on_a_page(tmp_path: Path) -> None:
     )
     body = """%0 = "onnx.Add"(%w0, %w1) : (tensor<500xf32>, tensor<500xf32>) -> tensor<500xf32>
               return %0 : tensor<500xf32>"""
-    files = export_rank(parse(arguments, body, "tensor<500xf32>"), 0, MESH, tmp_path, source)
+    files = [tmp_path / "rank0.onnx", tmp_path / "weights/all.bin"]
+    written = []
+    for _ in range(2):
+        exported(parse(arguments, body, "tensor<500xf32>"), 0, tmp_path, source)
+        written.append([path.read_bytes() for path in files])
+    assert written[0] == written[1]
     tensors = onnx.load(files[0], load_external_data=False).graph.initializer
-    assert [t.external_data[1].value for t in tensors] == ["0", "4096"]
-    first = [path.read_bytes() for path in files]
-    again = export_rank(parse(arguments, body, "tensor<500xf32>"), 0, MESH, tmp_path, source)
-    assert [path.read_bytes() for path in again] == first
+    assert [place_of(t)["offset"] for t in tensors] == ["0", "4096"]
+
+
+def place_of(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+@pytest.mark.parametrize(
+    ("placements", "shape", "names"),
+    [
+        (("R", "R"), "64x60", ["all"] * 6),
+        (("S(0)", "R"), "32x60", ["x=0"] * 3 + ["x=1"] * 3),
+        (("R", "S(1)"), "64x20", ["y=0", "y=1", "y=2"] * 2),
+        (("S(0)", "S(1)"), "32x20", [f"x={x}.y={y}" for x in range(2) for y in range(3)]),
+    ],
+)
+def test_ranks_with_the_same_part_have_one_file(
+    placements: tuple[str, str],
+    shape: str,
+    names: list[str],
+    tmp_path: Path,
+    source: ParameterSource,
+) -> None:
+    """Two graphs of six ranks read what is written once; all files together are the weight."""
+    kind = f"tensor<{shape}xf32>"
+    signature = f'%w: {kind} {{topt.name = "w", topt.param, {layout(*placements)}}}'
+    module = parse(signature, f'%0 = "onnx.Relu"(%w) : ({kind}) -> {kind} return %0 : {kind}', kind)
+    with PlanWeights(tmp_path, Mesh(MESH), source) as weights:
+        paths = [
+            export_rank(module, rank, weights, part)
+            for rank in range(len(names))
+            for part in ("", ".update")
+        ]
+    stored = [onnx.load(path, load_external_data=False).graph.initializer[0] for path in paths]
+    found = [place_of(one)["location"] for one in stored]
+    assert found == [f"weights/{name}.bin" for name in names for _ in range(2)]
+    sizes = [(tmp_path / name).stat().st_size for name in set(found)]
+    assert sum(sizes) == W.nbytes
 
 
 def refused(module: ir.Module, folder: Path, source: ParameterSource) -> str:
-    with pytest.raises(UserError) as caught:
-        export_rank(module, 0, MESH, folder, source)
+    with (
+        pytest.raises(UserError) as caught,
+        PlanWeights(folder, Mesh(MESH), source) as weights,
+    ):
+        export_rank(module, 0, weights)
     assert not (folder / "rank0.onnx").exists()
-    assert not (folder / "weights/rank0.bin").exists()
+    assert not list(folder.glob("weights/*"))
     return str(caught.value)
 
 

@@ -45,7 +45,7 @@ def document() -> dict[str, object]:
 def make_plan(directory: Path) -> None:
     with plan_folder(directory) as folder:
         (folder / "weights").mkdir()
-        (folder / "weights" / "rank0.bin").write_bytes(b"abc")
+        (folder / "weights" / "all.bin").write_bytes(b"abc")
         (folder / "rank0.onnx").write_bytes(b"graph")
         write_plan(folder, document())
 
@@ -55,9 +55,9 @@ def test_plan_lists_its_files(tmp_path: Path) -> None:
     text = (tmp_path / "plan" / PLAN_FILE).read_text()
     found = json.loads(text)
     assert list(found) == [*document(), "files", "sha256"]
-    assert list(found["files"]) == ["rank0.onnx", "weights/rank0.bin"]
+    assert list(found["files"]) == ["rank0.onnx", "weights/all.bin"]
     abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert found["files"]["weights/rank0.bin"] == abc
+    assert found["files"]["weights/all.bin"] == abc
     assert text.endswith("}\n")
     assert text.startswith('{\n  "schema": 1,\n')
     assert [path.name for path in tmp_path.iterdir()] == ["plan"]

@@ -118,7 +118,7 @@ def test_weights_that_are_the_same_are_held_once(family: tuple[Path, Path]) -> N
     with TextSession(folder / "heads", prefill=folder / "copy", threads=1) as session:
         for rank, pid in enumerate(session._pool.pids):
             mapped = Path(f"/proc/{pid}/maps").read_text()
-            assert str(folder / "heads" / "weights" / f"rank{rank}.bin") in mapped
+            assert str(folder / "heads" / "weights" / f"x={rank}.bin") in mapped
             assert str(folder / "copy") not in mapped
 
 

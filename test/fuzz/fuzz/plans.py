@@ -17,6 +17,7 @@ from fuzz.graphs import Case
 from fuzz.joined import join, prefix
 from fuzz.noise import spread
 from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.layout.layout import Layout
@@ -141,10 +142,9 @@ class _Trial:
         outputs = [layout for _, layout in _ends(module, "res_attrs")]
         driver.run_phase(module, "partition")
         with tempfile.TemporaryDirectory(dir=self.path.parent) as name:
-            ranks = []
-            for rank in range(Mesh(point.mesh).size):
-                export_rank(module, rank, point.mesh, name, self.source)
-                ranks.append(onnx.load(Path(name) / f"rank{rank}.onnx"))
+            with PlanWeights(Path(name), Mesh(point.mesh), self.source) as weights:
+                paths = [export_rank(module, rank, weights) for rank in range(weights.mesh.size)]
+            ranks = [onnx.load(path) for path in paths]
         return ranks, inputs, outputs
 
     def _compare(

@@ -1,0 +1,77 @@
+"""The weights of a plan: what several ranks have in common lies in one file, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from tensoropt.compiler.exporter.weight_file import WeightFile
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh, axis_name
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = ["PlanWeights"]
+
+_ALL = "all"
+
+
+class PlanWeights:
+    """Collects the weights of all graphs of a plan in ``directory``, those of ``source``.
+
+    Along the axes that do not split a weight, all ranks of ``mesh`` have the same part of it. A
+    file is named by the other axes: ``weights/x=1.bin`` has what is common to the ranks at place 1
+    of axis x, ``weights/all.bin`` what all have. Whatever fails inside the context, no file stays.
+    """
+
+    def __init__(self, directory: Path, mesh: Mesh, source: ParameterSource) -> None:
+        self.directory, self.mesh, self.source = directory, mesh, source
+        self._files: dict[str, WeightFile] = {}
+        self._added: dict[tuple[str, str], onnx.TensorProto] = {}
+
+    def __enter__(self) -> PlanWeights:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+            if kind is not None:
+                file.path.unlink(missing_ok=True)
+
+    def add(self, name: str, layout: Layout, rank: int) -> onnx.TensorProto:
+        """Return the initializer of the part of a parameter that ``rank`` has, stored if no graph
+        has had it before. Raises `UserError` for a layout that is partial."""
+        slices = self.slices(name, layout, rank)
+        place = _place(layout, self.mesh, rank)
+        if (place, name) not in self._added:
+            self._added[place, name] = self._file(place).add(name, slices)
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(self._added[place, name])
+        return tensor
+
+    def slices(self, name: str, layout: Layout, rank: int) -> tuple[slice, ...]:
+        """Return the part of a parameter that ``rank`` has; with padding it reaches behind the
+        end."""
+        if layout.has_partial:
+            raise UserError(f"parameter '{name}' is stored whole or split, got: {layout}")
+        shape = self.source.shape(name)
+        starts = layout.local_slices(shape, self.mesh, rank)
+        sizes = layout.local_shape(shape, self.mesh)
+        return tuple(
+            slice(own.start, own.start + (size or 0))
+            for own, size in zip(starts, sizes, strict=True)
+        )
+
+    def _file(self, place: str) -> WeightFile:
+        if place not in self._files:
+            location = f"weights/{place}.bin"
+            self._files[place] = WeightFile(self.directory / location, location, self.source)
+        return self._files[place]
+
+
+def _place(layout: Layout, mesh: Mesh, rank: int) -> str:
+    """Return what the ranks are called that have the same part of a tensor as ``rank``."""
+    own = zip(layout.placements, mesh.coordinates(rank), strict=True)
+    fixed = [f"{axis_name(axis)}={at}" for axis, (one, at) in enumerate(own) if one.is_split]
+    return ".".join(fixed) or _ALL
