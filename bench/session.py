@@ -30,7 +30,7 @@ from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.tables import columns
 
-__all__ = ["Row", "measure"]
+__all__ = ["Row", "drawn", "measure"]
 
 MODELS = ("resnet50", "bert_tiny", "lstm_small")
 _IDLE_S = 5.0
@@ -67,7 +67,7 @@ class Row:
 def measure(name: str, folder: Path, ranks: int, rounds: int, runs: int) -> Row:
     """Return the row of one model, whose plan is made in ``folder``."""
     with Session(_planned(name, folder, ranks)) as session:
-        inputs = _drawn(session)
+        inputs = drawn(session)
         session.run(inputs)
         runs_s, steps_s, cores_s = [], [], [0.0, 0.0]
         for _ in range(rounds):
@@ -91,7 +91,8 @@ def _planned(name: str, folder: Path, ranks: int) -> Path:
     return plan
 
 
-def _drawn(session: Session) -> dict[str, Array]:
+def drawn(session: Session) -> dict[str, Array]:
+    """Return random inputs for a session, of integers 0 and 1."""
     random = np.random.default_rng(0)
     return {t.name: _array(random, [int(s) for s in t.shape], t.dtype) for t in session.inputs}
 

@@ -20,8 +20,8 @@ _ALL = "all"
 class PlanWeights:
     """Collects the weights of all graphs of a plan in ``directory``, those of ``source``.
 
-    Along the axes that do not split a weight, all ranks of ``mesh`` have the same part of it. A
-    file is named by the other axes: ``weights/x=1.bin`` has what is common to the ranks at place 1
+    Along the axes that do not split a weight, all ranks of ``mesh`` have the same part of it. Files
+    are named by the other axes: ``weights/x=1.bin`` has what is common to the ranks at place 1
     of axis x, ``weights/all.bin`` what all have. Whatever fails inside the context, no file stays.
     """
 
@@ -72,6 +72,7 @@ class PlanWeights:
 
 def _place(layout: Layout, mesh: Mesh, rank: int) -> str:
     """Return what the ranks are called that have the same part of a tensor as ``rank``."""
-    own = zip(layout.placements, mesh.coordinates(rank), strict=True)
-    fixed = [f"{axis_name(axis)}={at}" for axis, (one, at) in enumerate(own) if one.is_split]
-    return ".".join(fixed) or _ALL
+    placed = enumerate(layout.placements)
+    split = [axis for axis, own in placed if own.is_split and mesh.shape[axis] > 1]
+    at = mesh.coordinates(rank)
+    return ".".join(f"{axis_name(axis)}={at[axis]}" for axis in split) or _ALL

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.plan import Plan, Tensor
+from tensoropt.runtime.session.common_memory import host_blocks, share_blocks
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
 from tensoropt.runtime.session.weights import common_weights
@@ -25,14 +26,15 @@ def opened_session(
     """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
 
     Weights that are the same as those of a plan ``beside`` it, whose session is there already, are
-    held once, on the CPU. All ranks go without CUDA graphs where one has to: with them the first
-    run is three.
+    held once, on the CPU; so is what ONNX Runtime makes of weights, alike on ranks of one machine.
+    All ranks go without CUDA graphs where one has to: with them the first run is three.
     """
     threads = job.threads or share_of_cores(comm)
     graph, refusal = plan.graph(comm.rank), None
     weights = {}
     if beside is not None and provider.name == "cpu":
         weights = common_weights(graph, beside.graph(comm.rank))
+    before = host_blocks()
     for graphs in (True, False) if job.cuda_graphs else (False,):
         make = partial(
             rank_session,
@@ -45,6 +47,8 @@ def opened_session(
         )
         session, error = made_on_all(comm, make)
         if error is None:
+            if provider.name == "cpu":
+                share_blocks(comm, host_blocks() - before)
             return session, refusal, None
         refusal = f"not captured: {error}"
     return None, refusal, error
