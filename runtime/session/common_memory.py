@@ -1,7 +1,7 @@
 """Memory that the ranks of a machine have in common, of blocks that each of them filled alike.
 
 ONNX Runtime packs the weights of products, and lays those of convolutions out anew, in blocks of
-each process (decision 61). Where these are the same on several ranks, all of them map one copy.
+each process (decision 62). Where these are the same on several ranks, all of them map one copy.
 """
 
 from __future__ import annotations
