@@ -22,8 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_COMMAND = (sys.executable, "-c", "import sys; from tensoropt.compiler.cli.opt import main; "
-            "sys.exit(main())")  # fmt: skip
+_COMMAND = (sys.executable, "-c", "from tensoropt.compiler.cli.entry import opt; opt()")
 _HEADER = f"{'model':40}  {'devices':>7}  {'wall s':>6}  {'cpu s':>6}  {'points':>6}  bound"
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from tensoropt.runtime.support.command import run_main
+from typing import NoReturn
+
+from tensoropt.runtime.support.command import end, run_main
 
 __all__ = ["opt", "profile"]
 
 
-def opt() -> int:
-    """Run tensoropt-opt."""
-    return run_main("tensoropt.compiler.cli.opt")
+def opt() -> NoReturn:
+    """Be tensoropt-opt."""
+    end(run_main("tensoropt.compiler.cli.opt"))
 
 
 def profile() -> int:

@@ -141,8 +141,9 @@ def _in_parts(
     def solve(part: Problem, number: int, limit: float | None, own: Control) -> TableFrontier:
         return _solve(part, epsilon, limit, own, options, number)
 
+    ended = _end_of(control)
     found = frontier_of_parts(problem, wide, parts, time_limit_s, control, solve)
-    return found if found.whole or parts > 1 else _with_fastest(problem, found)
+    return found if found.whole or parts > 1 else _with_fastest(problem, found, ended)
 
 
 def _within(
@@ -154,19 +155,19 @@ def _within(
     options: dict[str, Any],
 ) -> TableFrontier:
     """The frontier where a clock runs: first a bound, then part after part while there is time."""
-    started = time.monotonic()
+    started, ended = time.monotonic(), _end_of(control)
     solve, known = _solver(epsilon, options), options.get("known", ())
     found = frontier_within(problem, wide, time_limit_s, control, known, solve)
     if found is None:
         return _in_parts(problem, wide, epsilon, time_limit_s, control, options, 1)
     left_s = time_limit_s - (time.monotonic() - started)
     if found.interrupted or found.epsilon <= epsilon or left_s <= 0:
-        return _with_fastest(problem, found)
+        return _with_fastest(problem, found, ended)
     try:
         own = replace(control, last_limit_s=left_s)
         parts = _in_parts(problem, wide, epsilon, left_s, own, options, 1)
     except UserError:  # no time for any
-        return _with_fastest(problem, found)
+        return _with_fastest(problem, found, ended)
     return _better(problem, found, parts)
 
 
@@ -189,11 +190,19 @@ def _better(problem: Problem, found: TableFrontier, parts: TableFrontier) -> Tab
     return replace(parts, points=points, epsilon=found.epsilon, lines=found.lines)
 
 
-def _with_fastest(problem: Problem, frontier: TableFrontier) -> TableFrontier:
-    """Add the fastest point to a frontier of some parts, if numbers alone fit into memory."""
+def _end_of(control: Control) -> float:
+    """Return when even the fastest point is given up, on the clock."""
+    limit_s = control.last_limit_s
+    return math.inf if limit_s is None else time.monotonic() + limit_s
+
+
+def _with_fastest(problem: Problem, frontier: TableFrontier, ended: float) -> TableFrontier:
+    """Add the fastest point to a frontier of some parts, if numbers alone fit into memory and it is
+    found before it has ``ended``."""
     try:
-        assignment = _engine(problem, numbers_only=True).min_time()
-    except TooWideError:
+        engine = _engine(problem, numbers_only=True)
+        assignment = engine.min_time(max(0.0, ended - time.monotonic()))
+    except (TooWideError, StoppedError):
         return frontier
     fastest = _decided(problem, assignment)
     if frontier.points[0].time <= fastest.time:

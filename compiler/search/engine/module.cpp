@@ -167,11 +167,12 @@ class Engine {
     return nb::make_tuple(plan.steps.size(), computed);
   }
 
-  // The choice (int32 per node) of least time, None if there is none.
-  nb::object min_time() {
+  // The choice (int32 per node) of least time, None if there is none; past `last_limit_s` it throws
+  // Stopped.
+  nb::object min_time(double last_limit_s) {
     std::vector<int> choice;
     bool allowed = false;
-    Ends ends{Token(kInfinity), Token(kInfinity)};
+    Ends ends{Token(kInfinity), Token(last_limit_s)};
     auto solve = [&] {
       const Values values = eliminate(whole_.numbers, {1, 0, kInfinity}, &ends.last);
       allowed = values.total() != kInfinity;
@@ -372,7 +373,7 @@ NB_MODULE(_engine, m) {
            "order"_a, "threads"_a)
       .def("widest", &Engine::widest)
       .def("steps", &Engine::steps)
-      .def("min_time", &Engine::min_time)
+      .def("min_time", &Engine::min_time, "last_limit_s"_a = kInfinity)
       .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
            "direct_sums"_a, "box_sums"_a, "line_sums"_a, "hull_only"_a, "forgive"_a,
            "last_limit_s"_a = kInfinity, "grace_s"_a = kInfinity, "watch"_a.none() = nb::none(),

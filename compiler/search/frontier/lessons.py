@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tensoropt.compiler.search.problem.cuts import Cuts
-from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
+from tensoropt.compiler.search.problem.evaluate import ProgramCost, evaluator_of
 from tensoropt.compiler.search.problem.problem import Floats, Problem, TablePoint
 from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 
@@ -27,7 +27,7 @@ class Lessons:
 
     def __init__(self, tables: MeshTables) -> None:
         self.tables = tables
-        self.evaluator = Evaluator(tables)
+        self.evaluator = evaluator_of(tables)
         self.cuts = Cuts(self.evaluator) if tables.learns else None
         self._costs: dict[bytes, ProgramCost] = {}
 

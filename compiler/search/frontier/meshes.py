@@ -337,6 +337,7 @@ class MeshSearch:
 
     def _search(self, tables: MeshTables) -> None:
         started, tell = time.monotonic(), self._teller(tables.mesh)
+        self._check_time(started)
         end = self._share()
         tell("tables")
         with alarm(self._given_up):
@@ -354,6 +355,13 @@ class MeshSearch:
         self._searched.append(
             _Searched(self.number, lessons, self._left_bytes, self._lines, self._returned, took_s)
         )
+
+    def _check_time(self, now: float) -> None:
+        """Refuse a mesh that begins after the end, and would not be ready before the last end: the
+        tables of the one before are no larger."""
+        if self._searched and self._end is not None and self._last is not None:
+            if now >= self._end and now + self._searched[-1].took_s > self._last:
+                raise OutOfTimeError("time is over")
 
     def _search_coarsely(self, lessons: Lessons, end: float | None, tell: Say) -> None:
         if self._learns(lessons.tables):
