@@ -9,7 +9,7 @@ from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.op_info import BodyInfo, OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.compiler.sharding.rule.strategies import strategy_of_roles
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 
@@ -40,8 +40,9 @@ def _body_time_s(body: BodyInfo, device: Device) -> float:
 def whole_time_s(info: OpInfo, device: Device) -> float:
     """Return the time of an op that one rank runs whole, its bodies included."""
     rule = rule_for(info)
-    own = op_time_s(info, rule, strategies(rule, _ONE)[0], _ONE, device)
-    return own + bodies_time_s(info, device)
+    whole = strategy_of_roles(rule, _ONE, (None,))
+    assert whole is not None  # every rule offers that
+    return op_time_s(info, rule, whole, _ONE, device) + bodies_time_s(info, device)
 
 
 def turns(info: OpInfo) -> int | None:

@@ -224,6 +224,26 @@ def test_no_more_time_is_taken_than_a_fifth_and_a_second(
     assert tables_s < 2 or found["left_out"]
 
 
+def test_a_mesh_that_would_not_be_ready_is_not_begun_after_the_end(
+    opt, mlp: Path, monkeypatch
+) -> None:
+    clock = _Clock(monkeypatch)
+    clock.takes("check_tables", 2.5)
+    begun: list[float] = []
+    check = meshes.check_tables
+
+    def watched(*args):  # type: ignore[no-untyped-def]
+        begun.append(clock.now)
+        return check(*args)
+
+    monkeypatch.setattr(meshes, "check_tables", watched)
+    flags = ("--search-time", "5", "--pareto", "--format", "json")
+    found = json.loads(opt(mlp, "--devices", "16", *flags).out)
+    # At 5 s there are 1.2 s until the last end, less than a mesh takes.
+    assert begun == [0.0, 2.5]
+    assert len(found["left_out"]) == 3 and clock.now == 5.0
+
+
 class _Clock:
     """Stands for that of the search."""
 

@@ -125,6 +125,17 @@ def test_a_message_is_one_line_whatever_a_name_holds(capsys) -> None:
     assert capsys.readouterr().err == "error: m.onnx: node 'a\\nb\\x1b[2J\u00e9': wrong\n"
 
 
+def test_the_end_frees_nothing_and_loses_nothing() -> None:
+    code = (
+        "from tensoropt.runtime.support.command import end\n"
+        "kept = type('Kept', (), {'__del__': lambda self: print('freed')})()\n"
+        "print('x' * 100000, end='')\n"
+        "end(3)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "x" * 100000, "")
+
+
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         guarded(lambda: 1 // 0)

@@ -113,6 +113,13 @@ def _gives_up_after(run, parts):  # type: ignore[no-untyped-def]
     return limited
 
 
+def test_the_fastest_point_is_given_up_once_time_is_over() -> None:
+    engine = ft._engine(_complete(4, 100), numbers_only=True)
+    with pytest.raises(ft.StoppedError):
+        engine.min_time(0.0)
+    assert engine.min_time() is not None
+
+
 def test_too_many_parts_are_refused() -> None:
     with pytest.raises(UserError, match=r"need about .* GiB \(the widest is 40 x 40"):
         ft.solve_frontier(_complete(14, 40))

@@ -359,9 +359,10 @@ class MeshSearch:
     def _check_time(self, now: float) -> None:
         """Refuse a mesh that begins after the end, and would not be ready before the last end: the
         tables of the one before are no larger."""
-        if self._searched and self._end is not None and self._last is not None:
-            if now >= self._end and now + self._searched[-1].took_s > self._last:
-                raise OutOfTimeError("time is over")
+        if not self._searched or self._end is None or self._last is None or now < self._end:
+            return
+        if now + self._searched[-1].took_s > self._last:
+            raise OutOfTimeError("time is over")
 
     def _search_coarsely(self, lessons: Lessons, end: float | None, tell: Say) -> None:
         if self._learns(lessons.tables):
