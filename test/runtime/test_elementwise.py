@@ -124,6 +124,32 @@ def test_state_is_written_over_itself(tmp_path: Path) -> None:
         np.testing.assert_allclose(held[name].get(), expected[f"{name}.new"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("places", [("x", "y"), ("y", "x"), ("x", "z"), ("z", "y")])
+def test_results_lie_where_later_steps_read(places: tuple[str, str], tmp_path: Path) -> None:
+    """Both x and y are read after the first result is made, z before it."""
+    nodes = [
+        node("Mul", "z", "y", "p"),
+        node("Add", "p", "x", "first"),
+        node("Mul", "first", "y", "q"),
+        node("Sub", "q", "x", "second"),
+    ]
+    shape = (3, 300)
+    inputs, names = [typed(name, shape) for name in "xyz"], ("first", "second")
+    given = model(nodes, inputs, [typed(name, shape) for name in names])
+    onnx.save(given, tmp_path / "m.onnx")
+    arrays = drawn(given)
+    expected = run(made_session(given.SerializeToString(), CPU), arrays)
+    held = {name: CPU.place(array.copy()) for name, array in arrays.items()}
+    session = training_session(tmp_path / "m.onnx", 1, fused=True)
+    for name, array in held.items():
+        session.read(name, array)
+    for name, place in zip(names, places, strict=True):
+        session.write(name, held[place])
+    session.run()
+    for name, place in zip(names, places, strict=True):
+        np.testing.assert_allclose(held[place].get(), expected[name], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", NARROW)
 def test_narrow_arrays_are_computed_with_in_float32(kind: str, tmp_path: Path) -> None:
     nodes = [

@@ -11,7 +11,8 @@
 namespace tensoropt {
 namespace {
 
-constexpr std::size_t kTile = 256;  // elements; a score of tiles fits into the nearest cache
+// Elements: a dozen of tiles are a small part of the nearest cache.
+constexpr std::size_t kTile = 128;
 
 // A value of one tile: an array, or one number for all of it.
 struct Operand {
@@ -71,14 +72,18 @@ void store(Element type, const float* from, void* to, std::size_t at, std::size_
   else narrow<BFloat16>(from, to, at, n);
 }
 
-// One tile at a time. Nothing is written before all steps are done: the arrays may be those read.
+// One tile at a time. Arrays that are written may be those read: a step writes into one that no
+// later step reads, and what else there is is written when all steps are done.
 class Machine {
  public:
   Machine(const Program& program, const float* scalars, const void* const* reads,
           void* const* writes)
       : program_(program), reads_(reads), writes_(writes),
-        values_(program.first_step() + program.steps.size()), room_(values_.size() * kTile) {
+        values_(program.first_step() + program.steps.size()), room_(program.rooms * kTile) {
     for (std::size_t i = 0; i < program.scalars; ++i) values_[i] = {scalars + i, true};
+    targets_.resize(values_.size());
+    for (std::size_t i = 0; i < program.writes.size(); ++i)
+      if (is_free(i)) targets_[program.results[i]] = static_cast<float*>(writes[i]);
   }
 
   void run(std::size_t at, std::size_t n) {
@@ -88,22 +93,35 @@ class Machine {
     }
     auto value = program_.first_step();
     for (const auto& step : program_.steps) {
-      take(step.kind, values_[step.a], values_[step.b], room(value), n);
-      values_[value] = {room(value), false};
-      ++value;
+      float* made = targets_[value] ? targets_[value] + at : room(value);
+      take(step.kind, values_[step.a], values_[step.b], made, n);
+      values_[value++] = {made, false};
     }
     for (std::size_t i = 0; i < program_.writes.size(); ++i)
-      store(program_.writes[i], values_[program_.results[i]].data, writes_[i], at, n);
+      if (targets_[program_.results[i]] != writes_[i])
+        store(program_.writes[i], values_[program_.results[i]].data, writes_[i], at, n);
   }
 
  private:
-  float* room(std::size_t value) { return room_.data() + value * kTile; }
+  // Whether the step that makes a result may write it where it goes: nothing else is read there
+  // then or later.
+  bool is_free(std::size_t result) const {
+    const auto value = program_.results[result], first = program_.first_step();
+    if (program_.writes[result] != Element::Float32 || value < first) return false;
+    for (std::size_t i = 0; i < program_.reads.size(); ++i)
+      if (reads_[i] == writes_[result] && program_.ends[program_.scalars + i] > value - first)
+        return false;
+    return true;
+  }
+
+  float* room(std::size_t value) { return room_.data() + program_.room_of[value] * kTile; }
 
   const Program& program_;
   const void* const* reads_;
   void* const* writes_;
   std::vector<Operand> values_;
   std::vector<float> room_;
+  std::vector<float*> targets_;  // by value, the array that its step writes, if it does
 };
 
 std::vector<Element> elements(const std::vector<std::int64_t>& numbers, const char* what) {
@@ -140,6 +158,35 @@ std::vector<Step> steps_of(const std::vector<std::int64_t>& given, std::size_t f
   return steps;
 }
 
+// Returns how many steps are done when each value has been read for the last time.
+std::vector<std::size_t> ends_of(const Program& program) {
+  const auto count = program.steps.size();
+  std::vector<std::size_t> ends(program.first_step() + count);
+  for (std::size_t step = 0; step < count; ++step)
+    for (const auto operand : {program.steps[step].a, program.steps[step].b})
+      ends[operand] = step + 1;
+  for (const auto result : program.results) ends[result] = count + 1;
+  return ends;
+}
+
+// Gives values tiles to lie in, each as few steps long as it is read: all of them together would
+// push what is read and written out of the nearest cache.
+void give_rooms(Program& program) {
+  std::vector<std::size_t> taken_until;  // by room, how many steps must be done
+  program.ends = ends_of(program);
+  program.room_of.resize(program.ends.size());
+  const auto first = program.first_step();
+  for (auto value = program.scalars; value < program.ends.size(); ++value) {
+    const auto done = value < first ? 0 : value - first;
+    const auto room = std::find_if(taken_until.begin(), taken_until.end(),
+                                   [done](std::size_t end) { return end <= done; });
+    program.room_of[value] = std::size_t(room - taken_until.begin());
+    if (room == taken_until.end()) taken_until.push_back(program.ends[value]);
+    else *room = program.ends[value];
+  }
+  program.rooms = taken_until.size();
+}
+
 }  // namespace
 
 Program checked_program(std::int64_t scalars, const std::vector<std::int64_t>& reads,
@@ -151,13 +198,16 @@ Program checked_program(std::int64_t scalars, const std::vector<std::int64_t>& r
     throw Error("expected arrays to read, and a type for each of the results, got: " +
                 std::to_string(reads.size()) + " read, " + std::to_string(results.size()) +
                 " results, " + std::to_string(writes.size()) + " types");
-  Program program{
-      std::size_t(scalars), elements(reads, "reads"), {}, {}, elements(writes, "writes")};
+  Program program;
+  program.scalars = std::size_t(scalars);
+  program.reads = elements(reads, "reads");
+  program.writes = elements(writes, "writes");
   program.steps = steps_of(given, program.first_step());
   for (const auto result : results) {
     check_below(result, program.scalars, program.first_step() + program.steps.size(), "results");
     program.results.push_back(std::size_t(result));
   }
+  give_rooms(program);
   return program;
 }
 

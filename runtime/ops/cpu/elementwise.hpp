@@ -27,6 +27,9 @@ struct Program {
   std::vector<Step> steps;
   std::vector<std::size_t> results;  // values that are written, the scalars not among them
   std::vector<Element> writes;       // as many
+  std::vector<std::size_t> ends;  // by value, the steps that are done when none reads it any more
+  std::vector<std::size_t> room_of;  // by value, which tile it lies in; scalars lie in none
+  std::size_t rooms = 0;
 
   std::size_t first_step() const { return scalars + reads.size(); }
 };
