@@ -107,6 +107,26 @@ TEST_P(Frontiers, ChainOfEqualLayers) {
   EXPECT_EQ(points_of(solve(*whole, options(0, 2)).points, units), enumerated(problem));
 }
 
+// Two nodes that have to choose alike: of 160,000 lists in one step, all but 400 are empty.
+TEST(Lists, EmptyOnesAreMergedWithAnEyeOnTheClock) {
+  constexpr std::size_t kSize = 400;
+  Problem problem{
+      {{}, {std::vector<double>(kSize * kSize, kInfinity), {}, {}}}, {0, 0}, {{0, 1, 1}}};
+  for (std::size_t entry = 0; entry < kSize; ++entry) {
+    problem.tables[0].time.push_back(double(entry));
+    problem.tables[0].fixed.push_back(double(kSize - entry));
+    problem.tables[1].time[entry * kSize + entry] = 0;
+  }
+  Units units;
+  const auto whole = prepared(problem, units);
+  auto merge = [&](double limit_s) {
+    const Token token(limit_s);
+    return frontier_of(whole->model, whole->plan, {}, whole->bounds, {0}, {}, token);
+  };
+  EXPECT_EQ(merge(kInfinity).size(), kSize);
+  EXPECT_THROW(merge(0), Stopped);
+}
+
 INSTANTIATE_TEST_SUITE_P(, Frontiers,
                          testing::Values(Way{"Directly", 1e6, 2e7}, Way{"GapByGap", 0, 2e7},
                                          Way{"DividingGaps", 0, 60}),
