@@ -27,15 +27,14 @@ from graphs.catalog import Model
 from inference_ways import run_by_one, run_by_ranks
 from sections import write_section
 from speed_models import SPEED_RUN
+from speed_plans import Sizes, planned, speed_parser
 from training_data import draw
 from turns import Turn, busy_note, mean_ratio, ratio_of, take_turns
 
 from tensoropt.compiler.calibrate.busy import busy_part
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier.points import fastest
-from tensoropt.compiler.search.frontier.request import Request
 
-__all__ = ["Row", "Sizes", "measure", "planned", "table"]
+__all__ = ["Row", "forward_pass", "measure", "table"]
 
 _OURS, _ALONE, _WARM_UP = "ranks", "one process", 2
 _AGREE = 1e-3
@@ -49,15 +48,6 @@ process had resident.
 {table}
 
 {busy}"""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much is measured."""
-
-    ranks: int = 2
-    rounds: int = 9
-    steps: int = 5
 
 
 @dataclass(frozen=True)
@@ -80,15 +70,11 @@ class Row:
         return [self.model, str(self.batch), *texts, f"{self.ratio:.2f}", *peaks]
 
 
-def planned(path: Path, search: str, ranks: int, folder: Path) -> Path:
-    """Write the fastest plan that a search finds for a model."""
-    request, target = Request(ranks, epsilon=1.0, search=search), folder / search
+def forward_pass(path: Path) -> driver.ir.Module:
+    """Return what a plan for running the model in a file is searched for."""
     module = driver.load(path, {})
     driver.advance(module, "rules")
-    result = driver.frontier(module, request)
-    driver.settle(module, fastest(result.points), request, result)
-    driver.compile_plan(module, path, target)
-    return target
+    return module
 
 
 def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
@@ -96,9 +82,9 @@ def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
     given: Any = model
     path, data = model.build(name).save(folder, seed=0), folder / "data.npz"
     np.savez(data, **draw(path, given.batch))
-    ranks = sizes.ranks
+    plan, ranks = planned(forward_pass, path, "ft", sizes.ranks, folder), sizes.ranks
     ways = {
-        _OURS: (partial(run_by_ranks, plan=planned(path, "ft", ranks, folder), data=data), 1),
+        _OURS: (partial(run_by_ranks, plan=plan, data=data), 1),
         _ALONE: (partial(run_by_one, model=path, data=data, threads=ranks), 1),
     }
     turns, teams = take_turns(ways, sizes.rounds, sizes.steps, _WARM_UP)
@@ -143,15 +129,8 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("models", nargs="*", choices=[*SPEED_RUN, []], help="default all")
+    parser = speed_parser(__doc__, SPEED_RUN)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
-    parser.add_argument("--ranks", type=int, default=Sizes.ranks)
-    parser.add_argument("--rounds", type=int, default=Sizes.rounds)
-    parser.add_argument("--steps", type=int, default=Sizes.steps, help="runs of one turn")
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser
 
 

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import speed_inference
-import speed_training
 from graphs.catalog import Model
 from inference_ways import run_by_ranks
 from sections import write_section
+from speed_inference import forward_pass
 from speed_models import SPEED_SPLIT
-from speed_training import RECIPE
+from speed_plans import Program, planned, speed_parser
+from speed_training import RECIPE, training_step
 from train_runs import trained_by_turns
 from training_data import draw
 from turns import Turn, Way, busy_note, ratio_of, take_turns
@@ -74,12 +74,12 @@ def measure(name: str, model: Model, given: argparse.Namespace, folder: Path) ->
     batch: Any = model
     path, data = model.build(name).save(folder, seed=0), folder / "data.npz"
     np.savez(data, **draw(path, batch.batch))
-    way, planned = _how(data, runs=given.runs)
-    plans = {_OURS: planned(path, _OURS, given.ranks, folder)}
+    way, program = _how(data, runs=given.runs)
+    plans = {_OURS: planned(program, path, _OURS, given.ranks, folder)}
     notes = {}
     for method in _HANDMADE:
         try:
-            plan = planned(path, method, given.ranks, folder)
+            plan = planned(program, path, method, given.ranks, folder)
         except UserError:
             notes[method] = "-"
             continue
@@ -93,12 +93,12 @@ def measure(name: str, model: Model, given: argparse.Namespace, folder: Path) ->
     return Row(name, notes, turns)
 
 
-def _how(data: Path, *, runs: bool) -> tuple[Callable[[Path], Way], Callable[..., Path]]:
-    """Return what makes a way of a plan, and what makes plans."""
+def _how(data: Path, *, runs: bool) -> tuple[Callable[[Path], Way], Program]:
+    """Return what makes a way of a plan, and what is planned."""
     if runs:
-        return lambda plan: partial(run_by_ranks, plan=plan, data=data), speed_inference.planned
+        return lambda plan: partial(run_by_ranks, plan=plan, data=data), forward_pass
     given = {"data": data, "learning_rate": RECIPE.learning_rate}
-    return lambda plan: partial(trained_by_turns, directory=plan, **given), speed_training.planned
+    return lambda plan: partial(trained_by_turns, directory=plan, **given), training_step
 
 
 def _graphs(plan: Path) -> list[bytes]:
@@ -129,15 +129,8 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("models", nargs="*", choices=[*SPEED_SPLIT, []], help="default all")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=5, help="of one turn")
+    parser = speed_parser(__doc__, SPEED_SPLIT)
     parser.add_argument("--runs", action="store_true", help="forward passes")
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser
 
 

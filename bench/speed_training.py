@@ -17,12 +17,11 @@ rank's part: so does the process that its losses are compared with.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -30,16 +29,16 @@ import numpy as np
 from graphs.catalog import Model
 from sections import write_section
 from speed_models import BATCH_NORMALISED, SPEED_TRAINED
-from train_plans import Plan, Recipe, extremes, trained, write_plan
+from speed_plans import Sizes, planned, speed_parser
+from train_plans import Recipe, trained
 from train_runs import difference, trained_by_turns
 from training_data import batch_size, draw
 from turns import Team, Turn, Way, busy_note, mean_ratio, ratio_of, take_turns
 
 from tensoropt.compiler.calibrate.busy import busy_part
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier.points import fastest
 
-__all__ = ["Row", "Sizes", "measure", "planned", "table"]
+__all__ = ["RECIPE", "Row", "measure", "table", "training_step"]
 
 RECIPE = Recipe("adamw", 1e-4)
 _COMPARED = 3
@@ -58,15 +57,6 @@ fastest of PyTorch's.
 {table}
 
 {busy}"""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much is measured."""
-
-    ranks: int = 2
-    rounds: int = 9
-    steps: int = 5
 
 
 @dataclass(frozen=True)
@@ -92,11 +82,9 @@ class Row:
         return taken[self.rival] / max(taken[_OURS], 1e-3)
 
 
-def planned(path: Path, search: str, ranks: int, folder: Path) -> Path:
-    """Write the fastest plan that a search finds for the training step of a model."""
-    request = replace(extremes(ranks), search=search)
-    result = driver.frontier(trained(path, RECIPE, "none"), request)
-    return write_plan(path, Plan(search, RECIPE, request, result, fastest(result.points)), folder)
+def training_step(path: Path) -> driver.ir.Module:
+    """Return what a plan for training the model in a file is searched for."""
+    return trained(path, RECIPE, "none")
 
 
 def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
@@ -104,7 +92,7 @@ def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
     path = model.build(name).save(folder, seed=0)
     data = folder / f"{name}.npz"
     np.savez(data, **draw(path, batch_size(path)))
-    plan = planned(path, "ft", sizes.ranks, folder)
+    plan = planned(training_step, path, "ft", sizes.ranks, folder)
     ours = partial(trained_by_turns, directory=plan, data=data, learning_rate=RECIPE.learning_rate)
     ways = {_OURS: ours, **_rivals(model, path, data)}
     given = {way: (function, sizes.ranks) for way, function in ways.items()}
@@ -168,7 +156,7 @@ def _cells(row: Row, others: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """Print a line per model as it is known, and the table."""
-    given = _parser().parse_args()
+    given = speed_parser(__doc__, SPEED_TRAINED).parse_args()
     sizes = Sizes(given.ranks, given.rounds, given.steps)
     rows, busy = list[Row](), list[float]()
     for name in given.models or SPEED_TRAINED:
@@ -187,18 +175,6 @@ def _section(text: str, sizes: Sizes, busy: float) -> str:
 
     facts = {"version": torch.__version__, "busy": busy_note(busy), "table": text}
     return _TEXT.format(**facts, **vars(sizes))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("models", nargs="*", choices=[*SPEED_TRAINED, []], help="default all")
-    parser.add_argument("--ranks", type=int, default=Sizes.ranks)
-    parser.add_argument("--rounds", type=int, default=Sizes.rounds)
-    parser.add_argument("--steps", type=int, default=Sizes.steps, help="of one turn")
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    return parser
 
 
 if __name__ == "__main__":

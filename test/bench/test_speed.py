@@ -10,6 +10,7 @@ import speed_inference
 import speed_training
 from graphs.trained import TRAINED
 from sleepers import fail, sleep
+from speed_plans import Sizes
 from sweep_train import Case, memory_error
 from train_memory import measure
 from turns import Turn, busy_note, mean_ratio, ratio_of, take_turns
@@ -43,7 +44,7 @@ def test_ratios_are_of_neighbours() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "cnn"])
 def test_training_beside_pytorch(name: str, tmp_path: Path) -> None:
-    sizes = speed_training.Sizes(rounds=1, steps=1)
+    sizes = Sizes(rounds=1, steps=1)
     row = speed_training.measure(name, TRAINED[name], sizes, tmp_path)
     assert set(row.turns) >= {"ours", "DDP", "FSDP2"}
     assert "| DDP | FSDP2 |" in speed_training.table([row])
@@ -52,7 +53,7 @@ def test_training_beside_pytorch(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_runs_beside_onnx_runtime(tmp_path: Path) -> None:
-    sizes = speed_inference.Sizes(rounds=1, steps=1)
+    sizes = Sizes(rounds=1, steps=1)
     row = speed_inference.measure("vit", TRAINED["vit"], sizes, tmp_path)
     assert "geometric mean | 8" in speed_inference.table([row])
 
