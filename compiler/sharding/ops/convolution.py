@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tensoropt.compiler.layout.rule import InnerStep, Rule
@@ -14,11 +14,29 @@ from tensoropt.compiler.sharding.rule.factors import (
     present_factor,
     rule_of,
 )
-from tensoropt.compiler.sharding.rule.halo import halos_of, inner_exchange, with_halo
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.halo import (
+    can_exchange,
+    halos_of,
+    inner_exchange,
+    widened,
+    with_halo,
+)
 from tensoropt.compiler.sharding.rule.local_op import Localize, LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.windows import count, spatial_loops, window_loop
+from tensoropt.compiler.sharding.rule.windows import (
+    Halo,
+    Window,
+    count,
+    evened,
+    spatial_loops,
+    tap_halo,
+    window_loop,
+    windows_back_of,
+    windows_of,
+)
+from tensoropt.dialects.build import ints_attr, sizes_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = [
@@ -34,35 +52,127 @@ __all__ = [
 # The place of the channel factor among the factors, whose groups the attribute `group` counts.
 _CHANNELS = 1
 
+# The first opset in which Slice takes its bounds as operands.
+_SLICE_OPERANDS_SINCE = 10
+
 
 @sharding_rule("Conv")
 def convolution(info: OpInfo) -> Rule:
-    """Return `n c i, m c k, m -> n m o`; several groups are split as wholes."""
-    factors = _slid(info, _channels(info, 0, 1), info.shape(1)[2:])
-    return _rule(info, factors, _slide, _exchanges(info, factors))
+    """Return `n c i, m c k, m -> n m o`; several groups are split as wholes.
+
+    Where the window is as large as the image, as in the gradient of a weight, both can be cut
+    alike, which leaves partial sums.
+    """
+    taps = _tap_halos(info)
+    factors = _slid(info, _channels(info, 0, 1), info.shape(1)[2:], taps)
+    return _rule(info, factors, _slide, _exchanges(info, factors, taps))
 
 
 @sharding_rule("ConvTranspose")
 def transposed_convolution(info: OpInfo) -> Rule:
-    """Return `n c i, c m k, m -> n m o`, where every input element is one window of the result."""
+    """Return `n c i, c m k, m -> n m o`, where every input element is one window of the result.
+
+    Windows may reach into neighbouring parts of the result, which then read elements of them.
+    """
     kernel, windows = info.shape(1)[2:], info.shape(0)[2:]
     if info.attribute("output_shape") or any(info.attribute("output_padding", ())):
         spatial = [FactorMap({0: dim + 2}, can_split=False) for dim in range(len(kernel))]
     else:
         spatial = spatial_loops(info, kernel, windows, side="operand", exact=True)
+    spread = _spread_windows(info)
+    for window in spread:
+        size, least = windows[window.dim - 2], max(window.halo_back.reach, 1)
+        own = FactorMap({0: window.dim}, {0: window.dim}, size=size, least=least)
+        spatial[window.dim - 2] = own
     factors = [*_channels(info, 1, 0), *spatial, window_loop(kernel)]
-    return _rule(info, factors, _divide_groups)
+    exchanges = inner_exchange(info, factors, [window.halo_back for window in spread])
+    return _rule(info, factors, _spread, (*exchanges, *_crops(info, factors, spread)))
 
 
-def _slid(info: OpInfo, channels: list[FactorMap], kernel: Shape) -> list[FactorMap]:
-    """Return the factors of a convolution: windows may reach into neighbouring parts."""
+def _spread_windows(info: OpInfo) -> list[Window]:
+    """Return the windows in the result of a ConvTranspose along which parts can be split.
+
+    There are as many elements per window as the stride, so that windows lie alike in every part.
+    """
+    counted = info.attribute("output_shape") or str(info.attribute("auto_pad")).startswith("SAME")
+    if counted or not can_exchange(info) or info.standard_version < _SLICE_OPERANDS_SINCE:
+        return []
+    sizes, made = info.shape(0), info.result_shape()
+    return [
+        window
+        for window in windows_back_of(info)
+        if (count := sizes[window.dim]) is not None
+        and made[window.dim] == count * window.stride
+        and min(window.taps, window.begin + 1) > 0
+    ]
+
+
+def _ends(window: Window) -> tuple[int, int, int, int]:
+    """Return padding, padding of the output and what is cut off in front and behind, of a part with
+    its halo."""
+    halo = window.halo_back
+    begin = halo.before * window.stride + window.begin
+    end = (halo.after - 1) * window.stride + window.extent - window.begin
+    return evened(begin, end, window.stride)
+
+
+def _crops(
+    info: OpInfo, factors: Sequence[FactorMap], spread: Sequence[Window]
+) -> tuple[InnerStep, ...]:
+    """Return the copies of results of which something is cut off."""
+    made = info.results[0]
+    assert made is not None
+    along = tuple(index for index, factor in enumerate(factors) if 0 in factor.results)
+    points = count([factors[index].factor(info).size for index in along])
+    each = made.elements * made.item_bytes // points
+    split = {factor.operands.get(0): index for index, factor in enumerate(factors)}
+    return tuple(
+        InnerStep((split[window.dim],), along, each, "copy")
+        for window in spread
+        if any(_ends(window)[2:])
+    )
+
+
+def _slid(
+    info: OpInfo, channels: list[FactorMap], kernel: Shape, taps: Sequence[Halo] = ()
+) -> list[FactorMap]:
+    """Return the factors of a convolution: windows may reach into neighbouring parts.
+
+    Along the dimensions of ``taps`` windows are cut too.
+    """
+    cut = {halo.dim: halo for halo in taps}
+    summed = [_tap_loop(info, halo) for halo in taps]
+    whole = [size for dim, size in enumerate(kernel, 2) if dim not in cut]
+    return [*channels, *_spatial_loops(info, kernel), *summed, window_loop(whole)]
+
+
+def _spatial_loops(info: OpInfo, kernel: Shape) -> list[FactorMap]:
     windows = info.result_shape()[2:]
-    spatial = spatial_loops(info, kernel, windows, side="result", halos=halos_of(info))
-    return [*channels, *spatial, window_loop(kernel)]
+    return spatial_loops(info, kernel, windows, side="result", halos=halos_of(info))
 
 
-def _exchanges(info: OpInfo, factors: list[FactorMap]) -> tuple[InnerStep, ...]:
-    return inner_exchange(info, factors, [window.halo for window in halos_of(info)])
+def _tap_loop(info: OpInfo, halo: Halo) -> FactorMap:
+    size, gap = info.shape(1)[halo.dim] or 1, info.shape(0)[halo.dim] or 1
+    least = max(-(-halo.reach * size // gap), 1)
+    return FactorMap({0: halo.dim, 1: halo.dim}, size=size, reduction="sum", least=least)
+
+
+def _tap_halos(info: OpInfo) -> list[Halo]:
+    """Return the halos of dimensions that image and window can be cut along together."""
+    old = info.standard_version < _SLICE_OPERANDS_SINCE
+    if old or not adds_up(info) or not can_exchange(info):
+        return []
+    loops = _spatial_loops(info, info.shape(1)[2:])
+    whole = [dim for dim, loop in enumerate(loops, 2) if 0 not in loop.operands]
+    held = [tap_halo(info, window) for window in windows_of(info) if window.dim in whole]
+    return [halo for halo in held if halo is not None]
+
+
+def _exchanges(
+    info: OpInfo, factors: list[FactorMap], taps: Sequence[Halo] = ()
+) -> tuple[InnerStep, ...]:
+    halos = [window.halo for window in halos_of(info)]
+    return inner_exchange(info, factors, [*halos, *taps])
 
 
 def channel_loops(
@@ -191,8 +301,51 @@ def _divide_groups(local: LocalOp) -> list[ir.Value]:
 
 
 def _slide(local: LocalOp) -> list[ir.Value]:
-    operands, attributes = with_halo(local, 0)
+    weight = local.strategy.operands[1]
+    taps = [halo for halo in _tap_halos(local.info) if weight.axes_splitting(halo.dim)]
+    operands, attributes = with_halo(local, 0, taps)
+    if taps and local.info.attribute("kernel_shape"):
+        attributes["kernel_shape"] = ints_attr(sizes_of(local.operands[1])[2:])
     return local.clone(operands, {**attributes, **_groups(local)})
+
+
+def _spread(local: LocalOp) -> list[ir.Value]:
+    """Return the windows that a part with its halo spreads over, without what is not its own."""
+    layout = local.strategy.operands[0]
+    cut = [w for w in _spread_windows(local.info) if layout.axes_splitting(w.dim)]
+    if not cut:
+        return _divide_groups(local)
+    ends = {window.dim: _ends(window) for window in cut}
+    kind = ir.RankedTensorType(local.result_types[0])
+    sizes = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+    made = [
+        size if size is None or dim not in ends else size + sum(ends[dim][2:])
+        for dim, size in enumerate(sizes)
+    ]
+    x = widened(local, [window.halo_back for window in cut], 0)
+    attributes = {**_padding(local.info, ends), **_groups(local)}
+    (y,) = local.clone({0: x}, attributes, [tensor_type(made, kind.element_type)])
+    for dim, (*_, front, behind) in ends.items():
+        if front + behind:
+            y = Arithmetic(local).slice(y, dim, front, front + (sizes[dim] or 0))
+    return [y]
+
+
+def _padding(
+    info: OpInfo, ends: Mapping[int, tuple[int, int, int, int]]
+) -> dict[str, ir.Attribute]:
+    """Return the padding of a ConvTranspose, and of its output, with that of ``ends`` in place."""
+    rank = len(info.shape(0)) - 2
+    pads = list(info.attribute("pads", ())) or [0] * 2 * rank
+    extras = list(info.attribute("output_padding", ())) or [0] * rank
+    for dim, (padding, extra, _, _) in ends.items():
+        pads[dim - 2] = pads[rank + dim - 2] = padding
+        extras[dim - 2] = extra
+    return {
+        "auto_pad": ir.StringAttr.get("NOTSET"),
+        "pads": ints_attr(pads),
+        "output_padding": ints_attr(extras),
+    }
 
 
 def _groups(local: LocalOp) -> dict[str, ir.Attribute]:

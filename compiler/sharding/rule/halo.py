@@ -76,7 +76,7 @@ def _exchange_steps(info: OpInfo, factors: Sequence[FactorMap], halo: Halo) -> I
     along = {
         factor.operands[0]: index for index, factor in enumerate(factors) if 0 in factor.operands
     }
-    if tensor is None or not halo.reach or halo.dim not in along:
+    if tensor is None or halo.dim not in along or not (halo.reach or halo.is_short):
         return
     split = along.pop(halo.dim)
     others = tuple(along.values())
@@ -84,8 +84,9 @@ def _exchange_steps(info: OpInfo, factors: Sequence[FactorMap], halo: Halo) -> I
     size = count([tensor.sizes[halo.dim]])
     each = tensor.elements * tensor.item_bytes // (size * points)
     sides = [side for side in (halo.before, halo.after) if side > 0]
-    yield InnerStep((split,), others, halo.reach * each, _kind(halo))
-    for rows in (sum(sides), sum(sides), *sides):
+    if sides:
+        yield InnerStep((split,), others, halo.reach * each, _kind(halo))
+    for rows in (sum(sides), sum(sides), *sides) if sides else ():
         yield InnerStep((split,), others, rows * each, "copy")
     stride = size // count([factors[split].factor(info).size])
     yield InnerStep((split,), (split, *others), stride * each, "copy")
@@ -105,12 +106,16 @@ def crossed(local: LocalOp) -> list[Window]:
     return [w for w in windows if layout.axes_splitting(w.dim) and not w.is_local]
 
 
-def with_halo(local: LocalOp, fill: float) -> tuple[dict[int, ir.Value], dict[str, ir.Attribute]]:
+def with_halo(
+    local: LocalOp, fill: float, given: Sequence[Halo] = ()
+) -> tuple[dict[int, ir.Value], dict[str, ir.Attribute]]:
     """Return operand 0 with its halos and the attributes that go with it, as ``clone`` takes them.
 
-    ``fill`` is what padding holds. Both are empty where every window lies in one part.
+    ``fill`` is what padding holds, ``given`` the halos of dimensions along which windows are cut
+    too. Both are empty where every window lies in one part.
     """
-    found = {window.dim: window for window in crossed(local)}
+    found = {window.dim: window.halo for window in crossed(local)}
+    found |= {halo.dim: halo for halo in given}
     if not found:
         return {}, {}
     windows = [
@@ -119,8 +124,7 @@ def with_halo(local: LocalOp, fill: float) -> tuple[dict[int, ir.Value], dict[st
     ]
     pads = [held.begin for held in windows] + [held.end for held in windows]
     attributes = {"pads": ints_attr(pads), "auto_pad": ir.StringAttr.get("NOTSET")}
-    x = widened(local, [window.halo for window in found.values()], fill)
-    return {0: x}, attributes
+    return {0: widened(local, list(found.values()), fill)}, attributes
 
 
 def widened(local: LocalOp, halos: Sequence[Halo], fill: float) -> ir.Value:

@@ -113,8 +113,10 @@ class LocalOp:
         self,
         operands: Mapping[int, ir.Value] | None = None,
         attributes: Mapping[str, ir.Attribute] | None = None,
+        results: Sequence[ir.Type] | None = None,
     ) -> list[ir.Value]:
-        """Return the results of a copy with local types, some operands or attributes replaced."""
+        """Return the results of a copy, some operands or attributes replaced; the types of results
+        are the local ones, or ``results``."""
         values = list(self.operands)
         for index, value in (operands or {}).items():
             values[index] = value
@@ -122,7 +124,7 @@ class LocalOp:
         kept = {name: attribute for name, attribute in own if name not in keys.SEARCHED}
         copy = ir.Operation.create(
             self.op.name,
-            results=self.result_types,
+            results=self.result_types if results is None else results,
             operands=values,
             attributes={**kept, **(attributes or {})},
             loc=self.op.location,

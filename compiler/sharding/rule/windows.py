@@ -19,10 +19,13 @@ __all__ = [
     "Window",
     "ceil_adds",
     "count",
+    "evened",
     "kernel_of",
     "padded_windows",
     "spatial_loops",
+    "tap_halo",
     "window_loop",
+    "windows_back_of",
     "windows_of",
 ]
 
@@ -42,6 +45,11 @@ class Halo:
     def reach(self) -> int:
         """The most that is read of one neighbour."""
         return max(self.before, self.after, 0)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether some of a part's own elements are not read."""
+        return min(self.before, self.after) < 0
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,15 @@ class Window:
     def halo(self) -> Halo:
         """What a part reads of its neighbours."""
         return Halo(self.dim, self.begin, self.after)
+
+    @property
+    def halo_back(self) -> Halo:
+        """What a part of the elements that each spread over a window reads of its neighbours.
+
+        Those are of operand 0 of a ConvTranspose, in whose result the windows lie.
+        """
+        before = max((self.extent - 1 - self.begin) // self.stride, 0)
+        return Halo(self.dim, before, -(-self.begin // self.stride))
 
     @property
     def is_local(self) -> bool:
@@ -154,6 +171,33 @@ def windows_of(info: OpInfo) -> tuple[Window, ...]:
     return tuple(Window(dim + 2, size or 0, *row) for dim, (size, *row) in enumerate(rows))
 
 
+def windows_back_of(info: OpInfo) -> tuple[Window, ...]:
+    """Return where the elements of operand 0 of a ConvTranspose lie in its result.
+
+    The operator's page: total padding follows from the sizes where `auto_pad` or `output_shape`
+    say so; of an odd one the smaller half is in front with SAME_UPPER, else the larger.
+    """
+    rank = len(info.shape(0)) - 2
+    strides, dilations = (
+        list(info.attribute(name, ())) or [1] * rank for name in ("strides", "dilations")
+    )
+    rows = enumerate(zip(kernel_of(info), strides, dilations, strict=True), 2)
+    windows = [Window(d, k or 0, stride, dilation, 0, 0) for d, (k, stride, dilation) in rows]
+    return tuple(replace(w, begin=_begin_back(info, w)) for w in windows)
+
+
+def _begin_back(info: OpInfo, window: Window) -> int:
+    dim, rank = window.dim - 2, len(info.shape(0)) - 2
+    mode = str(info.attribute("auto_pad", "NOTSET"))
+    given = bool(info.attribute("output_shape"))
+    if not given and not mode.startswith("SAME"):
+        return int((info.attribute("pads", ()) or [0] * 2 * rank)[dim]) if mode == "NOTSET" else 0
+    extra = (info.attribute("output_padding", ()) or [0] * rank)[dim]
+    whole = ((info.shape(0)[window.dim] or 0) - 1) * window.stride + window.extent + extra
+    total: int = max(0, whole - (info.result_shape()[window.dim] or 0))
+    return total // 2 if mode == "SAME_UPPER" else total - total // 2
+
+
 def _pads(info: OpInfo) -> tuple[list[int], list[int]] | None:
     """Return the padding before and behind every spatial dimension, `auto_pad` resolved."""
     mode, rank = str(info.attribute("auto_pad", "NOTSET")), len(info.shape(0)) - 2
@@ -194,6 +238,31 @@ def _same_totals(info: OpInfo) -> list[int] | None:
         max(0, ((m or 0) - 1) * stride + ((k or 0) - 1) * dilation + 1 - (n or 0))
         for k, n, m, stride, dilation in rows
     ]
+
+
+def tap_halo(info: OpInfo, window: Window) -> Halo | None:
+    """Return what is read of neighbours where image and weight of a Conv are cut alike.
+
+    So they can be where there are as many elements as taps times the gap between these: each part
+    of the taps meets, in all windows, what lies beside a part of the image. ``None`` elsewhere.
+    """
+    size, count = info.shape(0)[window.dim], info.result_shape()[window.dim]
+    if not size or not count or window.begin < 0 or size != window.taps * window.dilation:
+        return None
+    after = (count - 1) * window.stride - window.begin - (window.dilation - 1)
+    return Halo(window.dim, window.begin, after)
+
+
+def evened(begin: int, end: int, stride: int) -> tuple[int, int, int, int]:
+    """Return padding of both ends, of the output, and elements to cut off in front and behind.
+
+    They stand for padding of a ConvTranspose by ``begin`` and ``end``, which may be negative:
+    ONNX Runtime's kernel for CUDA asks for as much at both ends. Padding of the output is less than
+    a stride, so that there are as many windows as before.
+    """
+    if begin - end < stride:
+        return begin, max(0, begin - end), 0, max(0, end - begin)
+    return max(0, end), max(0, -end), begin - max(0, end), 0
 
 
 def spatial_loops(

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.compiler.sharding.rule.windows import Window, kernel_of, windows_of
+from tensoropt.compiler.sharding.rule.windows import windows_back_of, windows_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.sliding import (
     Windows,
@@ -39,7 +38,7 @@ def convolution(b: Backward) -> Gradients:
 @gradient("ConvTranspose")
 def transposed_convolution(b: Backward) -> Gradients:
     """dX is the convolution of dY with W; dW sums X times dY over all windows, of dY."""
-    windows, groups = _windows_back(b.info), int(b.info.attribute("group", 1))
+    windows, groups = windows_back_of(b.info), int(b.info.attribute("group", 1))
     dx, dw = None, None
     if b.wanted[0]:
         dx = convolve(b.make, b.dy, b.operand(1), windows, b.shape(0)[2:], groups)
@@ -86,30 +85,3 @@ def _backwards(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
         return x
     bounds = [[-1] * len(dims), [-_FAR] * len(dims), dims, [-1] * len(dims)]
     return make.onnx("Slice", [x, *map(make.ints, bounds)], x.type)
-
-
-def _windows_back(info: OpInfo) -> tuple[Window, ...]:
-    """Return where the elements of operand 0 of a ConvTranspose lie in its result.
-
-    The operator's page: total padding follows from the sizes where `auto_pad` or `output_shape`
-    say so; of an odd one the smaller half is in front with SAME_UPPER, else the larger.
-    """
-    rank = len(info.shape(0)) - 2
-    strides, dilations = (
-        list(info.attribute(name, ())) or [1] * rank for name in ("strides", "dilations")
-    )
-    rows = enumerate(zip(kernel_of(info), strides, dilations, strict=True), 2)
-    windows = [Window(d, k or 0, stride, dilation, 0, 0) for d, (k, stride, dilation) in rows]
-    return tuple(replace(w, begin=_begin(info, w)) for w in windows)
-
-
-def _begin(info: OpInfo, window: Window) -> int:
-    dim, rank = window.dim - 2, len(info.shape(0)) - 2
-    mode = str(info.attribute("auto_pad", "NOTSET"))
-    given = bool(info.attribute("output_shape"))
-    if not given and not mode.startswith("SAME"):
-        return int((info.attribute("pads", ()) or [0] * 2 * rank)[dim]) if mode == "NOTSET" else 0
-    extra = (info.attribute("output_padding", ()) or [0] * rank)[dim]
-    whole = ((info.shape(0)[window.dim] or 0) - 1) * window.stride + window.extent + extra
-    total: int = max(0, whole - (info.result_shape()[window.dim] or 0))
-    return total // 2 if mode == "SAME_UPPER" else total - total // 2

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tensoropt.compiler.sharding.rule.windows import Window
+from tensoropt.compiler.sharding.rule.windows import Window, evened
 from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, sizes_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
@@ -98,8 +98,8 @@ def convolve_back(
     shape = sizes_of(y)
     pairs = zip(windows, sizes, strict=True)
     ends = [end_padding(window, size, shape[window.dim]) for window, size in pairs]
-    evened = [_evened(window, end) for window, end in zip(windows, ends, strict=True)]
-    pads, extras, befores, behinds = zip(*evened, strict=True)
+    both = [evened(w.begin, end, w.stride) for w, end in zip(windows, ends, strict=True)]
+    pads, extras, befores, behinds = zip(*both, strict=True)
     whole = [sum(held) for held in zip(sizes, befores, behinds, strict=True)]
     result = make.onnx(
         "ConvTranspose",
@@ -109,18 +109,6 @@ def convolve_back(
         **_attributes(windows, [*pads, *pads], groups),
     )
     return strided(make, result, {w.dim: (befores[i], sizes[i], 1) for i, w in enumerate(windows)})
-
-
-def _evened(window: Window, end: int) -> tuple[int, int, int, int]:
-    """Return padding of both ends, of the output, and elements to cut off in front and behind.
-
-    They stand for padding by ``window.begin`` and ``end``, which may be negative. Padding of the
-    output is less than a stride, so that there are as many windows as before.
-    """
-    begin = window.begin
-    if begin - end < window.stride:
-        return begin, max(0, begin - end), 0, max(0, end - begin)
-    return max(0, end), max(0, -end), begin - max(0, end), 0
 
 
 def _attributes(windows: Windows, pads: Sequence[int], groups: int) -> dict[str, ir.Attribute]:
