@@ -1,7 +1,7 @@
 """Gradients of the weights of convolutions, found again in the products that a plan has of them.
 
-A plan has standard operators: per element of the window a slice of the image, channels last, and a
-product. Our kernel goes over image and gradient once (`ConvWeightGradient`, decision 58).
+A plan has standard operators: per element of the window the image, channels last, shifted to where
+that lies, and a product. Our kernel goes over image and gradient once (`ConvWeightGradient`, decision 58).
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["use_own_weight_gradients"]
 
 _DIMS = 4
+_STACK = 3
 _PIXELS = 256
 """With fewer windows in all images products of matrices are as fast."""
 _NARROW = 128
 """And with more channels of the image."""
 _SWAPPED = [1, 0, 2, 3]
-_CHANNELS_LAST = [0, 1, 3, 4, 2]
+_CHANNELS_LAST = [0, 2, 3, 1]
+_SPACE = (1, 2)
+"""Height and width of what has its channels last."""
 
 _Pair = tuple[int, int]
 
@@ -43,10 +46,10 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Met:
-    """What one element of all windows meets in an image with ``pads`` in front."""
+    """What one element of all windows meets in an image: the places of the first, and how far
+    others lie apart. Before the image and behind it are zeros."""
 
     image: str
-    pads: _Pair
     first: _Pair
     step: _Pair
 
@@ -176,13 +179,17 @@ class _Graph:
         (dy,), first = dys, met[0]
         assert dy is not None and first is not None
         places = [one.first for one in met if one is not None]
-        dilations = places[across][0] if down > 1 else 1, places[1][1] if across > 1 else 1
+        top, left = places[0]
+        dilations = (
+            places[across][0] - top if down > 1 else 1,
+            places[1][1] - left if across > 1 else 1,
+        )
         taps = itertools.product(range(down), range(across))
-        wanted = [(i * dilations[0], j * dilations[1]) for i, j in taps]
-        alike = {(one.image, one.pads, one.step) for one in met if one is not None}
-        if places != wanted or min(dilations) < 1 or len(alike) != 1:
+        wanted = [(top + i * dilations[0], left + j * dilations[1]) for i, j in taps]
+        alike = {(one.image, one.step) for one in met if one is not None}
+        if places != wanted or min(dilations) < 1 or len(alike) != 1 or max(top, left) > 0:
             return None
-        return _Found(first.image, dy, first.step, dilations, first.pads)
+        return _Found(first.image, dy, first.step, dilations, (-top, -left))
 
     def _parts(self, node: onnx.NodeProto) -> list[onnx.NodeProto | None]:
         """Return the products of which the gradient is made, element after element."""
@@ -203,56 +210,72 @@ class _Graph:
         if node is not None and node.op_type == "ReduceSum":
             if len(node.input) != 2 or self._integers(node.input[1]) != [0]:
                 return None
-            node, is_sum = self._maker(node.input[0]), True
-        if node is None or node.op_type != "MatMul":
+            node, is_sum = self._maker(self._as_it_lies(node.input[0])), True
+        if node is None or not self._multiplies(node):
             return None
         rank = len(self.shape(node.output[0]))
-        return node if rank == (_DIMS if is_sum else 2) else None
+        return node if rank == 2 or (is_sum and rank == _STACK) else None
+
+    def _multiplies(self, node: onnx.NodeProto) -> bool:
+        """Say whether ``node`` is a product of matrices as they lie."""
+        if node.op_type == "Gemm":
+            kept = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
+            given = {name: value for name, value in _attributes(node).items() if name in kept}
+            return len(node.input) == 2 and {**kept, **given} == kept
+        return node.op_type == "MatMul"
 
     def _dy(self, product: onnx.NodeProto | None) -> str | None:
         """Return the gradient that is the left operand, images first or channels first."""
         node = self._maker(product.input[0]) if product is not None else None
         if node is None or node.op_type != "Reshape":
             return None
-        source, shape = self._maker(node.input[0]), self.shape(node.output[0])
-        is_joint = len(shape) == 2
-        name = node.input[0]
-        if is_joint:
-            if source is None or _perm(source) != _SWAPPED:
-                return None
+        name, shape = node.input[0], self.shape(node.output[0])
+        source = self._maker(name)
+        if len(shape) == 2 and source is not None and _perm(source) == _SWAPPED:
             name = source.input[0]
-        held = self.shape(name)
-        if len(held) != _DIMS:
-            return None
-        images, channels, windows = held[0], held[1], math.prod(held[2:])
-        wanted = (channels, images * windows) if is_joint else (images, 1, channels, windows)
-        return name if shape == wanted else None
+            images, channels, *counts = self.shape(name) or (0, 0)
+            wanted = channels, images * math.prod(counts)
+        else:
+            images, channels, *counts = self.shape(name) or (0, 0)
+            stack = (images,) if images > 1 else ()
+            wanted = *stack, channels, math.prod(counts)
+        return name if len(counts) == 2 and shape == wanted else None
 
     def _met(self, name: str) -> _Met | None:
-        node = self._through(name, "Reshape")
-        first, step, pads = [0, 0], [1, 1], (0, 0)
-        if node is not None and node.op_type == "Slice":
-            starts, _, axes, steps = (self._integers(one) for one in node.input[1:])
-            for axis, start, stride in zip(axes, starts, steps, strict=True):
-                if axis not in (2, 3) or start < 0 or stride < 1:
-                    return None
-                first[axis - 2], step[axis - 2] = start, stride
-            node = self._maker(node.input[0])
-        if node is not None and node.op_type == "Pad":
-            counts = self._integers(node.input[1])
-            if min(counts) < 0 or any(counts[i] for i in (0, 1, 4, 5, 6, 9)):
+        """Return where the elements lie of which ``name`` is made by slices and padding."""
+        node, first, step, padded = self._through(name, "Reshape"), [0, 0], [1, 1], set[int]()
+        while node is not None and node.op_type in ("Slice", "Pad"):
+            moved = self._sliced(node) if node.op_type == "Slice" else self._padded(node)
+            if moved is None or (node.op_type == "Pad" and padded & moved.keys()):
                 return None
-            pads = counts[2], counts[3]
+            for dim, (start, stride) in moved.items():
+                first[dim], step[dim] = start + stride * first[dim], stride * step[dim]
+            padded |= moved.keys() if node.op_type == "Pad" else set()
             node = self._maker(node.input[0])
         if node is None or _perm(node) != _CHANNELS_LAST:
             return None
-        inner = self._maker(node.input[0])
-        if inner is None or inner.op_type != "Reshape":
+        return _Met(node.input[0], (first[0], first[1]), (step[0], step[1]))
+
+    def _sliced(self, node: onnx.NodeProto) -> dict[int, _Pair] | None:
+        """Return, per dimension of the image, where a Slice begins and its step."""
+        starts, _, axes, steps = (self._integers(one) for one in node.input[1:])
+        rows = list(zip(axes, starts, steps, strict=True))
+        if any(axis not in _SPACE or start < 0 or stride < 1 for axis, start, stride in rows):
             return None
-        images, channels, *sizes = self.shape(inner.input[0]) or (0, 0)
-        if self.shape(inner.output[0]) != (images, 1, channels, *sizes) or len(sizes) != 2:
+        return {_SPACE.index(axis): (start, stride) for axis, start, stride in rows}
+
+    def _padded(self, node: onnx.NodeProto) -> dict[int, _Pair] | None:
+        """Return, per dimension that a Pad pads with zeros or cuts, where its result begins."""
+        from onnx import numpy_helper
+
+        counts = self._integers(node.input[1])
+        ends = list(zip(counts[:_DIMS], counts[_DIMS:], strict=True))
+        if len(node.input) != 3 or not ends or any(any(ends[d]) for d in (0, 3)):
             return None
-        return _Met(inner.input[0], pads, (first[0], first[1]), (step[0], step[1]))
+        fill = self._held.get(node.input[2])
+        if fill is None or numpy_helper.to_array(fill).any():
+            return None
+        return {at: (-ends[d][0], 1) for at, d in enumerate(_SPACE) if any(ends[d])}
 
     def _maker(self, name: str) -> onnx.NodeProto | None:
         place = self._places.get(name)
@@ -287,7 +310,7 @@ class _Graph:
 
 
 _PARTS = frozenset(
-    {"Reshape", "Transpose", "Concat", "ReduceSum", "MatMul", "Slice", "Pad", "Conv"}
+    {"Reshape", "Transpose", "Concat", "ReduceSum", "MatMul", "Gemm", "Slice", "Pad", "Conv"}
 )
 
 

@@ -50,6 +50,10 @@ SCALED = {**WEIGHTS, "s": ones(), "t": random(CHANNELS)}
 MODELS: Mapping[str, tuple[list[Node], Mapping[str, Any]]] = {
     "convolution": (convolved("h"), WEIGHTS),
     "strided convolution": (convolved("h", strides=[2, 2]), WEIGHTS),
+    "columns of taps": (
+        convolved("h", kernel_shape=[3, 1], pads=[1, 0, 1, 0], strides=[2, 1]),
+        {**WEIGHTS, "w": random(CHANNELS, CHANNELS, 3, 1)},
+    ),
     "pointwise": (
         [("Conv", ["x", "w"], "h", {})],
         {"w": random(CHANNELS, CHANNELS, 1, 1)},
@@ -111,12 +115,15 @@ def test_random_plans_compute_the_same_step(tmp_path: Path, name: str) -> None:
     assert relative_error(lambda: step(tmp_path, name), point) < 1e-4
 
 
-# Where a split of the groups asks for both operands whole: the gradient of few channels' weights.
-NARROW = {"groups", "depthwise"}
-
-# Batch, output channels and input channels of a product; batch and channels of the others. Rows
-# with halos, and columns, are gathered in the backward pass.
-LOOPS = {True: range(3), False: range(2)}
+# Where a split of the groups asks for both operands whole, for the gradient of few channels'
+# weights, and where pixels are counted in one.
+GATHERED = {
+    ("groups", "c", 1),
+    ("depthwise", "c", 1),
+    ("instance", "h", 3),
+    ("whole", "h", 2),
+    ("whole", "h", 3),
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -127,10 +134,8 @@ def test_followers_gather_nothing(tmp_path: Path, name: str) -> None:
         rule, leader = graph.nodes[cluster.leader].rule, graph.nodes[cluster.leader]
         if rule is None or len(cluster.members) == 1:
             continue
-        for choice in LOOPS[leader.name in ("i", "c", "y")]:
-            if choice not in axis_roles(rule) or (
-                name in NARROW and (leader.name, choice) == ("c", 1)
-            ):
+        for choice in axis_roles(rule):
+            if not isinstance(choice, int) or (name, leader.name, choice) in GATHERED:
                 continue
             found = gathered(graph, cluster.leader, cluster.members[1:], choice)
             assert found == [], (leader.name, choice)

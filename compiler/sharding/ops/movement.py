@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import (
@@ -12,8 +13,12 @@ from tensoropt.compiler.sharding.rule.factors import (
     linear_in,
     rule_of,
 )
+from tensoropt.compiler.sharding.rule.halo import can_exchange, inner_exchange, widened
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.windows import Halo
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -51,12 +56,32 @@ def _keeping(info: OpInfo, dims: Sequence[int], *, linear: bool = True) -> Rule:
 def _slice(info: OpInfo) -> Rule | None:
     """Dimensions that keep their size can be split: their bounds are clamped to a shorter one too.
 
-    A negative step reverses a dimension that keeps its size; ``None`` where one may be.
+    So can those of which the first of every few elements is taken, as many times as there are such
+    few. A negative step reverses a dimension that keeps its size; ``None`` where one may be.
     """
-    backward, rank = _backward(info), len(info.shape(0))
+    backward, rank, sampled = _backward(info), len(info.shape(0)), _sampled(info)
     if backward is None:
         return None
-    return _keeping(info, [dim for dim in range(rank) if dim not in backward])
+    dims = [dim for dim in range(rank) if dim not in backward and dim not in sampled]
+    own = [FactorMap({0: dim}, {0: dim}, size=size) for dim, size in sampled.items()]
+    return rule_of(info, [*kept_factors(info, dims), *own], linear=linear_in(info, (0,)))
+
+
+def _sampled(info: OpInfo) -> dict[int, int]:
+    """Return the dimensions of which a Slice takes the first of every few elements, and how many:
+    each part has as many of them, and its end is clamped."""
+    if info.operand(4) is None or info.operand(3) is None:
+        return {}
+    starts, axes, steps = (info.literal_ints(index) for index in (1, 3, 4))
+    if starts is None or axes is None or steps is None:
+        return {}
+    shape, made, rank = info.shape(0), info.result_shape(), len(info.shape(0))
+    rows = ((axis % rank, start, step) for start, axis, step in zip(starts, axes, steps, strict=True))
+    return {
+        dim: made[dim] or 0
+        for dim, start, step in rows
+        if not start and step > 1 and made[dim] and shape[dim] == (made[dim] or 0) * step
+    }
 
 
 def _backward(info: OpInfo) -> set[int] | None:
@@ -73,12 +98,54 @@ def _backward(info: OpInfo) -> set[int] | None:
 
 @sharding_rule("Pad")
 def _pad(info: OpInfo) -> Rule | None:
-    """Dimensions without padding can be split; constant padding adds up only where it is 0."""
+    """Dimensions without padding can be split; constant padding adds up only where it is 0.
+
+    So can those that are shifted: padded at one end by as much as the other end loses.
+    """
     padded = _padded_dims(info) if info.version >= 2 else None
     if padded is None:
         return None
     dims = [dim for dim in range(len(info.shape(0))) if dim not in padded]
-    return _keeping(info, dims, linear=_pads_nothing_constant(info))
+    shifts = _shifts(info)
+    if not shifts:
+        return _keeping(info, dims, linear=_pads_nothing_constant(info))
+    factors = [replace(factor, padded=True) for factor in kept_factors(info, dims)]
+    for shift in shifts:
+        factors.append(FactorMap({0: shift.dim}, {0: shift.dim}, least=shift.reach))
+    linear = linear_in(info, (0,)) if _pads_nothing_constant(info) else ()
+    inner = inner_exchange(info, factors, shifts)
+    return rule_of(info, factors, linear=linear, localize=_shift, inner=inner)
+
+
+def _shifts(info: OpInfo) -> list[Halo]:
+    """Return the dimensions in which all elements move on, as what is read of neighbours."""
+    is_plain = str(info.attribute("mode", "constant")) == "constant" and info.version >= 11
+    pads, given = info.literal_ints(1) if is_plain else None, info.operand(2)
+    if pads is None or info.operand(3) is not None or not can_exchange(info):
+        return []
+    if given is not None and info.literal(2) is None:
+        return []
+    both = zip(info.shape(0), pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True)
+    return [
+        Halo(dim, begin, end)
+        for dim, (size, begin, end) in enumerate(both)
+        if begin + end == 0 and size is not None and 0 < abs(begin) < size
+    ]
+
+
+def _shift(local: LocalOp) -> list[ir.Value]:
+    """Return what is left to pad of a part that has what came from its neighbours."""
+    import numpy as np
+
+    layout, fill = local.strategy.operands[0], local.info.literal(2)
+    cut = [shift for shift in _shifts(local.info) if layout.axes_splitting(shift.dim)]
+    pads = np.array(local.info.literal_ints(1), np.int64).reshape(2, -1)
+    for shift in cut:
+        pads[:, shift.dim] = 0
+    x = widened(local, cut, 0.0 if fill is None else float(fill.reshape(-1)[0]))
+    if not pads.any():
+        return [x]
+    return local.clone({0: x, 1: local.constant(pads.reshape(-1))})
 
 
 def _padded_dims(info: OpInfo) -> set[int] | None:

@@ -6,9 +6,8 @@ M x C/groups x K..., with any number of spatial dimensions.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tensoropt.compiler.sharding.rule.windows import Window, evened
@@ -127,9 +126,9 @@ def weight_gradient(
     """Return, per weight, the sum over images and windows of ``dy`` times what the weight meets.
 
     With many channels a product of matrices per element of the window; with few channels per group
-    (the first layer, depthwise) a convolution, whose kernel is ``dy``: `bench/gradients.py`. Batch
-    and channels can be split as in the forward op, but the groups of the latter way: there the
-    batch is the major dimension of a merged one.
+    (the first layer, depthwise) a convolution, whose kernel is ``dy``: `bench/gradients.py`. Batch,
+    channels and space can be split as in the forward op, but the groups of the latter way: there
+    the batch is the major dimension of a merged one.
     """
     wide = sizes_of(x)[1] // groups >= WIDE
     return (by_products if wide else by_convolution)(make, x, dy, windows, groups)
@@ -138,63 +137,83 @@ def weight_gradient(
 def by_products(make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups: int) -> ir.Value:
     """Return the gradient of the weights by products of matrices, one per element of the window.
 
-    It is the sum over N of dY (N x G x M/G x O) times what the element meets (N x G x O x C/G).
-    Where the terms of that sum are larger than dY, one product sums over N and O.
+    It is the sum over N of dY (N x G x M/G x O...) times what the element meets
+    (N x G x O... x C/G). Where the terms of that sum are larger than dY, one product sums over N
+    and O.
     """
     counts, taps = sizes_of(dy)[2:], [window.taps for window in windows]
     batch, outputs, inputs = sizes_of(dy)[0], sizes_of(dy)[1], sizes_of(x)[1]
+    x, o = _channels_last(make, x, groups), "opqrst"[: len(taps)]
     if groups == 1 and inputs * math.prod(taps) > math.prod(counts):
-        return _by_joint_products(make, x, dy, windows)
-    dy = make.reshape(dy, [batch, groups, outputs // groups, math.prod(counts)])
-    x = _channels_last(make, x, windows, counts, groups)
-    offsets = itertools.product(*map(range, taps))
-    parts = [_product(make, dy, _met(make, x, windows, counts, at)) for at in offsets]
-    stacked = make.transpose(make.concat(parts, 0), [1, 2, 3, 0])
+        dy = make.transpose(dy, [1, 0, *range(2, 2 + len(taps))])
+        equation, sizes = f"mn{o},n{o}c->mc", [outputs, inputs]
+    elif groups == 1:
+        equation, sizes = f"nm{o},n{o}c->nmc", [batch, outputs, inputs]
+    else:
+        sizes = [batch, groups, outputs // groups, inputs // groups]
+        dy = make.reshape(dy, [*sizes[:3], *counts])
+        equation = f"ngm{o},ng{o}c->ngmc"
+    met = _met(make, x, windows, counts)
+    stacked = make.concat([_product(make, equation, dy, one, sizes) for one in met], 0)
+    rank = len(sizes_of(stacked))
+    stacked = make.transpose(stacked, [*range(1, rank), 0])
     return make.reshape(stacked, [outputs, inputs // groups, *taps])
 
 
-def _by_joint_products(make: Build, x: ir.Value, dy: ir.Value, windows: Windows) -> ir.Value:
-    """Return the products of dY (M x NO) and what each element of the window meets (NO x C)."""
-    counts, taps = sizes_of(dy)[2:], [window.taps for window in windows]
-    outputs, inputs, sums = sizes_of(dy)[1], sizes_of(x)[1], sizes_of(dy)[0] * math.prod(counts)
-    dy = make.transpose(dy, [1, 0, *range(2, 2 + len(taps))])
-    dy = make.reshape(dy, [outputs, sums])
-    x = _channels_last(make, x, windows, counts, 1)
-    offsets = itertools.product(*map(range, taps))
-    met = [_met(make, x, windows, counts, at) for at in offsets]
-    parts = [make.matmul(dy, make.reshape(one, [sums, inputs])) for one in met]
-    if len(parts) == 1:
-        return make.reshape(parts[0], [outputs, inputs, *taps])
-    parts = [make.reshape(part, [1, outputs, inputs]) for part in parts]
-    stacked = make.transpose(make.concat(parts, 0), [1, 2, 0])
-    return make.reshape(stacked, [outputs, inputs, *taps])
-
-
-def _channels_last(
-    make: Build, x: ir.Value, windows: Windows, counts: Sequence[int], groups: int
+def _product(
+    make: Build, equation: str, dy: ir.Value, x: ir.Value, sizes: Sequence[int]
 ) -> ir.Value:
-    """Return ``x`` as N x G x I... x C/G, with its padding."""
+    """Return an Einsum, of ``sizes``, with a dimension of 1 in front; a batch is summed there.
+
+    It is a product of matrices as they lie, and can be split along every dimension.
+    """
+    kind, text = tensor_type(list(sizes), element_type(dy)), ir.StringAttr.get(equation)
+    product = make.onnx("Einsum", [dy, x], kind, equation=text)
+    if equation.partition("->")[2].startswith("n"):
+        return make.reduce("ReduceSum", product, [0])
+    return make.reshape(product, [1, *sizes])
+
+
+def _channels_last(make: Build, x: ir.Value, groups: int) -> ir.Value:
+    """Return ``x`` as N x I... x C, with several groups as N x G x I... x C/G."""
     batch, inputs, *sizes = sizes_of(x)
-    spatial = [dim + 3 for dim in range(len(sizes))]
+    if groups == 1:
+        return make.transpose(x, [0, *range(2, 2 + len(sizes)), 1])
     x = make.reshape(x, [batch, groups, inputs // groups, *sizes])
-    pairs = zip(windows, counts, strict=True)
-    ends = {w.dim: (w.begin, max(0, end_padding(w, sizes[w.dim - 2], n))) for w, n in pairs}
-    return pad(make, make.transpose(x, [0, 1, *spatial, 2]), ends)
+    return make.transpose(x, [0, 1, *range(3, 3 + len(sizes)), 2])
 
 
 def _met(
-    make: Build, x: ir.Value, windows: Windows, counts: Sequence[int], at: Sequence[int]
-) -> ir.Value:
-    """Return what element ``at`` of every window meets, N x G x O x C/G."""
-    rows = zip(windows, counts, at, strict=True)
-    bounds = {w.dim: (tap * w.dilation, count, w.stride) for w, count, tap in rows}
-    met = strided(make, x, bounds)
-    shape = sizes_of(met)
-    return make.reshape(met, [*shape[:2], math.prod(counts), shape[-1]])
+    make: Build, x: ir.Value, windows: Windows, counts: Sequence[int]
+) -> Iterator[ir.Value]:
+    """Yield what each element of the windows meets in ``x``, whose channels are last.
+
+    One dimension after the other, so that elements of one row share what the row meets.
+    """
+    if not windows:
+        yield x
+        return
+    window, dim = windows[0], len(sizes_of(x)) - 1 - len(windows)
+    for tap in range(window.taps):
+        first = tap * window.dilation - window.begin
+        held = _from(make, x, dim, (first, counts[0], window.stride))
+        yield from _met(make, held, windows[1:], counts[1:])
 
 
-def _product(make: Build, dy: ir.Value, x: ir.Value) -> ir.Value:
-    return make.reduce("ReduceSum", make.matmul(dy, x), [0])
+def _from(make: Build, x: ir.Value, dim: int, bounds: tuple[int, int, int]) -> ir.Value:
+    """Return (first, count, step) elements of ``x`` along ``dim``, zeros where there are none.
+
+    Where that is an element of each step, ``x`` is shifted as a whole, which ranks that have parts
+    of it can do too; else what is missing is padded.
+    """
+    first, count, step = bounds
+    size = sizes_of(x)[dim]
+    if size == count * step and abs(first) < size:
+        return strided(make, pad(make, x, {dim: (-first, first)}), {dim: (0, count, step)})
+    end = first + (count - 1) * step + 1 - size
+    x = pad(make, x, {dim: (max(0, -first), max(0, end))})
+    return strided(make, x, {dim: (max(0, first), count, step)})
+
 
 
 def by_convolution(
