@@ -27,6 +27,8 @@ from onnx import helper
 from tensoropt.compiler.exporter.rank import export_model
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.driver import load
+from tensoropt.compiler.sharding.ops.einsum import parse_equation
+from tensoropt.compiler.sharding.ops.einsum_products import as_matrices
 from tensoropt.compiler.sharding.rule.windows import Window
 from tensoropt.compiler.training.gradients import sliding
 from tensoropt.compiler.training.gradients.convolution import turned
@@ -34,9 +36,9 @@ from tensoropt.compiler.training.gradients.registry import Training
 from tensoropt.compiler.training.marks import Marker
 from tensoropt.compiler.training.reverse import Reverse, is_float, tape
 from tensoropt.compiler.training.signature import Signature
-from tensoropt.dialects.build import Build, tensor_type
+from tensoropt.dialects.build import Build, sizes_of, tensor_type
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import opsets
+from tensoropt.dialects.onnx import attribute, opsets
 
 __all__ = ["CONVOLUTIONS", "OPERATORS", "Convolution", "Operator"]
 
@@ -155,6 +157,7 @@ class Function:
                     for index, value in enumerate(build(module, signature)):
                         signature.give(value, f"result{index}")
                     signature.finish()
+                _multiply(signature.block)
             export_model(module, target, ParameterSource(source))
             options = ort.SessionOptions()
             options.intra_op_num_threads = threads
@@ -168,6 +171,17 @@ class Function:
         """Return the run on ``arrays``; those that it does not read are left out."""
         feeds = {i.name: arrays[i.name] for i in self.session.get_inputs()}
         return lambda: self.session.run(None, feeds)
+
+
+def _multiply(block: ir.Block) -> None:
+    """Turn each Einsum into the product of matrices that a rank runs."""
+    for op in [view.operation for view in block if view.operation.name == "onnx.Einsum"]:
+        terms = parse_equation(attribute(op, "equation"), [len(sizes_of(x)) for x in op.operands])
+        with ir.InsertionPoint(op):
+            product = as_matrices(Build(op.location, _OPSET), list(op.operands), *terms)
+        assert product is not None, op
+        op.results[0].replace_all_uses_with(product)
+        op.erase()
 
 
 def _model(nodes: Sequence[onnx.NodeProto], arrays: Mapping[str, Array], output: str) -> Any:

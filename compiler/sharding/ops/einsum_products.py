@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
+from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["as_matmul", "as_matrices"]
@@ -32,7 +31,7 @@ class _Groups:
         return math.prod(self.sizes[label] for label in labels)
 
 
-def as_matrices(make: Arithmetic, operands: Sequence[ir.Value], terms: Sequence[list[str]],
+def as_matrices(make: Build, operands: Sequence[ir.Value], terms: Sequence[list[str]],
                 result: list[str]) -> ir.Value | None:  # fmt: skip
     """Return the Einsum ``terms -> result`` by Gemm or, with a batch in front, by MatMul.
 
@@ -58,7 +57,7 @@ def as_matrices(make: Arithmetic, operands: Sequence[ir.Value], terms: Sequence[
 
 
 def _multiplied(
-    make: Arithmetic, a: ir.Value, b: ir.Value, sizes: Sequence[int], flips: tuple[bool, bool]
+    make: Build, a: ir.Value, b: ir.Value, sizes: Sequence[int], flips: tuple[bool, bool]
 ) -> ir.Value:
     """Return the product of ``a`` and ``b``, which hold matrices of ``sizes`` (batch, m, k, n)."""
     batch, m, k, n = sizes
@@ -86,7 +85,7 @@ def _flip(labels: list[str], first: list[str], second: list[str]) -> bool | None
     return True if labels == second + first else None
 
 
-def as_matmul(make: Arithmetic, operands: Sequence[ir.Value], terms: Sequence[list[str]],
+def as_matmul(make: Build, operands: Sequence[ir.Value], terms: Sequence[list[str]],
               result: list[str]) -> ir.Value | None:  # fmt: skip
     """Return the Einsum ``terms -> result`` by transposes and one MatMul; ``None`` if it is none.
 

@@ -6,10 +6,13 @@ M x C/groups x K..., with any number of spatial dimensions.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tensoropt.compiler.sharding.ops.einsum import parse_equation
+from tensoropt.compiler.sharding.ops.einsum_products import as_matrices
 from tensoropt.compiler.sharding.rule.windows import Window, evened
 from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, sizes_of, tensor_type
 from tensoropt.dialects.mlir import ir
@@ -153,7 +156,7 @@ def by_products(make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups
         sizes = [batch, groups, outputs // groups, inputs // groups]
         dy = make.reshape(dy, [*sizes[:3], *counts])
         equation = f"ngm{o},ng{o}c->ngmc"
-    met = _met(make, x, windows, counts)
+    met = (_met if groups == 1 and not _is_narrow(x) else _sliced)(make, x, windows, counts)
     stacked = make.concat([_product(make, equation, dy, one, sizes) for one in met], 0)
     rank = len(sizes_of(stacked))
     stacked = make.transpose(stacked, [*range(1, rank), 0])
@@ -165,13 +168,21 @@ def _product(
 ) -> ir.Value:
     """Return an Einsum, of ``sizes``, with a dimension of 1 in front; a batch is summed there.
 
-    It is a product of matrices as they lie, and can be split along every dimension.
+    It is a product of matrices as they lie, which a rank makes of it, and can be split along every
+    dimension; in bfloat16, of which CUDA has no Einsum, it is one from the start.
     """
     kind, text = tensor_type(list(sizes), element_type(dy)), ir.StringAttr.get(equation)
-    product = make.onnx("Einsum", [dy, x], kind, equation=text)
+    terms = parse_equation(equation, [len(sizes_of(dy)), len(sizes_of(x))])
+    product = as_matrices(make, [dy, x], *terms) if _is_narrow(x) else None
+    if product is None:
+        product = make.onnx("Einsum", [dy, x], kind, equation=text)
     if equation.partition("->")[2].startswith("n"):
         return make.reduce("ReduceSum", product, [0])
     return make.reshape(product, [1, *sizes])
+
+
+def _is_narrow(x: ir.Value) -> bool:
+    return isinstance(element_type(x), ir.BF16Type)
 
 
 def _channels_last(make: Build, x: ir.Value, groups: int) -> ir.Value:
@@ -181,6 +192,21 @@ def _channels_last(make: Build, x: ir.Value, groups: int) -> ir.Value:
         return make.transpose(x, [0, *range(2, 2 + len(sizes)), 1])
     x = make.reshape(x, [batch, groups, inputs // groups, *sizes])
     return make.transpose(x, [0, 1, *range(3, 3 + len(sizes)), 2])
+
+
+def _sliced(
+    make: Build, x: ir.Value, windows: Windows, counts: Sequence[int]
+) -> Iterator[ir.Value]:
+    """Yield what :func:`_met` does, as slices of ``x`` with its padding.
+
+    To shift a few channels at a time is slow, and CUDA has no kernel that shifts bfloat16.
+    """
+    dims = range(len(sizes_of(x)) - 1 - len(windows), len(sizes_of(x)) - 1)
+    rows = list(zip(dims, windows, counts, strict=True))
+    x = pad(make, x, {d: (w.begin, max(0, end_padding(w, sizes_of(x)[d], n))) for d, w, n in rows})
+    for at in itertools.product(*(range(window.taps) for window in windows)):
+        pairs = zip(rows, at, strict=True)
+        yield strided(make, x, {d: (tap * w.dilation, n, w.stride) for (d, w, n), tap in pairs})
 
 
 def _met(
