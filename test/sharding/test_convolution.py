@@ -287,3 +287,71 @@ def test_a_sum_of_channels_before_an_activation_is_whole(groups: int, added: boo
         check(case, mesh)
     found = {text.rpartition(" -> ")[2] for text in offered(case)}
     assert found == {"R", "S(0)", "S(1)", "S(2)", "S(3)"}
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    taps=st.tuples(*[st.integers(1, 4)] * 2),
+    stride=st.tuples(*[st.integers(1, 3)] * 2),
+    dilation=st.tuples(*[st.integers(1, 2)] * 2),
+    lean=st.integers(0, 4),
+    groups=st.sampled_from([1, 2]),
+)
+def test_any_halo_of_a_transpose(
+    mesh: tuple[int, ...],
+    taps: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    lean: int,
+    groups: int,
+) -> None:
+    """Padding, of the output too, makes as many elements per window as the stride."""
+    extents = [(k - 1) * gap + 1 for k, gap in zip(taps, dilation, strict=True)]
+    totals = [extent - step for extent, step in zip(extents, stride, strict=True)]
+    begins = [min(max(total, 0), lean) for total in totals]
+    ends = [max(total - begin, 0) for total, begin in zip(totals, begins, strict=True)]
+    extras = [max(-total, 0) for total in totals]
+    attributes = {"pads": begins + ends, "output_padding": extras, "group": groups}
+    attributes |= {"strides": stride, "dilations": dilation}
+    operands = [normal(2, 4, 8, 8), normal(4, 4 // groups, *taps), normal(4)]
+    found = check(Case("ConvTranspose", operands, attributes), mesh).offered
+    rows = zip(extents, begins, stride, strict=True)
+    for dim, (extent, begin, step) in enumerate(rows, 2):
+        read = max((extent - 1 - begin) // step, -(-begin // step))
+        assert any(text.startswith(f"S({dim})") for text in found) == (read <= 8 // mesh[0])
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    gaps=st.tuples(*[st.integers(1, 3)] * 2),
+    counts=st.tuples(*[st.integers(1, 5)] * 2),
+    lean=st.integers(0, 3),
+    groups=st.sampled_from([1, 2]),
+    shaped=st.booleans(),
+)
+def test_image_and_window_are_cut_together(
+    mesh: tuple[int, ...],
+    gaps: tuple[int, int],
+    counts: tuple[int, int],
+    lean: int,
+    groups: int,
+    shaped: bool,
+) -> None:
+    """As in the gradient of a weight, whose window is the gradient of the result."""
+    taps, sizes = 8, [8 * gap for gap in gaps]
+    totals = [count - gap for count, gap in zip(counts, gaps, strict=True)]
+    begins = [min(max(total, 0), lean) for total in totals]
+    ends = [max(total - begin, 0) for total, begin in zip(totals, begins, strict=True)]
+    attributes = {"pads": begins + ends, "dilations": gaps, "group": groups}
+    attributes |= {"kernel_shape": [taps] * 2} if shaped else {}
+    operands = [normal(2, 4, *sizes), normal(4, 4 // groups, taps, taps), normal(4)]
+    found = check(Case("Conv", operands, attributes), mesh).offered
+    for dim, (begin, gap, count) in enumerate(zip(begins, gaps, counts, strict=True), 2):
+        made = max(count, gap) - gap + 1  # windows: padding is not cut off
+        after = made - 1 - begin
+        text = f"S({dim})" if len(mesh) == 1 else f"S({dim}),R"
+        fits = -(-max(begin, after, 0) // gap) <= taps // mesh[0]
+        partial = any(one.startswith(f"{text} {text} ") for one in found)
+        assert partial == fits, (dim, found)

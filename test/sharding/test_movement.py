@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -238,3 +239,23 @@ def test_dimensions_without_a_new_size_stay() -> None:
     assert offered(case) == {"R R -> R", "S(0) R -> S(0)", "P(sum) R -> P(sum)"}
     whole = Case("CenterCropPad", [normal(4, 6), np.array([2, 8])])
     assert offered(whole) == {"R R -> R", "P(sum) R -> P(sum)"}
+
+
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2)])
+@pytest.mark.parametrize("by", [1, -1, 3])
+def test_what_is_shifted_goes_on_in_the_next_part(by: int, mesh: tuple[int, ...]) -> None:
+    pads, fill = np.array([0, by, -by, 1, 0, -by, by, 0]), np.array(1.5, np.float32)
+    case = Case("Pad", [normal(2, 8, 8, 3), pads, fill], literals=frozenset({1, 2}))
+    found = {text.partition(" ")[0] for text in check(case, mesh).offered}
+    parts = 8 // math.prod(mesh)
+    both = {",".join([f"S({dim})"] * len(mesh)) for dim in (1, 2)}
+    assert (both <= found) == (abs(by) <= parts)
+
+
+@pytest.mark.parametrize("mesh", [(2,), (2, 2)])
+def test_the_first_of_every_few_is_there_in_each_part(mesh: tuple[int, ...]) -> None:
+    bounds = [np.array(held) for held in ([0, 1], [10, 9], [1, 2], [3, 2])]
+    case = Case("Slice", [normal(2, 12, 8), *bounds], literals=frozenset({1, 2, 3, 4}))
+    found = {text.partition(" ")[0] for text in check(case, mesh).offered}
+    assert ",".join(["S(1)"] * len(mesh)) in found
+    assert not any("S(2)" in text for text in found)  # from the second on
