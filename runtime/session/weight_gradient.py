@@ -1,7 +1,8 @@
 """Gradients of the weights of convolutions, found again in the products that a plan has of them.
 
 A plan has standard operators: per element of the window the image, channels last, shifted to where
-that lies, and a product. Our kernel goes over image and gradient once (`ConvWeightGradient`, decision 58).
+that lies, and a product. Our kernel goes over image and gradient once (`ConvWeightGradient`,
+decision 58).
 """
 
 from __future__ import annotations

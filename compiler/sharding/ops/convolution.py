@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tensoropt.compiler.layout.rule import InnerStep, Rule
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
     adds_up,
@@ -14,7 +15,6 @@ from tensoropt.compiler.sharding.rule.factors import (
     present_factor,
     rule_of,
 )
-from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.halo import (
     can_exchange,
     halos_of,

@@ -76,10 +76,10 @@ def _sampled(info: OpInfo) -> dict[int, int]:
     if starts is None or axes is None or steps is None:
         return {}
     shape, made, rank = info.shape(0), info.result_shape(), len(info.shape(0))
-    rows = ((axis % rank, start, step) for start, axis, step in zip(starts, axes, steps, strict=True))
+    rows = zip(starts, [axis % rank for axis in axes], steps, strict=True)
     return {
         dim: made[dim] or 0
-        for dim, start, step in rows
+        for start, dim, step in rows
         if not start and step > 1 and made[dim] and shape[dim] == (made[dim] or 0) * step
     }
 

@@ -209,9 +209,7 @@ def _sliced(
         yield strided(make, x, {d: (tap * w.dilation, n, w.stride) for (d, w, n), tap in pairs})
 
 
-def _met(
-    make: Build, x: ir.Value, windows: Windows, counts: Sequence[int]
-) -> Iterator[ir.Value]:
+def _met(make: Build, x: ir.Value, windows: Windows, counts: Sequence[int]) -> Iterator[ir.Value]:
     """Yield what each element of the windows meets in ``x``, whose channels are last.
 
     One dimension after the other, so that elements of one row share what the row meets.
@@ -239,7 +237,6 @@ def _from(make: Build, x: ir.Value, dim: int, bounds: tuple[int, int, int]) -> i
     end = first + (count - 1) * step + 1 - size
     x = pad(make, x, {dim: (max(0, -first), max(0, end))})
     return strided(make, x, {dim: (max(0, first), count, step)})
-
 
 
 def by_convolution(
