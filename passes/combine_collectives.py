@@ -11,7 +11,6 @@ from tensoropt.dialects.collectives import COMBINED
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TOGETHER
 from tensoropt.passes.base import Pass
-from tensoropt.passes.schedule import put_in_order
 from tensoropt.passes.timed_tasks import TimedTasks
 
 __all__ = ["CombineCollectivesPass"]
@@ -45,7 +44,7 @@ def _combine(program: TimedTasks) -> None:
     tasks = program.tasks
     own = program.engine_tasks()
     order, groups = join(own, program.times(), program.how)
-    put_in_order(tasks.operations, order)
+    program.put_in_order(order)
     members: dict[int, list[ir.Operation]] = {}
     for task in order:
         if groups[task] >= 0:

@@ -14,7 +14,6 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import WaitOp
 from tensoropt.dialects.topt.keys import PHASE, START, TOGETHER
 from tensoropt.passes.base import Pass
-from tensoropt.passes.schedule import put_in_order
 from tensoropt.passes.timed_tasks import TimedTasks
 
 __all__ = ["OverlapCollectivesPass"]
@@ -47,7 +46,7 @@ class OverlapCollectivesPass(Pass):
             return
         with module.context, ir.Location.unknown():
             program = TimedTasks(module, function)
-            if program.overlaps:
+            if program.device.overlaps:
                 _overlap(program)
 
 
@@ -57,7 +56,7 @@ def _overlap(program: TimedTasks) -> None:
     events, _ = overlap(own, groups, program.times(), program.how)
     members = _members(groups)
     order = [task for first, what in events if what != _WAITS for task in members[first]]
-    put_in_order(operations, order)
+    program.put_in_order(order)
     waits: list[int] = []
     for first, what in events:
         if what == _WAITS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
@@ -25,6 +25,7 @@ from tensoropt.dialects.collectives import filled
 from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_of, mesh_of
 from tensoropt.passes.base import Pass
+from tensoropt.passes.node_times import NodeTimes
 from tensoropt.passes.strategies import resharder_of, signature_layouts, strategy_of
 
 __all__ = ["PartitionPass"]
@@ -57,6 +58,7 @@ class _Partition:
         self.mesh: Mesh = mesh_of(module.operation)
         self.resharder = resharder_of(module, self.old)
         self.rules = WrittenRules()
+        self.times = NodeTimes(self.old, self.resharder)
         self.local: dict[ir.Value, ir.Value] = {}
         self.layouts: dict[ir.Value, Layout] = {}
 
@@ -144,18 +146,22 @@ class _Partition:
         path = self.resharder.path(info.sizes, info.item_bytes, source, target)
         self._check_read(op, [source])
         self.layouts[op.results[0]] = target
-        value = self.local[op.operands[0]]
+        value = read = self.local[op.operands[0]]
         opset = self.versions[""]
-        made = lower_path(value, info.sizes, path, self.mesh, op.location, opset)
-        _name_steps(onnx.node_name(op), [made], [value])
-        self.local[op.results[0]] = made
+        for step in path.steps:
+            before, alone = value, replace(path, steps=(step,))
+            value = lower_path(value, info.sizes, alone, self.mesh, op.location, opset)
+            self.times.note_step(step, value, before, info)
+        _name_steps(onnx.node_name(op), [value], [read])
+        self.local[op.results[0]] = value
 
     def _onnx(self, op: ir.Operation) -> None:
         info = describe(op, self.versions)
         rule = self._rule(op, info)
         strategy = self._strategy(op, rule)
         self._check_read(op, strategy.operands)
-        operands = [self.local[value] for value in op.operands]
+        read = [self.local[value] for value in op.operands]
+        operands = list(read)
         types = [
             self._local_type(result.type, layout)
             for result, layout in zip(op.results, strategy.results, strict=True)
@@ -169,6 +175,7 @@ class _Partition:
                     operands[-1] = self._finite(op, operands[-1], strategy.operands[-1])
                 results = [self._sized(*pair) for pair in zip(local.build(), types, strict=True)]
                 _name_op(onnx.node_name(op), results, operands)
+            self.times.note(op, (info, rule, strategy), results, read)
         self.local.update(zip(op.results, results, strict=True))
         self.layouts.update(zip(op.results, strategy.results, strict=True))
 

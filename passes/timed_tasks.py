@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -13,7 +14,7 @@ from tensoropt.compiler.cost.overlap import NEVER, beside
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import mean_of
-from tensoropt.compiler.schedule.tasks import Tasks, read_tasks
+from tensoropt.compiler.schedule.tasks import Tasks, merged, read_tasks
 from tensoropt.compiler.search import _engine
 from tensoropt.compiler.search.problem.evaluate import overlapping
 from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
@@ -22,6 +23,8 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.collectives import STARTED, Alike, axes_of, kind_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import COLLECTIVE_PERMUTE
+from tensoropt.dialects.topt.keys import TAKES
+from tensoropt.passes.schedule import put_in_order
 from tensoropt.passes.strategies import device_of, resharder_of
 
 __all__ = ["TimedTasks"]
@@ -33,8 +36,10 @@ _SLICE = "shard.all_slice"
 class TimedTasks:
     """The tasks of a function on the mesh and the device that the search used.
 
-    Operators are timed by what one rank has of their tensors, as far as any collective can run
-    beside them. Raises PassError for a module without a device. Linear in the operations.
+    Where any collective can run beside operators, what the search knew as one operation is one task
+    (`topt.takes`), with the time that the search had for it; in a program that nobody searched
+    operators are timed by what one rank has of their tensors. Raises PassError for a module without
+    a device. Linear in the operations.
     """
 
     module: ir.Module
@@ -47,14 +52,16 @@ class TimedTasks:
     def __post_init__(self) -> None:
         self.mesh = resharder_of(self.module, self.function).mesh
         self.device = device_of(self.module)
-        self.tasks = read_tasks(self.function, keeps_collectives=False)
+        found = read_tasks(self.function, keeps_collectives=False)
+        self._operations = found.operations
+        self._units = list(_units(found.operations))
+        self.tasks = merged(found, self._units)
         self._versions = onnx.opsets(self.module)
         self._known: dict[OpInfo, float] = {}
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether the device gains by collectives that run beside operators."""
-        return self.device.overlap is not None and self.device.overlap.share < 1
+    def put_in_order(self, order: Sequence[int]) -> None:
+        """Move the operations into the ``order`` of the tasks that they are."""
+        put_in_order(self._operations, [own for task in order for own in self._units[task]])
 
     @property
     def how(self) -> _engine.Overlapping:
@@ -76,7 +83,7 @@ class TimedTasks:
             self.tasks.given,
             [self._compute_s(op) for op in operations],
             [self._sent_s(op) for op in operations],
-            [beside(STARTED[op.name]) if op.name in STARTED else NEVER for op in operations],
+            [_beside(op) for op in operations],
         )
 
     def times(self) -> list[tuple[list[tuple[float, float]], bool, float]]:
@@ -88,17 +95,23 @@ class TimedTasks:
 
     def _key(self, op: ir.Operation) -> int:
         """Return the number of what a collective has in common with others, -1 for other ops."""
-        alike = kind_of(op)
+        alike = None if TAKES.on(op.attributes) else kind_of(op)
         return -1 if alike is None else self.keys.setdefault(alike, len(self.keys))
 
     def _sent_s(self, op: ir.Operation) -> float:
+        if TAKES.on(op.attributes):
+            return float(TAKES.of(op.attributes)["sent_s"])
         if op.name not in STARTED and op.name != COLLECTIVE_PERMUTE:
             return 0.0
         kind = cast("Collective", STARTED.get(op.name, "collective_permute"))
         return collective_time_s(kind, _bytes(op), axes_of(op), self.mesh, self.device)
 
     def _compute_s(self, op: ir.Operation) -> float:
-        if not self.overlaps or op.name in STARTED:
+        if not self.device.overlaps:
+            return 0.0
+        if TAKES.on(op.attributes):
+            return float(TAKES.of(op.attributes)["compute_s"])
+        if op.name in STARTED:
             return 0.0
         if op.name == _SLICE:
             pieces = self.mesh.extent(axes_of(op))
@@ -110,6 +123,27 @@ class TimedTasks:
             longer = 1.0 + self.device.waits(self.mesh.size).operators
             self._known[info] = longer * whole_time_s(info, self.device)
         return self._known[info]
+
+
+def _units(operations: Sequence[ir.Operation]) -> Iterator[range]:
+    """Yield the operations that are one task."""
+    start, before = 0, None
+    for number, op in enumerate(operations):
+        takes = TAKES.get(op.attributes)
+        node = None if takes is None else takes["node"]
+        if number and (node is None or node != before):
+            yield range(start, number)
+            start = number
+        before = node
+    yield range(start, len(operations))
+
+
+def _beside(op: ir.Operation) -> int:
+    """Return what an operation does to its operands if others run beside it; what is part of an
+    operation of the model ends before the next begins, as in the search."""
+    if op.name not in STARTED or TAKES.on(op.attributes):
+        return NEVER
+    return beside(STARTED[op.name])
 
 
 def _bytes(op: ir.Operation) -> float:

@@ -99,6 +99,11 @@ class Device:
         known = is_known(self.measured_models, model, training=training)
         return (self.expected_error or ExpectedError()).of_plan(known=known)
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether something is gained where collectives run beside operators."""
+        return self.overlap is not None and self.overlap.share < 1
+
     def without_overlap(self) -> Device:
         """Return the same device where no collective runs beside operators."""
         return replace(self, overlap=None)

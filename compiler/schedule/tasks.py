@@ -11,7 +11,7 @@ from tensoropt.dialects.lifetimes import Lifetimes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import COLLECTIVE_PERMUTE, keys
 
-__all__ = ["Task", "Tasks", "peaks", "read_tasks"]
+__all__ = ["Task", "Tasks", "merged", "peaks", "read_tasks"]
 
 
 _COLLECTIVES = ("shard.", COLLECTIVE_PERMUTE)
@@ -43,6 +43,37 @@ class Tasks:
     sizes: Sequence[int]
     given: Sequence[int] = ()
     operations: Sequence[ir.Operation] = ()
+
+
+def merged(program: Tasks, units: Sequence[range]) -> Tasks:
+    """Return a program whose tasks are ``units`` of tasks that stand together, in their order.
+
+    What only a unit itself reads of what it makes is no tensor. ``operations`` are the first of
+    each. Linear.
+    """
+    unit_of = [number for number, unit in enumerate(units) for _ in unit]
+    outside: set[int] = set()
+    inside: set[int] = set()
+    makers: dict[int, int] = {t: u for u, own in _each(program, units) for t in own.makes}
+    for unit, task in _each(program, units):
+        for tensor in task.reads:
+            (inside if makers.get(tensor) == unit else outside).add(tensor)
+    hidden = inside - outside
+    tasks = []
+    for number, unit in enumerate(units):
+        own = [program.tasks[task] for task in unit]
+        made = dict.fromkeys(t for task in own for t in task.makes)
+        reads = dict.fromkeys(t for task in own for t in task.reads if t not in made)
+        after = dict.fromkeys(unit_of[t] for task in own for t in task.after)
+        after.pop(number, None)
+        kept = tuple(tensor for tensor in made if tensor not in hidden)
+        tasks.append(Task(tuple(reads), kept, tuple(after), own[0].stage))
+    operations = [program.operations[unit[0]] for unit in units]
+    return Tasks(tasks, program.sizes, program.given, operations)
+
+
+def _each(program: Tasks, units: Sequence[range]) -> Iterator[tuple[int, Task]]:
+    yield from ((n, program.tasks[task]) for n, unit in enumerate(units) for task in unit)
 
 
 def peaks(program: Tasks) -> list[int]:

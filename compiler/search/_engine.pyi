@@ -67,6 +67,9 @@ class Program:
         stays: npt.NDArray[np.uint8],
         alike: npt.NDArray[np.int32],
         folded: npt.NDArray[np.uint8],
+        awaits: npt.NDArray[np.int32],
+        last: int,
+        handed: npt.NDArray[np.int32],
         views: int,
         batches: float,
     ) -> None: ...

@@ -68,6 +68,7 @@ __all__ = [
     "START",
     "STATE",
     "STRATEGY",
+    "TAKES",
     "TOGETHER",
     "TRAINING",
     "UPDATES",
@@ -329,6 +330,10 @@ TOGETHER = _key("together", _INT, OPERATION)
 START = _key("start", _FLAG, OPERATION)
 """On a collective, the first of those sent as one: it begins here, and ends where `topt.wait` reads
 its result."""
+TAKES = _key("takes", _SETTINGS, OPERATION)
+"""On all that one rank runs of an operation that the search knew as one: its number `node`, and
+what it takes as a whole: `compute_s`, and `sent_s` in collectives inside. Only where collectives
+run beside operators."""
 
 SEARCHED = frozenset(key.name for key in (RULE, STRATEGY, ID, FOLLOWS, REPEATS, GRADIENTS))
 """What the search reads and writes; the program of one rank, whose operations are others, is

@@ -37,6 +37,7 @@ from tensoropt.dialects.topt.keys import (
     RULE,
     START,
     STRATEGY,
+    TAKES,
     TOGETHER,
 )
 from tensoropt.dialects.topt.layouts import MESH
@@ -44,7 +45,7 @@ from tensoropt.dialects.verifier.carrier import Carrier, InvalidError
 from tensoropt.dialects.verifier.factors import rule_problem
 from tensoropt.dialects.verifier.fitting import Fitting
 from tensoropt.dialects.verifier.references import References
-from tensoropt.dialects.verifier.started import check_start, check_wait
+from tensoropt.dialects.verifier.started import check_start, check_takes, check_wait
 from tensoropt.dialects.verifier.together import check_together
 
 __all__ = ["verify"]
@@ -85,7 +86,7 @@ class _Verifier:
         """Begin to take in references: a function refers to nothing of another."""
         self.references = References()
         own = {RULE.name: self._rule, STRATEGY.name: self._strategy, TOGETHER.name: check_together}
-        own[START.name] = check_start
+        own |= {START.name: check_start, TAKES.name: check_takes}
         self.takers = {**self.references.takers, **own}
 
     def run(self) -> None:

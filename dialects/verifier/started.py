@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from tensoropt.compiler.layout.collective import HOLDING
 from tensoropt.dialects import onnx
 from tensoropt.dialects.collectives import STARTED, from_on, members_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.dialect import WAIT
-from tensoropt.dialects.topt.keys import START
+from tensoropt.dialects.topt.keys import START, TAKES
 from tensoropt.dialects.verifier.carrier import Carrier, InvalidError
 
-__all__ = ["check_start", "check_wait"]
+__all__ = ["check_start", "check_takes", "check_wait"]
 
 
 def check_start(carrier: Carrier, _: ir.Attribute) -> None:
@@ -49,3 +51,14 @@ def check_wait(op: ir.Operation) -> None:
     if op.results[0].type != op.operands[0].type:
         kinds = op.operands[0].type, op.results[0].type
         raise InvalidError(op, f"changes the type, expected {kinds[0]}, got: {kinds[1]}")
+
+
+def check_takes(carrier: Carrier, _: ir.Attribute) -> None:
+    """Raise InvalidError unless what an operation takes are a number and two times."""
+    takes = TAKES.of(carrier.op.attributes)
+    times = [takes.get("compute_s"), takes.get("sent_s")]
+    valid = takes.keys() == {"node", "compute_s", "sent_s"} and isinstance(takes["node"], int)
+    if not valid or not all(isinstance(s, float) and 0 <= s < inf for s in times):
+        expected = "an i64 node, and f64 compute_s and sent_s, finite and from 0 on"
+        got = ", ".join(f"{name} = {value}" for name, value in takes.items()) or "nothing"
+        raise carrier.wrong(f"has a wrong {TAKES.name}, expected {expected}, got: {got}")

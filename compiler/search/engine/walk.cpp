@@ -41,6 +41,8 @@ Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, dou
   makers_.clear();
   lay_out(assignment);
   for (std::size_t node = 0; node < program_.nodes(); ++node) visit(node);
+  for (std::size_t node = 0; node < program_.nodes(); ++node)
+    if (ends(node)) use_operands(node);
   cost_.static_bytes += constant_bytes();
   cost_.transient_bytes = peak_bytes();
   if (record_) record_->group.assign(std::size_t(step_) + 1, -1);
@@ -120,9 +122,11 @@ void Walk::visit(std::size_t node) {
   const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
   for (std::int32_t i = begin; i < end; ++i)
     if (!tensors_[read_[i]].present) reshard(program_.operands[i], read_[i]);
+  if (running_ == program_.last)
+    for (const std::int32_t result : program_.handed) hand(result);
   const bool runs = runs_now(node);
-  for (std::int32_t i = begin; i < end; ++i) use(tensors_[read_[i]].life);
-  for (std::int32_t i = begin; joins_ && runs && i < end; ++i) depend(maker_of(read_[i]));
+  if (runs) use_operands(node);
+  if (joins_) await(program_.awaits[node]);
   make(node);
   if (joins_) note_makers(node);
   if (record_) record_->events.push_back({running_, -1, -1, -1, step_});
@@ -131,6 +135,28 @@ void Walk::visit(std::size_t node) {
     end_task(strategy.compute_s, strategy.inner_s);
   }
   if (flags & Program::Update) cost_.update_s += cost_.compute_s + cost_.communication_s - before_s;
+}
+
+// What makes a value, in the layout in which it is made, comes before the node that runs.
+void Walk::await(std::int32_t value) {
+  if (value >= 0 && first_[value] >= 0) depend(maker_of(first_[value]));
+}
+
+void Walk::use_operands(std::size_t node) {
+  const std::int32_t end = program_.operands_begin[node + 1];
+  for (std::int32_t i = program_.operands_begin[node]; i < end; ++i) {
+    use(tensors_[read_[i]].life);
+    if (joins_) depend(maker_of(read_[i]));
+  }
+}
+
+// Moves what a result of the program reads, before the node that runs.
+void Walk::hand(std::int32_t result) {
+  const std::int32_t running = std::exchange(running_, result);
+  const std::int32_t end = program_.operands_begin[result + 1];
+  for (std::int32_t i = program_.operands_begin[result]; i < end; ++i)
+    if (!tensors_[read_[i]].present) reshard(program_.operands[i], read_[i]);
+  running_ = running;
 }
 
 // How often a step runs the node that runs.
@@ -183,6 +209,12 @@ void Walk::note_makers(std::size_t node) {
 
 bool Walk::runs_now(std::size_t node) const {
   return (program_.flags[node] & Program::Runs) && !(program_.flags[node] & Program::Passes);
+}
+
+// Whether a node is a result of the program, which its return reads, the last step.
+bool Walk::ends(std::size_t node) const {
+  return !(program_.flags[node] & Program::Runs) &&
+         program_.results_begin[node] == program_.results_begin[node + 1];
 }
 
 // Makes a tensor from another one of its view, which may have to be made first.
@@ -281,7 +313,7 @@ void Walk::arrange_collectives() {
     cost_.communication_s -= (updates ? 1 : program_.batches) * seconds;
     if (updates) cost_.update_s -= seconds;
   }
-  cost_.hidden_s = overlapped.hidden_s[0] + overlapped.hidden_s[1];
+  cost_.hidden_s = program_.batches * overlapped.hidden_s[0] + overlapped.hidden_s[1];
   cost_.update_s -= overlapped.hidden_s[1];
   cost_.transient_bytes = overlapped.peak;
   note_lives(overlapped.places);

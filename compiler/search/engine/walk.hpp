@@ -38,6 +38,9 @@ struct Program {
   std::vector<std::uint8_t> stays;   // per result, whether it is folded or counted with what stays
   std::vector<std::int32_t> alike;   // per value, the first of the same shape and type
   std::vector<std::uint8_t> folded;  // per value, whether it is folded at load
+  std::vector<std::int32_t> awaits;  // per node a value that it waits for, unread, -1 for none
+  std::int32_t last = -1;            // the last node before the update of a training step,
+  std::vector<std::int32_t> handed;  // before which what these read is moved, though they end it
   std::size_t views = 0;
   double batches = 1;  // how often a step runs what is not its update
 
@@ -160,6 +163,9 @@ class Walk {
   double times() const;
   void count_constants(std::size_t node);
   void make(std::size_t node);
+  void await(std::int32_t value);
+  void use_operands(std::size_t node);
+  void hand(std::int32_t result);
   void reshard(std::int32_t view, std::int32_t target);
   void plant(std::int32_t view);
   void move(std::int32_t view, std::int32_t source, std::int32_t target);
@@ -172,6 +178,7 @@ class Walk {
   void set_maker(std::int32_t tensor, std::int32_t maker);
   void note_makers(std::size_t node);
   bool runs_now(std::size_t node) const;
+  bool ends(std::size_t node) const;
   void depend(std::int32_t from) {
     if (joins_ && from >= 0) tasks_.after.values.push_back(from);
   }

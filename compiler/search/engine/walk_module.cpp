@@ -45,7 +45,8 @@ Program program(const Array<std::uint8_t>& flags, const Array<std::int64_t>& inn
                 const Array<std::int32_t>& constant, const Array<std::int32_t>& results_begin,
                 const Array<std::int32_t>& results, const Array<std::uint8_t>& stays,
                 const Array<std::int32_t>& alike, const Array<std::uint8_t>& folded,
-                std::size_t views, double batches) {
+                const Array<std::int32_t>& awaits, std::int32_t last,
+                const Array<std::int32_t>& handed, std::size_t views, double batches) {
   return {.flags = copied(flags),
           .inner_bytes = copied(inner_bytes),
           .operands_begin = copied(operands_begin),
@@ -56,6 +57,9 @@ Program program(const Array<std::uint8_t>& flags, const Array<std::int64_t>& inn
           .stays = copied(stays),
           .alike = copied(alike),
           .folded = copied(folded),
+          .awaits = copied(awaits),
+          .last = last,
+          .handed = copied(handed),
           .views = views,
           .batches = batches};
 }
@@ -238,13 +242,16 @@ void bind_walk(nb::module_& m) {
              const Array<std::int32_t>& operands, const Array<std::int32_t>& constant,
              const Array<std::int32_t>& results_begin, const Array<std::int32_t>& results,
              const Array<std::uint8_t>& stays, const Array<std::int32_t>& alike,
-             const Array<std::uint8_t>& folded, std::size_t views, double batches) {
-            new (self)
-                Program(program(flags, inner_bytes, operands_begin, operands, constant,
-                                results_begin, results, stays, alike, folded, views, batches));
+             const Array<std::uint8_t>& folded, const Array<std::int32_t>& awaits,
+             std::int32_t last, const Array<std::int32_t>& handed, std::size_t views,
+             double batches) {
+            new (self) Program(program(flags, inner_bytes, operands_begin, operands, constant,
+                                       results_begin, results, stays, alike, folded, awaits, last,
+                                       handed, views, batches));
           },
           "flags"_a, "inner_bytes"_a, "operands_begin"_a, "operands"_a, "constant"_a,
-          "results_begin"_a, "results"_a, "stays"_a, "alike"_a, "folded"_a, "views"_a, "batches"_a);
+          "results_begin"_a, "results"_a, "stays"_a, "alike"_a, "folded"_a, "awaits"_a, "last"_a,
+          "handed"_a, "views"_a, "batches"_a);
   nb::class_<Images>(m, "Images")
       .def(
           "__init__",

@@ -41,7 +41,8 @@ class Node:
     whose result is ``held`` makes what stays until the update: a parameter's gradient. One that
     ``passes`` a gradient on makes nothing: its result is its operand; one that ``is_alias``
     leaves it where it is. A
-    ``norm`` adds up what every rank has of all gradients.
+    ``norm`` adds up what every rank has of all gradients. One that ``awaits`` a value runs behind
+    what makes it, and reads nothing of it.
 
     In a step of a decoder: an argument that ``is_cache`` stays where it is, and a result
     ``takes_over`` from it, so it lies alike.
@@ -68,6 +69,7 @@ class Node:
     passes: bool = False
     is_alias: bool = False
     norm: bool = False
+    awaits: int | None = None
     is_cache: bool = False
     takes_over: int | None = None
 

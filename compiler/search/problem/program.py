@@ -56,6 +56,8 @@ def program_of(graph: Graph) -> Program:
     results = [node.results for node in nodes]
     groups: dict[tuple[int, int], int] = {}
     first: dict[object, int] = {}
+    last = max((n for n, node in enumerate(nodes) if _is_before_update(node)), default=-1)
+    handed = [n for n, node in enumerate(nodes) if last >= 0 and _is_handed_on(graph, node)]
     return Program(
         flags=np.array([_flags(graph, node) for node in nodes], np.uint8),
         inner_bytes=np.array(
@@ -71,6 +73,9 @@ def program_of(graph: Graph) -> Program:
         stays=np.array([graph.stays(v) for own in results for v in own], np.uint8),
         alike=np.array([first.setdefault(v.info, i) for i, v in enumerate(graph.values)], np.int32),
         folded=np.array([graph.nodes[v.producer].constant for v in graph.values], np.uint8),
+        awaits=np.array([-1 if n.awaits is None else n.awaits for n in nodes], np.int32),
+        last=last,
+        handed=np.array(handed, np.int32),
         views=len(graph.values) * graph.parts,
         batches=graph.micro_batches,
     )
@@ -88,6 +93,17 @@ def _flags(graph: Graph, node: Node) -> int:
         _CONSTANT: node.constant,
     }
     return sum(flag for flag, holds in own.items() if holds)
+
+
+def _is_before_update(node: Node) -> bool:
+    return node.kind == "op" and node.phase not in (None, "update")
+
+
+def _is_handed_on(graph: Graph, node: Node) -> bool:
+    """Say whether a node is a result of a training step that is ready before its update."""
+    if node.kind != "result" or node.operands[0] is None:
+        return False
+    return _is_before_update(graph.producer(node.operands[0]))
 
 
 def _view(graph: Graph, node: Node, value: int) -> int:

@@ -84,6 +84,7 @@ class _Reader:
         node = Node("op", onnx.node_name(op) or op.name, *self._described(op), op)
         self._append(node, op.results, _read(op))
         self.marks.op(node, op)
+        node.awaits = self.indices.get(op.operands[1]) if onnx.is_barrier(op) else None
         inputs = [self.graph.producer(v) for v in node.operands if v is not None]
         node.constant = not onnx.is_random(op) and all(producer.constant for producer in inputs)
 

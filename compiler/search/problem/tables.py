@@ -15,10 +15,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.cost.bodies import bodies_time_s
-from tensoropt.compiler.cost.communication import collective_time_s, copy_line
-from tensoropt.compiler.cost.compute import local_bytes, measured, op_time_s
+from tensoropt.compiler.cost.compute import local_bytes, measured
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.nodes import inner_steps, node_time_s
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import AxisRole, InnerKind, Strategy
@@ -363,9 +362,7 @@ class MeshTables:
         if node.constant or node.kind != "op" or self.is_fused(node):
             return 0.0
         assert node.info is not None and node.rule is not None
-        own = op_time_s(node.info, node.rule, strategy, self.mesh, self.device)
-        longer = 1.0 + self.device.waits(self.mesh.size).operators
-        return longer * (own + bodies_time_s(node.info, self.device))
+        return node_time_s(node.info, node.rule, strategy, self.mesh, self.device)
 
     def is_fused(self, node: Node) -> bool:
         """Say whether ``node`` was measured to be part of another op after those it follows."""
@@ -391,15 +388,7 @@ class MeshTables:
         """Return (kind, mesh axes, bytes put in per rank, time in seconds) of each of these."""
         if node.constant or node.rule is None:
             return []
-        return [
-            (kind, axes, size, self._inner_time_s(kind, axes, size))
-            for kind, axes, size in node.rule.inner_steps(strategy, self.mesh)
-        ]
-
-    def _inner_time_s(self, kind: InnerKind, axes: tuple[int, ...], size: int) -> float:
-        if kind == "copy":
-            return copy_line(2.0, self.device).at(size)
-        return collective_time_s(kind, size, axes, self.mesh, self.device)
+        return inner_steps(node.rule, strategy, self.mesh, self.device)
 
     def static_bytes(self, node: Node, strategy: Strategy) -> int:
         """Return the bytes that ``node`` keeps: its parameters, or its result if constant or state.
