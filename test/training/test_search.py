@@ -112,7 +112,7 @@ def _splits(point: FrontierPoint, name: str) -> list[bool]:
 
 def test_the_leanest_plan_splits_all_state_and_the_fastest_not(tmp_path: Path) -> None:
     """A large batch: all data parallel, weights whole for speed, split for memory (ZeRO)."""
-    module = build(network(tmp_path, width=16, batch=512), spec_of("output:l", "adamw"))
+    module = build(network(tmp_path, width=8, batch=512), spec_of("output:l", "adamw"))
     found = points(module, Mesh((4,)))
     names = [f"{w}{of}" for w in ("w0", "v1", "shared") for of in ("", ".mean", ".variance")]
     assert all(_splits(found[-1], name) == [True] for name in names)
@@ -120,7 +120,7 @@ def test_the_leanest_plan_splits_all_state_and_the_fastest_not(tmp_path: Path) -
 
 
 def test_moments_can_be_split_where_the_parameter_is_whole(tmp_path: Path) -> None:
-    module = build(network(tmp_path, width=16, batch=512), spec_of("output:l", "adamw"))
+    module = build(network(tmp_path, width=4, batch=512), spec_of("output:l", "adamw"))
     found = points(module, Mesh((4,)))
     pairs = [(_splits(p, "w0"), _splits(p, "w0.mean")) for p in found]
     assert ([False], [True]) in pairs
