@@ -55,9 +55,9 @@ def merged(program: Tasks, units: Sequence[range]) -> Tasks:
     outside: set[int] = set()
     inside: set[int] = set()
     makers: dict[int, int] = {t: u for u, own in _each(program, units) for t in own.makes}
-    for unit, task in _each(program, units):
+    for number, task in _each(program, units):
         for tensor in task.reads:
-            (inside if makers.get(tensor) == unit else outside).add(tensor)
+            (inside if makers.get(tensor) == number else outside).add(tensor)
     hidden = inside - outside
     tasks = []
     for number, unit in enumerate(units):
