@@ -17,7 +17,7 @@ def at_once(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     for node in nodes:
         if node.domain == DOMAIN and node.op_type in WAITS:
             for y, z in zip(node.input[1:], node.output, strict=False):
-                yield helper.make_node("Identity", [y], [z])
+                yield helper.make_node("Identity", [y], [z], name=f"{node.name}.{z}")
         elif node.domain == DOMAIN and node.op_type in STARTS:
             yield _whole(node)
         else:

@@ -104,7 +104,8 @@ def _told(case: Any, found: Any, folder: Path) -> str:
     lines = [f"seed {case.seed}: {found.phase}: {found.text}"]
     if found.choice is not None:
         mesh = "x".join(map(str, found.choice.mesh))
-        lines += [f"  mesh {mesh}, strategies drawn with {found.choice.seed}", *found.plan]
+        drawn = f"strategies drawn with {found.choice.seed}, for {Path(found.choice.device).name}"
+        lines += [f"  mesh {mesh}, {drawn}", *found.plan]
     dims = f" --dim {small.dims}" if small.dims else ""
     text = onnx.printer.to_text(small.model).strip().splitlines()
     text = [f"  {line[:300]}" for line in text]

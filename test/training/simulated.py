@@ -36,17 +36,21 @@ def points(module: ir.Module, mesh: Mesh, **options: Any) -> list[FrontierPoint]
 
 
 def relative_error(
-    make: Make, point: FrontierPoint, classes: int = 4, given: Mapping[str, Array] | None = None
+    make: Make,
+    point: FrontierPoint,
+    classes: int = 4,
+    given: Mapping[str, Array] | None = None,
+    device: str = "cpu",
 ) -> float:
     """Return the largest error of a result of the step under ``point``, relative to its largest.
 
-    ``make`` returns the module of the step anew. What it is fed are the arrays ``given`` by name;
-    all else is random, labels and ids below ``classes``.
+    ``make`` returns the module of the step anew, which becomes a program for ``device``. What it is
+    fed are the arrays ``given`` by name; all else is random, labels and ids below ``classes``.
     """
     mesh, whole, split = Mesh(point.mesh), make(), make()
     inputs = list(_inputs(whole, classes, given or {}))
     expected = run_spmd(whole, [inputs], Mesh((1,)))[0]
-    annotate(split, point, "cpu")
+    annotate(split, point, device)
     run_phase(split, "reshard")
     fed, returned = (_layouts(split, key) for key in ("arg_attrs", "res_attrs"))
     run_phase(split, "partition")

@@ -62,7 +62,7 @@ def _near(choice: Choice | None) -> Iterator[Choice | None]:
     yield choice
     if choice is not None:
         for seed in range(_OTHER_PLANS):
-            yield Choice(choice.mesh, seed)
+            yield replace(choice, seed=seed, whole=frozenset())
 
 
 def _smaller(case: Case) -> Iterator[Case]:

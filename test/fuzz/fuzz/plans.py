@@ -16,7 +16,7 @@ from fuzz.builder import session_of
 from fuzz.graphs import Case
 from fuzz.joined import join, prefix
 from fuzz.noise import spread
-from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
@@ -30,21 +30,33 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.passes.search_strategies import annotate
 
-__all__ = ["MESHES", "Choice", "Finding", "choices", "compare_values", "try_case", "try_plans"]
+__all__ = [
+    "DEVICES",
+    "MESHES",
+    "Choice",
+    "Finding",
+    "choices",
+    "compare_values",
+    "try_case",
+    "try_plans",
+]
 
 MESHES = ((2,), (4,), (2, 2), (3,), (8,), (2, 3), (4, 2), (5,), (6,))
 _CHANCES = (0.28, 0.18, 0.2, 0.14, 0.06, 0.05, 0.04, 0.02, 0.03)
+DEVICES = ("cpu", str(Path(__file__).parents[2] / "devices" / "eager.toml"))
+"""On the second collectives run beside operators."""
 _RELATIVE = {"float16": 2e-2, "float32": 2e-4, "float64": 1e-9}
 _DOUBTFUL = 0.1  # of a difference: what rounding may do to a case that is judged by it
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A random plan: its mesh, the seed of its strategies, and the ops that are taken whole."""
+    """A random plan: its mesh, the seed of its strategies, the ops taken whole, and the device."""
 
     mesh: tuple[int, ...]
     seed: int
     whole: frozenset[int] = frozenset()
+    device: str = DEVICES[0]
 
 
 @dataclass(frozen=True)
@@ -62,16 +74,14 @@ def _context() -> ir.Context:
     return driver.new_context()
 
 
-@cache
-def _device() -> Device:
-    return load_device("cpu")
-
-
 def choices(seed: int, count: int) -> list[Choice]:
-    """Return ``count`` random plans for the case of a seed."""
+    """Return ``count`` random plans for the case of a seed, by turns for both devices."""
     rng = np.random.default_rng([seed, 1])
     picked = rng.choice(len(MESHES), count, replace=False, p=_CHANCES)
-    return [Choice(MESHES[int(i)], int(rng.integers(1000))) for i in picked]
+    return [
+        Choice(MESHES[int(i)], int(rng.integers(1000)), device=DEVICES[(seed + number) % 2])
+        for number, i in enumerate(picked)
+    ]
 
 
 def try_case(case: Case, count: int) -> Finding | None:
@@ -125,7 +135,7 @@ class _Trial:
                 module = driver.parse_text(self.text)
             point = _point(module, choice)
             told, phase = _told(point), "compile"
-            ranks, inputs, outputs = self._compiled(module, point)
+            ranks, inputs, outputs = self._compiled(module, point, choice.device)
             phase = "run"
             found = _run(join(ranks), self.case.feeds, inputs, Mesh(choice.mesh))
         except Exception as error:
@@ -134,9 +144,9 @@ class _Trial:
         return Finding("values", wrong, choice, told) if wrong is not None else None
 
     def _compiled(
-        self, module: ir.Module, point: FrontierPoint
+        self, module: ir.Module, point: FrontierPoint, device: str
     ) -> tuple[list[onnx.ModelProto], dict[str, Layout], list[Layout]]:
-        annotate(module, point, "cpu")
+        annotate(module, point, device)
         driver.run_phase(module, "reshard")
         inputs = dict(_ends(module, "arg_attrs"))
         outputs = [layout for _, layout in _ends(module, "res_attrs")]
@@ -198,7 +208,7 @@ def _point(module: ir.Module, choice: Choice) -> FrontierPoint:
     """Return the random plan of a choice; ``choice.whole`` run the whole op on every rank."""
     graph, mesh = read_graph(module), Mesh(choice.mesh)
     options = SearchOptions("random", choice.seed)
-    [point] = search_graph(graph, [mesh], _device(), options).points
+    [point] = search_graph(graph, [mesh], load_device(choice.device), options).points
     strategies = dict(point.strategies)
     ops = [node for node in strategies if graph.nodes[node].kind == "op"]
     for place in choice.whole:
