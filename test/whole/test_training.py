@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from graphs.trained import TRAINED
 from sweep_train import TOLERANCE, Case, sweep_case
-from train_plans import plans, write_plan
+from train_plans import Plan, extremes, plans, trained, write_plan
 from train_runs import difference, run_plan
 
+from tensoropt.compiler.pipeline import driver
+from tensoropt.runtime.inspection.summary import collectives_of
+from tensoropt.runtime.plan.plan import Plan as WrittenPlan
+from tensoropt.runtime.support.collectives import STARTS
+
 STEPS = 8
+EAGER = str(Path(__file__).parents[1] / "devices" / "eager.toml")
 # Each kind of plan at least once: `make sweep-train` has all of all.
 SAMPLE = {
     "cnn": (2, ["random 0"]),
@@ -49,3 +56,33 @@ def test_training_goes_on_with_another_plan_on_fewer_ranks(tmp_path: Path) -> No
     assert second.result.step == case.steps
     unbroken = case.one_device().losses
     assert difference(first.losses + second.losses, unbroken) < TOLERANCE
+
+
+@pytest.mark.slow
+def test_collectives_beside_operators_change_no_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("lstm", tmp_path, STEPS)
+    written = {way: _eager(case, way) for way in ("off", "auto")}
+    kinds = {way: _kinds(path) for way, path in written.items()}
+    assert not kinds["off"] & STARTS.keys()
+    assert kinds["auto"] & STARTS.keys()
+    monkeypatch.setenv("TENSOROPT_LINK_LATENCY_S", "0.002")  # so that much is under way at once
+    rate = case.recipe.learning_rate
+    off, auto = (
+        run_plan(path, case.data, STEPS, rate, threads=1).losses for path in written.values()
+    )
+    assert auto == off
+    assert difference(auto, case.one_device().losses) < TOLERANCE
+
+
+def _eager(case: Case, overlap: str) -> Path:
+    """Write the plan that splits the batch on 4 ranks, for links that move bytes by themselves."""
+    request = replace(extremes(4), search="data-parallel", device=EAGER, overlap=overlap)
+    result = driver.frontier(trained(case.path, case.recipe, "none"), request)
+    plan = Plan(overlap, case.recipe, request, result, result.points[0])
+    return write_plan(case.path, plan, case.folder)
+
+
+def _kinds(plan: Path) -> set[str]:
+    return {one.kind for one in collectives_of(WrittenPlan.read(plan))}
