@@ -1,230 +1,298 @@
-"""How much of what a training step sends goes on while it computes, on links of a chosen speed.
+"""How much of what a training step sends goes on while it computes, on a link of a chosen speed.
 
-    python bench/overlap.py                     five models that split the batch on 2 ranks
-    python bench/overlap.py gpt2 --rounds 40
-    python bench/overlap.py --share 0.5         links on which it sends half as long as it computes
+    python bench/overlap.py                     five models that split the batch on 2 ranks; minutes
+    python bench/overlap.py gpt2 --rounds 20
+    python bench/overlap.py --share 1           a link on which it sends as long as it computes
+    python bench/overlap.py --write             the table into docs/benchmarks.md too
 
-In a copy of each plan every collective is started where it stands, and waited for where its result
-is first read. Steps of both take turns on the same ranks, while the library lets each collective
-take as long as on that link, asleep (``TENSOROPT_LINK_BYTES_PER_S``). *sent* is how long nodes of
-the plan itself are held by collectives, and *computed* the rest. *hidden* is what the copy takes
-less, over what it could take less at most: down to the larger of the two. Each is the fastest of
-its turns, so that what else the machine does counts little; with other work on all cores nothing
-can be told, as each of some forty collectives then waits for its turn on a core.
+Each model gets the same plan twice, with ``--overlap off`` and with ``--overlap auto``, for a
+description with ``[overlap]`` whose rates make its computation as long as it is here, and whose
+link the library then keeps: collectives sleep as long as they would take there
+(``TENSOROPT_LINK_BYTES_PER_S``). Steps of both, and of the plain plan without that link, take
+turns (`turns`). *computing* is the last, with what this machine itself needs to move the bytes;
+*sending* is how long the link keeps the collectives of a step. *hidden* is what of that starts and
+waits save; *of the longer* is a step over the longer of computing and sending: 1 where all is
+hidden that can be. The losses of all three must be the same, bit by bit.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
+import statistics
+import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import onnx
-from gpu.ranks import on_ranks
-from gpu.setting import table
-from graphs.catalog import Model
-from graphs.gpt import Gpt
-from graphs.llama import Llama
-from graphs.lstm import Lstm
-from graphs.residual import Residual
-from graphs.vit import Vit
-from onnx import helper
+import numpy as np
+from graphs.runnable import TRAINED
 from sections import write_section
 from train_plans import RECIPES, Plan, extremes, trained, write_plan
+from train_runs import trained_by_turns
+from training_data import batch_size, draw
+from turns import Gate, Place, Turn, Way, busy_note, take_turns
 
+from tensoropt.compiler.calibrate.busy import busy_part
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.points import fastest
+from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.runtime.inspection.summary import collectives_of
 from tensoropt.runtime.plan.plan import Plan as WrittenPlan
-from tensoropt.runtime.support.collectives import DOMAIN, JOINED, PLAIN, STARTS, reads_later
+from tensoropt.runtime.support.collectives import STARTS
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
+__all__ = ["Row", "Sizes", "measure", "table"]
 
-    from tensoropt.runtime.session.session import RankSession
-
-__all__ = ["MODELS", "hidden_share", "measure", "step_times"]
-
-MODELS: Mapping[str, Model] = {
-    "cnn": Residual(batch=16),
-    "gpt2": Gpt(
-        layers=4, width=192, heads=4, vocabulary=512, sequence=64, batch=8, dtype="float32"
-    ),
-    "llama": Llama(
-        layers=3,
-        width=192,
-        heads=8,
-        groups=4,
-        inner=512,
-        vocabulary=512,
-        sequence=64,
-        batch=8,
-        dtype="float32",
-    ),
-    "vit": Vit(batch=8, image=64, classes=64, layers=4, width=192, heads=4, patch=8),
-    "lstm": Lstm(width=192, vocabulary=512, sequence=32, batch=16, rows_first=True),
-}
-_HEAD = ["model", "sent, ms", "computed, ms", "off, ms", "on, ms", "started", "hidden"]
 _LATENCY_S = 20e-6
-_WARM_UP = 2
+_WARM_UP = 3
+_FIRST = 3
+"""Turns by which the rates of a description are found."""
+_PLAIN, _OFF, _AUTO = "plain", "off", "auto"
 _TEXT = """\
 ## Collectives beside operators
 
 `python bench/overlap.py --write`: training steps that split the batch on {ranks} ranks of one
-thread, on links on which a step sends {share:g} times as long as it computes by its prediction.
-Collectives sleep as long as they would take there. *on* are the same steps with every collective
-started where it stands and waited for where it is read; *hidden* is what they take less, over what
-they could take less at most. The fastest of {rounds} turns each.
+thread, on a link on which a step sends {share:g} times as long as it computes. *off* and *auto* are
+plans with `--overlap` of that name, *computing* is *off* without the link, and *sending* how long
+the link keeps its collectives. *hidden* is what of that *auto* saves, *predicted* what its plan
+says (`hidden_s`), and *of the longer* its step over the longer of computing and sending. Medians of
+{rounds} turns of {steps} steps.
 
+{table}
+
+{busy}"""
+_DESCRIPTION = """\
+name = "linked"
+launch_overhead_s = {launch_s}
+devices_per_node = {ranks}
+
+[peak_flop_per_s]
+float32 = {flop_per_s}
+
+[efficiency]
+contraction = 1.0
+
+[memory]
+bandwidth_bytes_per_s = {memory_bytes_per_s}
+capacity_bytes = 8e9
+
+[link.intra_node]
+latency_s = {latency_s}
+bandwidth_bytes_per_s = {bytes_per_s}
+
+[link.network]
+latency_s = {latency_s}
+bandwidth_bytes_per_s = {bytes_per_s}
+
+[overlap]
+start_s = {start_s}
+share = {lost}
 """
 
 
-def hidden_share(off_s: float, sent_s: float, on_s: float) -> float:
-    """Return the share hidden of what could be: 1 where a step takes as long as its longer part."""
-    return (off_s - on_s) / min(sent_s, off_s - sent_s)
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured, and on what link."""
+
+    ranks: int = 2
+    rounds: int = 9
+    steps: int = 3
+    share: float = 0.5
+    start_s: float = 12e-6
+    lost: float = 0.1
 
 
-def step_times(comm: MPI.Comm, plans: Mapping[str, str], rounds: int) -> dict[str, list[float]]:
-    """Return, of the fastest step of each plan, its seconds and those in which nodes were held."""
-    from tensoropt.runtime.ops import library
+@dataclass(frozen=True)
+class Row:
+    """What was measured of one model; times are those of a step."""
 
-    steps = {way: _step(comm, WrittenPlan.read(path)) for way, path in plans.items()}
-    found = {way: list[tuple[float, float]]() for way in steps}
-    for _ in range(_WARM_UP + rounds):
-        for way, sessions in steps.items():
-            comm.Barrier()
-            start, held = time.perf_counter(), library.collectives_s()
-            for session in sessions:
-                session.run()
-            took = time.perf_counter() - start
-            found[way].append((took, library.collectives_s() - held))
-    return {way: list(min(times[_WARM_UP:])) for way, times in found.items()}
+    model: str
+    turns: Mapping[str, list[Turn]]
+    sending_s: float
+    predicted_s: float
+    collectives: int
+    started: int
+
+    @property
+    def computing_s(self) -> float:
+        """The step without the link."""
+        return statistics.median(turn.step_s for turn in self.turns[_PLAIN])
+
+    @property
+    def hidden_s(self) -> float:
+        """What starts and waits save."""
+        return self._more_s(_OFF, _AUTO)
+
+    @property
+    def of_longer(self) -> float:
+        """The step over the longer of computing and sending."""
+        return self.linked_s(_AUTO) / max(self.computing_s, self.sending_s)
+
+    def linked_s(self, way: str) -> float:
+        """The step of a way with the link, as its neighbours without the link have it."""
+        return self.computing_s + self._more_s(way, _PLAIN)
+
+    def _more_s(self, way: str, base: str) -> float:
+        pairs = zip(self.turns[way], self.turns[base], strict=True)
+        return statistics.median(a.step_s - b.step_s for a, b in pairs)
 
 
-def _step(comm: MPI.Comm, plan: WrittenPlan) -> list[RankSession]:
-    from tensoropt.runtime.profile.feeds import drawn_input
-    from tensoropt.runtime.session.session import training_session
+def measure(name: str, sizes: Sizes, folder: Path) -> Row:
+    """Return the row of a model. Raises ValueError where losses differ."""
+    path = TRAINED[name].build(name).save(folder, seed=0)
+    data = folder / f"{name}.npz"
+    np.savez(data, **draw(path, batch_size(path)))
+    rates = _rates(_Machine(path, name, sizes, folder / "first", _Rates()), data)
+    machine = _Machine(path, name, sizes, folder / "linked", rates)
+    plans = {way: machine.planned(way) for way in (_OFF, _AUTO)}
+    ways = {way: _way(plan, data, name, rates.bytes_per_s) for way, (plan, _) in plans.items()}
+    ways = {_PLAIN: _way(plans[_OFF][0], data, name), **ways}
+    given = {way: (function, sizes.ranks) for way, function in ways.items()}
+    turns, teams = take_turns(given, sizes.rounds, sizes.steps, _WARM_UP)
+    _check(name, {way: team.results[0] for way, team in teams.items()})
+    return _row(name, turns, plans)
 
-    graph = plan.graph(comm.rank)
-    sessions = []
-    for path in (graph, graph.with_name(f"rank{comm.rank}.update.onnx")):
-        session = training_session(path, 1, transient_bytes=plan.transient_bytes)
-        for number, (name, kind, shape) in enumerate(session.signature()):
-            session.feed(name, drawn_input(name, kind, shape, number))
-        sessions.append(session)
-    return sessions
+
+def _row(
+    name: str, turns: Mapping[str, list[Turn]], plans: Mapping[str, tuple[Path, FrontierPoint]]
+) -> Row:
+    (_, off), (path, auto) = plans[_OFF], plans[_AUTO]
+    sent = collectives_of(WrittenPlan.read(path))
+    started = sum(one.kind in STARTS for one in sent)
+    return Row(name, turns, off.communication_s, auto.hidden_s, len(sent), started)
 
 
-def measure(name: str, ranks: int, share: float, rounds: int, folder: Path) -> dict[str, Any]:
-    """Return what `step_times` says of both plans of a model, and the number of starts in one."""
-    path = MODELS[name].build(name).save(folder, seed=0)
-    plan = _plan(name, path, ranks, folder)
-    plans = {"off": plan, "on": _parted_plan(plan, ranks)}
-    bytes_per_s = _speed(plan, ranks, share)
+@dataclass(frozen=True)
+class _Rates:
+    """How much slower than at first guess the machine computes, and its link."""
+
+    slower: float = 1.0
+    bytes_per_s: float = 1e9
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """What a model is planned for, below a folder."""
+
+    path: Path
+    model: str
+    sizes: Sizes
+    folder: Path
+    rates: _Rates
+
+    def planned(self, overlap: str) -> tuple[Path, FrontierPoint]:
+        """Write the plan that splits the batch; return its directory and its point."""
+        request = replace(
+            extremes(self.sizes.ranks),
+            search="data-parallel",
+            device=str(self._described()),
+            overlap=overlap,
+        )
+        recipe = RECIPES[self.model]
+        result = driver.frontier(trained(self.path, recipe, "none"), request)
+        point = fastest(result.points)
+        plan = Plan(overlap, recipe, request, result, point)
+        return write_plan(self.path, plan, self.folder), point
+
+    def _described(self) -> Path:
+        self.folder.mkdir(exist_ok=True)
+        path, slower = self.folder / "linked.toml", self.rates.slower
+        text = _DESCRIPTION.format(
+            launch_s=3e-6 * slower,
+            flop_per_s=60e9 / slower,
+            memory_bytes_per_s=6e9 / slower,
+            latency_s=_LATENCY_S,
+            bytes_per_s=self.rates.bytes_per_s,
+            **vars(self.sizes),
+        )
+        path.write_text(text, encoding="utf-8")
+        return path
+
+
+def _rates(machine: _Machine, data: Path) -> _Rates:
+    """Return the rates at which the step is predicted to take as long as it does here."""
+    (plan, point), ranks = machine.planned(_OFF), machine.sizes.ranks
+    ways = {_PLAIN: (_way(plan, data, machine.model), ranks)}
+    turns, _ = take_turns(ways, _FIRST, machine.sizes.steps, _WARM_UP)
+    step_s = min(turn.step_s for turn in turns[_PLAIN])
+    return _Rates(step_s / point.compute_s, _speed(plan, step_s, machine.sizes))
+
+
+def _speed(plan: Path, step_s: float, sizes: Sizes) -> float:
+    """Return the speed of a link on which a step sends so long of what it computes."""
+    sent = collectives_of(WrittenPlan.read(plan))
+    left_s = sizes.share * step_s - _LATENCY_S * len(sent)
+    if left_s <= 0:
+        raise ValueError(f"--share: latencies of {len(sent)} collectives take longer, raise it")
+    return 2 * (sizes.ranks - 1) / sizes.ranks * sum(one.bytes or 0 for one in sent) / left_s
+
+
+def _way(plan: Path, data: Path, model: str, bytes_per_s: float | None = None) -> Way:
+    rate = RECIPES[model].learning_rate
+    run = partial(trained_by_turns, directory=plan, data=data, learning_rate=rate)
+    return run if bytes_per_s is None else partial(_linked, run=run, bytes_per_s=bytes_per_s)
+
+
+def _linked(place: Place, gate: Gate, run: Way, bytes_per_s: float) -> list[float]:
     link = {"TENSOROPT_LINK_LATENCY_S": _LATENCY_S, "TENSOROPT_LINK_BYTES_PER_S": bytes_per_s}
     os.environ.update({variable: str(value) for variable, value in link.items()})
-    arguments = {"plans": {way: str(plan) for way, plan in plans.items()}, "rounds": rounds}
-    times = on_ranks("overlap:step_times", ranks, 600.0, **arguments)
-    sent = collectives_of(WrittenPlan.read(plans["on"]))
-    return {**times, "started": sum(one.kind in STARTS for one in sent), "collectives": len(sent)}
+    losses: list[float] = run(place, gate)
+    return losses
 
 
-def _plan(name: str, path: Path, ranks: int, folder: Path) -> Path:
-    request = replace(extremes(ranks), search="data-parallel")
-    result = driver.frontier(trained(path, RECIPES[name], "none"), request)
-    plan = Plan("off", RECIPES[name], request, result, fastest(result.points))
-    return write_plan(path, plan, folder)
+def _check(name: str, losses: Mapping[str, Sequence[float]]) -> None:
+    for way, own in losses.items():
+        if own != losses[_PLAIN]:
+            raise ValueError(f"{name}: {way}: losses differ from those without the link")
 
 
-def _speed(plan: Path, ranks: int, share: float) -> float:
-    """Return the speed of a link on which a step sends ``share`` times as long as it computes."""
-    written = WrittenPlan.read(plan)
-    sent = sum(one.bytes or 0 for one in collectives_of(written))
-    computed_s = written.document["predicted"]["compute_s"]
-    return float(2 * (ranks - 1) / ranks * sent / (share * computed_s))
+def table(rows: Sequence[Row]) -> str:
+    """Return the figures of the models in Markdown."""
+    head = ["model", "computing, ms", "sending, ms", "off, ms", "auto, ms", "started", "hidden"]
+    head += ["predicted", "of the longer"]
+    lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(_cells(row))} |" for row in rows)])
 
 
-def _parted_plan(plan: Path, ranks: int) -> Path:
-    """Copy a plan, with starts and waits in the place of collectives; return its directory."""
-    copy = plan.with_name("on")
-    shutil.copytree(plan, copy)
-    for rank in range(ranks):
-        path = copy / f"rank{rank}.onnx"
-        model = onnx.load(path, load_external_data=False)
-        nodes = list(_parted(model.graph.node))
-        del model.graph.node[:]
-        model.graph.node.extend(nodes)
-        onnx.save(model, path)
-    return copy
-
-
-def _parted(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield starts for collectives, and their waits before the first reader, or at the end."""
-    waits: dict[str, onnx.NodeProto] = {}
-    for node in nodes:
-        while wait := next((waits[name] for name in node.input if name in waits), None):
-            yield wait
-            waits = {name: other for name, other in waits.items() if other is not wait}
-        if node.domain == DOMAIN and node.op_type in (*PLAIN, *JOINED):
-            start, wait = _pair(node)
-            waits |= dict.fromkeys(wait.output, wait)
-            yield start
-        else:
-            yield node
-    yield from {id(wait): wait for wait in waits.values()}.values()
-
-
-def _pair(whole: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
-    """Return the start and the wait that do what a collective does."""
-    is_joined = whole.op_type in JOINED  # whose token comes first
-    (token, *xs) = whole.input if is_joined else whole.input[::-1]
-    (given, *zs) = whole.output if is_joined else whole.output[::-1]
-    start = onnx.NodeProto()
-    start.CopyFrom(whole)
-    start.op_type, start.name = f"{whole.op_type}Start", f"{whole.name}Start"
-    ys = [f"{whole.name}.handle", *(f"{z}.started" for z in zs)]
-    del start.input[:], start.output[:]
-    start.input.extend([token, *xs])
-    start.output.extend([given, *ys])
-    read = [*ys, *(xs if reads_later(start.op_type) else [])]
-    named = {"name": f"{whole.name}Wait", "domain": DOMAIN}
-    return start, helper.make_node(f"{whole.op_type}Wait", read, zs, **named)
+def _cells(row: Row) -> list[str]:
+    times_s = (row.computing_s, row.sending_s, row.linked_s(_OFF), row.linked_s(_AUTO))
+    times = [f"{1e3 * time_s:.1f}" for time_s in times_s]
+    hidden = [f"{time_s / row.sending_s:.0%}" for time_s in (row.hidden_s, row.predicted_s)]
+    started = f"{row.started} of {row.collectives}"
+    return [row.model, *times, started, *hidden, f"{row.of_longer:.2f}"]
 
 
 def main() -> None:
-    """Print a line per model."""
+    """Print a line per model as it is known, and the table."""
     given = _parser().parse_args()
-    rows = []
-    for name in given.models or MODELS:
+    sizes = Sizes(given.ranks, given.rounds, given.steps, given.share)
+    rows, busy = list[Row](), list[float]()
+    for name in given.models or TRAINED:
+        busy.append(busy_part(1.0) or 0.0)
         with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
-            found = measure(name, given.ranks, given.share, given.rounds, Path(folder))
-        (off_s, sent_s), (on_s, _) = found["off"], found["on"]
-        times = [f"{1e3 * s:.1f}" for s in (sent_s, off_s - sent_s, off_s, on_s)]
-        started = f"{found['started']} of {found['collectives']}"
-        rows.append([name, *times, started, f"{hidden_share(off_s, sent_s, on_s):.0%}"])
-        print(*rows[-1], sep="  ", flush=True)
-    asked = {"ranks": given.ranks, "share": given.share, "rounds": given.rounds}
-    text = _TEXT.format(**asked) + table(_HEAD, rows)
+            rows.append(measure(name, sizes, Path(folder)))
+        print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
+    text = table(rows)
     print(text)
     if given.write:
-        write_section("overlap", text)
+        facts = {"table": text, "busy": busy_note(statistics.fmean(busy))}
+        write_section("overlap", _TEXT.format(**facts, **vars(sizes)))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="default all")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--share", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
+    parser.add_argument("models", nargs="*", choices=[*TRAINED, []], help="default all")
+    parser.add_argument("--ranks", type=int, default=Sizes.ranks)
+    parser.add_argument("--rounds", type=int, default=Sizes.rounds)
+    parser.add_argument("--steps", type=int, default=Sizes.steps, help="of one turn")
+    parser.add_argument(
+        "--share", type=float, default=Sizes.share, help="of computing that sending takes"
+    )
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser
 
 
