@@ -1,4 +1,5 @@
-"""`optimize-reshards`: pay for each distinct layout of a tensor once, in the cheapest order."""
+"""`optimize-reshards`: pay for each distinct layout of a tensor once, in the cheapest order, and
+cut what is read whole no more."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_attr, layout_of
 from tensoropt.passes.base import Pass
+from tensoropt.passes.cut_early import cut_early
 from tensoropt.passes.reshards import reshard
 from tensoropt.passes.strategies import resharder_of
 
@@ -26,9 +28,10 @@ class OptimizeReshardsPass(Pass):
 
     A partial sum that some uses want whole and others split is reduced once and then cut, whichever
     use comes first: a layout that others start from is made before them, even if no use wants
-    it. Constants are cut from the layout they are stored in. Drops reshards that do nothing.
-    Linear in the operations of `@main`, times what ``spread`` takes; regions hold no reshards.
-    Refuses nothing.
+    it. Constants are cut from the layout they are stored in. Drops reshards that do nothing. A
+    reshard to a smaller part runs as soon as nothing else reads what it is made of, which is then
+    freed. Linear in the operations of `@main`, times what ``spread`` takes; regions hold no
+    reshards. Refuses nothing.
     """
 
     name: ClassVar[str] = "optimize-reshards"
@@ -42,6 +45,7 @@ class OptimizeReshardsPass(Pass):
                 tensor.merge()
                 if value not in folded:
                     tensor.arrange(resharder)
+            cut_early(function, resharder.mesh)
 
 
 _PARTS = {"recompute": "backward"}

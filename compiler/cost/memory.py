@@ -11,7 +11,7 @@ from tensoropt.dialects.lifetimes import Lifetimes, body_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import WAIT, keys
 
-__all__ = ["RankMemory", "hold", "program_memory"]
+__all__ = ["RankMemory", "hold", "program_memory", "staying"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,24 @@ def hold(function: ir.Operation, lifetimes: Lifetimes) -> Iterator[ir.Operation 
     that is folded at load. Linear in the operations.
     """
     return _Program(function, lifetimes).run()
+
+
+def staying(function: ir.Operation) -> set[ir.Value]:
+    """Return the values that do not come and go: what is folded at load, state, caches, gradients,
+    and what is written where an argument was. Linear in the operations."""
+    caches = _caches(function)
+    arguments = {
+        value
+        for value, own in onnx.arguments(function)
+        if keys.STATE.on(own) or keys.NAME.get(own) in caches
+    }
+    gradients = {
+        value
+        for op in function.regions[0].blocks[0]
+        if keys.GRADIENT_OF.on(op.operation.attributes)
+        for value in op.operation.results
+    }
+    return onnx.folded_values(function) | _in_place(function) | arguments | gradients
 
 
 class _Program:

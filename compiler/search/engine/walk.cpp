@@ -39,6 +39,7 @@ Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, dou
   joins_ = joins;
   if (joins_) tasks_ = {};
   makers_.clear();
+  inputs_.clear();
   lay_out(assignment);
   for (std::size_t node = 0; node < program_.nodes(); ++node) visit(node);
   for (std::size_t node = 0; node < program_.nodes(); ++node)
@@ -76,14 +77,26 @@ void Walk::lay_out(std::span<const std::int32_t> assignment) {
   read_.resize(program_.operands.size());
   made_.resize(program_.results.size());
   for (std::size_t node = 0; node < program_.nodes(); ++node) {
-    const Strategy& strategy = *(picked_[node] = &strategy_of(node, assignment[node]));
-    const std::int32_t reads = program_.operands_begin[node];
-    for (std::size_t i = 0; i < strategy.wanted.size(); ++i)
-      read_[reads + i] = tensor_of(program_.operands[reads + i], strategy.wanted[i]);
-    if (program_.flags[node] & Program::Writes) tensors_[read_[reads]].updated = true;
-    const std::int32_t makes = program_.results_begin[node];
-    for (std::size_t i = 0; i < strategy.made.size(); ++i)
-      made_[makes + i] = add(program_.results[makes + i], strategy.made[i]);
+    picked_[node] = &strategy_of(node, assignment[node]);
+    running_ = std::int32_t(node);
+    lay_out_node(node);
+  }
+}
+
+void Walk::lay_out_node(std::size_t node) {
+  const Strategy& strategy = *picked_[node];
+  const std::int32_t reads = program_.operands_begin[node];
+  for (std::size_t i = 0; i < strategy.wanted.size(); ++i) {
+    const std::int32_t tensor = tensor_of(program_.operands[reads + i], strategy.wanted[i]);
+    read_[reads + i] = tensor;
+    ++tensors_[tensors_[tensor].memory].left;
+  }
+  if (program_.flags[node] & Program::Writes) tensors_[read_[reads]].updated = true;
+  const std::int32_t makes = program_.results_begin[node];
+  for (std::size_t i = 0; i < strategy.made.size(); ++i) {
+    made_[makes + i] = add(program_.results[makes + i], strategy.made[i]);
+    if (program_.flags[node] & Program::Alias)
+      tensors_[made_[makes + i]].memory = tensors_[read_[reads]].memory;
   }
 }
 
@@ -101,7 +114,7 @@ std::int32_t Walk::tensor_of(std::int32_t view, std::int32_t layout) {
 
 std::int32_t Walk::add(std::int32_t view, std::int32_t layout) {
   const auto at = std::int32_t(tensors_.size());
-  tensors_.push_back({layout});
+  tensors_.push_back({view, layout, at, running_});
   (first_[view] < 0 ? first_[view] : tensors_[last_[view]].next) = at;
   last_[view] = at;
   return at;
@@ -112,6 +125,8 @@ void Walk::visit(std::size_t node) {
   const Strategy& strategy = *picked_[node];
   const std::uint8_t flags = program_.flags[node];
   const double before_s = cost_.compute_s + cost_.communication_s;
+  const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
+  if (begin < end || (flags & Program::Runs)) cut_inputs();
   running_ = std::int32_t(node);
   cost_.compute_s += times() * strategy.compute_s;
   cost_.communication_s += times() * strategy.inner_s;
@@ -119,7 +134,6 @@ void Walk::visit(std::size_t node) {
     cost_.static_bytes += strategy.static_bytes;
     count_constants(node);
   }
-  const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
   for (std::int32_t i = begin; i < end; ++i)
     if (!tensors_[read_[i]].present) reshard(program_.operands[i], read_[i]);
   if (running_ == program_.last)
@@ -134,6 +148,7 @@ void Walk::visit(std::size_t node) {
     if (program_.inner_bytes[node]) define(-1, -1, program_.inner_bytes[node]);
     end_task(strategy.compute_s, strategy.inner_s);
   }
+  end_reads(node);
   if (flags & Program::Update) cost_.update_s += cost_.compute_s + cost_.communication_s - before_s;
 }
 
@@ -185,6 +200,7 @@ void Walk::make(std::size_t node) {
       tensor.life = tensors_[read_[program_.operands_begin[node]]].life;
     else if (!program_.stays[begin + i] && !tensor.updated)
       tensor.life = define(program_.results[begin + i], tensor.layout, strategy.made_bytes[i]);
+    if (tensor.life >= 0 && tensor.next >= 0) plant(program_.results[begin + i]);
   }
   is_there_ = false;
 }
@@ -222,7 +238,7 @@ void Walk::reshard(std::int32_t view, std::int32_t target) {
   if (tensors_[target].source < 0) plant(view);
   const std::int32_t source = tensors_[target].source;
   if (!tensors_[source].present) reshard(view, source);
-  move(view, source, target);
+  if (!tensors_[target].present) move(source, target);
 }
 
 // Finds from which tensor each tensor of a view is made; a constant is cut as it lies.
@@ -239,20 +255,34 @@ void Walk::plant(std::int32_t view) {
   auto found = trees_.find(key);
   if (found == trees_.end())
     found = trees_.emplace(key, costing_->tree(key.value, key.source, key.targets)).first;
-  for (const auto& [target, source] : found->second) {
-    const std::int32_t from = tensor_of(view, source);
-    tensors_[tensor_of(view, target)].source = from;
+  const std::size_t wanted = tensors_.size();
+  for (const auto& [to, from] : found->second) {
+    const std::int32_t source = tensor_of(view, from), target = tensor_of(view, to);
+    tensors_[target].source = source;
+    Tensor& memory = tensors_[tensors_[source].memory];
+    ++memory.left;
+    ++memory.children;
+    memory.unmade ^= target;
+    if (std::size_t(target) >= wanted) tensors_[target].reader = std::int32_t(program_.nodes());
+  }
+  // What others are made of is made for the first that reads one of them.
+  for (auto pair = found->second.rbegin(); pair != found->second.rend(); ++pair) {
+    const std::int32_t target = tensor_of(view, pair->first);
+    Tensor& source = tensors_[tensors_[target].source];
+    source.reader = std::min(source.reader, tensors_[target].reader);
   }
 }
 
 // Walks the steps from one layout to another; each holds what it reads and what it makes.
-void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
-  const std::int32_t value = program_.whole(view);
+void Walk::move(std::int32_t source, std::int32_t target) {
+  const std::int32_t value = program_.whole(tensors_[target].view);
   tensors_[target].present = true;
   if (program_.folded[value]) return;  // cut when the graph is loaded
   const std::int32_t from = tensors_[source].layout, to = tensors_[target].layout;
   const Path& path = path_of(program_.alike[value], from, to);
-  if (record_) record_->events.push_back({running_, value, from, to, step_, tensors_[source].life});
+  if (record_)
+    record_->events.push_back(
+        {tensors_[target].reader, value, from, to, step_, tensors_[source].life});
   cost_.communication_s += times() * path.time_s;
   cost_.moves += std::int32_t(path.steps.size());
   std::int32_t life = tensors_[source].life, maker = joins_ ? maker_of(source) : -1;
@@ -272,6 +302,47 @@ void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
     end_step(path.steps[i]);
   }
   if (joins_) set_maker(target, maker);
+  Tensor& memory = tensors_[tensors_[source].memory];
+  --memory.left;
+  --memory.children;
+  memory.unmade ^= target;
+  cut_rest(source);
+  cut_rest(target);
+}
+
+// Cuts what nothing but a cut reads any more, now that a node has run. What is there before
+// anything runs is cut once all of it is known.
+void Walk::end_reads(std::size_t node) {
+  const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
+  for (std::int32_t i = begin; i < end; ++i) --tensors_[tensors_[read_[i]].memory].left;
+  for (std::int32_t i = begin; i < end; ++i) cut_rest(read_[i]);
+  const bool is_input = begin == end && !(program_.flags[node] & Program::Runs);
+  for (std::int32_t i = program_.results_begin[node]; i < program_.results_begin[node + 1]; ++i) {
+    if (!is_input)
+      cut_rest(made_[i]);
+    else if (tensors_[made_[i]].children)
+      inputs_.push_back(made_[i]);
+  }
+}
+
+void Walk::cut_inputs() {
+  for (const std::int32_t tensor : std::exchange(inputs_, {})) cut_rest(tensor);
+}
+
+// Makes the last tensor that is yet to be made of one, if that frees memory: nothing else reads it.
+void Walk::cut_rest(std::int32_t tensor) {
+  const Tensor& memory = tensors_[tensors_[tensor].memory];
+  if (memory.left != 1 || memory.children != 1) return;
+  const std::int32_t target = memory.unmade, source = tensors_[target].source;
+  if (frees(source, target)) move(source, target);
+}
+
+// Whether a tensor that comes and goes is larger than what is made of it.
+bool Walk::frees(std::int32_t source, std::int32_t target) {
+  if (tensors_[source].life < 0 || tensors_[target].updated) return false;
+  const std::int32_t value = program_.alike[program_.whole(tensors_[target].view)];
+  const Path& path = path_of(value, tensors_[source].layout, tensors_[target].layout);
+  return !path.steps.empty() && path.steps.back().bytes < lives_[tensors_[source].life].bytes;
 }
 
 // What was never defined takes no room.

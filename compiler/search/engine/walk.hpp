@@ -140,9 +140,12 @@ class Walk {
 
  private:
   // A view in a layout. Those of a view hang together in the order in which they are wanted, the
-  // one that its producer makes first.
+  // one that its producer makes first. One that is only another's name lies in its `memory`, of
+  // which the first knows how many reads are `left`, and how many tensors are yet to be made of it:
+  // `unmade` is the exclusive or of their numbers, so of one its number.
   struct Tensor {
-    std::int32_t layout, next = -1, life = -1, source = -1;
+    std::int32_t view, layout, memory, reader, next = -1, life = -1, source = -1;
+    std::int32_t left = 0, children = 0, unmade = 0;
     bool present = false, updated = false, counted = false;
   };
   struct TreeKey {
@@ -157,6 +160,7 @@ class Walk {
   const Strategy& strategy_of(std::size_t node, std::int32_t picked);
   const Path& path_of(std::int32_t value, std::int32_t source, std::int32_t target);
   void lay_out(std::span<const std::int32_t> assignment);
+  void lay_out_node(std::size_t node);
   std::int32_t tensor_of(std::int32_t view, std::int32_t layout);
   std::int32_t add(std::int32_t view, std::int32_t layout);
   void visit(std::size_t node);
@@ -168,7 +172,12 @@ class Walk {
   void hand(std::int32_t result);
   void reshard(std::int32_t view, std::int32_t target);
   void plant(std::int32_t view);
-  void move(std::int32_t view, std::int32_t source, std::int32_t target);
+  void move(std::int32_t source, std::int32_t target);
+  // Of what frees memory.
+  void end_reads(std::size_t node);
+  void cut_inputs();
+  void cut_rest(std::int32_t tensor);
+  bool frees(std::int32_t source, std::int32_t target);
   void use(std::int32_t life);
   std::int32_t define(std::int32_t value, std::int32_t layout, std::int64_t bytes);
   std::int64_t constant_bytes();
@@ -212,6 +221,7 @@ class Walk {
   std::vector<Tensor> tensors_;
   std::vector<std::int32_t> first_, last_;  // per view, its tensors
   std::vector<std::int32_t> read_, made_;   // per operand and result, its tensor
+  std::vector<std::int32_t> inputs_;        // tensors that are there before anything runs
   std::vector<Record::Life> lives_;
   std::vector<std::pair<std::uint64_t, std::int64_t>> constants_;
   bool joins_ = false;

@@ -7,7 +7,7 @@ depends on has at least that much alive. A cut is true of every choice, so that 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,22 +44,23 @@ class _Peak:
         self.moment = int(sums.argmax())
         self.bytes = int(sums[self.moment])
         self.masks: dict[int, Flags] = {}
-        self._index, self._runs = dict(enumerate(self._moments())).get(self.moment, (-1, False))
+        moments = dict(enumerate(self._moments()))
+        self._index, self._runs, self.before = moments.get(self.moment, (-1, False, -1))
 
-    def _moments(self) -> Iterator[tuple[int, bool]]:
-        """Yield the node that each moment is for, and whether it runs then."""
-        count = 0
+    def _moments(self) -> Iterator[tuple[int, bool, int]]:
+        """Yield the node that each moment is for, whether it runs then, and what ran before."""
+        count, before = 0, -1
         for position, value, _, _, moment in self.record.events.tolist():
             if value >= 0:
                 continue  # a move, of as many moments as it has steps, before its node
             index = self.tables.variables[position]
             for _ in range(count, moment):
-                yield index, False
+                yield index, False, before
             count = max(count, moment)
             node = self.graph.nodes[index]
             if node.kind == "op" and not node.constant and not node.passes:
-                yield index, True
-                count += 1
+                yield index, True, before
+                count, before = count + 1, index
 
     @property
     def index(self) -> int:
@@ -123,19 +124,33 @@ class _Peak:
                 for read in self._read(index):
                     self._exactly(read)
             first = min((node for node, _ in self.graph.values[value].uses), default=-1)
-            if 0 <= index < first:
+            if 0 <= index < first and self._lies_for_one(value, alive[value]):
                 self._at_least(value)
             else:
                 self._exactly(value)
 
+    def _lies_for_one(self, value: int, layouts: Set[int]) -> bool:
+        """Say whether a value that is alive in ``layouts`` is not on its way, and has one reader.
+
+        It lies as it was made then, or as it is read where that is smaller.
+        """
+        return len(self.graph.values[value].uses) == 1 and len(layouts) == 1 and -1 not in layouts
+
     def _at_least(self, value: int) -> None:
+        """Ask that a value for one reader is made, and is read, at least as large as it lies."""
         held = self.graph.values[value]
-        options = self.tables.options[held.producer]
-        sizes = np.array(
-            [tensor_bytes(held.info, o.results[held.index], self.tables.mesh) for o in options],
-            dtype=np.float64,
-        )
-        self._ask(held.producer, sizes >= sizes[self.picked[held.producer]])
+        ((reader, operand),) = held.uses
+        ends = {
+            held.producer: [o.results[held.index] for o in self.tables.options[held.producer]],
+            reader: [o.operands[operand] for o in self.tables.options[reader]],
+        }
+        sizes = {
+            node: np.array([tensor_bytes(held.info, x, self.tables.mesh) for x in layouts])
+            for node, layouts in ends.items()
+        }
+        own = min(size[self.picked[node]] for node, size in sizes.items())
+        for node, size in sizes.items():
+            self._ask(node, size >= own)
 
     def _exactly(self, value: int, parts: Container[int] | None = None) -> None:
         """Ask that a value is made as it is and read as it is, in some ``parts`` or in all."""
@@ -162,7 +177,7 @@ class _StepPeak(_Peak):
         index, alive = self._index, self._alive()
         covered = self._own(index) if self._runs else set[int]()
         for value in alive.keys() - covered:
-            if self._is_unread(value, index):
+            if self._is_unread(value, index) and self._lies_for_one(value, alive[value]):
                 self._at_least(value)
             else:
                 self._whole(value, index)
@@ -244,7 +259,7 @@ class Cuts:
         """
         kind = _StepPeak if self.tables.graph.trains else _Peak
         peak = kind(self.evaluator, self.tables.decode(point.assignment))
-        if self.sums.learn(point, peak.index, runs=peak.op >= 0):
+        if self.sums.learn(point, peak.index, peak.before, runs=peak.op >= 0):
             return True
         return self.tables.is_small and self._add(peak.cut())
 

@@ -23,8 +23,9 @@ MOST_PARTS = 2
 """What a sum has beside the op or the move at most."""
 MOST_STATES = 400
 """The most options of the node of a sum."""
-MOST_CELLS = 40_000
-"""The most ways that the nodes of a sum have to choose together."""
+MOST_CELLS = (100_000, 100_000, 40_000)
+"""The most ways that the nodes of a sum have to choose together: of one with so many parts, a
+tensor that is moved among them. The last is that of any more."""
 MOST_ALIKE = 6
 """Of the sums of one moment that are alike, so many are made."""
 
@@ -64,21 +65,24 @@ class Sums:
     def __len__(self) -> int:
         return len(self._known)
 
-    def learn(self, point: TablePoint, index: int, *, runs: bool) -> bool:
+    def learn(self, point: TablePoint, index: int, before: int, *, runs: bool) -> bool:
         """Take in what adds up to more than the transient bytes of ``point`` at node ``index``,
-        which ``runs`` or for which something is moved; say whether that is new."""
-        for moment in self._moments_at(index, runs=runs):
+        which ``runs`` or for which something is moved, or after what ran ``before``; say whether
+        that is new."""
+        for moment in self._moments_at(index, before, runs=runs):
             for lesson in self._lessons(moment, point):
                 if lesson not in self._known:
                     self._known[lesson] = None
                     return True
         return False
 
-    def _moments_at(self, index: int, *, runs: bool) -> Sequence[Moment]:
+    def _moments_at(self, index: int, before: int, *, runs: bool) -> Sequence[Moment]:
         if runs:
             moment = self.waits.moments.get(index)
             return [] if moment is None else [moment]
-        return [] if self._most == 1 else self.waits.moves.get(index, [])
+        if self._most == 1:
+            return []
+        return [*self.waits.cuts.get(before, ()), *self.waits.moves.get(index, ())]
 
     def _lessons(self, moment: Moment, point: TablePoint) -> Iterator[_Sum]:
         """Yield sums of the largest parts, of few parts first."""
@@ -95,7 +99,7 @@ class Sums:
         for count in range(len(largest) + 1):
             parts = [part for _, part in largest[:count]]
             total += largest[count - 1][0] if count else 0.0
-            if total > point.transient and _cells(moment, parts) <= MOST_CELLS:
+            if total > point.transient and _is_small(moment, parts):
                 yield _sum(moment, parts)
 
     def add_to(self, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
@@ -109,7 +113,7 @@ class Sums:
     def _moments(self) -> Iterable[Moment]:
         yield from self.waits.moments.values()
         if any(lesson.moved for lesson in self._known):
-            for every in self.waits.moves.values():
+            for every in (*self.waits.moves.values(), *self.waits.cuts.values()):
                 yield from every
 
     def _add(
@@ -159,17 +163,17 @@ def _every(moment: Moment, parts: Sequence[Part]) -> list[Part]:
     return [*parts] if moment.moved is None else [moment.moved, *parts]
 
 
-def _cells(moment: Moment, parts: Sequence[Part]) -> int:
-    """Return how many ways the nodes of a sum have to choose together, and its own node."""
+def _is_small(moment: Moment, parts: Sequence[Part]) -> bool:
+    """Say whether the nodes of a sum, and its own, have few enough ways to choose together."""
+    every = _every(moment, parts)
     counts = {
         node: len(mask)
-        for part in _every(moment, parts)
+        for part in every
         for node, mask in zip(part.nodes, part.shape.masks, strict=True)
     }
-    states = math.prod(len(part.shape.size_bytes) for part in _every(moment, parts))
-    return max(
-        states * MOST_CELLS // MOST_STATES, math.prod(counts.values()) * len(moment.size_bytes)
-    )
+    states = math.prod(len(part.shape.size_bytes) for part in every)
+    cells = math.prod(counts.values()) * len(moment.size_bytes)
+    return states <= MOST_STATES and cells <= MOST_CELLS[min(len(every), len(MOST_CELLS) - 1)]
 
 
 def _alike(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:

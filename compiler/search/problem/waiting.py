@@ -6,6 +6,7 @@ them says; one that two ops read in the same layout stays in it between them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.reshard.made_from import made_from
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.search.problem.tables import (
     Assignment,
     End,
     Flags,
     MeshTables,
+    SharedEnd,
     tensor_bytes,
 )
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
@@ -105,7 +106,7 @@ class Waits:
     """The moments of a model's tables on one mesh.
 
     A tensor lies as it was made until it is first read, then as its first copy does, or as it is
-    read.
+    read. Where what a later reader wants is smaller, it may lie so before (decision 52).
     """
 
     def __init__(self, tables: MeshTables) -> None:
@@ -139,6 +140,38 @@ class Waits:
                 found.setdefault(index, []).append(moment)
         return found
 
+    @cached_property
+    def cuts(self) -> dict[int, list[Moment]]:
+        """The moments right after each op in which what it made is cut, as nothing reads it whole;
+        of small problems none."""
+        alive, found = dict(self._alive()), dict[int, list[Moment]]()
+        for value, source, target, _ in self.tables.moved:
+            index = self.graph.values[value].producer
+            if index in alive and source.node == self._position[index]:
+                others = [*alive[index], *self.graph.nodes[index].results]
+                waiting = [v for v in others if v != value and v in self.tables.held]
+                found.setdefault(index, []).append(self._cut(value, source, target, index, waiting))
+        return found
+
+    def _cut(
+        self, value: int, source: End, target: End, index: int, waiting: Sequence[int]
+    ) -> Moment:
+        """Return the moment after node ``index`` in which a value is moved, if it gets smaller."""
+        info = self.graph.values[value].info
+
+        def make() -> Shape:
+            before, after = (self._bytes(value, end.layouts) for end in (source, target))
+            moved = self.tables.move_bytes(value, source, target)
+            own = before[:, None]
+            return _classes(np.where(after < own, moved, own).T)
+
+        shape = self._known.get(("cut", info, source.layouts, target.layouts), make)
+        assert isinstance(shape, Shape)
+        parts = [part for other in waiting for part in self._parts(other, index)]
+        parts = [part for part in parts if source.node not in part.nodes]
+        own = self._none(len(source.layouts))
+        return Moment(source.node, own, parts, Part(value, (target.node,), shape))
+
     def _alive(self) -> Iterator[tuple[int, list[int]]]:
         """Yield each op that runs, with the values made before it that are read by it or later."""
         if self.graph.trains:  # of which much takes the place of something else
@@ -160,17 +193,72 @@ class Waits:
         return sorted({node for node, _ in self.graph.values[value].uses})
 
     def _parts(self, value: int, index: int) -> Iterator[Part]:
-        """Yield what is alive of a value that waits while node ``index`` runs, in two ways."""
+        """Yield what is alive of a value that waits while node ``index`` runs, in several ways."""
         made, read = self.tables.held[value]
         readers = self._readers(value)
         if readers[-1] <= index:
             return
         if read is None or index < readers[0]:
-            yield Part(value, (made.node,), self._sizes(value, made, made.layouts))
-            return
-        yield Part(value, (read.node,), self._sizes(value, made, read.layouts))
-        if isinstance(read, End):
+            yield self._unread(value)
+        elif isinstance(read, End):
+            after = next(reader for reader in readers if reader > index)
+            for reader in {readers[-1]: None, after: None}:
+                yield self._smaller(value, read, self._reader(value, reader))
             yield from self._between(value, readers, index)
+        else:
+            yield Part(value, (read.node,), self._sizes(value, made, read.layouts))
+
+    def _unread(self, value: int) -> Part:
+        """Return what is alive of a value that nothing has read: as it was made, or cut at once."""
+        made, read = self.tables.held[value]
+        if any(self.graph.is_passed_on(value, node) for node, _ in self.graph.values[value].uses):
+            return Part(value, (made.node,), self._sizes(value, made, made.layouts))
+        if read is None:
+            (reader,) = self._readers(value)
+            return self._smaller(value, made, self._reader(value, reader))
+        if isinstance(read, End):
+            return self._smaller(value, made, read)
+        return self._smallest(value, made, read)
+
+    def _reader(self, value: int, node: int) -> End:
+        """Return how a node reads a value, by its first operand of several."""
+        return End(self._position[node], self._wanted(value, node)[0])
+
+    def _smaller(self, value: int, one: End, other: End) -> Part:
+        """Return the bytes of a tensor that lies as one of two ends says, whichever is less."""
+
+        def make() -> Shape:
+            first, last = (self._bytes(value, end.layouts) for end in (one, other))
+            return _pairs(np.minimum(first[:, None], last))
+
+        info = self.graph.values[value].info
+        shape = self._known.get(("smaller", info, one.layouts, other.layouts), make)
+        assert isinstance(shape, Shape)
+        return Part(value, (one.node, other.node), shape)
+
+    def _smallest(self, value: int, made: End, read: SharedEnd) -> Part:
+        """Return the bytes of a tensor that lies as it was made, if it is read so, or as any that
+        programs may make of it first for a set of layouts."""
+        info, mesh = self.graph.values[value].info, self.tables.mesh
+        assert info is not None
+
+        def make() -> Shape:
+            own = self._bytes(value, made.layouts)
+            least = info.memory_bytes / mesh.size if len(mesh.shape) > 1 else np.inf
+            sizes = np.array(
+                [min(self._bytes(value, x).min(), least if len(x) > 1 else np.inf) for x in sets]
+            )
+            is_read = np.array([[x in held for held in sets] for x in made.layouts])
+            return _pairs(np.where(is_read, own[:, None], np.minimum(own[:, None], sizes)))
+
+        sets = read.layouts
+        shape = self._known.get(("smallest", info, made.layouts, sets), make)
+        assert isinstance(shape, Shape)
+        return Part(value, (made.node, read.node), shape)
+
+    def _bytes(self, value: int, layouts: Sequence[Layout]) -> Floats:
+        info, mesh = self.graph.values[value].info, self.tables.mesh
+        return np.array([tensor_bytes(info, x, mesh) for x in layouts], dtype=np.float64)
 
     def _between(self, value: int, readers: Sequence[int], index: int) -> Iterator[Part]:
         """Yield what stays from one reader to the next: both want it alike, or the next one as the
@@ -180,7 +268,6 @@ class Waits:
         ends = [End(self._position[n], w) for n in (before, after) for w in self._wanted(value, n)]
         if len(ends) == 2 and before < index:
             yield self._alike(value, *ends)
-            yield self._source(value, self.tables.held[value][0], *ends)
         second = self.tables.second_copies.get(value)
         if second is not None and len(ends) == 2 and after < readers[-1]:
             yield self._alike(value, second, ends[1])
@@ -217,62 +304,24 @@ class Waits:
         assert isinstance(shape, Shape)
         return Part(value, (first.node, last.node), shape)
 
-    def _source(self, value: int, made: End, first: End, last: End) -> Part:
-        """Return the bytes of a whole tensor from which a program makes what the last end wants,
-        where the first end wants it whole."""
-        info, mesh = self.graph.values[value].info, self.tables.mesh
-        assert info is not None
-
-        def make() -> Shape:
-            whole = max(dict.fromkeys(first.layouts), key=lambda x: tensor_bytes(info, x, mesh))
-            size = tensor_bytes(info, whole, mesh)
-            stays = self._are_made_from(info, made.layouts, whole, last.layouts)
-            stay, class_of = np.unique(stays, axis=1, return_inverse=True)
-            count = stay.shape[1]
-            is_class = np.arange(count) == np.reshape(class_of, -1)[:, None]
-            is_whole = _lies_as(first.layouts, [whole])
-            every = np.ones((1, count), dtype=np.bool_)
-            # It is whole and stays, by what is wanted last; it is whole and goes; it is not whole.
-            shape = (
-                np.concatenate([stay, ~stay, np.ones_like(stay[:, :1])], axis=1),
-                np.concatenate([is_whole & every, is_whole & every, ~is_whole], axis=1),
-                np.concatenate([is_class, is_class, np.ones_like(is_class[:, :1])], axis=1),
-            )
-            return Shape(np.array([size] * count + [0] * (count + 1), dtype=np.float64), shape)
-
-        shape = self._known.get(("source", info, made.layouts, first.layouts, last.layouts), make)
-        assert isinstance(shape, Shape)
-        return Part(value, (made.node, first.node, last.node), shape)
-
-    def _are_made_from(
-        self, info: TensorInfo, made: Sequence[Layout], whole: Layout, wanted: Sequence[Layout]
-    ) -> Flags:
-        """Say whether a program makes what is wanted of the whole tensor, not of what was made, as
-        [made, wanted]."""
-        # What is wanted whole is there; of what was made whole the rest is made.
-        stays = _lies_as(wanted, [whole]).T | _lies_as(made, [whole])
-        if info.is_movable:
-            sizes = info.sizes, info.item_bytes
-            stays |= made_from(self.tables.resharder, *sizes, made, whole, wanted)
-        return stays
-
     def _elsewhere(self, value: int, index: int) -> Iterator[Part]:
         """Yield what is alive of a value that an op reads in another layout, for later readers."""
         _, read = self.tables.held[value]
-        if self._readers(value)[-1] <= index or not isinstance(read, End):
+        readers = self._readers(value)
+        if readers[-1] <= index or not isinstance(read, End):
             return
-        every = self._wanted(value, index)
-        info, mesh = self.graph.values[value].info, self.tables.mesh
+        every, last = self._wanted(value, index), self._reader(value, readers[-1])
 
         def make() -> Shape:
-            sizes = np.array([float(tensor_bytes(info, x, mesh)) for x in read.layouts])
-            there = [[any(x == w for w in own) for own in zip(*every, strict=True)]
-                     for x in read.layouts]  # fmt: skip
-            return _classes(np.where(there, 0.0, sizes[:, None]))
+            first, then = (self._bytes(value, end.layouts) for end in (read, last))
+            there = [[x in own for own in zip(*every, strict=True)] for x in read.layouts]
+            waits = np.minimum(first[:, None], then)
+            return _pairs(np.where(np.array(there)[:, None], 0.0, waits[..., None]))
 
-        shape = self._known.get(("elsewhere", info, read.layouts, *every), make)
+        info = self.graph.values[value].info
+        shape = self._known.get(("elsewhere", info, read.layouts, last.layouts, *every), make)
         assert isinstance(shape, Shape)
-        yield Part(value, (read.node,), shape)
+        yield Part(value, (read.node, last.node), shape)
 
     def _sizes(
         self, value: int, made: End, options: Sequence[Layout | tuple[Layout, ...]]
@@ -301,24 +350,31 @@ class Waits:
         assert info is not None
 
         def make() -> Shape:
-            return _classes(self.tables.move_bytes(value, source, target))
+            before, after = (self._bytes(value, end.layouts) for end in (source, target))
+            moved = self.tables.move_bytes(value, source, target)
+            # What gets smaller may have been moved earlier.
+            return _classes(np.where(after < before[:, None], after, moved))
 
         shape = self._known.get(("move", info, source.layouts, target.layouts), make)
         assert isinstance(shape, Shape)
         own, there = self._there(value, target, index)
         parts = [
-            p for v in alive if v != value and v not in there for p in self._parts_of(v, index)
+            part
+            for other in alive
+            if other != value and other not in there
+            for part in self._parts_of(other, index)
         ]
         parts = [part for part in parts if target.node not in part.nodes]
         return Moment(target.node, own, parts, Part(value, (source.node,), shape))
 
     def _parts_of(self, value: int, index: int) -> Iterator[Part]:
         """Yield what is alive of a value while others are moved for node ``index``."""
-        made, read = self.tables.held[value]
-        if index == self._readers(value)[0]:
-            yield Part(value, (made.node,), self._sizes(value, made, made.layouts))
-        elif index == self._readers(value)[-1] and read is not None:
-            yield Part(value, (read.node,), self._sizes(value, made, read.layouts))
+        _, read = self.tables.held[value]
+        readers = self._readers(value)
+        if index == readers[-1] and index != readers[0] and isinstance(read, End):
+            yield self._smaller(value, read, self._reader(value, index))
+        elif index == readers[0]:
+            yield self._unread(value)
         else:
             yield from self._parts(value, index)
 
@@ -348,6 +404,19 @@ class Waits:
         own = self._known.get(("none", count), lambda: np.zeros(count))
         assert isinstance(own, np.ndarray)
         return own
+
+
+def _pairs(table: Floats) -> Shape:
+    """Return the shape of what depends on two nodes by ``table``, [option, option] or with the
+    options of the moment's node behind."""
+    rows, row_of = np.unique(table, axis=0, return_inverse=True)
+    both, column_of = np.unique(rows, axis=1, return_inverse=True)
+    counts = both.shape[:2]
+    states = np.indices(counts).reshape(2, -1)
+    ends = zip((row_of, column_of), states, strict=True)
+    masks = tuple(np.reshape(own, -1)[:, None] == state for own, state in ends)
+    sizes = both.reshape(math.prod(counts), *both.shape[2:])
+    return Shape(np.ascontiguousarray(sizes), masks)
 
 
 def _classes(table: Floats) -> Shape:
