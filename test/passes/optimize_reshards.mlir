@@ -66,3 +66,56 @@ module attributes {topt.device = "h200"} {
     return %4 : tensor<4x8xf32>
   }
 }
+
+// -----
+
+module attributes {topt.device = "h200"} {
+  shard.grid @mesh(shape = 2)
+
+  // What is smaller than its source is made as soon as nothing else reads that: of what is read
+  // whole before, behind the last such reader; else behind what makes the source.
+  // CHECK-LABEL: func.func @main
+  func.func @main(%x: tensor<64x64xf32> {topt.name = "x"}) -> (tensor<64x64xf32> {topt.name = "y"}) {
+    // CHECK-NEXT: [[RELU:%\w+]] = "onnx.Relu"([[ARG0:%\w+]])
+    // CHECK-NEXT: [[CUT:%\w+]] = "topt.reshard"([[ARG0]])
+    // CHECK-NEXT: [[SUMMED:%\w+]] = "topt.reshard"([[RELU]]) {{.*}}src = #topt.layout<@mesh, ["P(sum)"]>
+    // CHECK-NEXT: [[ABS:%\w+]] = "onnx.Abs"([[SUMMED]])
+    // CHECK-NEXT: [[NEG:%\w+]] = "onnx.Neg"([[ABS]])
+    // What gets larger waits for its reader.
+    // CHECK-NEXT: [[WHOLE:%\w+]] = "topt.reshard"([[ABS]]) {{.*}}dst = #topt.layout<@mesh, ["R"]>
+    // CHECK-NEXT: "onnx.Sum"([[CUT]], [[NEG]], [[WHOLE]])
+    %0 = "onnx.Relu"(%x) : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %1 = "topt.reshard"(%0) {src = #topt.layout<@mesh, ["P(sum)"]>, dst = #topt.layout<@mesh, ["S(0)"]>} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %2 = "onnx.Abs"(%1) : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %3 = "onnx.Neg"(%2) : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %4 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["R"]>, dst = #topt.layout<@mesh, ["S(0)"]>} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %5 = "topt.reshard"(%2) {src = #topt.layout<@mesh, ["S(0)"]>, dst = #topt.layout<@mesh, ["R"]>} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %6 = "onnx.Sum"(%4, %3, %5) : (tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    return %6 : tensor<64x64xf32>
+  }
+}
+
+// -----
+
+module attributes {topt.device = "h200"} {
+  shard.grid @mesh(shape = 2)
+
+  // Of two parts the second is cut behind the first, and belongs to the part of the step that it is
+  // in then. State stays in memory: there is nothing to free.
+  // CHECK-LABEL: func.func @main
+  func.func @main(%x: tensor<64x64xf32> {topt.name = "x"}, %w: tensor<64x64xf32> {topt.name = "w", topt.state = "parameter"}) -> (tensor<64x64xf32> {topt.name = "y"}) {
+    // CHECK-NEXT: [[RELU:%\w+]] = "onnx.Relu"([[ARG0:%\w+]])
+    // CHECK-NEXT: [[FIRST:%\w+]] = "topt.reshard"([[RELU]]) {dst = #topt.layout<@mesh, ["S(0)"]>, {{.*}}topt.phase = "forward"
+    // CHECK-NEXT: [[SECOND:%\w+]] = "topt.reshard"([[RELU]]) {dst = #topt.layout<@mesh, ["S(1)"]>, {{.*}}topt.phase = "forward"
+    // CHECK-NEXT: [[ABS:%\w+]] = "onnx.Abs"([[FIRST]])
+    // CHECK-NEXT: [[STATE:%\w+]] = "topt.reshard"([[ARG1:%\w+]]) {{.*}}topt.phase = "backward"
+    // CHECK-NEXT: "onnx.Sum"([[ABS]], [[SECOND]], [[STATE]])
+    %0 = "onnx.Relu"(%x) {topt.phase = "forward"} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %1 = "topt.reshard"(%0) {src = #topt.layout<@mesh, ["R"]>, dst = #topt.layout<@mesh, ["S(0)"]>, topt.phase = "forward"} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %2 = "onnx.Abs"(%1) {topt.phase = "forward"} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %3 = "topt.reshard"(%0) {src = #topt.layout<@mesh, ["R"]>, dst = #topt.layout<@mesh, ["S(1)"]>, topt.phase = "backward"} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %4 = "topt.reshard"(%w) {src = #topt.layout<@mesh, ["R"]>, dst = #topt.layout<@mesh, ["S(1)"]>, topt.phase = "backward"} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %5 = "onnx.Sum"(%2, %3, %4) {topt.phase = "backward"} : (tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    return %5 : tensor<64x64xf32>
+  }
+}

@@ -68,6 +68,15 @@ const Path& Walk::path_of(std::int32_t value, std::int32_t source, std::int32_t 
   return paths_.emplace(key, costing_->path(value, source, target)).first->second;
 }
 
+// The path by which a tensor is made of another one of its view.
+const Path& Walk::path_to(std::int32_t tensor) {
+  Tensor& target = tensors_[tensor];
+  if (!target.path)
+    target.path = &path_of(program_.alike[program_.whole(target.view)],
+                           tensors_[target.source].layout, target.layout);
+  return *target.path;
+}
+
 // Notes which layouts there will be.
 void Walk::lay_out(std::span<const std::int32_t> assignment) {
   tensors_.clear();
@@ -263,13 +272,19 @@ void Walk::plant(std::int32_t view) {
     ++memory.left;
     ++memory.children;
     memory.unmade ^= target;
-    if (std::size_t(target) >= wanted) tensors_[target].reader = std::int32_t(program_.nodes());
   }
-  // What others are made of is made for the first that reads one of them.
-  for (auto pair = found->second.rbegin(); pair != found->second.rend(); ++pair) {
-    const std::int32_t target = tensor_of(view, pair->first);
-    Tensor& source = tensors_[tensors_[target].source];
-    source.reader = std::min(source.reader, tensors_[target].reader);
+  if (record_) note_readers(view, found->second, wanted);
+}
+
+// What others are made of is made for the first that reads one of them; the tensors from `wanted`
+// on are in between, and nothing else reads them.
+void Walk::note_readers(std::int32_t view, const Costing::Tree& tree, std::size_t wanted) {
+  for (std::size_t between = wanted; between < tensors_.size(); ++between)
+    tensors_[between].reader = std::int32_t(program_.nodes());
+  for (auto pair = tree.rbegin(); pair != tree.rend(); ++pair) {
+    const Tensor& target = tensors_[tensor_of(view, pair->first)];
+    std::int32_t& reader = tensors_[target.source].reader;
+    reader = std::min(reader, target.reader);
   }
 }
 
@@ -279,7 +294,7 @@ void Walk::move(std::int32_t source, std::int32_t target) {
   tensors_[target].present = true;
   if (program_.folded[value]) return;  // cut when the graph is loaded
   const std::int32_t from = tensors_[source].layout, to = tensors_[target].layout;
-  const Path& path = path_of(program_.alike[value], from, to);
+  const Path& path = path_to(target);
   if (record_)
     record_->events.push_back(
         {tensors_[target].reader, value, from, to, step_, tensors_[source].life});
@@ -314,34 +329,36 @@ void Walk::move(std::int32_t source, std::int32_t target) {
 // anything runs is cut once all of it is known.
 void Walk::end_reads(std::size_t node) {
   const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
-  for (std::int32_t i = begin; i < end; ++i) --tensors_[tensors_[read_[i]].memory].left;
-  for (std::int32_t i = begin; i < end; ++i) cut_rest(read_[i]);
+  bool any = false;
+  for (std::int32_t i = begin; i < end; ++i) {
+    Tensor& memory = tensors_[tensors_[read_[i]].memory];
+    --memory.left;
+    any |= memory.children == 1;
+  }
+  for (std::int32_t i = begin; any && i < end; ++i) cut_rest(read_[i]);
   const bool is_input = begin == end && !(program_.flags[node] & Program::Runs);
   for (std::int32_t i = program_.results_begin[node]; i < program_.results_begin[node + 1]; ++i) {
-    if (!is_input)
-      cut_rest(made_[i]);
-    else if (tensors_[made_[i]].children)
-      inputs_.push_back(made_[i]);
+    if (!tensors_[made_[i]].children) continue;
+    if (is_input) inputs_.push_back(made_[i]);
+    else cut_rest(made_[i]);
   }
 }
 
 void Walk::cut_inputs() {
+  if (inputs_.empty()) return;
   for (const std::int32_t tensor : std::exchange(inputs_, {})) cut_rest(tensor);
 }
 
-// Makes the last tensor that is yet to be made of one, if that frees memory: nothing else reads it.
-void Walk::cut_rest(std::int32_t tensor) {
-  const Tensor& memory = tensors_[tensors_[tensor].memory];
-  if (memory.left != 1 || memory.children != 1) return;
-  const std::int32_t target = memory.unmade, source = tensors_[target].source;
+// Makes the last tensor that is yet to be made of one, if that frees memory.
+void Walk::cut_last(std::int32_t target) {
+  const std::int32_t source = tensors_[target].source;
   if (frees(source, target)) move(source, target);
 }
 
 // Whether a tensor that comes and goes is larger than what is made of it.
 bool Walk::frees(std::int32_t source, std::int32_t target) {
   if (tensors_[source].life < 0 || tensors_[target].updated) return false;
-  const std::int32_t value = program_.alike[program_.whole(tensors_[target].view)];
-  const Path& path = path_of(value, tensors_[source].layout, tensors_[target].layout);
+  const Path& path = path_to(target);
   return !path.steps.empty() && path.steps.back().bytes < lives_[tensors_[source].life].bytes;
 }
 

@@ -146,6 +146,7 @@ class Walk {
   struct Tensor {
     std::int32_t view, layout, memory, reader, next = -1, life = -1, source = -1;
     std::int32_t left = 0, children = 0, unmade = 0;
+    const Path* path = nullptr;  // from its source, once that was asked for
     bool present = false, updated = false, counted = false;
   };
   struct TreeKey {
@@ -159,6 +160,7 @@ class Walk {
 
   const Strategy& strategy_of(std::size_t node, std::int32_t picked);
   const Path& path_of(std::int32_t value, std::int32_t source, std::int32_t target);
+  const Path& path_to(std::int32_t tensor);
   void lay_out(std::span<const std::int32_t> assignment);
   void lay_out_node(std::size_t node);
   std::int32_t tensor_of(std::int32_t view, std::int32_t layout);
@@ -172,11 +174,17 @@ class Walk {
   void hand(std::int32_t result);
   void reshard(std::int32_t view, std::int32_t target);
   void plant(std::int32_t view);
+  void note_readers(std::int32_t view, const Costing::Tree& tree, std::size_t wanted);
   void move(std::int32_t source, std::int32_t target);
   // Of what frees memory.
   void end_reads(std::size_t node);
   void cut_inputs();
-  void cut_rest(std::int32_t tensor);
+  // Makes what is made of a tensor last, where nothing else reads that any more.
+  void cut_rest(std::int32_t tensor) {
+    const Tensor& memory = tensors_[tensors_[tensor].memory];
+    if (memory.left == 1 && memory.children == 1) cut_last(memory.unmade);
+  }
+  void cut_last(std::int32_t target);
   bool frees(std::int32_t source, std::int32_t target);
   void use(std::int32_t life);
   std::int32_t define(std::int32_t value, std::int32_t layout, std::int64_t bytes);

@@ -228,8 +228,7 @@ class Waits:
         """Return the bytes of a tensor that lies as one of two ends says, whichever is less."""
 
         def make() -> Shape:
-            first, last = (self._bytes(value, end.layouts) for end in (one, other))
-            return _pairs(np.minimum(first[:, None], last))
+            return _lesser(*(self._bytes(value, end.layouts) for end in (one, other)))
 
         info = self.graph.values[value].info
         shape = self._known.get(("smaller", info, one.layouts, other.layouts), make)
@@ -404,6 +403,19 @@ class Waits:
         own = self._known.get(("none", count), lambda: np.zeros(count))
         assert isinstance(own, np.ndarray)
         return own
+
+
+def _lesser(first: Floats, last: Floats) -> Shape:
+    """Return the shape of the lesser of what two nodes say, each per option."""
+    first, last = np.minimum(first, last.max()), np.minimum(last, first.max())
+    sizes, ones, others = [], [], []
+    for size in np.union1d(first, last):
+        for one, other in ((first == size, last >= size), (first > size, last == size)):
+            if one.any() and other.any():
+                sizes.append(size)
+                ones.append(one)
+                others.append(other)
+    return Shape(np.array(sizes), (np.stack(ones, axis=1), np.stack(others, axis=1)))
 
 
 def _pairs(table: Floats) -> Shape:
