@@ -23,9 +23,8 @@ MOST_PARTS = 2
 """What a sum has beside the op or the move at most."""
 MOST_STATES = 400
 """The most options of the node of a sum."""
-MOST_CELLS = (100_000, 100_000, 40_000)
-"""The most ways that the nodes of a sum have to choose together: of one with so many parts, a
-tensor that is moved among them. The last is that of any more."""
+MOST_CELLS = 40_000
+"""The most ways that the nodes of a sum have to choose together."""
 MOST_ALIKE = 6
 """Of the sums of one moment that are alike, so many are made."""
 
@@ -60,6 +59,7 @@ class Sums:
         self._known: dict[_Sum, None] = {}
         self._tables: dict[object, _Table] = {}
         self._raised: dict[object, tuple[NodeTable, NodeTable]] = {}
+        self._narrowed: dict[int, tuple[NodeTable, tuple[Floats, ...], Shape]] = {}
         self._most = 1 if waits.tables.is_small else MOST_PARTS
 
     def __len__(self) -> int:
@@ -104,11 +104,12 @@ class Sums:
 
     def add_to(self, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
         """Add the tables of all that was learnt to those of a problem."""
+        known = dict[object, Part]()
         for moment in self._moments():
             for lesson in self._known:
                 if (lesson.own, lesson.moved) == _kind(moment):
                     for parts in islice(_alike(moment, lesson), MOST_ALIKE):
-                        self._add(moment, parts, nodes, edges)
+                        self._add(moment, parts, nodes, edges, known)
 
     def _moments(self) -> Iterable[Moment]:
         yield from self.waits.moments.values()
@@ -122,8 +123,9 @@ class Sums:
         parts: Sequence[Part],
         nodes: list[NodeTable],
         edges: list[EdgeTable],
+        known: dict[object, Part],
     ) -> None:
-        every = _every(moment, parts)
+        every = [self._narrow(part, nodes, edges, known) for part in _every(moment, parts)]
         ends = list(dict.fromkeys(node for part in every for node in part.nodes))
         rest = moment.least_bytes - sum(moment.least[part.value] for part in parts)
         places = tuple(tuple(ends.index(node) for node in part.nodes) for part in every)
@@ -141,6 +143,33 @@ class Sums:
             own = zip(ends, table.allowed, strict=True)
             edges += [EdgeTable(end, here, allowed) for end, allowed in own]
         edges.append(EdgeTable(here, moment.node, table.none, transient_bytes=table.size_bytes))
+
+    def _narrow(
+        self,
+        part: Part,
+        nodes: list[NodeTable],
+        edges: list[EdgeTable],
+        known: dict[object, Part],
+    ) -> Part:
+        """Return a part of several nodes as one of a single node, which is added: its states.
+
+        All sums with that part share the node.
+        """
+        if len(part.nodes) == 1:
+            return part
+        key = id(part.shape), part.nodes
+        if key not in known:
+            shape = part.shape
+            if id(shape) not in self._narrowed:
+                ties = tuple(np.where(mask, 0.0, np.inf) for mask in shape.masks)
+                narrow = _narrowed(shape)
+                self._narrowed[id(shape)] = NodeTable(np.zeros(len(shape.size_bytes))), ties, narrow
+            table, ties, narrow = self._narrowed[id(shape)]
+            here = len(nodes)
+            nodes.append(table)
+            edges += [EdgeTable(n, here, tie) for n, tie in zip(part.nodes, ties, strict=True)]
+            known[key] = Part(part.value, (here,), narrow)
+        return known[key]
 
     def _at_least(self, node: NodeTable, size_bytes: Floats) -> NodeTable:
         """Return the table of a node with what is alive whatever the others choose."""
@@ -167,13 +196,13 @@ def _is_small(moment: Moment, parts: Sequence[Part]) -> bool:
     """Say whether the nodes of a sum, and its own, have few enough ways to choose together."""
     every = _every(moment, parts)
     counts = {
-        node: len(mask)
+        part.nodes if len(part.nodes) > 1 else part.nodes[0]: len(part.shape.size_bytes)
+        if len(part.nodes) > 1 else len(part.shape.masks[0])
         for part in every
-        for node, mask in zip(part.nodes, part.shape.masks, strict=True)
     }
     states = math.prod(len(part.shape.size_bytes) for part in every)
     cells = math.prod(counts.values()) * len(moment.size_bytes)
-    return states <= MOST_STATES and cells <= MOST_CELLS[min(len(every), len(MOST_CELLS) - 1)]
+    return states <= MOST_STATES and cells <= MOST_CELLS
 
 
 def _alike(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:
@@ -185,6 +214,13 @@ def _alike(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:
         if one not in seen and len({part.value for part in parts}) == len(parts):
             seen.add(one)
             yield parts
+
+
+def _narrowed(shape: Shape) -> Shape:
+    """Return a shape as what its states alone say."""
+    sizes, size_of = np.unique(shape.size_bytes, axis=0, return_inverse=True)
+    mask = np.arange(len(sizes)) == np.reshape(size_of, -1)[:, None]
+    return Shape(np.ascontiguousarray(sizes), (mask,))
 
 
 def _table(
