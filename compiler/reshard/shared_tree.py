@@ -14,7 +14,7 @@ from tensoropt.compiler.layout.sizes import Size
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.reshard.shortest import Floats
 
-__all__ = ["mixes", "spread"]
+__all__ = ["spread"]
 
 # Up to four layouts are made in the best of all orders. Tensors are hardly ever wanted in more.
 _ALL_ORDERS = 4
@@ -53,17 +53,11 @@ def _between(
 ) -> Iterator[Layout]:
     """Yield the other layouts that mix these."""
     ends = [source, *targets]
-    yield from (layout for layout in mixes(ends, shape, mesh) if layout not in ends)
-
-
-def mixes(ends: Sequence[Layout], shape: Sequence[Size], mesh: Mesh) -> Iterator[Layout]:
-    """Yield the complete layouts that lie on each axis as one of ``ends`` does, or whole.
-
-    By axis, major first: whole, then as the first of ``ends``, and so on.
-    """
     axes = zip(*(end.placements for end in ends), strict=True)
     mixed = [[*dict.fromkeys((REPLICATE, *(p for p in a if not p.is_partial)))] for a in axes]
-    yield from (x for x in map(Layout, grouped(mesh, mixed)) if x.fits(shape, mesh))
+    for layout in map(Layout, grouped(mesh, mixed)):
+        if layout not in ends and layout.fits(shape, mesh):
+            yield layout
 
 
 def _cheapest(table: Floats, wanted: int, count: int) -> _Tree:

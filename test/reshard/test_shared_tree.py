@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,10 +12,8 @@ from hypothesis import strategies as st
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.layout import REPLICATE, Layout, partial, split
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.reshard.made_from import made_from
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.reshard.shared_tree import spread
-from tensoropt.compiler.reshard.steps import layouts_of_rank
 
 MESH = Mesh((2, 4))
 SHAPE, ITEM_BYTES = (64, 512), 4
@@ -91,33 +88,3 @@ def test_layouts_in_between_fit_the_tensor(shape: tuple[int | None, ...]) -> Non
     other = Layout((REPLICATE, partial("sum")))
     tree = spread(RESHARDER, shape, ITEM_BYTES, source, [target, other])
     assert set(tree) == {target, other}
-
-
-@pytest.mark.parametrize(
-    ("mesh", "shape"),
-    [((2, 4), SHAPE), ((2, 2, 2), (8, 12)), ((2, 2, 2), (4, 6, 1)), ((2,) * 4, (16, 16))],
-    ids=str,
-)
-def test_all_pairs_at_once_say_what_each_tree_says(
-    mesh: tuple[int, ...], shape: tuple[int, ...]
-) -> None:
-    resharder = Resharder(Mesh(mesh), load_device("h200"))
-    every = [
-        x for x in layouts_of_rank(len(shape), Mesh(mesh), ("sum",)) if x.fits(shape, Mesh(mesh))
-    ]
-    rng = np.random.default_rng(0)
-    sources, firsts, lasts = (
-        [every[n] for n in rng.integers(0, len(every), count)] for count in (8, 3, 8)
-    )
-    seen = set()
-    for first in [*firsts, Layout((REPLICATE,) * len(mesh))]:
-        found = made_from(resharder, shape, ITEM_BYTES, sources, first, lasts)
-        for (row, source), (column, last) in itertools.product(
-            enumerate(sources), enumerate(lasts)
-        ):
-            expected = len({source, first, last}) == 3 and first == spread(
-                resharder, shape, ITEM_BYTES, source, [first, last]
-            ).get(last)
-            assert found[row, column] == expected, (source, first, last)
-            seen.add(expected)
-    assert seen == {False, True}

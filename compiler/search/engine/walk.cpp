@@ -70,20 +70,22 @@ const Path& Walk::path_of(std::int32_t value, std::int32_t source, std::int32_t 
 
 // The path by which a tensor is made of another one of its view.
 const Path& Walk::path_to(std::int32_t tensor) {
-  Tensor& target = tensors_[tensor];
-  if (!target.path)
-    target.path = &path_of(program_.alike[program_.whole(target.view)],
-                           tensors_[target.source].layout, target.layout);
-  return *target.path;
+  const Tensor& target = tensors_[tensor];
+  Branch& branch = *target.branch;
+  if (!branch.path)
+    branch.path = &path_of(program_.alike[program_.whole(target.view)], branch.from, branch.to);
+  return *branch.path;
 }
 
 // Notes which layouts there will be.
 void Walk::lay_out(std::span<const std::int32_t> assignment) {
   tensors_.clear();
+  reads_.clear();
   first_.assign(program_.views, -1);
   last_.assign(program_.views, -1);
   picked_.resize(program_.nodes());
   read_.resize(program_.operands.size());
+  memory_.resize(program_.operands.size());
   made_.resize(program_.results.size());
   for (std::size_t node = 0; node < program_.nodes(); ++node) {
     picked_[node] = &strategy_of(node, assignment[node]);
@@ -98,7 +100,7 @@ void Walk::lay_out_node(std::size_t node) {
   for (std::size_t i = 0; i < strategy.wanted.size(); ++i) {
     const std::int32_t tensor = tensor_of(program_.operands[reads + i], strategy.wanted[i]);
     read_[reads + i] = tensor;
-    ++tensors_[tensors_[tensor].memory].left;
+    ++reads_[memory_[reads + i] = tensors_[tensor].memory].left;
   }
   if (program_.flags[node] & Program::Writes) tensors_[read_[reads]].updated = true;
   const std::int32_t makes = program_.results_begin[node];
@@ -124,6 +126,7 @@ std::int32_t Walk::tensor_of(std::int32_t view, std::int32_t layout) {
 std::int32_t Walk::add(std::int32_t view, std::int32_t layout) {
   const auto at = std::int32_t(tensors_.size());
   tensors_.push_back({view, layout, at, running_});
+  reads_.emplace_back();
   (first_[view] < 0 ? first_[view] : tensors_[last_[view]].next) = at;
   last_[view] = at;
   return at;
@@ -262,27 +265,32 @@ void Walk::plant(std::int32_t view) {
   for (std::int32_t at = tensors_[root].next; at >= 0; at = tensors_[at].next)
     key.targets.push_back(tensors_[at].layout);
   auto found = trees_.find(key);
-  if (found == trees_.end())
-    found = trees_.emplace(key, costing_->tree(key.value, key.source, key.targets)).first;
+  if (found == trees_.end()) {
+    std::vector<Branch> tree;
+    for (const auto& [to, from] : costing_->tree(key.value, key.source, key.targets))
+      tree.push_back({to, from});
+    found = trees_.emplace(key, std::move(tree)).first;
+  }
   const std::size_t wanted = tensors_.size();
-  for (const auto& [to, from] : found->second) {
-    const std::int32_t source = tensor_of(view, from), target = tensor_of(view, to);
+  for (Branch& branch : found->second) {
+    const std::int32_t source = tensor_of(view, branch.from), target = tensor_of(view, branch.to);
     tensors_[target].source = source;
-    Tensor& memory = tensors_[tensors_[source].memory];
-    ++memory.left;
-    ++memory.children;
-    memory.unmade ^= target;
+    tensors_[target].branch = &branch;
+    Reads& reads = reads_[tensors_[source].memory];
+    ++reads.left;
+    ++reads.children;
+    reads.unmade ^= target;
   }
   if (record_) note_readers(view, found->second, wanted);
 }
 
 // What others are made of is made for the first that reads one of them; the tensors from `wanted`
 // on are in between, and nothing else reads them.
-void Walk::note_readers(std::int32_t view, const Costing::Tree& tree, std::size_t wanted) {
+void Walk::note_readers(std::int32_t view, std::span<const Branch> tree, std::size_t wanted) {
   for (std::size_t between = wanted; between < tensors_.size(); ++between)
     tensors_[between].reader = std::int32_t(program_.nodes());
   for (auto pair = tree.rbegin(); pair != tree.rend(); ++pair) {
-    const Tensor& target = tensors_[tensor_of(view, pair->first)];
+    const Tensor& target = tensors_[tensor_of(view, pair->to)];
     std::int32_t& reader = tensors_[target.source].reader;
     reader = std::min(reader, target.reader);
   }
@@ -317,10 +325,10 @@ void Walk::move(std::int32_t source, std::int32_t target) {
     end_step(path.steps[i]);
   }
   if (joins_) set_maker(target, maker);
-  Tensor& memory = tensors_[tensors_[source].memory];
-  --memory.left;
-  --memory.children;
-  memory.unmade ^= target;
+  Reads& reads = reads_[tensors_[source].memory];
+  --reads.left;
+  --reads.children;
+  reads.unmade ^= target;
   cut_rest(source);
   cut_rest(target);
 }
@@ -331,14 +339,14 @@ void Walk::end_reads(std::size_t node) {
   const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
   bool any = false;
   for (std::int32_t i = begin; i < end; ++i) {
-    Tensor& memory = tensors_[tensors_[read_[i]].memory];
-    --memory.left;
-    any |= memory.children == 1;
+    Reads& reads = reads_[memory_[i]];
+    --reads.left;
+    any |= reads.children == 1;
   }
   for (std::int32_t i = begin; any && i < end; ++i) cut_rest(read_[i]);
   const bool is_input = begin == end && !(program_.flags[node] & Program::Runs);
   for (std::int32_t i = program_.results_begin[node]; i < program_.results_begin[node + 1]; ++i) {
-    if (!tensors_[made_[i]].children) continue;
+    if (!reads_[tensors_[made_[i]].memory].children) continue;
     if (is_input) inputs_.push_back(made_[i]);
     else cut_rest(made_[i]);
   }

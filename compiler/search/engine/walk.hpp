@@ -139,15 +139,22 @@ class Walk {
   std::vector<Life> lives(const Images& images, const Record& record) const;
 
  private:
+  // A pair of a tree, and how to get from one to the other once that was asked for.
+  struct Branch {
+    std::int32_t to, from;
+    const Path* path = nullptr;
+  };
   // A view in a layout. Those of a view hang together in the order in which they are wanted, the
-  // one that its producer makes first. One that is only another's name lies in its `memory`, of
-  // which the first knows how many reads are `left`, and how many tensors are yet to be made of it:
-  // `unmade` is the exclusive or of their numbers, so of one its number.
+  // one that its producer makes first. One that is only another's name lies in its `memory`.
   struct Tensor {
     std::int32_t view, layout, memory, reader, next = -1, life = -1, source = -1;
-    std::int32_t left = 0, children = 0, unmade = 0;
-    const Path* path = nullptr;  // from its source, once that was asked for
+    Branch* branch = nullptr;  // by which it is made of its source
     bool present = false, updated = false, counted = false;
+  };
+  // Of what lies in one memory: how many reads are `left`, and how many tensors are yet to be made
+  // of it; `unmade` is the exclusive or of their numbers, so of one its number.
+  struct Reads {
+    std::int32_t left = 0, children = 0, unmade = 0;
   };
   struct TreeKey {
     std::int32_t value, source;
@@ -174,15 +181,15 @@ class Walk {
   void hand(std::int32_t result);
   void reshard(std::int32_t view, std::int32_t target);
   void plant(std::int32_t view);
-  void note_readers(std::int32_t view, const Costing::Tree& tree, std::size_t wanted);
+  void note_readers(std::int32_t view, std::span<const Branch> tree, std::size_t wanted);
   void move(std::int32_t source, std::int32_t target);
   // Of what frees memory.
   void end_reads(std::size_t node);
   void cut_inputs();
   // Makes what is made of a tensor last, where nothing else reads that any more.
   void cut_rest(std::int32_t tensor) {
-    const Tensor& memory = tensors_[tensors_[tensor].memory];
-    if (memory.left == 1 && memory.children == 1) cut_last(memory.unmade);
+    const Reads& reads = reads_[tensors_[tensor].memory];
+    if (reads.left == 1 && reads.children == 1) cut_last(reads.unmade);
   }
   void cut_last(std::int32_t target);
   bool frees(std::int32_t source, std::int32_t target);
@@ -222,11 +229,13 @@ class Walk {
   std::vector<std::vector<const Strategy*>> known_;  // per kind and number
   std::deque<Strategy> strategies_;                  // which stay where they are
   std::unordered_map<std::uint64_t, Path> paths_;
-  std::unordered_map<TreeKey, Costing::Tree, TreeHash> trees_;
+  std::unordered_map<TreeKey, std::vector<Branch>, TreeHash> trees_;
 
   // Of the walk that goes on.
   std::vector<const Strategy*> picked_;
   std::vector<Tensor> tensors_;
+  std::vector<Reads> reads_;                // per tensor that is a memory
+  std::vector<std::int32_t> memory_;        // per operand, that of its tensor
   std::vector<std::int32_t> first_, last_;  // per view, its tensors
   std::vector<std::int32_t> read_, made_;   // per operand and result, its tensor
   std::vector<std::int32_t> inputs_;        // tensors that are there before anything runs

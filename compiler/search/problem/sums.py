@@ -1,6 +1,7 @@
 """What adds up at a moment: an op, or a tensor that is moved, and up to two things that wait.
 
-A sum of two nodes of the problem is a table between them. One of more is a node of its own, whose
+What depends on several nodes of the problem is a node of its own, which all sums share; its options
+are its states. A sum of two nodes is then a table between them. One of more is another node, whose
 options are what all but the op say together.
 """
 
@@ -8,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, product
 
 import numpy as np
 
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, TablePoint
 from tensoropt.compiler.search.problem.tables import Flags
-from tensoropt.compiler.search.problem.waiting import Moment, Part, Shape, Waits
+from tensoropt.compiler.search.problem.waiting import Moment, Part, Shape, Waits, classes
 
 __all__ = ["Sums"]
 
@@ -51,6 +52,32 @@ class _Table:
     allowed: tuple[Floats, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A part of several nodes as a node of its own: its table, seconds that tie it to each of them
+    as [option, state], and the shape of what its states say."""
+
+    node: NodeTable
+    ties: tuple[Floats, ...]
+    shape: Shape
+
+
+@dataclass
+class _Added:
+    """The tables of a problem, to which sums are added, and the parts that have nodes there."""
+
+    nodes: list[NodeTable]
+    edges: list[EdgeTable]
+    held: dict[object, Part] = field(default_factory=dict)
+
+    def add(self, table: NodeTable, ends: Iterable[int], ties: Iterable[Floats]) -> int:
+        """Add a node that is tied to others; return its number."""
+        here = len(self.nodes)
+        self.nodes.append(table)
+        self.edges += [EdgeTable(end, here, tie) for end, tie in zip(ends, ties, strict=True)]
+        return here
+
+
 class Sums:
     """What was learnt of sums, on one mesh."""
 
@@ -59,7 +86,7 @@ class Sums:
         self._known: dict[_Sum, None] = {}
         self._tables: dict[object, _Table] = {}
         self._raised: dict[object, tuple[NodeTable, NodeTable]] = {}
-        self._narrowed: dict[int, tuple[NodeTable, tuple[Floats, ...], Shape]] = {}
+        self._held: dict[int, _Held] = {}
         self._most = 1 if waits.tables.is_small else MOST_PARTS
 
     def __len__(self) -> int:
@@ -104,12 +131,12 @@ class Sums:
 
     def add_to(self, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
         """Add the tables of all that was learnt to those of a problem."""
-        known = dict[object, Part]()
+        problem = _Added(nodes, edges)
         for moment in self._moments():
             for lesson in self._known:
                 if (lesson.own, lesson.moved) == _kind(moment):
                     for parts in islice(_alike(moment, lesson), MOST_ALIKE):
-                        self._add(moment, parts, nodes, edges, known)
+                        self._add(moment, parts, problem)
 
     def _moments(self) -> Iterable[Moment]:
         yield from self.waits.moments.values()
@@ -117,59 +144,40 @@ class Sums:
             for every in (*self.waits.moves.values(), *self.waits.cuts.values()):
                 yield from every
 
-    def _add(
-        self,
-        moment: Moment,
-        parts: Sequence[Part],
-        nodes: list[NodeTable],
-        edges: list[EdgeTable],
-        known: dict[object, Part],
-    ) -> None:
-        every = [self._narrow(part, nodes, edges, known) for part in _every(moment, parts)]
+    def _add(self, moment: Moment, parts: Sequence[Part], problem: _Added) -> None:
+        every = [self._as_one_node(part, problem) for part in _every(moment, parts)]
         ends = list(dict.fromkeys(node for part in every for node in part.nodes))
         rest = moment.least_bytes - sum(moment.least[part.value] for part in parts)
-        places = tuple(tuple(ends.index(node) for node in part.nodes) for part in every)
+        places = tuple(ends.index(node) for part in every for node in part.nodes)
         key = (id(moment.size_bytes), rest, places, *(id(part.shape) for part in every))
         if key not in self._tables:
             shapes = [part.shape for part in every]
             self._tables[key] = _table(shapes, places, len(ends), moment.size_bytes + rest)
         table = self._tables[key]
         if not ends:
-            nodes[moment.node] = self._at_least(nodes[moment.node], table.size_bytes)
+            own = problem.nodes[moment.node]
+            problem.nodes[moment.node] = self._at_least(own, table.size_bytes)
             return
-        here = len(nodes) if table.allowed else ends[0]
+        here = ends[0]
         if table.allowed:
-            nodes.append(NodeTable(np.zeros(len(table.size_bytes))))
-            own = zip(ends, table.allowed, strict=True)
-            edges += [EdgeTable(end, here, allowed) for end, allowed in own]
-        edges.append(EdgeTable(here, moment.node, table.none, transient_bytes=table.size_bytes))
+            states = NodeTable(np.zeros(len(table.size_bytes)))
+            here = problem.add(states, ends, table.allowed)
+        problem.edges.append(
+            EdgeTable(here, moment.node, table.none, transient_bytes=table.size_bytes)
+        )
 
-    def _narrow(
-        self,
-        part: Part,
-        nodes: list[NodeTable],
-        edges: list[EdgeTable],
-        known: dict[object, Part],
-    ) -> Part:
-        """Return a part of several nodes as one of a single node, which is added: its states.
-
-        All sums with that part share the node.
-        """
+    def _as_one_node(self, part: Part, problem: _Added) -> Part:
+        """Return a part as what one node says: of several there is a node for its states."""
         if len(part.nodes) == 1:
             return part
-        key = id(part.shape), part.nodes
-        if key not in known:
-            shape = part.shape
-            if id(shape) not in self._narrowed:
-                ties = tuple(np.where(mask, 0.0, np.inf) for mask in shape.masks)
-                narrow = _narrowed(shape)
-                self._narrowed[id(shape)] = NodeTable(np.zeros(len(shape.size_bytes))), ties, narrow
-            table, ties, narrow = self._narrowed[id(shape)]
-            here = len(nodes)
-            nodes.append(table)
-            edges += [EdgeTable(n, here, tie) for n, tie in zip(part.nodes, ties, strict=True)]
-            known[key] = Part(part.value, (here,), narrow)
-        return known[key]
+        key = (id(part.shape), part.nodes)
+        if key not in problem.held:
+            if id(part.shape) not in self._held:
+                self._held[id(part.shape)] = _held(part.shape)
+            held = self._held[id(part.shape)]
+            here = problem.add(held.node, part.nodes, held.ties)
+            problem.held[key] = Part(part.value, (here,), held.shape)
+        return problem.held[key]
 
     def _at_least(self, node: NodeTable, size_bytes: Floats) -> NodeTable:
         """Return the table of a node with what is alive whatever the others choose."""
@@ -195,14 +203,16 @@ def _every(moment: Moment, parts: Sequence[Part]) -> list[Part]:
 def _is_small(moment: Moment, parts: Sequence[Part]) -> bool:
     """Say whether the nodes of a sum, and its own, have few enough ways to choose together."""
     every = _every(moment, parts)
-    counts = {
-        part.nodes if len(part.nodes) > 1 else part.nodes[0]: len(part.shape.size_bytes)
-        if len(part.nodes) > 1 else len(part.shape.masks[0])
-        for part in every
-    }
+    counts = {part.nodes: _options(part) for part in every}
     states = math.prod(len(part.shape.size_bytes) for part in every)
     cells = math.prod(counts.values()) * len(moment.size_bytes)
     return states <= MOST_STATES and cells <= MOST_CELLS
+
+
+def _options(part: Part) -> int:
+    """Return how many options the node has that says how large a part is."""
+    (*others, mask) = part.shape.masks
+    return len(part.shape.size_bytes) if others else len(mask)
 
 
 def _alike(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:
@@ -216,26 +226,22 @@ def _alike(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:
             yield parts
 
 
-def _narrowed(shape: Shape) -> Shape:
-    """Return a shape as what its states alone say."""
-    sizes, size_of = np.unique(shape.size_bytes, axis=0, return_inverse=True)
-    mask = np.arange(len(sizes)) == np.reshape(size_of, -1)[:, None]
-    return Shape(np.ascontiguousarray(sizes), (mask,))
+def _held(shape: Shape) -> _Held:
+    ties = tuple(np.where(mask, 0.0, np.inf) for mask in shape.masks)
+    return _Held(NodeTable(np.zeros(len(shape.size_bytes))), ties, classes(shape.size_bytes))
 
 
-def _table(
-    shapes: Sequence[Shape], places: Sequence[Sequence[int]], ends: int, own: Floats
-) -> _Table:
-    """Return the tables of parts beside what is alive anyway; ``places`` are the ends of each."""
+def _table(shapes: Sequence[Shape], places: Sequence[int], ends: int, own: Floats) -> _Table:
+    """Return the tables of parts of one node each, at ``places`` among the ends, beside what is
+    alive anyway."""
     counts = [len(shape.size_bytes) for shape in shapes]
     states = np.indices(counts).reshape(len(shapes), math.prod(counts))
     masks: list[Flags] = [np.ones((1, 1), dtype=np.bool_)] * ends
     total = np.zeros((states.shape[1], len(own))) + own
-    for shape, at, state in zip(shapes, places, states, strict=True):
-        sizes = shape.size_bytes[state]
+    for shape, place, state in zip(shapes, places, states, strict=True):
+        sizes, (mask,) = shape.size_bytes[state], shape.masks
         total += sizes if sizes.ndim == 2 else sizes[:, None]
-        for place, mask in zip(at, shape.masks, strict=True):
-            masks[place] = masks[place] & mask[:, state]
+        masks[place] = masks[place] & mask[:, state]
     possible = np.ones(len(total), dtype=np.bool_)
     for mask in masks:
         possible &= mask.any(axis=0)

@@ -24,9 +24,8 @@ from tensoropt.compiler.search.problem.tables import (
     SharedEnd,
     tensor_bytes,
 )
-from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
-__all__ = ["Moment", "Part", "Shape", "Waits"]
+__all__ = ["Moment", "Part", "Shape", "Waits", "classes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +162,7 @@ class Waits:
             before, after = (self._bytes(value, end.layouts) for end in (source, target))
             moved = self.tables.move_bytes(value, source, target)
             own = before[:, None]
-            return _classes(np.where(after < own, moved, own).T)
+            return classes(np.where(after < own, moved, own).T)
 
         shape = self._known.get(("cut", info, source.layouts, target.layouts), make)
         assert isinstance(shape, Shape)
@@ -335,7 +334,7 @@ class Waits:
             each = [(one,) if isinstance(one, Layout) else one for one in options]
             ways = [one if len(one) == 1 else (*one, *made.layouts) for one in each]
             sizes = [min(tensor_bytes(info, layout, mesh) for layout in one) for one in ways]
-            return _classes(np.array(sizes, dtype=np.float64))
+            return classes(np.array(sizes, dtype=np.float64))
 
         shape = self._known.get(("sizes", info, made.layouts, options), make)
         assert isinstance(shape, Shape)
@@ -352,7 +351,7 @@ class Waits:
             before, after = (self._bytes(value, end.layouts) for end in (source, target))
             moved = self.tables.move_bytes(value, source, target)
             # What gets smaller may have been moved earlier.
-            return _classes(np.where(after < before[:, None], after, moved))
+            return classes(np.where(after < before[:, None], after, moved))
 
         shape = self._known.get(("move", info, source.layouts, target.layouts), make)
         assert isinstance(shape, Shape)
@@ -431,7 +430,7 @@ def _pairs(table: Floats) -> Shape:
     return Shape(np.ascontiguousarray(sizes), masks)
 
 
-def _classes(table: Floats) -> Shape:
+def classes(table: Floats) -> Shape:
     """Return the shape of what depends on one node by ``table``, [option] or [option, other's]."""
     states, state_of = np.unique(table, axis=0, return_inverse=True)
     mask = np.arange(len(states)) == np.reshape(state_of, -1)[:, None]
