@@ -427,16 +427,28 @@ class Frontier {
   // Takes the points known from elsewhere as ends of gaps. Not before the sweep, which is shorter
   // between points of a hull.
   void take_in_known() {
-    std::size_t last = leanest();
     known_.first = std::ptrdiff_t(result_.points.size());
     for (const Cost& cost : thinned(options_.known)) add_point({cost, {}});
     known_.second = std::ptrdiff_t(result_.points.size());
     std::vector<Gap> parts;
-    for (const Gap& gap : gaps_) part_at_known(gap, parts);
+    std::optional<std::size_t> left;
+    for (const std::size_t right : in_order()) {
+      if (left && memory_of(right) >= memory_of(*left)) continue;
+      if (left) parts.push_back(gap_between(*left, right));
+      left = right;
+    }
     gaps_ = std::move(parts);
-    for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k)
-      if (time_of(k) > time_of(last) && memory_of(k) < memory_of(last))
-        gaps_.push_back(make_gap(std::exchange(last, k), k));
+  }
+
+  // The gap between two neighbours of all points, which is a part of those of the points so far
+  // that reach over it. Beyond the ends of these there is none.
+  Gap gap_between(std::size_t left, std::size_t right) const {
+    Gap part = make_gap(left, right);
+    for (const Gap& gap : gaps_)
+      if (gap.left_memory >= memory_of(left) && gap.right_time >= time_of(right) &&
+          gap.error <= part.error)
+        part = part_of(gap, left, right);
+    return part;
   }
 
   std::size_t leanest() const {
@@ -453,21 +465,6 @@ class Frontier {
     part.slope = whole.slope;
     part.refined = whole.refined;
     return part;
-  }
-
-  // Adds what the known points leave of a gap, in the order of time.
-  void part_at_known(const Gap& gap, std::vector<Gap>& parts) const {
-    std::size_t left = gap.left, right = gap.right;
-    for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k) {
-      if (time_of(k) <= gap.left_time && memory_of(k) < memory_of(left)) left = k;
-      if (memory_of(k) <= gap.right_memory && time_of(k) < time_of(right)) right = k;
-    }
-    if (memory_of(left) <= memory_of(right) || time_of(left) >= time_of(right)) return;
-    for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k)
-      if (time_of(k) > time_of(left) && time_of(k) < time_of(right) &&
-          memory_of(k) < memory_of(left) && memory_of(k) > memory_of(right))
-        parts.push_back(part_of(gap, std::exchange(left, k), k));
-    parts.push_back(part_of(gap, left, right));
   }
 
   double time_of(std::size_t point) const { return result_.points[point].cost.time; }
