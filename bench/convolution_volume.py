@@ -8,11 +8,10 @@ axis are gathered. Prints a table; ``--write`` puts it into docs/benchmarks.md.
 
 from __future__ import annotations
 
-import argparse
 import math
 from dataclasses import dataclass
 
-from sections import write_section
+from sections import print_section
 
 from tensoropt.compiler.pipeline import driver
 from tensoropt.dialects import onnx
@@ -147,16 +146,5 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Print the table, and write it where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    arguments = parser.parse_args()
-    text = table()
-    print(text)
-    if arguments.write:
-        write_section("convolution_volume", _TEXT + text)
-
-
 if __name__ == "__main__":
-    main()
+    print_section(__doc__, "convolution_volume", _TEXT, table)

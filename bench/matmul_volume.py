@@ -9,12 +9,11 @@ of the grid of ranks. Prints a table; ``--write`` puts it into docs/benchmarks.m
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 
 import numpy as np
-from sections import write_section
+from sections import print_section
 
 from tensoropt.compiler.cost.device import Device, Link
 from tensoropt.compiler.layout.mesh import Mesh, factorisations
@@ -140,16 +139,5 @@ def table(counts: Sequence[int] = COUNTS) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Print the table, and write it where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    arguments = parser.parse_args()
-    text = table()
-    print(text)
-    if arguments.write:
-        write_section("matmul_volume", _TEXT + text)
-
-
 if __name__ == "__main__":
-    main()
+    print_section(__doc__, "matmul_volume", _TEXT, table)

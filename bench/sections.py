@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["write_section"]
+__all__ = ["print_section", "write_section"]
 
 _DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
@@ -21,3 +23,14 @@ def write_section(name: str, text: str, document: Path = _DOCUMENT) -> None:
     gap = "" if found or before.endswith("\n\n") else "\n"
     section = f"{begin}\n{text.strip()}\n{end}\n"
     document.write_text(before + gap + section + after, encoding="utf-8")
+
+
+def print_section(description: str | None, name: str, text: str, table: Callable[[], str]) -> None:
+    """Be a command that prints a table and, with --write, puts it below ``text`` in a section."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
+    arguments = parser.parse_args()
+    rows = table()
+    print(rows)
+    if arguments.write:
+        write_section(name, text + rows)

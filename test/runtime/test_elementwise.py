@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -108,8 +109,10 @@ def test_equal_updates_are_one_node_whatever_their_sizes(tmp_path: Path) -> None
     check(updates([(3,), (7, 11), (1,), (300, 257), (0, 4), (70_000,)]), tmp_path, ["Elementwise"])
 
 
-def test_state_is_written_over_itself(tmp_path: Path) -> None:
-    given = updates([(5, 300)])
+def reading(
+    given: onnx.ModelProto, tmp_path: Path
+) -> tuple[RankSession, dict[str, Any], dict[str, Array]]:
+    """Return a session that reads drawn arrays, these, and what ONNX Runtime makes of them."""
     onnx.save(given, tmp_path / "m.onnx")
     arrays = drawn(given)
     expected = run(made_session(given.SerializeToString(), CPU), arrays)
@@ -117,6 +120,12 @@ def test_state_is_written_over_itself(tmp_path: Path) -> None:
     session = training_session(tmp_path / "m.onnx", 1, fused=True)
     for name, array in held.items():
         session.read(name, array)
+    return session, held, expected
+
+
+def test_state_is_written_over_itself(tmp_path: Path) -> None:
+    given = updates([(5, 300)])
+    session, held, expected = reading(given, tmp_path)
     for name in ("w0", "v0"):
         session.write(f"{name}.new", held[name])
     session.run()
@@ -136,13 +145,7 @@ def test_results_lie_where_later_steps_read(places: tuple[str, str], tmp_path: P
     shape = (3, 300)
     inputs, names = [typed(name, shape) for name in "xyz"], ("first", "second")
     given = model(nodes, inputs, [typed(name, shape) for name in names])
-    onnx.save(given, tmp_path / "m.onnx")
-    arrays = drawn(given)
-    expected = run(made_session(given.SerializeToString(), CPU), arrays)
-    held = {name: CPU.place(array.copy()) for name, array in arrays.items()}
-    session = training_session(tmp_path / "m.onnx", 1, fused=True)
-    for name, array in held.items():
-        session.read(name, array)
+    session, held, expected = reading(given, tmp_path)
     for name, place in zip(names, places, strict=True):
         session.write(name, held[place])
     session.run()
