@@ -27,14 +27,15 @@ class OverlapCollectivesPass(Pass):
     """Makes collectives a start and a wait, and moves them apart, where the cost model says that it
     gains.
 
-    A collective begins (`topt.start`) as long before what reads its result as it takes, or as soon
-    as its operands are there; `topt.wait` stands before the first reader, or for a gradient as
-    late as the update. Gathers of split parameters so begin a layer ahead, and reductions of
-    gradients go on during the backward pass. Those that are sent as one begin as one. All keep one
-    order, that of their starts. The peak of memory does not rise: what is under way counts, and so
-    does what it reads until it ends. What is written where old state was is left alone, and
-    everything where `--overlap off` was given or the device description says that nothing is
-    gained. Refuses a program without a mesh or a device. Linear in the operations.
+    A collective begins (`topt.start`) as long before what reads its result as it takes, or as
+    soon as its operands are there; `topt.wait` stands before the first reader, or for a gradient
+    as late as the update. Gathers of split parameters so begin a layer ahead, and reductions of
+    gradients go on during the backward pass; they begin behind small collectives that would wait
+    for them. Those that are sent as one begin as one. All keep one order, that of their starts.
+    The peak of memory does not rise: what is under way counts, and so does what it reads until it
+    ends; what is written where old state was is made elsewhere first. Everything is left alone
+    where `--overlap off` was given or the device description says that nothing is gained. Refuses
+    a program without a mesh or a device. Linear in the operations.
     """
 
     name: ClassVar[str] = "overlap-collectives"

@@ -10,6 +10,7 @@ from tensoropt.compiler.cost.bodies import whole_time_s
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.joining import joining_time
+from tensoropt.compiler.cost.memory import in_place
 from tensoropt.compiler.cost.overlap import NEVER, beside
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
@@ -21,6 +22,7 @@ from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects import onnx
 from tensoropt.dialects.collectives import STARTED, Alike, axes_of, kind_of
+from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import COLLECTIVE_PERMUTE
 from tensoropt.dialects.topt.keys import TAKES
@@ -58,6 +60,7 @@ class TimedTasks:
         self.tasks = merged(found, self._units)
         self._versions = onnx.opsets(self.module)
         self._known: dict[OpInfo, float] = {}
+        self._in_place = in_place(self.function)
 
     def put_in_order(self, order: Sequence[int]) -> None:
         """Move the operations into the ``order`` of the tasks that they are."""
@@ -84,6 +87,7 @@ class TimedTasks:
             [self._compute_s(op) for op in operations],
             [self._sent_s(op) for op in operations],
             [_beside(op) for op in operations],
+            [self._lands_bytes(op) for op in operations],
         )
 
     def times(self) -> list[tuple[list[tuple[float, float]], bool, float]]:
@@ -92,6 +96,11 @@ class TimedTasks:
             joining_time(cast("Collective", kind), axes, self.mesh, self.device)
             for kind, axes, _, _ in self.keys
         ]
+
+    def _lands_bytes(self, op: ir.Operation) -> int:
+        """Return the bytes that a collective writes where old state was."""
+        lands = op.name in STARTED and op.results[0] in self._in_place
+        return type_bytes(op.results[0].type) if lands else 0
 
     def _key(self, op: ir.Operation) -> int:
         """Return the number of what a collective has in common with others, -1 for other ops."""

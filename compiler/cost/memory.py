@@ -11,7 +11,7 @@ from tensoropt.dialects.lifetimes import Lifetimes, body_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import WAIT, keys
 
-__all__ = ["RankMemory", "hold", "program_memory", "staying"]
+__all__ = ["RankMemory", "hold", "in_place", "program_memory", "staying"]
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,30 @@ def staying(function: ir.Operation) -> set[ir.Value]:
         if keys.GRADIENT_OF.on(op.operation.attributes)
         for value in op.operation.results
     }
-    return onnx.folded_values(function) | _in_place(function) | arguments | gradients
+    return onnx.folded_values(function) | in_place(function) | arguments | gradients
+
+
+def in_place(function: ir.Operation) -> set[ir.Value]:
+    """Return the values that are written where an argument was: new state, sums of gradients.
+    Linear in the operations."""
+    block = function.regions[0].blocks[0]
+    sums = _accumulators(function)
+    added = {
+        op.operation.results[0]
+        for op in block
+        if keys.GRADIENT_OF.on(op.operation.attributes)
+        and not sums.isdisjoint(op.operation.operands)
+    }
+    returned = block.operations[len(block.operations) - 1].operation.operands
+    pairs = zip(returned, onnx.held_by(function, "res_attrs", len(returned)), strict=True)
+    return added | {value for value, own in pairs if keys.UPDATES.on(own)}
 
 
 class _Program:
     def __init__(self, function: ir.Operation, lifetimes: Lifetimes) -> None:
         self.function = function
         self.folded = onnx.folded_values(function)
-        self.in_place = _in_place(function)
+        self.in_place = in_place(function)
         self.same: dict[ir.Value, ir.Value] = {}  # what lies in the memory of another value
         self.alike: dict[ir.Value, ir.Value] = {}  # the first that is folded to the same
         self.first: dict[object, list[ir.Value]] = {}
@@ -104,11 +120,8 @@ class _Program:
             if value in self.folded:
                 self.static[self.alike.get(value, value)] = type_bytes(value.type)
             self.lifetimes.use(self.same.get(value, value))
-        if onnx.is_barrier(op):
-            self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
-            return
-        if op.name == WAIT:
-            self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
+        if onnx.is_barrier(op) or op.name == WAIT:
+            self._pass_on(op)
             return
         for value in op.results:
             if keys.GRADIENT_OF.on(op.attributes) and value not in self.in_place:
@@ -122,27 +135,19 @@ class _Program:
             self.lifetimes.advance()
             self.together = 1
 
+    def _pass_on(self, op: ir.Operation) -> None:
+        """Let what an operation passes on lie where it was, unless it is written into old state."""
+        if op.results[0] not in self.in_place:
+            self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
+        if op.name == WAIT:
+            self.lifetimes.advance()  # what was held until here has ended before the next one
+
     def _fold(self, op: ir.Operation) -> None:
         """Note which op before this one makes the same: that is what ONNX Runtime keeps."""
         attributes = tuple((name, op.attributes[name]) for name in onnx.attributes(op))
         read = tuple(self.alike.get(value, value) for value in op.operands)
         key = op if len(op.regions) else (op.name, attributes, read)
         self.alike.update(zip(op.results, self.first.setdefault(key, [*op.results]), strict=True))
-
-
-def _in_place(function: ir.Operation) -> set[ir.Value]:
-    """Return the results that are written where an argument was: new state, sums of gradients."""
-    block = function.regions[0].blocks[0]
-    sums = _accumulators(function)
-    added = {
-        op.operation.results[0]
-        for op in block
-        if keys.GRADIENT_OF.on(op.operation.attributes)
-        and not sums.isdisjoint(op.operation.operands)
-    }
-    returned = block.operations[len(block.operations) - 1].operation.operands
-    pairs = zip(returned, onnx.held_by(function, "res_attrs", len(returned)), strict=True)
-    return added | {value for value, own in pairs if keys.UPDATES.on(own)}
 
 
 def _caches(function: ir.Operation) -> set[str | None]:

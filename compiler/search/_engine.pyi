@@ -108,6 +108,7 @@ class Tasks:
         compute_s: Sequence[float],
         sent_s: Sequence[float],
         beside: Sequence[int],
+        lands: Sequence[int],
     ) -> None: ...
 
 def join(

@@ -104,3 +104,56 @@ module attributes {topt.device = "test/devices/beside.toml", topt.opset = {ai.on
     return %2 : tensor<256x256xf32>
   }
 }
+
+// -----
+
+// A sum that the next operation reads does not wait for a gradient that nothing reads yet: the
+// gradient begins behind it.
+// CHECK-LABEL: func.func @main({{.*}}"behind"
+// CHECK: [[LARGE:%\w+]] = "onnx.Neg"(%{{.*}}) {{.*}} tensor<256x256xf32>
+// CHECK-NEXT: [[SMALL:%\w+]] = "onnx.Neg"
+// CHECK-NEXT: [[SUM:%\w+]] = shard.all_reduce [[SMALL]] on @mesh grid_axes = [0] {topt.phase = "backward"} : tensor<256xf32>
+// CHECK-NEXT: [[GRADIENT:%\w+]] = shard.all_reduce [[LARGE]] {{.*}}topt.start}
+// CHECK-NEXT: [[X:%\w+]] = "onnx.Add"(%{{.*}}, [[SUM]])
+// CHECK-NEXT: "onnx.MatMul"([[X]]
+// CHECK: "topt.wait"([[GRADIENT]])
+module attributes {topt.device = "test/devices/beside.toml", topt.opset = {ai.onnx = 20 : i64}, topt.passed = "partition"} {
+  shard.grid @mesh(shape = 2)
+  func.func @main(%x: tensor<512x256xf32> {topt.name = "behind"}, %wide: tensor<512x512xf32> {topt.name = "wide"}, %w: tensor<256x256xf32> {topt.name = "w", topt.state = "parameter"}, %b: tensor<256xf32> {topt.name = "b", topt.state = "parameter"})
+      -> (tensor<512x256xf32> {topt.name = "loss"}, tensor<256x256xf32> {topt.name = "w.new", topt.updates = "w"}) {
+    %read = "onnx.ReduceMax"(%wide) {keepdims = 1 : i64, topt.phase = "backward"} : (tensor<512x512xf32>) -> tensor<1x1xf32>
+    %0 = "onnx.Neg"(%w) {topt.phase = "backward"} : (tensor<256x256xf32>) -> tensor<256x256xf32>
+    %1 = shard.all_reduce %0 on @mesh grid_axes = [0] {topt.phase = "backward"} : tensor<256x256xf32> -> tensor<256x256xf32>
+    %2 = "onnx.Neg"(%b) {topt.phase = "backward"} : (tensor<256xf32>) -> tensor<256xf32>
+    %3 = shard.all_reduce %2 on @mesh grid_axes = [0] {topt.phase = "backward"} : tensor<256xf32> -> tensor<256xf32>
+    %4 = "onnx.Add"(%x, %3) {topt.phase = "backward"} : (tensor<512x256xf32>, tensor<256xf32>) -> tensor<512x256xf32>
+    %5 = "onnx.MatMul"(%4, %w) {topt.phase = "backward"} : (tensor<512x256xf32>, tensor<256x256xf32>) -> tensor<512x256xf32>
+    %6 = "onnx.Add"(%5, %read) {topt.phase = "backward"} : (tensor<512x256xf32>, tensor<1x1xf32>) -> tensor<512x256xf32>
+    %7 = "onnx.Identity"(%1) {topt.gradient_of = "w", topt.phase = "backward"} : (tensor<256x256xf32>) -> tensor<256x256xf32>
+    %8 = "onnx.Sub"(%w, %7) {topt.phase = "update"} : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+    return %6, %8 : tensor<512x256xf32>, tensor<256x256xf32>
+  }
+}
+
+// -----
+
+// The gather of a new weight goes on while the next one is computed, in memory of its own, and is
+// waited for once it has ended.
+// CHECK-LABEL: func.func @main({{.*}}"update"
+// CHECK: [[PART:%\w+]] = "onnx.Mul"(%arg1
+// CHECK-NEXT: [[NEW:%\w+]] = shard.all_gather [[PART]] {{.*}}topt.start}
+// CHECK-NEXT: "onnx.MatMul"
+// CHECK-NEXT: [[THERE:%\w+]] = "topt.wait"([[NEW]], [[PART]])
+// CHECK: return {{.*}}[[THERE]]
+module attributes {topt.device = "test/devices/beside.toml", topt.opset = {ai.onnx = 20 : i64}, topt.passed = "partition"} {
+  shard.grid @mesh(shape = 2)
+  func.func @main(%x: tensor<1024x1024xf32> {topt.name = "update"}, %part: tensor<128x256xf32> {topt.name = "part", topt.state = "velocity"}, %w: tensor<256x256xf32> {topt.name = "w", topt.state = "parameter"}, %v: tensor<256x256xf32> {topt.name = "v", topt.state = "parameter"})
+      -> (tensor<1x1xf32> {topt.name = "loss"}, tensor<256x256xf32> {topt.name = "w.new", topt.updates = "w"}, tensor<256x256xf32> {topt.name = "v.new", topt.updates = "v"}) {
+    %0 = "onnx.ReduceMax"(%x) {keepdims = 1 : i64, topt.phase = "backward"} : (tensor<1024x1024xf32>) -> tensor<1x1xf32>
+    %1 = "onnx.Mul"(%part, %part) {topt.phase = "update"} : (tensor<128x256xf32>, tensor<128x256xf32>) -> tensor<128x256xf32>
+    %2 = "onnx.MatMul"(%v, %v) {topt.phase = "update"} : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+    %3 = "onnx.Sub"(%v, %2) {topt.phase = "update"} : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+    %4 = shard.all_gather %1 on @mesh grid_axes = [0] gather_axis = 0 {topt.phase = "update"} : tensor<128x256xf32> -> tensor<256x256xf32>
+    return %0, %4, %3 : tensor<1x1xf32>, tensor<256x256xf32>, tensor<256x256xf32>
+  }
+}

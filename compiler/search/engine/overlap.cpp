@@ -30,6 +30,7 @@ struct Unit {
   Number read_until = 0, made_until = 0;  // the last places at which these are alive anyway
   std::int64_t read_bytes = 0, made_bytes = 0;
   bool leaves = false;  // what it makes is handed out of the program
+  bool lands = false;   // it is written where old state was, but elsewhere while it is under way
   bool barred = false;
 
   bool is_started(Number own) const { return start < own || wait > own + 1; }
@@ -53,6 +54,7 @@ class Overlapper {
     for (int round = 0; round < kRounds; ++round) {
       reset();
       widen(peak);
+      begin_later();
       Overlapped found = settled();
       const std::vector<std::int64_t> alive = alive_bytes(tasks_, found.places);
       found.peak = highest(alive);
@@ -79,11 +81,13 @@ class Overlapper {
     unit.sent_s = group_s(tasks_, times, members);
     if (unit.sent_s <= 0) unit.beside = Beside::Never;
     for (const Number task : members) {
-      // What is written where old state was has no memory to wait in.
-      if (tasks_.makes[task].empty() || unit.beside == Beside::Blocks) unit.beside = Beside::Never;
+      const bool stays = tasks_.makes[task].empty() && tasks_.lands[task] == 0;
+      if (stays || unit.beside == Beside::Blocks) unit.beside = Beside::Never;
       unit.compute_s += tasks_.compute_s[task];
       for (const Number tensor : tasks_.reads[task]) unit.read_bytes += tasks_.size[tensor];
       for (const Number tensor : tasks_.makes[task]) unit.made_bytes += tasks_.size[tensor];
+      unit.made_bytes += tasks_.lands[task];
+      unit.lands = unit.lands || tasks_.lands[task] > 0;
     }
     units_.push_back(unit);
   }
@@ -162,17 +166,26 @@ class Overlapper {
     }
   }
 
+  struct Clocked {
+    std::vector<Number> order;
+    std::vector<double> begin_s, end_s, stall_s;  // of each unit
+    std::vector<double> now_s;                    // when its place is reached
+    std::array<double, 2> hidden_s{};
+  };
+
   // Widens windows where the program waits for a collective, and gives up those that gain too
   // little.
   void widen(std::int64_t limit) {
     std::vector<double> stalls;
     for (int drop = 0; drop <= kDrops; ++drop) {
       for (int sweep = 0; sweep < kSweeps; ++sweep) {
-        stalls = clocked().stall_s;
+        const Clocked clocks = clocked();
+        wait_sooner(clocks);
+        const std::vector<double> late_s = lateness_s(clocks);
         bool any = false;
         for (Number unit = 0; unit < count(); ++unit)
-          if (stalls[unit] > kExposed * units_[unit].sent_s)
-            any = widen(unit, stalls[unit] * (1 - how_.share), limit) || any;
+          if (late_s[unit] > kExposed * units_[unit].sent_s)
+            any = widen(unit, late_s[unit] * (1 - how_.share), limit) || any;
         if (!any) break;
       }
       stalls = clocked().stall_s;
@@ -185,7 +198,47 @@ class Overlapper {
       if (!dropped) break;
     }
     for (Number unit = 0; unit < count(); ++unit)
-      if (is_started(unit)) wait_later(units_[unit], limit, kEndless);
+      if (is_started(unit) && !units_[unit].lands) wait_later(units_[unit], limit, kEndless);
+    wait_sooner(clocked());
+  }
+
+  // What lands in the place of old state is waited for once it has ended: until then it takes room.
+  void wait_sooner(const Clocked& clocks) {
+    for (Number number = 0; number < count(); ++number) {
+      Unit& unit = units_[number];
+      if (!unit.lands || !is_started(number)) continue;
+      Number wait = unit.wait;
+      while (wait > unit.start + 1 && clocks.now_s[wait - 1] >= clocks.end_s[number]) --wait;
+      for (; unit.wait > wait; --unit.wait)
+        alive_[unit.wait - 1] -= landing_bytes(number, unit.wait - 1);
+    }
+  }
+
+  // By how much each collective would have to begin earlier so that nothing waits for it, or for
+  // one that follows it on the link without a pause.
+  std::vector<double> lateness_s(const Clocked& clocks) const {
+    std::vector<double> late_s(units_.size(), 0);
+    std::vector<Number> row;
+    double end_s = 0, row_s = 0;
+    const auto close = [&] {
+      double left_s = row_s;
+      for (const Number unit : row) {
+        if (left_s > 0) late_s[unit] = row_s;
+        left_s -= clocks.stall_s[unit];
+      }
+      row.clear();
+      row_s = 0;
+    };
+    for (const Number each : clocks.order) {
+      const Number unit = each / 2;
+      if (each % 2 || units_[unit].sent_s <= 0) continue;
+      if (clocks.begin_s[unit] > end_s) close();
+      row.push_back(unit);
+      row_s += clocks.stall_s[unit];
+      end_s = clocks.end_s[unit];
+    }
+    close();
+    return late_s;
   }
 
   double gain_s(Number unit, double stall_s) const {
@@ -203,13 +256,17 @@ class Overlapper {
     Unit& unit = units_[number];
     if (unit.beside == Beside::Never || unit.barred) return false;
     const auto before = std::pair(unit.start, unit.wait);
+    const std::int64_t begun = unit.lands && !is_started(number) ? unit.made_bytes : 0;
+    if (begun > 0 && alive_[number] + begun > limit) return false;
     while (seconds > 0 && unit.start > unit.ready &&
            alive_[unit.start - 1] + unit.made_bytes <= limit) {
       alive_[--unit.start] += unit.made_bytes;
       seconds -= units_[unit.start].compute_s;
     }
     wait_later(unit, limit, seconds);
-    return std::pair(unit.start, unit.wait) != before;
+    const bool any = std::pair(unit.start, unit.wait) != before;
+    if (any) alive_[number] += begun;
+    return any;
   }
 
   void wait_later(Unit& unit, std::int64_t limit, double seconds) {
@@ -229,12 +286,82 @@ class Overlapper {
     return bytes;
   }
 
+  // The same of what lands, which is alive at all places between start and wait.
+  std::int64_t landing_bytes(Number number, Number place) const {
+    const Unit& unit = units_[number];
+    return place > number ? held_bytes(unit, place) : unit.made_bytes;
+  }
+
   void give_up(Number number) {
     Unit& unit = units_[number];
+    if (unit.lands) {
+      for (Number place = unit.start; place < unit.wait; ++place)
+        alive_[place] -= landing_bytes(number, place);
+      unit.start = number;
+      unit.wait = number + 1;
+    }
     for (; unit.start < number; ++unit.start) alive_[unit.start] -= unit.made_bytes;
     for (; unit.wait > number + 1; --unit.wait)
       alive_[unit.wait - 1] -= held_bytes(unit, unit.wait - 1);
     unit.barred = true;
+  }
+
+  // Seconds of operators from a place to the next that waits for the link, so far as nothing that
+  // is moved goes on meanwhile.
+  struct Gap {
+    Number begin, end;
+    double left_s;
+  };
+
+  // A collective that is not started waits for all that have begun before it. So the others begin
+  // behind it where operators hide them before the next one, if the program then ends earlier.
+  void begin_later() {
+    const std::vector<Unit> before = units_;
+    std::vector<double> passed_s(units_.size() + 1, 0);
+    std::vector<Gap> gaps{{0, count(), 0}};
+    std::vector<Number> started, gap_of(units_.size(), 0);
+    for (Number unit = 0; unit < count(); ++unit) {
+      passed_s[unit + 1] = passed_s[unit] + units_[unit].compute_s;
+      gap_of[unit] = Number(gaps.size()) - 1;
+      if (is_started(unit)) started.push_back(unit);
+      else if (units_[unit].sent_s > 0) {
+        gaps.back().end = unit;
+        gaps.push_back({unit + 1, count(), 0});
+      }
+    }
+    if (started.empty() || gaps.size() == 1) return;
+    for (Gap& gap : gaps) gap.left_s = passed_s[gap.end] - passed_s[gap.begin];
+    std::stable_sort(started.begin(), started.end(),
+                     [&](Number a, Number b) { return units_[a].start < units_[b].start; });
+    const double before_s = hidden_s();
+    for (const Number unit : started) move_to_gap(units_[unit], gaps, gap_of, passed_s);
+    if (hidden_s() <= before_s) units_ = before;
+  }
+
+  // Lets a collective begin in the first gap before its wait that hides all of it, or else the
+  // most.
+  static void move_to_gap(Unit& unit, std::vector<Gap>& gaps, const std::vector<Number>& gap_of,
+                          const std::vector<double>& passed_s) {
+    double best_s = -1;
+    std::size_t best = 0;
+    for (auto at = std::size_t(gap_of[unit.start]); at < gaps.size(); ++at) {
+      const Gap& gap = gaps[at];
+      const Number begin = std::max(gap.begin, unit.start);
+      if (begin > unit.start && begin >= unit.wait) break;
+      const double room_s = passed_s[std::min(gap.end, unit.wait)] - passed_s[begin];
+      const double hides_s = std::min({gap.left_s, room_s, unit.sent_s});
+      if (hides_s <= best_s) continue;
+      best = at;
+      best_s = hides_s;
+      if (hides_s >= unit.sent_s) break;
+    }
+    gaps[best].left_s -= best_s;
+    unit.start = std::max(gaps[best].begin, unit.start);
+  }
+
+  double hidden_s() const {
+    const auto& [own_s, update_s] = clocked().hidden_s;
+    return own_s + update_s;
   }
 
   // Units that begin before a place, or are waited for there, as lists.
@@ -281,16 +408,11 @@ class Overlapper {
     return order;
   }
 
-  struct Clocked {
-    std::vector<Number> order;
-    std::vector<double> begin_s, end_s, stall_s;  // of each unit
-    std::array<double, 2> hidden_s{};
-  };
-
   // Runs the events on two clocks. Operators beside a transfer take longer; a collective that is
   // not started waits for those that are.
   Clocked clocked() const {
     Clocked found{listed(),
+                  std::vector<double>(count(), 0),
                   std::vector<double>(count(), 0),
                   std::vector<double>(count(), 0),
                   std::vector<double>(count(), 0),
@@ -310,7 +432,7 @@ class Overlapper {
         found.begin_s[number] = std::max(now, busy);
         found.end_s[number] = busy = found.begin_s[number] + unit.sent_s;
       } else {
-        found.begin_s[number] = now;
+        found.begin_s[number] = found.now_s[number] = now;
         now = computed(now, busy, unit.compute_s);
         if (unit.sent_s > 0) {
           if (unit.beside != Beside::Never) found.begin_s[number] = std::max(now, busy);
@@ -322,6 +444,8 @@ class Overlapper {
       found.hidden_s[unit.part] -= now - before;
     }
     for (const Unit& unit : units_) found.hidden_s[unit.part] += unit.compute_s + unit.sent_s;
+    for (Number unit = count() - 1; unit-- > 0;)
+      if (is_started(unit)) found.now_s[unit] = found.now_s[unit + 1];
     return found;
   }
 

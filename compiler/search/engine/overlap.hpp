@@ -37,8 +37,9 @@ struct Overlapped {
 
 // Lets collectives begin early and wait late where two clocks, of operators and of collectives, say
 // that it hides more than it costs, within the memory that the program takes anyway: nothing begins
-// earlier or is waited for later than that needs, but for waits that cost no more memory. All
-// collectives keep one order, that of their starts. Linear in the program, times a few rounds.
+// earlier or is waited for later than that needs, but for waits that cost no more memory. What
+// would delay a collective that is not started begins behind it, where that gains. All collectives
+// keep one order, that of their starts. Linear in the program, times a few rounds.
 Overlapped overlap(const Tasks& tasks, const Joined& joined,
                    const std::vector<CollectiveTime>& times, const Overlapping& how);
 

@@ -68,6 +68,11 @@ std::vector<std::int64_t> alive_bytes(const Tasks& tasks, const Places& places) 
       bytes[spans[tensor].first] += tasks.size[tensor];
       bytes[spans[tensor].last + 1] -= tasks.size[tensor];
     }
+  for (std::size_t task = 0; task < tasks.count(); ++task)
+    if (until[task] > places.place[task]) {
+      bytes[places.place[task]] += tasks.lands[task];
+      bytes[until[task] + 1] -= tasks.lands[task];
+    }
   for (std::size_t at = 1; at < bytes.size(); ++at) bytes[at] += bytes[at - 1];
   return bytes;
 }

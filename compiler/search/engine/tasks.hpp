@@ -41,6 +41,8 @@ struct Tasks {
   std::vector<double> compute_s;    // seconds of each task on its own,
   std::vector<double> sent_s;       // and of what it sends
   std::vector<Beside> beside;
+  std::vector<std::int64_t>
+      lands;  // bytes written where old state was; elsewhere, if it is started
 
   std::size_t count() const { return key.size(); }
 };

@@ -33,6 +33,7 @@ Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, dou
   cost_ = {compute_s, 0, update_s};
   step_ = 0;
   lives_.clear();
+  landings_.clear();
   constants_.clear();
   costing_ = &costing;
   record_ = record;
@@ -322,7 +323,9 @@ void Walk::move(std::int32_t source, std::int32_t target) {
     life = -1;
     if (!last) life = define(value, -1, bytes);
     else if (!tensors_[target].updated) life = tensors_[target].life = define(value, layout, bytes);
-    end_step(path.steps[i]);
+    const bool lands = last && tensors_[target].updated;
+    if (joins_ && lands) landings_.push_back({value, layout, step_, step_, bytes});
+    end_step(path.steps[i], lands ? bytes : 0);
   }
   if (joins_) set_maker(target, maker);
   Reads& reads = reads_[tensors_[source].memory];
@@ -384,13 +387,14 @@ std::int32_t Walk::define(std::int32_t value, std::int32_t layout, std::int64_t 
   return std::int32_t(lives_.size()) - 1;
 }
 
-void Walk::note_task(std::int32_t key, double bytes, double compute_s, double sent_s,
-                     Beside beside) {
+void Walk::note_task(std::int32_t key, double bytes, double compute_s, double sent_s, Beside beside,
+                     std::int64_t lands) {
   tasks_.key.push_back(key);
   tasks_.bytes.push_back(bytes);
   tasks_.compute_s.push_back(compute_s);
   tasks_.sent_s.push_back(sent_s);
   tasks_.beside.push_back(beside);
+  tasks_.lands.push_back(lands);
   const bool any = program_.nodes() > 0;  // else only the return runs
   tasks_.part.push_back(any && (program_.flags[running_] & Program::Update) != 0);
   for (Rows* rows : {&tasks_.reads, &tasks_.makes, &tasks_.after}) rows->close();
@@ -421,11 +425,18 @@ void Walk::arrange_collectives() {
   record_->until = overlapped.places.until;
 }
 
+// What would be written where old state was is alive elsewhere meanwhile, if it is started.
 void Walk::note_lives(const Places& places) {
   const std::vector<Span> spans = spans_of(tasks_, places);
   for (std::size_t life = 0; life < lives_.size(); ++life) {
     lives_[life].first = spans[life].first;
     lives_[life].last = spans[life].last;
+  }
+  for (Record::Life landing : landings_) {
+    const std::int64_t task = landing.first;
+    landing.first = places.place[task];
+    landing.last = places.until[task];
+    if (landing.last > landing.first) lives_.push_back(landing);
   }
 }
 

@@ -210,13 +210,15 @@ class Walk {
     ++step_;
     if (joins_) note_task(-1, 0, compute_s, sent_s, Beside::Never);
   }
-  void end_step(const Path::Step& step) {
+  void end_step(const Path::Step& step, std::int64_t lands) {
     ++step_;
     const bool sends = step.beside != Beside::Never;
     if (joins_)
-      note_task(step.key, step.sent, sends ? 0 : step.time_s, sends ? step.time_s : 0, step.beside);
+      note_task(step.key, step.sent, sends ? 0 : step.time_s, sends ? step.time_s : 0, step.beside,
+                lands);
   }
-  void note_task(std::int32_t key, double bytes, double compute_s, double sent_s, Beside beside);
+  void note_task(std::int32_t key, double bytes, double compute_s, double sent_s, Beside beside,
+                 std::int64_t lands = 0);
   void arrange_collectives();
   void note_lives(const Places& places);
   // The lives of tensors, each once, but for one that is only another's name.
@@ -240,6 +242,7 @@ class Walk {
   std::vector<std::int32_t> read_, made_;   // per operand and result, its tensor
   std::vector<std::int32_t> inputs_;        // tensors that are there before anything runs
   std::vector<Record::Life> lives_;
+  std::vector<Record::Life> landings_;  // what is written where old state was, at its own moment
   std::vector<std::pair<std::uint64_t, std::int64_t>> constants_;
   bool joins_ = false;
   bool is_there_ = false;  // what is defined is made by no task

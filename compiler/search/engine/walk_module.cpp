@@ -193,7 +193,8 @@ void bind_tasks(nb::module_& m) {
              const std::vector<std::uint8_t>& part, const Lists& reads, const Lists& makes,
              const Lists& after, const std::vector<std::int64_t>& size,
              const std::vector<std::int32_t>& given, const std::vector<double>& compute_s,
-             const std::vector<double>& sent_s, const std::vector<int>& beside) {
+             const std::vector<double>& sent_s, const std::vector<int>& beside,
+             const std::vector<std::int64_t>& lands) {
             new (self) Tasks{key,
                              bytes,
                              part,
@@ -204,11 +205,12 @@ void bind_tasks(nb::module_& m) {
                              given,
                              compute_s,
                              sent_s,
-                             {}};
+                             {},
+                             lands};
             for (const int one : beside) self->beside.push_back(Beside(one));
           },
           "key"_a, "bytes"_a, "part"_a, "reads"_a, "makes"_a, "after"_a, "size"_a, "given"_a,
-          "compute_s"_a, "sent_s"_a, "beside"_a);
+          "compute_s"_a, "sent_s"_a, "beside"_a, "lands"_a);
   m.def(
       "join",
       [](const Tasks& tasks, const nb::list& times, const Overlapping& how) {
