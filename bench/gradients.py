@@ -39,6 +39,8 @@ from tensoropt.compiler.training.signature import Signature
 from tensoropt.dialects.build import Build, sizes_of, tensor_type
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import attribute, opsets
+from tensoropt.passes.dce import DcePass
+from tensoropt.passes.pad_once import PadOncePass
 
 __all__ = ["CONVOLUTIONS", "OPERATORS", "Convolution", "Operator"]
 
@@ -158,6 +160,8 @@ class Function:
                         signature.give(value, f"result{index}")
                     signature.finish()
                 _multiply(signature.block)
+            PadOncePass().run(module)
+            DcePass().run(module)
             export_model(module, target, ParameterSource(source))
             options = ort.SessionOptions()
             options.intra_op_num_threads = threads

@@ -36,6 +36,7 @@ _NAMES = (
     "optimize-reshards",
     "keep-whole",
     "partition",
+    "pad-once",
     "combine-collectives",
     "overlap-collectives",
     "mark-order",

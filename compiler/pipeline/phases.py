@@ -25,7 +25,7 @@ PHASES: Mapping[str, str] = {
     "rules": "assume-sizes,schedule,add-rules,mark-caches",
     "search": "search-strategies",
     "reshard": "check-strategies,insert-reshards,optimize-reshards",
-    "partition": "check-strategies,keep-whole,partition,dce,combine-collectives,"
+    "partition": "check-strategies,keep-whole,partition,pad-once,dce,combine-collectives,"
     "overlap-collectives,mark-order",
 }
 """The passes of each phase, as pipeline text; `train` is one of training alone. The module says

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,6 +62,23 @@ def test_depthwise_conv_splits_its_groups_on_all_operands() -> None:
 def test_groups_are_split_as_wholes(groups: int, splits: bool) -> None:
     case = Case("Conv", [normal(1, 12, 5), normal(24, 12 // groups, 3)], {"group": groups})
     assert ("S(1) S(0) -> S(1)" in offered(case)) == splits
+
+
+def test_inputs_are_split_within_every_group() -> None:
+    """The image is whole: the inputs of a part, of each group some, do not lie side by side."""
+    odd = Case("Conv", [normal(1, 12, 5), normal(6, 4, 3), normal(6)], {"group": 3})
+    report = check(odd, (2,))
+    assert "R S(1) P(sum) -> P(sum)" in report.offered
+    (own,) = (one for one in report.tried if one.operands[1].texts == ["S(1)"])
+    half = 12 * 5 * 4 // 2
+    assert report.rule.inner_steps(own, Mesh((2,))) == [("copy", (0,), half)]
+    even = Case("Conv", [normal(1, 8, 5), normal(8, 4, 3)], {"group": 2})
+    assert "S(1),R S(0),S(1) -> S(1),P(sum)" in offered(even, (2, 2))
+    image, weight = (
+        np.arange(n).reshape(shape) % 200 for n, shape in ((60, (1, 12, 5)), (72, (6, 4, 3)))
+    )
+    whole = Case("ConvInteger", [image.astype(np.uint8), weight.astype(np.uint8)], {"group": 3}, 10)
+    assert "R S(1) -> P(sum)" in offered(whole)
 
 
 def test_pointwise_conv_splits_space() -> None:

@@ -62,6 +62,14 @@ MODELS: Mapping[str, tuple[list[Node], Mapping[str, Any]]] = {
         convolved("h", group=2, strides=[2, 2]),
         {**WEIGHTS, "w": random(CHANNELS, CHANNELS // 2, 3, 3)},
     ),
+    "wide groups": (
+        [
+            ("Conv", ["x", "twice"], "d", {}),
+            ("Conv", ["d", "w", "b"], "c", {"group": 2, "strides": [2, 1], "pads": [1] * 4}),
+            ("Relu", ["c"], "h", {}),
+        ],
+        {**WEIGHTS, "twice": random(2 * CHANNELS, CHANNELS, 1, 1)},
+    ),
     "depthwise": (
         convolved("h", group=CHANNELS),
         {**WEIGHTS, "w": random(CHANNELS, 1, 3, 3)},
@@ -76,6 +84,7 @@ MODELS: Mapping[str, tuple[list[Node], Mapping[str, Any]]] = {
     ),
     "instance": (normalised("InstanceNormalization"), SCALED),
     "maximum": (pooled("MaxPool", 3, strides=[2, 2]), WEIGHTS),
+    "overlapping maxima": (pooled("MaxPool", 3, strides=[2, 2], pads=[1] * 4), WEIGHTS),
     "average": (pooled("AveragePool", 3, strides=[2, 2], pads=[1] * 4), WEIGHTS),
     "tiles": (pooled("AveragePool", 2, strides=[2, 2]), WEIGHTS),
     "whole": (pooled("GlobalMaxPool", 0), WEIGHTS),
@@ -120,6 +129,7 @@ def test_random_plans_compute_the_same_step(tmp_path: Path, name: str) -> None:
 GATHERED = {
     ("groups", "c", 1),
     ("depthwise", "c", 1),
+    ("overlapping maxima", "h", 3),
     ("instance", "h", 3),
     ("whole", "h", 2),
     ("whole", "h", 3),

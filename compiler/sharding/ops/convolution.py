@@ -49,8 +49,10 @@ __all__ = [
     "transposed_convolution",
 ]
 
-# The place of the channel factor among the factors, whose groups the attribute `group` counts.
+# The places of the channel factor among the factors, whose groups the attribute `group` counts, and
+# of the inputs that are summed over.
 _CHANNELS = 1
+_INPUTS = 2
 
 # The first opset in which Slice takes its bounds as operands.
 _SLICE_OPERANDS_SINCE = 10
@@ -65,7 +67,8 @@ def convolution(info: OpInfo) -> Rule:
     """
     taps = _tap_halos(info)
     factors = _slid(info, _channels(info, 0, 1), info.shape(1)[2:], taps)
-    return _rule(info, factors, _slide, _exchanges(info, factors, taps))
+    inner = (*_picks(info, factors), *_exchanges(info, factors, taps))
+    return _rule(info, factors, _slide, inner)
 
 
 @sharding_rule("ConvTranspose")
@@ -188,7 +191,9 @@ def channel_loops(
 
     ``outputs`` and ``inputs`` are the dimensions of the operand ``weight`` along which the channels
     run. With several groups the first is merged with the groups and can be split as far as there
-    are any. Operands ``per_channel`` hold an element per channel of the result, or one for all.
+    are any; and if the other one holds the inputs of a group, so can these, in all groups alike: a
+    rank picks those that it has weights for. Operands ``per_channel`` hold an element per channel
+    of the result, or one for all.
     """
     batch = FactorMap({0: 0}, {0: 0})
     each = {i: 0 for i in per_channel if aligned(info, i, 0, 1)}
@@ -196,8 +201,13 @@ def channel_loops(
     if groups == 1:
         reduced = FactorMap({0: 1, weight: inputs}, reduction="sum", can_split=can_sum)
         return [batch, FactorMap({weight: outputs, **each}, {0: 1}), reduced]
-    pairs = count(info.shape(weight)[:2]) // groups  # of an output and an input of one group
-    return [batch, FactorMap({0: 1, weight: 0, **each}, {0: 1}, size=groups), window_loop([pairs])]
+    grouped = FactorMap({0: 1, weight: 0, **each}, {0: 1}, size=groups)
+    made, read = info.shape(weight)[:2]
+    if inputs == 0:
+        pairs = count([made, read]) // groups  # of an output and an input of one group
+        return [batch, grouped, window_loop([pairs])]
+    summed = FactorMap({weight: inputs}, reduction="sum", can_split=can_sum, counted=True)
+    return [batch, grouped, summed, window_loop([count([made]) // groups])]
 
 
 def _channels(info: OpInfo, outputs: int, inputs: int) -> list[FactorMap]:
@@ -213,7 +223,8 @@ def integer_convolution(info: OpInfo) -> Rule:
     kernel, windows = info.shape(1)[2:], info.result_shape()[2:]
     channels = channel_loops(info, outputs=0, inputs=1, can_sum=True, per_channel=(3,))
     spatial = spatial_loops(info, kernel, windows, side="result")
-    return _quantized(info, [*channels, *spatial, window_loop(kernel)])
+    factors = [*channels, *spatial, window_loop(kernel)]
+    return _quantized(info, factors, _picks(info, factors))
 
 
 @sharding_rule("QLinearConv")
@@ -272,8 +283,10 @@ def deformed_convolution(info: OpInfo) -> Rule:
     return rule_of(info, factors, linear=linear, additive=bias, flops_per_point=2.0)
 
 
-def _quantized(info: OpInfo, factors: list[FactorMap]) -> Rule:
-    return rule_of(info, factors, localize=_divide_groups, flops_per_point=2.0)
+def _quantized(
+    info: OpInfo, factors: list[FactorMap], inner: tuple[InnerStep, ...] = ()
+) -> Rule:
+    return rule_of(info, factors, localize=_divide_groups, flops_per_point=2.0, inner=inner)
 
 
 def _bias(info: OpInfo, index: int = 2) -> tuple[int, ...]:
@@ -296,11 +309,44 @@ def _rule(
     )
 
 
+def _picks(info: OpInfo, factors: Sequence[FactorMap]) -> tuple[InnerStep, ...]:
+    """Return what it costs a rank to pick its inputs of each group: a copy of them."""
+    tensor = info.operand(0)
+    if tensor is None or not _picks_inputs(info):
+        return ()
+    along = [index for index, factor in enumerate(factors) if 0 in factor.operands]
+    points = (*along, _INPUTS)
+    size = count([factors[index].factor(info).size for index in points])
+    each = tensor.elements * tensor.item_bytes // max(size, 1)
+    return (InnerStep((_INPUTS,), points, each, "copy"),)
+
+
+def _picks_inputs(info: OpInfo) -> bool:
+    """Say whether inputs of all groups can be split, which do not lie side by side."""
+    return int(info.attribute("group", 1)) > 1 and info.name != "ConvTranspose"
+
+
+def _pick(local: LocalOp) -> None:
+    """Leave of the image the inputs of each group that the rank has weights for."""
+    import numpy as np
+
+    axes = local.axes(_INPUTS) if _picks_inputs(local.info) else ()
+    if not axes:
+        return
+    pieces, part = local.pieces(_INPUTS), local.part(_INPUTS)
+    groups = int(local.info.attribute("group", 1)) // local.pieces(_CHANNELS)
+    places = np.arange(groups * pieces * part).reshape(groups, pieces, part)
+    own = local.axis_constant(np.moveaxis(places, 1, 0).reshape(pieces, -1), axes)
+    local.operands[0] = Arithmetic(local).take(local.operands[0], own, 1)
+
+
 def _divide_groups(local: LocalOp) -> list[ir.Value]:
+    _pick(local)
     return local.clone(attributes=_groups(local))
 
 
 def _slide(local: LocalOp) -> list[ir.Value]:
+    _pick(local)
     weight = local.strategy.operands[1]
     taps = [halo for halo in _tap_halos(local.info) if weight.axes_splitting(halo.dim)]
     operands, attributes = with_halo(local, 0, taps)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.rule import Linear, Rule
+from tensoropt.compiler.layout.rule import InnerStep, Linear, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, kept_factors, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.halo import crossed, halos_of, inner_exchange, with_halo
 from tensoropt.compiler.sharding.rule.local_op import Localize, LocalOp
-from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import Window, spatial_loops, window_loop
+from tensoropt.dialects.build import sizes_of
 from tensoropt.dialects.mlir import ir
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ __all__ = [
     "quantized_average",
     "unpooling",
 ]
+
+_INDEX_BYTES = 8
 
 
 @sharding_rule("LpPool")
@@ -64,26 +68,55 @@ def quantized_average(info: OpInfo) -> Rule | None:
 def max_pooling(info: OpInfo) -> Rule | None:
     """Return the rule of any pooling.
 
-    The second result counts elements from the start of the whole input: splitting the batch or the
-    channels adds an offset to it, splitting space is not offered; nor is anything for a symbolic
-    shape, whose offsets are not known.
+    The second result counts elements from the start of the whole input, so what a rank counts is
+    counted anew; nothing is offered for a symbolic shape, of which that is not known, nor space
+    where columns are counted first.
     """
     if len(info.results) < 2 or info.results[1] is None:
         return _slid(info, halos_of(info), _slide_over_lowest)
     if None in info.shape(0) or info.version < BROADCAST_VERSION:
         return None
-    spatial = [FactorMap({}, {0: d, 1: d}, can_split=False) for d in range(2, len(info.shape(0)))]
-    factors = [*kept_factors(info, (0, 1)), *spatial, _window(info)]
-    return rule_of(info, factors, localize=_offset_indices, flops_per_point=1.0)
+    halos = halos_of(info)
+    loops = _loops(info, halos)
+    by_column = bool(info.attribute("storage_order", 0))
+    factors = [_with_indices(loop, can_split=dim < 2 or not by_column) for dim, loop in loops]
+    inner = inner_exchange(info, factors, [window.halo for window in halos])
+    recounted = _recounting(info, factors)
+    return rule_of(
+        info, factors, localize=_count_anew, flops_per_point=1.0, inner=(*inner, *recounted)
+    )
+
+
+def _with_indices(loop: FactorMap, *, can_split: bool) -> FactorMap:
+    """Return a loop of the first result as one of both."""
+    results = dict.fromkeys((0, 1), loop.results[0]) if loop.results else {}
+    return replace(loop, results=results, can_split=loop.can_split and can_split)
+
+
+def _recounting(info: OpInfo, factors: Sequence[FactorMap]) -> tuple[InnerStep, ...]:
+    """Return what it costs to count anew along a dimension that is not the major one of space: a
+    quotient, a product and a sum of indices."""
+    points = tuple(range(len(info.result_shape())))
+    return tuple(
+        InnerStep((dim,), points, _INDEX_BYTES, "copy")
+        for dim in points[3:]
+        if factors[dim].can_split
+        for _ in range(3)
+    )
+
+
+def _loops(info: OpInfo, halos: Sequence[Window]) -> list[tuple[int, FactorMap]]:
+    """Return the factors of any pooling: over each dimension of the result, and over a window."""
+    exact = bool(info.attribute("ceil_mode", 0))
+    kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
+    spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halos=halos)
+    return list(enumerate([*kept_factors(info, (0, 1)), *spatial, _window(info)]))
 
 
 def _slid(
     info: OpInfo, halos: Sequence[Window], localize: Localize, linear: tuple[Linear, ...] = ()
 ) -> Rule:
-    exact = bool(info.attribute("ceil_mode", 0))
-    kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
-    spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halos=halos)
-    factors = [*kept_factors(info, (0, 1)), *spatial, _window(info)]
+    factors = [loop for _, loop in _loops(info, halos)]
     inner = inner_exchange(info, factors, [window.halo for window in halos])
     return rule_of(
         info, factors, linear=linear, localize=localize, flops_per_point=1.0, inner=inner
@@ -95,13 +128,18 @@ def _slide_over_zeros(local: LocalOp) -> list[ir.Value]:
 
 
 def _slide_over_lowest(local: LocalOp) -> list[ir.Value]:
-    """Return the maxima; no element is below what stands for padding."""
+    """Return the maxima."""
+    return local.clone(*_over_lowest(local))
+
+
+def _over_lowest(local: LocalOp) -> tuple[dict[int, ir.Value], dict[str, ir.Attribute]]:
+    """Return what `with_halo` does; no element is below what stands for padding."""
     import numpy as np
 
     tensor = local.info.operand(0)
     assert tensor is not None
     whole = tensor.dtype in ("int8", "uint8")
-    return local.clone(*with_halo(local, np.iinfo(tensor.dtype).min if whole else -math.inf))
+    return with_halo(local, np.iinfo(tensor.dtype).min if whole else -math.inf)
 
 
 def _average(local: LocalOp) -> list[ir.Value]:
@@ -135,33 +173,60 @@ def _window(info: OpInfo) -> FactorMap:
     return window_loop(info.attribute("kernel_shape"))
 
 
-def _offset_indices(local: LocalOp) -> list[ir.Value]:
-    """Return the pooled values, and indices into the whole input in place of the local one."""
-    values, indices = local.clone()
-    axes = tuple(sorted(local.axes(0) + local.axes(1)))
-    if not axes or 0 in local.info.shape(0):
-        return [values, indices]
-    offset = local.axis_constant(_index_offsets(local, axes, local.info.shape(0)), axes)
-    return [values, local.onnx("Add", [indices, offset], indices.type)]
+def _count_anew(local: LocalOp) -> list[ir.Value]:
+    """Return the maxima, and their places counted from the start of the whole input.
+
+    A rank counts within its part and the edges of its neighbours. The places go from the sizes of
+    that to those of the whole, the minor dimension first.
+    """
+    layout, whole = local.strategy.operands[0], [size or 0 for size in local.info.shape(0)]
+    axes = tuple(axis for axis, own in enumerate(layout.placements) if own.is_split)
+    before = {window.dim: max(window.begin, 0) for window in crossed(local)}
+    changed = _over_lowest(local)
+    values, places = local.clone(*changed)
+    if not axes or 0 in whole:
+        return [values, places]
+    make, held = Arithmetic(local), sizes_of(changed[0].get(0, local.operands[0]))
+    for dim in reversed(range(3, len(whole))):
+        below = math.prod(whole[dim + 1 :])
+        if held[dim] != whole[dim]:
+            rows = make.div(places, make.scalar(held[dim] * below, places))
+            more = make.scalar((whole[dim] - held[dim]) * below, places)
+            places = make.add(places, make.mul(rows, more))
+    plane = math.prod([held[2], *whole[3:]])
+    offset = local.axis_constant(_index_offsets(local, axes, whole, plane, before), axes)
+    return [values, make.add(places, offset)]
 
 
-def _index_offsets(local: LocalOp, axes: tuple[int, ...], counted: Shape) -> npt.NDArray[np.int64]:
+def _index_offsets(
+    local: LocalOp,
+    axes: tuple[int, ...],
+    counted: Sequence[int],
+    plane: int,
+    before: Mapping[int, int],
+) -> npt.NDArray[np.int64]:
     """Return, per position along ``axes``, what to add to the indices of every image and channel.
 
     The indices count the elements of a tensor of shape ``counted``, of the rank's part or of the
-    whole. Shape: positions x images x channels x 1... (int64).
+    whole. In a part there are ``plane`` of them in a channel, and ``before`` what is the rank's own
+    there are so many along a dimension. Shape: positions x images x channels x 1... (int64).
     """
     import numpy as np
 
-    shape = [size or 0 for size in counted]
+    starts = np.arange(counted[0] * counted[1], dtype=np.int64).reshape(counted[:2])
     layout, mesh = local.strategy.operands[0], local.mesh
-    starts = np.arange(shape[0] * shape[1], dtype=np.int64).reshape(shape[:2])
     offsets = []
     for rank in mesh.group(0, axes):
-        part = starts[layout.local_slices(shape[:2], mesh, rank)]
-        offsets.append(part - np.arange(part.size).reshape(part.shape))
-    stacked = np.stack(offsets) * math.prod(shape[2:])
-    return stacked.reshape(*stacked.shape, *[1] * (len(shape) - 2))
+        slices = layout.local_slices(counted, mesh, rank)
+        corner = sum(
+            (own.start - before.get(dim, 0)) * math.prod(counted[dim + 1 :])
+            for dim, own in enumerate(slices[2:], 2)
+        )
+        part = starts[slices[:2]]
+        own_starts = np.arange(part.size).reshape(part.shape) * plane
+        offsets.append(part * math.prod(counted[2:]) - own_starts + corner)
+    stacked = np.stack(offsets)
+    return stacked.reshape(*stacked.shape, *[1] * (len(counted) - 2))
 
 
 @sharding_rule("MaxUnpool")
@@ -180,8 +245,9 @@ def _localize_indices(local: LocalOp) -> list[ir.Value]:
     axes = tuple(sorted(local.axes(0) + local.axes(1)))
     if not axes or 0 in local.info.result_shape():
         return local.clone()
-    indices = local.operands[1]
-    offset = local.axis_constant(_index_offsets(local, axes, local.info.result_shape()), axes)
+    indices, counted = local.operands[1], [size or 0 for size in local.info.result_shape()]
+    offsets = _index_offsets(local, axes, counted, math.prod(counted[2:]), {})
+    offset = local.axis_constant(offsets, axes)
     return local.clone({1: local.onnx("Sub", [indices, offset], indices.type)})
 
 

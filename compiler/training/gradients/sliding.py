@@ -156,7 +156,7 @@ def by_products(make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups
         sizes = [batch, groups, outputs // groups, inputs // groups]
         dy = make.reshape(dy, [*sizes[:3], *counts])
         equation = f"ngm{o},ng{o}c->ngmc"
-    met = (_met if groups == 1 and not _is_narrow(x) else _sliced)(make, x, windows, counts)
+    met = (_sliced if _is_narrow(x) else _met)(make, x, windows, counts)
     stacked = make.concat([_product(make, equation, dy, one, sizes) for one in met], 0)
     rank = len(sizes_of(stacked))
     stacked = make.transpose(stacked, [*range(1, rank), 0])
@@ -197,9 +197,9 @@ def _channels_last(make: Build, x: ir.Value, groups: int) -> ir.Value:
 def _sliced(
     make: Build, x: ir.Value, windows: Windows, counts: Sequence[int]
 ) -> Iterator[ir.Value]:
-    """Yield what :func:`_met` does, as slices of ``x`` with its padding.
+    """Yield what :func:`_met` does, as slices of ``x`` with its padding, which must be whole.
 
-    To shift a few channels at a time is slow, and CUDA has no kernel that shifts bfloat16.
+    CUDA has no kernel that shifts bfloat16.
     """
     dims = range(len(sizes_of(x)) - 1 - len(windows), len(sizes_of(x)) - 1)
     rows = list(zip(dims, windows, counts, strict=True))
@@ -212,7 +212,8 @@ def _sliced(
 def _met(make: Build, x: ir.Value, windows: Windows, counts: Sequence[int]) -> Iterator[ir.Value]:
     """Yield what each element of the windows meets in ``x``, whose channels are last.
 
-    One dimension after the other, so that elements of one row share what the row meets.
+    One dimension after the other, so that elements of one row share what the row meets. Where few
+    channels lie together, a rank cuts them out of one padded copy (`pad-once`).
     """
     if not windows:
         yield x
