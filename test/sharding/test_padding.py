@@ -6,6 +6,7 @@ splits must be offered.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,32 @@ CASES = {
 def test_a_vocabulary_that_ranks_do_not_divide(name: str, ranks: int) -> None:
     case, wanted = CASES[name]
     assert wanted in check(case, (ranks,), opens=False).offered
+
+
+OLD = {
+    "embedding": (9, *CASES["embedding"]),
+    "scores": (9, *CASES["scores"]),
+    "gradient of what is scored": (9, *CASES["gradient of what is scored"]),
+    "product and bias": (
+        9,
+        Case("Gemm", [normal(ROWS, WIDTH), TABLE, normal(WORDS)], {"transB": 1}),
+        "R S(0) S(0) -> S(1)",
+    ),
+    "logarithms": (9, *CASES["logarithms"]),
+    "probabilities": (11, *CASES["probabilities"]),
+    "of the labels": (11, *CASES["of the labels"]),
+    "best": (12, *CASES["best"]),
+    "mean": (12, Case("ReduceMean", [SCORES], {"axes": [1]}), "S(1) -> P(sum)"),
+    "largest": (9, Case("ReduceMax", [SCORES], {"axes": [1]}), "S(1) -> P(max)"),
+    "in one row": (9, *CASES["in one row"]),
+    "positive": (9, Case("Relu", [SCORES]), "S(1) -> S(1)"),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_models_of_before_opset_13_are_padded_too(name: str) -> None:
+    version, case, wanted = OLD[name]
+    assert wanted in check(replace(case, version=version), (4,), opens=False).offered
 
 
 def test_padding_is_on_one_axis_alone() -> None:

@@ -162,7 +162,7 @@ def _gather_elements(info: OpInfo) -> Rule:
         FactorMap({1: dim} if dim == axis else {0: dim, 1: dim}, {0: dim})
         for dim in range(len(info.shape(0)))
     ]
-    if info.version >= _AXES_OPERAND_SINCE and _adds_up(info.operands[0]):
+    if _adds_up(info.operands[0]):
         factors.append(FactorMap({0: axis}, reduction="sum", counted=True, padded=True))
     return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
 

@@ -33,8 +33,8 @@ SUMMABLE = frozenset(
 
 _HARMLESS = frozenset(("float16", "bfloat16", "float32", "float64", "bool"))
 
-_PAD_SINCE = 13
-"""The first opset in which Pad, Slice and Where take all of these."""
+_PAD_SINCE = 9
+"""The first opset in which there is a Where."""
 
 
 @dataclass(frozen=True)
