@@ -63,6 +63,22 @@ CASES = {
         Case("ReduceMax", [SCORES, np.array([1])], literals=frozenset({1})),
         "S(1) R -> P(max)",
     ),
+    "channels that a convolution makes": (
+        Case("Conv", [normal(2, WIDTH, 5), normal(WORDS, WIDTH, 3), normal(WORDS)]),
+        "R S(0) S(0) -> S(1)",
+    ),
+    "channels that it sums": (
+        Case("Conv", [normal(2, WORDS, 5), normal(WIDTH, WORDS, 3)]),
+        "S(1) S(1) -> P(sum)",
+    ),
+    "channels that its transpose sums": (
+        Case("ConvTranspose", [normal(2, WORDS, 5), normal(WORDS, WIDTH, 3)]),
+        "S(1) S(0) -> P(sum)",
+    ),
+    "maxima": (
+        Case("MaxPool", [normal(2, WORDS, 4)], {"kernel_shape": [2]}),
+        "S(1) -> S(1)",
+    ),
     "in one row": (
         Case("Reshape", [normal(2, 3, WORDS), np.array([6, WORDS])], literals=frozenset({1})),
         "S(2) R -> S(1)",

@@ -125,9 +125,12 @@ def test_random_plans_compute_the_same_step(tmp_path: Path, name: str) -> None:
 
 
 # Where a split of the groups asks for both operands whole, for the gradient of few channels'
-# weights, and where pixels are counted in one.
+# weights, where pixels are counted in one, and where the inputs within groups, of which the gradient
+# is the result, would be strided parts of it.
 GATHERED = {
     ("groups", "c", 1),
+    ("groups", "c", 2),
+    ("wide groups", "c", 2),
     ("depthwise", "c", 1),
     ("overlapping maxima", "h", 3),
     ("instance", "h", 3),

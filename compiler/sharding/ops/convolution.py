@@ -193,14 +193,15 @@ def channel_loops(
     run. With several groups the first is merged with the groups and can be split as far as there
     are any; and if the other one holds the inputs of a group, so can these, in all groups alike: a
     rank picks those that it has weights for. Operands ``per_channel`` hold an element per channel
-    of the result, or one for all.
+    of the result, or one for all. All but groups may have padding.
     """
-    batch = FactorMap({0: 0}, {0: 0})
+    batch = FactorMap({0: 0}, {0: 0}, padded=True)
     each = {i: 0 for i in per_channel if aligned(info, i, 0, 1)}
     groups = int(info.attribute("group", 1))
     if groups == 1:
-        reduced = FactorMap({0: 1, weight: inputs}, reduction="sum", can_split=can_sum)
-        return [batch, FactorMap({weight: outputs, **each}, {0: 1}), reduced]
+        places = {0: 1, weight: inputs}
+        reduced = FactorMap(places, reduction="sum", can_split=can_sum, padded=True)
+        return [batch, FactorMap({weight: outputs, **each}, {0: 1}, padded=True), reduced]
     grouped = FactorMap({0: 1, weight: 0, **each}, {0: 1}, size=groups)
     made, read = info.shape(weight)[:2]
     if inputs == 0:
@@ -342,11 +343,13 @@ def _pick(local: LocalOp) -> None:
 
 def _divide_groups(local: LocalOp) -> list[ir.Value]:
     _pick(local)
+    local.make_neutral()
     return local.clone(attributes=_groups(local))
 
 
 def _slide(local: LocalOp) -> list[ir.Value]:
     _pick(local)
+    local.make_neutral()
     weight = local.strategy.operands[1]
     taps = [halo for halo in _tap_halos(local.info) if weight.axes_splitting(halo.dim)]
     operands, attributes = with_halo(local, 0, taps)
@@ -361,6 +364,7 @@ def _spread(local: LocalOp) -> list[ir.Value]:
     cut = [w for w in _spread_windows(local.info) if layout.axes_splitting(w.dim)]
     if not cut:
         return _divide_groups(local)
+    local.make_neutral()
     ends = {window.dim: _ends(window) for window in cut}
     kind = ir.RankedTensorType(local.result_types[0])
     sizes = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]

@@ -90,7 +90,7 @@ def max_pooling(info: OpInfo) -> Rule | None:
 def _with_indices(loop: FactorMap, *, can_split: bool) -> FactorMap:
     """Return a loop of the first result as one of both."""
     results = dict.fromkeys((0, 1), loop.results[0]) if loop.results else {}
-    return replace(loop, results=results, can_split=loop.can_split and can_split)
+    return replace(loop, results=results, can_split=loop.can_split and can_split, padded=None)
 
 
 def _recounting(info: OpInfo, factors: Sequence[FactorMap]) -> tuple[InnerStep, ...]:
@@ -110,7 +110,8 @@ def _loops(info: OpInfo, halos: Sequence[Window]) -> list[tuple[int, FactorMap]]
     exact = bool(info.attribute("ceil_mode", 0))
     kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
     spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halos=halos)
-    return list(enumerate([*kept_factors(info, (0, 1)), *spatial, _window(info)]))
+    kept = [replace(loop, padded=True) for loop in kept_factors(info, (0, 1))]
+    return list(enumerate([*kept, *spatial, _window(info)]))
 
 
 def _slid(
@@ -269,9 +270,10 @@ def global_average(info: OpInfo) -> Rule:
         FactorMap({0: d}, reduction="sum", can_split=can_split)
         for d in range(2, len(info.shape(0)))
     ]
+    kept = [replace(loop, padded=True) for loop in kept_factors(info, (0, 1))]
     return rule_of(
         info,
-        [*kept_factors(info, (0, 1)), *spatial],
+        [*kept, *spatial],
         linear=linear_in(info, (0,)),
         localize=_divide_average,
         flops_per_point=1.0,
