@@ -125,8 +125,8 @@ def test_random_plans_compute_the_same_step(tmp_path: Path, name: str) -> None:
 
 
 # Where a split of the groups asks for both operands whole, for the gradient of few channels'
-# weights, where pixels are counted in one, and where the inputs within groups, of which the gradient
-# is the result, would be strided parts of it.
+# weights, where pixels are counted in one, and where the inputs within groups, which the gradient
+# is of, would be strided parts of it.
 GATHERED = {
     ("groups", "c", 1),
     ("groups", "c", 2),
