@@ -284,9 +284,7 @@ def deformed_convolution(info: OpInfo) -> Rule:
     return rule_of(info, factors, linear=linear, additive=bias, flops_per_point=2.0)
 
 
-def _quantized(
-    info: OpInfo, factors: list[FactorMap], inner: tuple[InnerStep, ...] = ()
-) -> Rule:
+def _quantized(info: OpInfo, factors: list[FactorMap], inner: tuple[InnerStep, ...] = ()) -> Rule:
     return rule_of(info, factors, localize=_divide_groups, flops_per_point=2.0, inner=inner)
 
 
