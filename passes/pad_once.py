@@ -15,6 +15,7 @@ from tensoropt.dialects.onnx import (
     function,
     is_no_value,
     opsets,
+    owner,
 )
 from tensoropt.dialects.topt import keys
 from tensoropt.passes.base import Pass
@@ -150,7 +151,7 @@ def _cut_out(source: ir.Value, read: Sequence[tuple[ir.Value, _View]], opset: in
         for ends in zip(*(view.outside for _, view in read), strict=True)
     ]
     ends = {dim: (own[0], own[1]) for dim, own in enumerate(reach) if any(own)}
-    start = read[0][0].owner.operation
+    start = _maker(read[0][0])
     with ir.InsertionPoint(start):
         padded = pad(_beside(start, opset), source, ends)
     for value, view in read:
@@ -159,10 +160,16 @@ def _cut_out(source: ir.Value, read: Sequence[tuple[ir.Value, _View]], opset: in
             dim: (first + reach[dim][0] * from_padded, count, step)
             for dim, (first, count, step) in enumerate(view.runs)
         }
-        op = value.owner.operation
+        op = _maker(value)
         with ir.InsertionPoint(op):
             held = padded if from_padded else source
             value.replace_all_uses_with(strided(_beside(op, opset), held, runs))
+
+
+def _maker(view: ir.Value) -> ir.Operation:
+    op = owner(view)
+    assert op is not None
+    return op
 
 
 def _beside(op: ir.Operation, opset: int) -> Build:
