@@ -16,10 +16,13 @@ from tensoropt.compiler.calibrate.samples import (
 from tensoropt.compiler.cost.compute import Work
 from tensoropt.compiler.cost.expected import MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
+from tensoropt.compiler.cost.overlap import Overlap
 
 __all__ = ["BASICS", "MACHINE", "measured", "plan"]
 
-BASICS = Basics(Floor(0.0, 1e-6, 1e-6), {"float32": Peak(1e11, 0.5)}, 1e10, 2**30)
+BASICS = Basics(
+    Floor(0.0, 1e-6, 1e-6), {"float32": Peak(1e11, 0.5)}, 1e10, 2**30, overlap=Overlap(2e-6, 0.25)
+)
 MACHINE = Machine("a processor", "cpu", 2, 1, "1.31")
 LAUNCH_S, RATE = 1e-6, 1e10
 

@@ -18,6 +18,7 @@ from tensoropt.compiler.support.errors import UserError
 __all__ = [
     "capacity_bytes",
     "groups_of",
+    "least_side",
     "measure_bandwidth",
     "measure_collectives",
     "measure_floor",
@@ -152,6 +153,11 @@ def _collective(folder: Path, count: int, kind: str, size: int, elements: int) -
     return MeasuredGraph(
         f"{kind} of {size} ranks", str(folder / f"{name}_{{rank}}.onnx"), alone=False
     )
+
+
+def least_side(provider: str) -> int:
+    """Return the rows of the smallest square product of which the peak is found."""
+    return _SIDES[provider][0]
 
 
 def capacity_bytes(ranks: Ranks, count: int) -> int:

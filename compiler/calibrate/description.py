@@ -71,6 +71,7 @@ class Description:
         yield f"bandwidth_bytes_per_s = {_number(self.basics.bandwidth_bytes_per_s)}"
         yield f"capacity_bytes = {self.basics.capacity_bytes}"
         yield from self._process()
+        yield from self._overlap()
         yield from self._links()
         yield "\n[measured_on]"
         for name, value in vars(self.machine).items():
@@ -90,6 +91,14 @@ class Description:
             if process.error is not None:
                 yield "\n[process.error]"
                 yield from _figure(process.error)
+
+    def _overlap(self) -> Iterable[str]:
+        overlap = self.basics.overlap
+        if overlap is not None:
+            lost = "of a transfer's time, what operators beside it lose"
+            yield "\n[overlap]"
+            yield f"start_s = {_number(overlap.start_s)}"
+            yield f"share = {_number(overlap.share)} # {lost}"
 
     def _peaks(self) -> Iterable[str]:
         """Yield the rates: those of types that were not measured keep their ratio to float32."""

@@ -12,8 +12,19 @@ from onnx import helper, numpy_helper
 
 from tensoropt.compiler.exporter.collectives import DOMAIN
 from tensoropt.compiler.protos.versions import MAX_IR_VERSION
+from tensoropt.runtime.support.ordering import ORDERED
 
-__all__ = ["COLLECTIVES", "Builder", "chain", "collective_graph", "operators", "products", "stream"]
+__all__ = [
+    "COLLECTIVES",
+    "Builder",
+    "beside_graph",
+    "chain",
+    "collective_graph",
+    "operators",
+    "products",
+    "row_of_sums",
+    "stream",
+]
 
 _OPSET = 20
 
@@ -118,10 +129,70 @@ def collective_graph(
         own = {"domain": DOMAIN, "group": list(group), **attribute}
         first = built.node(op_type, value, token, results=2, **own)
         token = first.replace("_0", "_1")
-    code = onnx.TensorProto.INT64
-    built.graph.output.append(helper.make_tensor_value_info(token, code, [1]))
+    return _write_ours(built, path, token, onnx.TensorProto.INT64)
+
+
+def row_of_sums(
+    path: Path, elements: int, group: Sequence[int], times: int, *, starts: bool
+) -> Path:
+    """Write all-reduces of what the one before gave, each a start and its wait if it ``starts``."""
+    built = Builder()
+    value, token = built.input(elements), built.constant(np.zeros(1, np.int64))
+    for _ in range(times):
+        value, token, handle = _sum(built, value, token, group, starts=starts)
+        value = _waited(built, value, handle)
+    return _write_ours(built, path, _first_of(built, value), onnx.TensorProto.FLOAT)
+
+
+def beside_graph(
+    path: Path, elements: int, group: Sequence[int], products: tuple[int, int], sent: str
+) -> Path:
+    """Write so many square products of so many rows, and an all-reduce that is ``sent`` before
+    them, beside them, or that is left out (nothing); it is of what another node makes."""
+    built = Builder()
+    value = built.node("Relu", built.input(elements))
+    token, handle = built.constant(np.zeros(1, np.int64)), ""
+    if sent != "nothing":
+        value, token, handle = _sum(built, value, token, group, starts=sent == "beside")
+    side, count = products
+    product, weight = built.input(side, side), built.weight(side, side)
+    for _ in range(count):
+        product = built.node("MatMul", product, weight)
+    value = _first_of(built, _waited(built, value, handle))
+    both = built.node("Add", value, _first_of(built, _first_of(built, product)))
+    return _write_ours(built, path, both, onnx.TensorProto.FLOAT)
+
+
+def _sum(
+    built: Builder, value: str, token: str, group: Sequence[int], *, starts: bool
+) -> tuple[str, str, str]:
+    """Add an all-reduce; return its result, its token, and its handle if it ``starts``."""
+    op_type, attribute = COLLECTIVES["all_reduce"]
+    own = {"domain": DOMAIN, "group": list(group), **attribute}
+    if not starts:
+        made = built.node(op_type, value, token, results=2, **own)
+        return made, made.replace("_0", "_1"), ""
+    given = built.node(f"{op_type}Start", token, value, results=3, **own)
+    return given.replace("_0", "_2"), given, given.replace("_0", "_1")
+
+
+def _waited(built: Builder, value: str, handle: str) -> str:
+    return built.node("AllReduceWait", handle, value, domain=DOMAIN) if handle else value
+
+
+def _first_of(built: Builder, value: str) -> str:
+    """Add what reads the first element of a tensor along its first dimension."""
+    return built.node("Gather", value, built.constant(np.array(0, np.int64)), axis=0)
+
+
+def _write_ours(built: Builder, path: Path, result: str, code: int) -> Path:
+    """Write a graph with operators of ours, which keeps its order and gives ``result``."""
+    shape = [1] if code == onnx.TensorProto.INT64 else []
+    built.graph.output.append(helper.make_tensor_value_info(result, code, shape))
     opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(DOMAIN, 1)]
-    onnx.save(helper.make_model(built.graph, opset_imports=opsets, ir_version=10), path)
+    model = helper.make_model(built.graph, opset_imports=opsets, ir_version=10)
+    helper.set_model_props(model, {ORDERED: "1"})
+    onnx.save(model, path)
     return path
 
 

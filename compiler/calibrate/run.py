@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from tensoropt.compiler.calibrate import basics
+from tensoropt.compiler.calibrate.beside import measure_overlap
 from tensoropt.compiler.calibrate.busy import busy_part
 from tensoropt.compiler.calibrate.described import Identity, described
 from tensoropt.compiler.calibrate.description import Description
@@ -120,13 +121,14 @@ class _Run:
         peaks = basics.measure_peaks(*where, seconds, floor)
         bandwidth = basics.measure_bandwidth(*where, seconds)
         process = measure_process(*where, load_device(request.base).process)
+        most = _QUICK_BYTES if request.quick else _MOST_BYTES
+        overlap = measure_overlap(*where, seconds, most)
         self._allow(_OPERATORS if request.models else 0.5)
         common = basics.measure_operators(*where, seconds, floor)
-        most = _QUICK_BYTES if request.quick else _MOST_BYTES
         self._allow(_COLLECTIVES if request.models else 1.0)
         collectives = basics.measure_collectives(*where, seconds, floor, most)
         memory = basics.capacity_bytes(self.ranks, request.ranks)
-        own = Basics(floor, peaks, bandwidth, memory, process)
+        own = Basics(floor, peaks, bandwidth, memory, process, overlap)
         found = Measurements(machine, own, common, collectives)
         return found if request.before is None else request.before.joined(found)
 

@@ -25,13 +25,14 @@ from tensoropt.compiler.calibrate.samples import (
 from tensoropt.compiler.cost.compute import Work
 from tensoropt.compiler.cost.expected import MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
+from tensoropt.compiler.cost.overlap import Overlap
 from tensoropt.compiler.cost.process import Process
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing
 
 __all__ = ["SCHEMA", "read_samples", "samples_path", "write_samples"]
 
-SCHEMA = 1
+SCHEMA = 2
 
 _Row = dict[str, Any]
 
@@ -113,8 +114,11 @@ def _measurements(row: _Row) -> Measurements:
     basics: _Row = row["basics"]
     peaks = {dtype: Peak(**peak) for dtype, peak in basics["peaks"].items()}
     process = None if basics["process"] is None else Process(**basics["process"])
+    overlap = None if basics["overlap"] is None else Overlap(**basics["overlap"])
     floor = Floor(**basics["floor"])
-    own = Basics(**{**basics, "floor": floor, "peaks": peaks, "process": process})
+    own = Basics(
+        **{**basics, "floor": floor, "peaks": peaks, "process": process, "overlap": overlap}
+    )
     return Measurements(Machine(**row["machine"]), own)
 
 

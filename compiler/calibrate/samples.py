@@ -15,6 +15,7 @@ from tensoropt.compiler.cost.compute import Work
 from tensoropt.compiler.cost.expected import MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.cost.measured import Context
+from tensoropt.compiler.cost.overlap import Overlap
 from tensoropt.compiler.cost.process import Process
 from tensoropt.compiler.layout.collective import Collective
 
@@ -117,14 +118,15 @@ class Peak:
 
 @dataclass(frozen=True)
 class Basics:
-    """What a rank can do whatever the model, while all ranks of a machine do the same, and what
-    its process takes."""
+    """What a rank can do whatever the model, while all ranks of a machine do the same, what its
+    process takes, and what lets collectives run beside operators."""
 
     floor: Floor
     peaks: Mapping[str, Peak]
     bandwidth_bytes_per_s: float
     capacity_bytes: int
     process: Process | None = None
+    overlap: Overlap | None = None
 
     def joined(self, other: Basics) -> Basics:
         """Return the best of both, as other work on the machine only makes things slower."""
@@ -137,7 +139,9 @@ class Basics:
             for dtype in sorted({*self.peaks, *other.peaks})
         }
         bandwidth = max(self.bandwidth_bytes_per_s, other.bandwidth_bytes_per_s)
-        return Basics(faster, peaks, bandwidth, other.capacity_bytes)
+        both = [own.overlap for own in (self, other) if own.overlap is not None]
+        least = min(both, key=lambda own: (own.share, own.start_s), default=None)
+        return Basics(faster, peaks, bandwidth, other.capacity_bytes, other.process, least)
 
 
 @dataclass

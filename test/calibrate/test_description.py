@@ -16,10 +16,12 @@ from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.cost.measured import Operator
+from tensoropt.compiler.cost.overlap import Overlap
 from tensoropt.compiler.cost.process import Process
 from tensoropt.compiler.layout.mesh import Mesh
 
 PROCESS = Process(80_000_000, 1_000_000, 9_000_000, 9000, 0.125)
+BESIDE = Overlap(1.25e-5, 0.875)
 LINES = ((1.5e-6, 1e-10), (-3.25e-4, 5e-10))
 
 
@@ -33,7 +35,9 @@ DESCRIPTION = Description(
     base=load_device("cpu"),
     source="Measured in a test.",
     machine=Machine("a processor", "cpu", 4, 1, "1.31"),
-    basics=Basics(Floor(2e-6, 3e-7, 1e-6), {"float32": Peak(2e11, 0.75)}, 2.5e10, 2**33, PROCESS),
+    basics=Basics(
+        Floor(2e-6, 3e-7, 1e-6), {"float32": Peak(2e11, 0.75)}, 2.5e10, 2**33, PROCESS, BESIDE
+    ),
     operators=[
         operator("Conv:grouped", "float32", CONV),
         operator("com.microsoft.Gelu", "float16", Operator(0.0, 0.0, 4e-11)),
@@ -58,7 +62,7 @@ def test_all_that_was_measured_comes_back(tmp_path: Path) -> None:
     assert (device.launch_overhead_s, device.step_overhead_s) == (3e-7, 2e-6)
     assert (device.peak_flop_per_s("float32"), device.contraction_efficiency) == (2e11, 0.75)
     assert device.memory_capacity_bytes == 2**33
-    assert device.process == PROCESS
+    assert (device.process, device.overlap) == (PROCESS, BESIDE)
     for held in DESCRIPTION.operators:
         own = device.operators[held.name, held.dtype]
         assert own.fused == held.operator.fused
