@@ -20,6 +20,9 @@ constexpr std::size_t kMostReduced = 2 << 20;
 // which with operations of our own sends everything to everyone.
 constexpr std::size_t kLeastInPieces = 512 << 10;
 
+// Up to here two ranks swap one message. MPI's own ways copy before and after it, and allocate.
+constexpr std::size_t kMostSwapped = 256 << 10;
+
 }  // namespace
 
 void MpiTransport::all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) {
@@ -38,6 +41,7 @@ void MpiTransport::all_reduce(const void* x, void* y, std::size_t count, Reducti
 }
 
 void MpiTransport::reduce_whole(const void* x, void* y, std::size_t count, Reduction reduction) {
+  if (swaps(count)) return reduce_pair(x, 0, y, count, reduction);
   const auto [type, op] = mpi_reduction(element_.type, reduction);
   const void* given = x == y ? MPI_IN_PLACE : x;
   check_mpi("MPI_Allreduce_c", MPI_Allreduce_c(given, y, MPI_Count(count), type, op, comm_));
@@ -56,12 +60,30 @@ void MpiTransport::reduce_in_pieces(const void* x, void* y, std::size_t count,
 }
 
 void MpiTransport::reduce_own(const void* x, void* y, std::size_t count, Reduction reduction) {
+  if (swaps(count)) return reduce_pair(x, count, y, count, reduction);
   const auto [type, op] = mpi_reduction(element_.type, reduction);
   check_mpi("MPI_Reduce_scatter_block_c",
             MPI_Reduce_scatter_block_c(x, y, MPI_Count(count), type, op, comm_));
 }
 
+// Of two ranks, whose pieces of x lie `apart` elements from each other; y may be this rank's piece.
+void MpiTransport::reduce_pair(const void* x, std::size_t apart, void* y, std::size_t count,
+                               Reduction reduction) {
+  const void* own = at(x, std::size_t(place()) * apart * element_.bytes);
+  const bool is_in_place = own == y;
+  void* come = is_in_place ? scratch(1, count * element_.bytes) : y;
+  exchange(at(x, std::size_t(other()) * apart * element_.bytes), come, count, other(), other());
+  const auto [type, op] = mpi_reduction(element_.type, reduction);
+  check_mpi("MPI_Reduce_local_c",
+            MPI_Reduce_local_c(is_in_place ? come : own, y, MPI_Count(count), type, op));
+}
+
 void MpiTransport::all_gather(const void* x, void* y, std::size_t count, std::size_t) {
+  if (swaps(count)) {
+    const auto own_bytes = count * element_.bytes;
+    copy(x, at(y, std::size_t(place()) * own_bytes), own_bytes);
+    return exchange(x, at(y, std::size_t(other()) * own_bytes), count, other(), other());
+  }
   check_mpi("MPI_Allgather_c",
             MPI_Allgather_c(x, bytes(count), MPI_BYTE, y, bytes(count), MPI_BYTE, comm_));
 }
@@ -108,6 +130,12 @@ int MpiTransport::place() const {
   int place = 0;
   check_mpi("MPI_Comm_rank", MPI_Comm_rank(comm_, &place));
   return place;
+}
+
+int MpiTransport::other() const { return 1 - place(); }
+
+bool MpiTransport::swaps(std::size_t count) const {
+  return ranks() == 2 && count * element_.bytes <= kMostSwapped;
 }
 
 std::size_t MpiTransport::ranks() const {

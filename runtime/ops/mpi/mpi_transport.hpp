@@ -37,7 +37,11 @@ class MpiTransport final : public Transport {
   void reduce_whole(const void* x, void* y, std::size_t count, Reduction reduction);
   void reduce_in_pieces(const void* x, void* y, std::size_t count, Reduction reduction);
   void reduce_own(const void* x, void* y, std::size_t count, Reduction reduction);
+  void reduce_pair(const void* x, std::size_t apart, void* y, std::size_t count,
+                   Reduction reduction);
   int place() const;
+  int other() const;  // of two
+  bool swaps(std::size_t count) const;
   std::size_t ranks() const;
   MPI_Count bytes(std::size_t count) const { return MPI_Count(count * element_.bytes); }
 
