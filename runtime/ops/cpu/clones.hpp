@@ -18,3 +18,10 @@
 
 // What is to be compiled with its caller's instructions must be part of it.
 #define TENSOROPT_INLINE inline __attribute__((always_inline))
+
+// Before a loop whose turns do not read what others write, though the compiler cannot know that.
+#if defined(__GNUC__) && !defined(__clang__)
+#define TENSOROPT_EACH_BY_ITSELF _Pragma("GCC ivdep")
+#else
+#define TENSOROPT_EACH_BY_ITSELF
+#endif

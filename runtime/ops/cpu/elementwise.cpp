@@ -14,33 +14,78 @@ namespace {
 // Elements: a dozen of tiles are a small part of the nearest cache.
 constexpr std::size_t kTile = 128;
 
-// A value of one tile: an array, or one number for all of it.
-struct Operand {
-  const float* data;
-  bool is_scalar;
+// At the start of a line of the cache, as arrays of the runtime are: what the widest instructions
+// read or write would lie in two lines otherwise.
+struct alignas(64) Room {
+  float elements[kTile];
 };
 
-template <class Formula>
-TENSOROPT_INLINE void each(Formula formula, Operand a, Operand b, float* result, std::size_t n) {
-  const float first = *a.data, second = *b.data;
-  if (a.is_scalar && b.is_scalar) std::fill_n(result, n, formula(first, second));
-  else if (a.is_scalar)
-    for (std::size_t i = 0; i < n; ++i) result[i] = formula(first, b.data[i]);
-  else if (b.is_scalar)
-    for (std::size_t i = 0; i < n; ++i) result[i] = formula(a.data[i], second);
-  else
-    for (std::size_t i = 0; i < n; ++i) result[i] = formula(a.data[i], b.data[i]);
+// The operands of the two sides of a pass in one tile.
+struct Tiles {
+  const float *left_a, *left_b, *right_a, *right_b;
+};
+
+template <Form form>
+TENSOROPT_INLINE float side(float a, float b) {
+  if constexpr (form == Form::Product) return a * b;
+  else if constexpr (form == Form::Root) return std::sqrt(a);
+  else return a;
 }
 
+template <Arithmetic kind>
+TENSOROPT_INLINE float joined(float left, float right) {
+  if constexpr (kind == Arithmetic::Add) return left + right;
+  else if constexpr (kind == Arithmetic::Sub) return left - right;
+  else if constexpr (kind == Arithmetic::Mul) return left * right;
+  else if constexpr (kind == Arithmetic::Div) return left / right;
+  else return std::sqrt(left);
+}
+
+// `made` may be one of the operands.
+template <Arithmetic kind, Form left, Form right>
+TENSOROPT_INLINE void each(const Tiles& of, float* made, std::size_t n) {
+  TENSOROPT_EACH_BY_ITSELF
+  for (std::size_t i = 0; i < n; ++i)
+    made[i] = joined<kind>(side<left>(of.left_a[i], of.left_b[i]),
+                           side<right>(of.right_a[i], of.right_b[i]));
+}
+
+template <Arithmetic kind, Form left>
+TENSOROPT_INLINE void by_right(const Pass& pass, const Tiles& of, float* made, std::size_t n) {
+  switch (pass.right.form) {
+    case Form::Value: return each<kind, left, Form::Value>(of, made, n);
+    case Form::Product: return each<kind, left, Form::Product>(of, made, n);
+    case Form::Root: return each<kind, left, Form::Root>(of, made, n);
+  }
+}
+
+template <Arithmetic kind>
+TENSOROPT_INLINE void by_sides(const Pass& pass, const Tiles& of, float* made, std::size_t n) {
+  switch (pass.left.form) {
+    case Form::Value: return by_right<kind, Form::Value>(pass, of, made, n);
+    case Form::Product: return by_right<kind, Form::Product>(pass, of, made, n);
+    case Form::Root: return by_right<kind, Form::Root>(pass, of, made, n);
+  }
+}
+
+TENSOROPT_INLINE
+void take(const Pass& pass, const Tiles& of, float* made, std::size_t n) {
+  switch (pass.kind) {
+    case Arithmetic::Add: return by_sides<Arithmetic::Add>(pass, of, made, n);
+    case Arithmetic::Sub: return by_sides<Arithmetic::Sub>(pass, of, made, n);
+    case Arithmetic::Mul: return by_sides<Arithmetic::Mul>(pass, of, made, n);
+    case Arithmetic::Div: return by_sides<Arithmetic::Div>(pass, of, made, n);
+    case Arithmetic::Sqrt: return by_sides<Arithmetic::Sqrt>(pass, of, made, n);
+  }
+}
+
+// Takes all passes over a tile: `values` says where each value lies, `made` where each pass writes.
 TENSOROPT_CLONES
-void take(Arithmetic kind, Operand a, Operand b, float* __restrict result, std::size_t n) {
-  switch (kind) {
-    case Arithmetic::Add: return each([](float x, float y) { return x + y; }, a, b, result, n);
-    case Arithmetic::Sub: return each([](float x, float y) { return x - y; }, a, b, result, n);
-    case Arithmetic::Mul: return each([](float x, float y) { return x * y; }, a, b, result, n);
-    case Arithmetic::Div: return each([](float x, float y) { return x / y; }, a, b, result, n);
-    case Arithmetic::Sqrt:
-      return each([](float x, float) { return std::sqrt(x); }, a, b, result, n);
+void take_all(const std::vector<Pass>& passes, const float* const* values, float* const* made,
+              std::size_t n) {
+  for (const auto& pass : passes) {
+    const auto &left = pass.left, &right = pass.right;
+    take(pass, {values[left.a], values[left.b], values[right.a], values[right.b]}, *made++, n);
   }
 }
 
@@ -72,56 +117,61 @@ void store(Element type, const float* from, void* to, std::size_t at, std::size_
   else narrow<BFloat16>(from, to, at, n);
 }
 
-// One tile at a time. Arrays that are written may be those read: a step writes into one that no
-// later step reads, and what else there is is written when all steps are done.
+// One tile at a time. Arrays that are written may be those read: a pass writes into one that no
+// later pass reads, and what else there is is written when all passes are done.
 class Machine {
  public:
   Machine(const Program& program, const float* scalars, const void* const* reads,
           void* const* writes)
-      : program_(program), reads_(reads), writes_(writes),
-        values_(program.first_step() + program.steps.size()), room_(program.rooms * kTile) {
-    for (std::size_t i = 0; i < program.scalars; ++i) values_[i] = {scalars + i, true};
-    targets_.resize(values_.size());
-    for (std::size_t i = 0; i < program.writes.size(); ++i)
-      if (is_free(i)) targets_[program.results[i]] = static_cast<float*>(writes[i]);
+      : program_(program), reads_(reads), writes_(writes), values_(program.ends.size()),
+        rooms_(program.rooms + program.scalars), targets_(values_.size()),
+        made_(program.passes.size()) {
+    for (std::size_t i = 0; i < program.scalars; ++i) {
+      auto& elements = rooms_[program.rooms + i].elements;
+      std::fill_n(elements, kTile, scalars[i]);
+      values_[i] = elements;
+    }
+    for (std::size_t i = 0; i < program.passes.size(); ++i)
+      for (std::size_t result = 0; result < program.results.size(); ++result)
+        if (program.results[result] == program.passes[i].made && is_free(result, i))
+          targets_[program.results[result]] = static_cast<float*>(writes[result]);
   }
 
   void run(std::size_t at, std::size_t n) {
     for (std::size_t i = 0; i < program_.reads.size(); ++i) {
       const auto value = program_.scalars + i;
-      values_[value] = {load(program_.reads[i], reads_[i], at, room(value), n), false};
+      values_[value] = load(program_.reads[i], reads_[i], at, room(value), n);
     }
-    auto value = program_.first_step();
-    for (const auto& step : program_.steps) {
-      float* made = targets_[value] ? targets_[value] + at : room(value);
-      take(step.kind, values_[step.a], values_[step.b], made, n);
-      values_[value++] = {made, false};
+    for (std::size_t i = 0; i < made_.size(); ++i) {
+      const auto value = program_.passes[i].made;
+      values_[value] = made_[i] = targets_[value] ? targets_[value] + at : room(value);
     }
+    take_all(program_.passes, values_.data(), made_.data(), n);
     for (std::size_t i = 0; i < program_.writes.size(); ++i)
       if (targets_[program_.results[i]] != writes_[i])
-        store(program_.writes[i], values_[program_.results[i]].data, writes_[i], at, n);
+        store(program_.writes[i], values_[program_.results[i]], writes_[i], at, n);
   }
 
  private:
-  // Whether the step that makes a result may write it where it goes: nothing else is read there
-  // then or later.
-  bool is_free(std::size_t result) const {
-    const auto value = program_.results[result], first = program_.first_step();
-    if (program_.writes[result] != Element::Float32 || value < first) return false;
+  // Whether the pass that makes a result may write it where it goes: nothing else is read there
+  // later.
+  bool is_free(std::size_t result, std::size_t pass) const {
+    if (program_.writes[result] != Element::Float32) return false;
     for (std::size_t i = 0; i < program_.reads.size(); ++i)
-      if (reads_[i] == writes_[result] && program_.ends[program_.scalars + i] > value - first)
+      if (reads_[i] == writes_[result] && program_.ends[program_.scalars + i] > pass + 1)
         return false;
     return true;
   }
 
-  float* room(std::size_t value) { return room_.data() + program_.room_of[value] * kTile; }
+  float* room(std::size_t value) { return rooms_[program_.room_of[value]].elements; }
 
   const Program& program_;
   const void* const* reads_;
   void* const* writes_;
-  std::vector<Operand> values_;
-  std::vector<float> room_;
-  std::vector<float*> targets_;  // by value, the array that its step writes, if it does
+  std::vector<const float*> values_;
+  std::vector<Room> rooms_;      // of values, then one for each scalar
+  std::vector<float*> targets_;  // by value, the array that its pass writes, if it does
+  std::vector<float*> made_;     // by pass, where it writes in this tile
 };
 
 std::vector<Element> elements(const std::vector<std::int64_t>& numbers, const char* what) {
@@ -158,32 +208,63 @@ std::vector<Step> steps_of(const std::vector<std::int64_t>& given, std::size_t f
   return steps;
 }
 
-// Returns how many steps are done when each value has been read for the last time.
-std::vector<std::size_t> ends_of(const Program& program) {
-  const auto count = program.steps.size();
-  std::vector<std::size_t> ends(program.first_step() + count);
-  for (std::size_t step = 0; step < count; ++step)
-    for (const auto operand : {program.steps[step].a, program.steps[step].b})
-      ends[operand] = step + 1;
-  for (const auto result : program.results) ends[result] = count + 1;
+// Returns how often each value is read by a step, a result as one that is read again.
+std::vector<std::size_t> uses_of(const Program& program, const std::vector<Step>& steps) {
+  std::vector<std::size_t> uses(program.first_step() + steps.size());
+  for (const auto& step : steps) {
+    ++uses[step.a];
+    if (step.kind != Arithmetic::Sqrt) ++uses[step.b];
+  }
+  for (const auto result : program.results) uses[result] += 2;
+  return uses;
+}
+
+// Puts steps together: a product or root that one later step reads and nothing else becomes a side
+// of that. To lay it down in a tile and read it again costs as much as it does itself.
+void make_passes(Program& program, const std::vector<Step>& steps) {
+  const auto uses = uses_of(program, steps);
+  std::vector<Side> sides;  // as which each value is read
+  for (std::size_t value = 0; value < uses.size(); ++value)
+    sides.push_back({Form::Value, value, value});
+  auto value = program.first_step();
+  for (const auto& [kind, a, b] : steps) {
+    const bool is_root = kind == Arithmetic::Sqrt, is_product = kind == Arithmetic::Mul;
+    const auto left = sides[a], right = is_root ? sides[left.a] : sides[b];
+    const bool is_plain = left.form == Form::Value && right.form == Form::Value;
+    if (is_plain && uses[value] == 1 && (is_root || is_product))
+      sides[value] = {is_root ? Form::Root : Form::Product, a, b};
+    else program.passes.push_back({kind, left, right, value});
+    ++value;
+  }
+}
+
+// Returns how many passes are done when each value has been read for the last time.
+std::vector<std::size_t> ends_of(const Program& program, std::size_t values) {
+  std::vector<std::size_t> ends(values);
+  std::size_t done = 0;
+  for (const auto& [kind, left, right, made] : program.passes) {
+    ++done;
+    for (const auto operand : {left.a, left.b, right.a, right.b}) ends[operand] = done;
+  }
+  for (const auto result : program.results) ends[result] = done + 1;
   return ends;
 }
 
-// Gives values tiles to lie in, each as few steps long as it is read: all of them together would
+// Gives values tiles to lie in, each as few passes long as it is read: all of them together would
 // push what is read and written out of the nearest cache.
-void give_rooms(Program& program) {
-  std::vector<std::size_t> taken_until;  // by room, how many steps must be done
-  program.ends = ends_of(program);
-  program.room_of.resize(program.ends.size());
-  const auto first = program.first_step();
-  for (auto value = program.scalars; value < program.ends.size(); ++value) {
-    const auto done = value < first ? 0 : value - first;
+void give_rooms(Program& program, std::size_t values) {
+  std::vector<std::size_t> taken_until;  // by room, how many passes must be done
+  program.ends = ends_of(program, values);
+  program.room_of.resize(values);
+  const auto give = [&](std::size_t value, std::size_t done) {
     const auto room = std::find_if(taken_until.begin(), taken_until.end(),
                                    [done](std::size_t end) { return end <= done; });
     program.room_of[value] = std::size_t(room - taken_until.begin());
     if (room == taken_until.end()) taken_until.push_back(program.ends[value]);
     else *room = program.ends[value];
-  }
+  };
+  for (auto value = program.scalars; value < program.first_step(); ++value) give(value, 0);
+  for (std::size_t i = 0; i < program.passes.size(); ++i) give(program.passes[i].made, i + 1);
   program.rooms = taken_until.size();
 }
 
@@ -202,12 +283,14 @@ Program checked_program(std::int64_t scalars, const std::vector<std::int64_t>& r
   program.scalars = std::size_t(scalars);
   program.reads = elements(reads, "reads");
   program.writes = elements(writes, "writes");
-  program.steps = steps_of(given, program.first_step());
+  const auto steps = steps_of(given, program.first_step());
+  const auto values = program.first_step() + steps.size();
   for (const auto result : results) {
-    check_below(result, program.scalars, program.first_step() + program.steps.size(), "results");
+    check_below(result, program.scalars, values, "results");
     program.results.push_back(std::size_t(result));
   }
-  give_rooms(program);
+  make_passes(program, steps);
+  give_rooms(program, values);
   return program;
 }
 
