@@ -43,6 +43,18 @@ def test_samples_and_positions_leave_partial_sums(name: str) -> None:
     }
 
 
+def test_classes_leave_partial_sums() -> None:
+    for how in ("mean", "sum", "none"):
+        found = offered(loss(NAMES[1], weights=True, second=True, reduction=how))
+        assert "S(1) R S(0) -> P(sum) S(1)" in found
+        assert "S(1) R -> P(sum)" in offered(loss(NAMES[0], reduction=how))
+
+
+def test_samples_and_classes_that_do_not_divide_are_padded() -> None:
+    found = offered(loss(NAMES[1], (65, 33), ignore_index=3))
+    assert {"S(0) S(0) -> P(sum)", "S(1) R -> P(sum)"} <= found
+
+
 def test_probabilities_split_as_the_scores() -> None:
     case = loss("SoftmaxCrossEntropyLoss", (2, 3, 4), second=True)
     assert offered(case) == {
@@ -56,10 +68,10 @@ def test_probabilities_split_as_the_scores() -> None:
 @given(
     mesh=st.sampled_from(MESHES),
     name=st.sampled_from(NAMES),
-    shape=st.sampled_from([(4, 6), (2, 3, 4), (1, 5, 4, 2), (4, 4, 1)]),
+    shape=st.sampled_from([(4, 6), (2, 3, 4), (1, 5, 4, 2), (4, 4, 1), (5, 3), (2, 8, 3)]),
     how=st.sampled_from(["mean", "sum", "none"]),
     weights=st.booleans(),
-    ignored=st.sampled_from([None, 0, 1]),
+    ignored=st.sampled_from([None, 0, 1, -100]),
     second=st.booleans(),
 )
 def test_any_loss(
@@ -77,4 +89,5 @@ def test_only_a_mean_adds_up_weights() -> None:
         report = check(loss(NAMES[0], reduction=how), (2,))
         priced = {s.operands[0].texts[0]: report.rule.inner_steps(s, mesh)
                   for s in report.tried}  # fmt: skip
-        assert priced == {"R": [], "S(0)": [("all_reduce", (0,), 4)] * count}
+        added = [("all_reduce", (0,), 4)] * count
+        assert priced == {"R": [], "S(0)": added, "S(1)": added}

@@ -1,51 +1,84 @@
-"""Losses: partial sums over the samples that a rank has; the classes are whole."""
+"""Losses: partial sums over the samples that a rank has, and over the labels among its classes."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+
 from tensoropt.compiler.layout.rule import InnerStep, Rule
-from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.ops.indexing import inside, position, scalar, where
+from tensoropt.compiler.sharding.ops.softmax import logarithms
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic, sum_bytes
 from tensoropt.compiler.sharding.rule.factors import FactorMap, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.dialects.build import tensor_type
+from tensoropt.dialects.build import element_type, int_attr, tensor_type
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import is_no_value
 
 __all__ = ["loss"]
 
 # Of the softmax per class: a maximum, a difference, an exponential, a sum, a logarithm.
 _FLOPS = {"NegativeLogLikelihoodLoss": 1.0, "SoftmaxCrossEntropyLoss": 15.0}
 
+_LIKELIHOOD = "NegativeLogLikelihoodLoss"
+
+_NO_CLASS = -1
+"""What stands for a label that adds nothing to the loss."""
+
 
 @sharding_rule("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 def loss(info: OpInfo) -> Rule:
     """Return samples and positions: each adds its part to the sum, or has a loss of its own.
 
-    A mean is over the weights of all samples, which are added up inside; that of none is not
-    written out.
+    So do the classes: the rank that has the label's adds its loss. A mean is over the weights of
+    all samples, which are added up inside; that of none is not written out.
     """
     shape, how = info.shape(0), str(info.attribute("reduction", "mean"))
     can_split = how != "mean" or 0 not in shape
-    factors = [FactorMap({0: 1}, _logarithms(info, 1), can_split=False)]
+    factors = [_classes(info, can_split=can_split)]
     for dim in (0, *range(2, len(shape))):
         target = max(dim - 1, 0)
         places = {0: target} if how == "none" else {}
-        reduction = None if how == "none" else "sum"
         made = places | _logarithms(info, dim)
         factors.append(
-            FactorMap({0: dim, 1: target}, made, reduction=reduction, can_split=can_split)  # type: ignore[arg-type]
+            FactorMap(
+                {0: dim, 1: target},
+                made,
+                reduction=None if how == "none" else "sum",
+                can_split=can_split,
+                padded=True,
+                fills=True,
+            )
         )
+    flops = _FLOPS[info.name]
+    return rule_of(info, factors, localize=_localize, flops_per_point=flops, inner=_inner(info))
+
+
+def _classes(info: OpInfo, *, can_split: bool) -> FactorMap:
+    weights = {} if info.operand(2) is None else {2: 0}
+    return FactorMap(
+        {0: 1, **weights},
+        _logarithms(info, 1),
+        reduction="sum",
+        can_split=can_split and 0 not in info.shape(0),
+        counted=True,
+        padded=True,
+    )
+
+
+def _inner(info: OpInfo) -> tuple[InnerStep, ...]:
+    """Return what is added up inside: weights of a mean, and a softmax over split classes."""
     tensor = info.operand(0)
     assert tensor is not None
-    total = InnerStep(tuple(range(1, len(factors))), (), tensor.item_bytes)
-    mean = how == "mean"
-    return rule_of(
-        info,
-        factors,
-        localize=_localize if mean else None,
-        flops_per_point=_FLOPS[info.name],
-        inner=(total,) if mean else (),
-    )
+    samples = tuple(range(1, tensor.rank))
+    item_bytes = sum_bytes(tensor.dtype, tensor.item_bytes)
+    is_softmax = info.name.startswith("Softmax")
+    over_classes = (InnerStep((0,), samples, item_bytes),) * (2 if is_softmax else 0)
+    is_mean = str(info.attribute("reduction", "mean")) == "mean"
+    total = (InnerStep((0, *samples), (), tensor.item_bytes),) if is_mean else ()
+    return (*over_classes, *total)
 
 
 def _logarithms(info: OpInfo, dim: int) -> dict[int, int]:
@@ -54,29 +87,70 @@ def _logarithms(info: OpInfo, dim: int) -> dict[int, int]:
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
-    """Return the sum of the rank's losses over the weights of all samples."""
-    factors = range(1, len(local.rule.factors))
+    """Return the losses of the rank's samples and classes; a mean is over the weights of all."""
+    factors = range(len(local.rule.factors))
     axes = tuple(sorted(axis for factor in factors for axis in local.axes(factor)))
     if not axes:
         return local.clone()
-    make, how = Arithmetic(local), ir.StringAttr.get("sum")
-    own = local.clone(attributes={"reduction": how})
-    weights = local.all_reduce(_weights(make, how), axes, "sum")
+    make, how = Arithmetic(local), str(local.info.attribute("reduction", "mean"))
+    kept = _fill_samples(local)
+    kept["reduction"] = ir.StringAttr.get("sum" if how == "mean" else how)
+    if local.axes(0):
+        kept["ignore_index"] = int_attr(_NO_CLASS)
+        operands = _of_classes(local, make)
+        own = [local.onnx(_LIKELIHOOD, operands, local.result_types[0], **kept)]
+        own += [operands[0]] * (len(local.result_types) - 1)
+    else:
+        operands, own = local.operands, local.clone(attributes=kept)
+    if how != "mean":
+        return own
+    weights = local.all_reduce(_weights(make, operands, kept), axes, "sum")
     return [make.binary("Div", own[0], weights), *own[1:]]
 
 
-def _weights(make: Arithmetic, how: ir.Attribute) -> ir.Value:
-    """Return the sum of the weights of the rank's targets, ignored ones left out.
+def _fill_samples(local: LocalOp) -> dict[str, ir.Attribute]:
+    """Fill the padding of samples and positions with what adds nothing; return the attribute that
+    says which labels are such."""
+    padded = [factor for factor in range(1, len(local.rule.factors)) if local.is_padded(factor)]
+    for factor in padded:
+        dims = [dims.index(factor) for dims in local.rule.operands[:2]]
+        for index, (dim, fill) in enumerate(zip(dims, (0.0, _ignored(local)), strict=True)):
+            local.operands[index] = local.filled(local.operands[index], dim, factor, fill)
+    given = "ignore_index" in local.op.attributes
+    return {"ignore_index": int_attr(_ignored(local))} if padded or given else {}
+
+
+def _ignored(local: LocalOp) -> int:
+    return int(local.info.attribute("ignore_index", _NO_CLASS))
+
+
+def _of_classes(local: LocalOp, make: Arithmetic) -> list[ir.Value]:
+    """Return the logarithms of a rank's classes, the labels among them, and their weights."""
+    scores, labels, *weights = local.operands
+    if local.info.name.startswith("Softmax"):
+        held = make.wide(local.filled(scores, 1, 0, -math.inf))
+        scores = make.cast(logarithms(make, held, (1,), local.axes(0)), element_type(scores))
+    scores = local.filled(scores, 1, 0, 0.0)
+    weights = [one if is_no_value(one) else local.filled(one, 0, 0, 0.0) for one in weights]
+    size = local.info.shape(0)[1]
+    assert size is not None
+    own = position(local, size, 0)
+    ignored = make.compare("Equal", labels, scalar(local, 1, _ignored(local)))
+    counted = make.unary("Not", ignored)
+    mine = make.onnx("And", [counted, inside(local, own, local.part(0))], counted.type)
+    return [scores, where(local, mine, own, scalar(local, 1, _NO_CLASS)), *weights]
+
+
+def _weights(
+    make: Arithmetic, operands: Sequence[ir.Value], kept: Mapping[str, ir.Attribute]
+) -> ir.Value:
+    """Return the sum of the weights of the rank's labels, ignored ones left out.
 
     It is the loss where the logarithm of every probability is -1.
     """
-    local = make.local
-    scores, kind = local.operands[0], ir.RankedTensorType(local.operands[0].type)
+    local, (scores, *others) = make.local, operands
+    kind = ir.RankedTensorType(scores.type)
     rank = tensor_type([kind.rank], ir.IntegerType.get_signless(64))
     shape = local.onnx("Shape", [scores], rank)
     minus = local.onnx("Expand", [make.scalar(-1.0, scores), shape], scores.type)
-    kept = {"reduction": how}
-    if "ignore_index" in local.op.attributes:
-        kept["ignore_index"] = local.op.attributes["ignore_index"]
-    operands = [minus, *local.operands[1:]]
-    return local.onnx("NegativeLogLikelihoodLoss", operands, local.result_types[0], **kept)
+    return local.onnx(_LIKELIHOOD, [minus, *others], local.result_types[0], **kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
@@ -12,7 +13,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["hardmax", "normalised_dims", "softmax"]
+__all__ = ["hardmax", "logarithms", "normalised_dims", "softmax"]
 
 # A maximum, a difference, an exponential (8, as for Exp), a sum, a quotient (4, as for Div).
 _FLOPS = 15.0
@@ -69,9 +70,23 @@ def _localize(local: LocalOp) -> list[ir.Value]:
         return local.clone()
     make = Arithmetic(local)
     x = make.wide(_filled(local, dims))
+    if local.info.name == "LogSoftmax":
+        return [make.as_result(logarithms(make, x, dims, axes))]
+    _, exponentials, total = _exponentials(make, x, dims, axes)
+    return [make.as_result(make.binary("Div", exponentials, total))]
+
+
+def logarithms(make: Arithmetic, x: ir.Value, dims: Sequence[int], axes: Sequence[int]) -> ir.Value:
+    """Return the logarithms of the probabilities that add up to 1 over tensor dimensions ``dims``
+    and the ranks along ``axes``."""
+    shifted, _, total = _exponentials(make, x, dims, axes)
+    return make.binary("Sub", shifted, make.unary("Log", total))
+
+
+def _exponentials(
+    make: Arithmetic, x: ir.Value, dims: Sequence[int], axes: Sequence[int]
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Return ``x`` less its maximum, the exponentials of that, and their sum."""
     shifted = make.binary("Sub", x, make.max(x, dims, axes))
     exponentials = make.unary("Exp", shifted)
-    total = make.sum(exponentials, dims, axes)
-    if local.info.name == "LogSoftmax":
-        return [make.as_result(make.binary("Sub", shifted, make.unary("Log", total)))]
-    return [make.as_result(make.binary("Div", exponentials, total))]
+    return shifted, exponentials, make.sum(exponentials, dims, axes)

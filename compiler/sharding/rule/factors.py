@@ -33,6 +33,8 @@ SUMMABLE = frozenset(
 
 _HARMLESS = frozenset(("float16", "bfloat16", "float32", "float64", "bool"))
 
+_FILLED = frozenset(("int32", "int64"))
+
 _PAD_SINCE = 9
 """The first opset in which there is a Where."""
 
@@ -46,7 +48,8 @@ class FactorMap:
     ``size`` overrides that for dimensions that merge several factors with this one as the major:
     it must divide all of them. ``can_split=False`` keeps it whole, ``least`` see :class:`Factor`.
     Where the op of one rank is built from its size it is ``counted``: an open one stays whole.
-    ``padded`` says whether parts may have padding; left out, :func:`rule_of` knows.
+    ``padded`` says whether parts may have padding; left out, :func:`rule_of` knows. Whole numbers
+    may have it where the op of one rank ``fills`` it.
     """
 
     operands: Mapping[int, int]
@@ -57,6 +60,7 @@ class FactorMap:
     least: int = 1
     counted: bool = False
     padded: bool | None = None
+    fills: bool = False
 
     def factor(self, info: OpInfo, *, copies: bool = False) -> Factor:
         """Return the factor for the shapes of ``info``, of an op that ``copies`` itself."""
@@ -82,7 +86,8 @@ class FactorMap:
         held = [info.operands[index] for index in self.operands]
         held += [info.results[index] for index in self.results]
         names = [tensor.dtype for tensor in held if tensor is not None]
-        return info.standard_version >= _PAD_SINCE and all(name in _HARMLESS for name in names)
+        allowed = _HARMLESS | _FILLED if self.fills else _HARMLESS
+        return info.standard_version >= _PAD_SINCE and allowed.issuperset(names)
 
 
 def _can_split(sizes: Sequence[Size], *, counted: bool) -> bool:
