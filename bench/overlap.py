@@ -8,11 +8,13 @@
 Each model gets the same plan twice, with ``--overlap off`` and with ``--overlap auto``, for a
 description with ``[overlap]`` whose rates make its computation as long as it is here, and whose
 link the library then keeps: collectives sleep as long as they would take there
-(``TENSOROPT_LINK_BYTES_PER_S``). Steps of both, and of the plain plan without that link, take
-turns (`turns`). *computing* is the last, with what this machine itself needs to move the bytes;
-*sending* is how long the link keeps the collectives of a step. *hidden* is what of that starts and
-waits save; *of the longer* is a step over the longer of computing and sending: 1 where all is
-hidden that can be. The losses of all three must be the same, bit by bit.
+(``TENSOROPT_LINK_BYTES_PER_S``), and then move their bytes through memory, which takes a core from
+operators: that is measured for each collective of the plan, and the description has it as its
+``share``. Steps of both, and of the plain plan without that link, take turns (`turns`).
+*computing* is the last, with what this machine itself needs to move the bytes (*moving*);
+*sending* is how long the link keeps the collectives of a step, and moving. *hidden* is what of
+that starts and waits save; *of the longer* is a step over the longer of computing and sending: 1
+where all is hidden that can be. The losses of all three must be the same, bit by bit.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +39,8 @@ from training_data import batch_size, draw
 from turns import Gate, Place, Turn, Way, busy_note, take_turns
 
 from tensoropt.compiler.calibrate.busy import busy_part
+from tensoropt.compiler.calibrate.graphs import COLLECTIVES, collective_graph
+from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.points import fastest
 from tensoropt.compiler.search.frontier.search import FrontierPoint
@@ -49,6 +54,8 @@ _LATENCY_S = 20e-6
 _WARM_UP = 3
 _FIRST = 3
 """Turns by which the rates of a description are found."""
+_TIMES, _MOVED_S = 16, 0.1
+"""How often a collective is in the graph that times it, and for how long that runs."""
 _PLAIN, _OFF, _AUTO = "plain", "off", "auto"
 _TEXT = """\
 ## Collectives beside operators
@@ -56,7 +63,8 @@ _TEXT = """\
 `python bench/overlap.py --write`: training steps that split the batch on {ranks} ranks of one
 thread, on a link on which a step sends {share:g} times as long as it computes. *off* and *auto* are
 plans with `--overlap` of that name, *computing* is *off* without the link, and *sending* how long
-the link keeps its collectives. *hidden* is what of that *auto* saves, *predicted* what its plan
+the link keeps its collectives, and *moving*, what this machine needs to move their bytes, which
+takes cores from operators. *hidden* is what of that *auto* saves, *predicted* what its plan
 says (`hidden_s`), and *of the longer* its step over the longer of computing and sending. Medians of
 {rounds} turns of {steps} steps.
 
@@ -101,7 +109,6 @@ class Sizes:
     steps: int = 3
     share: float = 0.5
     start_s: float = 12e-6
-    lost: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,7 @@ class Row:
     model: str
     turns: Mapping[str, list[Turn]]
     sending_s: float
+    moving_s: float
     predicted_s: float
     collectives: int
     started: int
@@ -152,24 +160,31 @@ def measure(name: str, sizes: Sizes, folder: Path) -> Row:
     given = {way: (function, sizes.ranks) for way, function in ways.items()}
     turns, teams = take_turns(given, sizes.rounds, sizes.steps, _WARM_UP)
     _check(name, {way: team.results[0] for way, team in teams.items()})
-    return _row(name, turns, plans)
+    return _row(name, turns, plans, rates)
 
 
 def _row(
-    name: str, turns: Mapping[str, list[Turn]], plans: Mapping[str, tuple[Path, FrontierPoint]]
+    name: str,
+    turns: Mapping[str, list[Turn]],
+    plans: Mapping[str, tuple[Path, FrontierPoint]],
+    rates: _Rates,
 ) -> Row:
     (_, off), (path, auto) = plans[_OFF], plans[_AUTO]
     sent = collectives_of(WrittenPlan.read(path))
     started = sum(one.kind in STARTS for one in sent)
-    return Row(name, turns, off.communication_s, auto.hidden_s, len(sent), started)
+    sending_s, moving_s = off.communication_s, rates.lost * off.communication_s
+    return Row(name, turns, sending_s, moving_s, auto.hidden_s, len(sent), started)
 
 
 @dataclass(frozen=True)
 class _Rates:
-    """How much slower than at first guess the machine computes, and its link."""
+    """How much slower than at first guess the machine computes, the link that it keeps, what of a
+    transfer is moving bytes, and how fast link and moving are together."""
 
     slower: float = 1.0
     bytes_per_s: float = 1e9
+    lost: float = 0.1
+    both_bytes_per_s: float = 1e9
 
 
 @dataclass(frozen=True)
@@ -204,7 +219,8 @@ class _Machine:
             flop_per_s=60e9 / slower,
             memory_bytes_per_s=6e9 / slower,
             latency_s=_LATENCY_S,
-            bytes_per_s=self.rates.bytes_per_s,
+            bytes_per_s=self.rates.both_bytes_per_s,
+            lost=self.rates.lost,
             **vars(self.sizes),
         )
         path.write_text(text, encoding="utf-8")
@@ -217,16 +233,45 @@ def _rates(machine: _Machine, data: Path) -> _Rates:
     ways = {_PLAIN: (_way(plan, data, machine.model), ranks)}
     turns, _ = take_turns(ways, _FIRST, machine.sizes.steps, _WARM_UP)
     step_s = min(turn.step_s for turn in turns[_PLAIN])
-    return _Rates(step_s / point.compute_s, _speed(plan, step_s, machine.sizes))
-
-
-def _speed(plan: Path, step_s: float, sizes: Sizes) -> float:
-    """Return the speed of a link on which a step sends so long of what it computes."""
+    moving_s = min(_moving_s(plan, machine), step_s / 2)  # of which other work has a part
     sent = collectives_of(WrittenPlan.read(plan))
-    left_s = sizes.share * step_s - _LATENCY_S * len(sent)
-    if left_s <= 0:
+    kept_s, latency_s = machine.sizes.share * step_s, _LATENCY_S * len(sent)
+    if kept_s <= latency_s:
         raise ValueError(f"--share: latencies of {len(sent)} collectives take longer, raise it")
-    return 2 * (sizes.ranks - 1) / sizes.ranks * sum(one.bytes or 0 for one in sent) / left_s
+    volume = sum(_passed(one.kind, ranks) * (one.bytes or 0) for one in sent)
+    return _Rates(
+        (step_s - moving_s) / point.compute_s,
+        volume / (kept_s - latency_s),
+        moving_s / (kept_s + moving_s),
+        volume / (kept_s + moving_s - latency_s),
+    )
+
+
+def _passed(kind: str, ranks: int) -> float:
+    """Return how often the bytes that a rank puts in pass its link at the least."""
+    others = ranks - 1
+    times = {"AllReduce": 2 * others / ranks, "AllGather": others}
+    return float(times.get(kind.removeprefix("Combined"), others / ranks))
+
+
+def _moving_s(plan: Path, machine: _Machine) -> float:
+    """Return what this machine needs to move the bytes of all collectives of a step."""
+    kinds = {op_type: kind for kind, (op_type, _) in COLLECTIVES.items()}
+    sent = Counter(
+        (kinds[one.kind.removeprefix("Combined")], max(int(one.bytes or 0) // 4, 1))
+        for one in collectives_of(WrittenPlan.read(plan))
+    )
+    count, graphs = machine.sizes.ranks, list[MeasuredGraph]()
+    for number, (kind, elements) in enumerate(sent):
+        name = str(machine.folder / f"moved{number}_{{rank}}.onnx")
+        even = -(-elements // count) * count
+        for rank in range(count):
+            path = Path(name.replace("{rank}", str(rank)))
+            collective_graph(path, kind, even, range(count), _TIMES)
+        graphs.append(MeasuredGraph(kind, name, alone=False))
+    found = Ranks("cpu", 1, lambda _: None).times_s(graphs, count, _MOVED_S)
+    pairs = zip(found, sent.values(), strict=True)
+    return sum((time_s or 0.0) / _TIMES * times for time_s, times in pairs)
 
 
 def _way(plan: Path, data: Path, model: str, bytes_per_s: float | None = None) -> Way:
@@ -250,14 +295,24 @@ def _check(name: str, losses: Mapping[str, Sequence[float]]) -> None:
 
 def table(rows: Sequence[Row]) -> str:
     """Return the figures of the models in Markdown."""
-    head = ["model", "computing, ms", "sending, ms", "off, ms", "auto, ms", "started", "hidden"]
+    head = [
+        "model",
+        "computing, ms",
+        "sending, ms",
+        "moving, ms",
+        "off, ms",
+        "auto, ms",
+        "started",
+        "hidden",
+    ]
     head += ["predicted", "of the longer"]
     lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
     return "\n".join([*lines, *(f"| {' | '.join(_cells(row))} |" for row in rows)])
 
 
 def _cells(row: Row) -> list[str]:
-    times_s = (row.computing_s, row.sending_s, row.linked_s(_OFF), row.linked_s(_AUTO))
+    times_s = [row.computing_s, row.sending_s, row.moving_s]
+    times_s += [row.linked_s(way) for way in (_OFF, _AUTO)]
     times = [f"{1e3 * time_s:.1f}" for time_s in times_s]
     hidden = [f"{time_s / row.sending_s:.0%}" for time_s in (row.hidden_s, row.predicted_s)]
     started = f"{row.started} of {row.collectives}"
