@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import brute
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.search.engine import ft
+from tensoropt.compiler.search.engine import conditioned, ft
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 from tensoropt.compiler.support.errors import UserError
@@ -87,6 +89,24 @@ def test_fixing_one_node_is_enough_for_some() -> None:
 def test_a_time_limit_is_shared_among_the_parts() -> None:
     frontier = ft._solve(_complete(4, 6), 0.0, 0.0, Control(), {"budget": 1.5e4})
     assert frontier.points[0].time == ft._fastest(_complete(4, 6)).time
+
+
+def test_no_part_begins_past_the_last_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each took a moment although time was over, of a thousand parts a minute in all."""
+    begun: list[int] = []
+
+    def solve(part, number, limit, control):  # type: ignore[no-untyped-def]
+        begun.append(number)
+        now[0] += 2.0
+        return ft.solve_frontier(part)
+
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(conditioned, "time", clock)
+    problem, wide = _complete(4, 6), ft.TooWideError("too wide", 0)
+    found = conditioned.frontier_of_parts(problem, wide, 1, 1.0, Control(last_limit_s=3.0), solve)
+    assert len(begun) == 2
+    assert not found.whole and np.isinf(found.epsilon)
 
 
 def test_parts_left_out_for_lack_of_time_leave_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:

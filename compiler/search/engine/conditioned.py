@@ -96,11 +96,14 @@ class _Clock:
         return time.monotonic() - self.started
 
     def share(self, k: int, size: int) -> tuple[float | None, Control]:
-        """Return the time limit and the control of part ``k`` of ``size``."""
+        """Return the time limit and the control of part ``k`` of ``size``.
+
+        Raises OutOfTimeError past the last limit: of parts that begin then there can be thousands.
+        """
         past = self._past()
         limit = None if self.limit_s is None else max(0.0, self.limit_s - past) / (size - k)
-        last = None if self.last_s is None else max(0.0, self.last_s - past)
-        control = replace(self.control, last_limit_s=last, watch=self._watch(k, size))
+        whole = replace(self.control, last_limit_s=self.last_s, watch=self._watch(k, size))
+        control = whole.after(past)
         return limit, replace(control, on_interrupt="raise") if self.interrupted else control
 
     def _watch(self, k: int, size: int) -> Callable[[Status], None] | None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Literal
 
@@ -64,6 +64,17 @@ class Control:
     on_interrupt: Literal["raise", "return"] = "raise"
     grace_s: float = math.inf
     watch: Callable[[Status], None] | None = None
+
+    def after(self, past_s: float) -> Control:
+        """Return the same ``past_s`` seconds later: the last limit is that much nearer.
+
+        Raises :class:`OutOfTimeError` when it is over.
+        """
+        if self.last_limit_s is None:
+            return self
+        if past_s >= self.last_limit_s:
+            raise OutOfTimeError("search: time was over before this part")
+        return replace(self, last_limit_s=self.last_limit_s - past_s)
 
 
 @contextmanager

@@ -158,9 +158,10 @@ def _within(
     started, ended = time.monotonic(), _end_of(control)
     solve, known = _solver(epsilon, options), options.get("known", ())
     found = frontier_within(problem, wide, time_limit_s, control, known, solve)
+    past_s = time.monotonic() - started
+    left_s = max(0.0, time_limit_s - past_s)
     if found is None:
-        return _in_parts(problem, wide, epsilon, time_limit_s, control, options, 1)
-    left_s = time_limit_s - (time.monotonic() - started)
+        return _in_parts(problem, wide, epsilon, left_s, control.after(past_s), options, 1)
     if found.interrupted or found.epsilon <= epsilon or left_s <= 0:
         return _with_fastest(problem, found, ended)
     try:

@@ -53,6 +53,8 @@ def frontier_within(
 ) -> TableFrontier | None:
     """Return points of a problem too ``wide`` to be solved, and their bound.
 
+    ``control`` is that of the whole problem; each part has what is left of its last limit.
+
     The bound is that of all points together, those ``known`` included; the frontier is not whole:
     its ends need not be exact. ``None`` where no node could be taken apart, or no choice was found
     for all.
@@ -62,7 +64,10 @@ def frontier_within(
     def left_s() -> float:
         return max(0.0, time_limit_s - (time.monotonic() - started))
 
-    solved = _taken_apart(problem, wide, SHARE * time_limit_s, control, solve)
+    def in_time(part: Problem, limit_s: float | None, own: Control, most: float) -> TableFrontier:
+        return solve(part, limit_s, own.after(time.monotonic() - started), most)
+
+    solved = _taken_apart(problem, wide, SHARE * time_limit_s, control, in_time)
     if solved is None:
         return None
     below, apart = solved
@@ -73,7 +78,7 @@ def frontier_within(
             break
         share = left_s() / (len(choices) - number)
         try:
-            found += _fixed_to(problem, fixed, share, control, solve)
+            found += _fixed_to(problem, fixed, share, control, in_time)
         except UserError:  # no choice, no time or still too wide
             continue
     if not found:
