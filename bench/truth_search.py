@@ -64,6 +64,7 @@ LARGE = ((2, 2), (4, 8))
 EPSILON = 0.02
 ROUNDS = 5
 _POINTS = 60
+_SEARCH_S = 8.0
 _DEFAULT = ("bert_large", "transformer_big", "gpt3_13b", "llama3_8b", "inception_v3", "resnet152")
 _HEAD = (
     "| model | mesh | points | time, most | memory, least | bound | leanest, MiB |\n"
@@ -266,8 +267,9 @@ def main() -> None:
     if arguments.graphs:
         print(_DIFFERENCE_HEAD, flush=True)
         request = Request(epsilon=arguments.epsilon, search_time=arguments.search_time)
+        limit_s = _SEARCH_S if request.anytime else request.search_time
         options = SearchOptions(
-            epsilon=request.epsilon or 0.0, time_limit_s=request.time_limit_s, must_answer=True
+            epsilon=request.epsilon or 0.0, time_limit_s=limit_s, must_answer=True
         )
         models = arguments.models or [*zoo.CNNS, *zoo.TRANSFORMERS]
         for line in _difference_rows(models, arguments.devices, load_device("h200"), options):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
@@ -11,9 +12,9 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.pinned_search import PinsCost
 from tensoropt.compiler.search.frontier.points import micro_batches_of, pick_point, recompute_of
 from tensoropt.compiler.search.frontier.request import Request, fitting
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.options import stored
-from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.search.problem.reader import is_node
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import Way, keep_alternative
 from tensoropt.dialects import onnx
@@ -40,11 +41,13 @@ class SearchReport:
     ``request`` is the one that was answered, on the number of devices that it came to; ``point``
     the one that was taken. Where it ``prices_pins``, a second search, without them, says what they
     cost; ``pins_cost`` is ``None`` where that took too long. ``notes`` are lines on the pins.
-    With a point there is nothing left to search. ``graphs`` are those of the module, or of one that
-    it is a copy of; without them they are read.
+    The person waits since ``begun_s`` on ``time.monotonic()``. With a point there is nothing left
+    to search. ``graphs`` are those of the module, or of one that it is a copy of; without them they
+    are read.
     """
 
     say: Callable[[str], None] = lambda text: None
+    begun_s: float = field(default_factory=time.monotonic)
     graphs: Graphs | None = None
     request: Request | None = None
     result: FrontierResult | None = None
@@ -73,10 +76,10 @@ class SearchStrategiesPass(Request, Pass):
     names a device description, or is the path of one; `memory`, such as 16GiB, is what one may
     use. `objective` is time, memory, or devices: the fewest of them on which something fits.
     `epsilon` is the slack of the frontier, 0 for none, `search-time` the seconds that the search
-    may take; without both it takes about eight. `search-memory` is what it may take meanwhile,
-    such as 4GiB. `strategies` is a plan.json whose strategies are taken in place of a search.
-    `pick` is the index of a point, fastest, leanest or knee. `overlap` is auto, or off to let no
-    collective run beside operators.
+    may take; without both there is an answer after about ten. `search-memory` is what it may take
+    meanwhile, such as 4GiB. `strategies` is a plan.json whose strategies are taken in place of a
+    search. `pick` is the index of a point, fastest, leanest or knee. `overlap` is auto, or off to
+    let no collective run beside operators.
 
     Adds `shard.grid @mesh`, `topt.strategy` to every op, `topt.layout` to every argument and
     result of `@main`, and a `topt.point` for each point of the frontier. Of several ways to build a
@@ -112,7 +115,7 @@ class SearchStrategiesPass(Request, Pass):
 
         told = self.report
         graphs = read_graphs(module) if told.graphs is None else told.graphs
-        told.request, told.result = search(graphs, self, told.say)
+        told.request, told.result = search(graphs, self, told.say, told.begun_s)
         if told.request.read_pins:
             told.pinned(graphs)
         if told.result.interrupted:
@@ -163,25 +166,21 @@ def record(
 
 
 def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
-    """Write the mesh and the strategies of ``point`` into the ``module`` they were searched for.
+    """Write the mesh and the strategies of ``point`` into the ``module`` they were searched for, or
+    a copy of it.
 
     ``device`` names the device description of the search, so that later passes cost with the same.
     """
-    own = point.tables.graph
-    graph = own if own.module is module else read_graph(module)
-    mesh = Mesh(point.mesh)
+    graph = point.tables.graph
+    chosen = (point.strategies[i] for i, node in enumerate(graph.nodes) if node.kind == "op")
+    ops = (op for op in onnx.function(module).regions[0].blocks[0] if is_node(op.operation))
     with module.context, ir.Location.unknown():
-        set_mesh(module, mesh)
+        set_mesh(module, Mesh(point.mesh))
         keys.DEVICE.set(module.operation.attributes, device)
-        for index, node in enumerate(graph.nodes):
-            if node.kind == "op":
-                _annotate_op(node, point.strategies[index])
+        for op, strategy in zip(ops, chosen, strict=True):
+            sides = list(strategy.operands), list(strategy.results)
+            keys.STRATEGY.set(op.operation.attributes, sides)
         _annotate_signature(module, graph, point.strategies)
-
-
-def _annotate_op(node: Node, chosen: Strategy) -> None:
-    assert node.op is not None
-    keys.STRATEGY.set(node.op.attributes, (list(chosen.operands), list(chosen.results)))
 
 
 def _annotate_signature(

@@ -436,6 +436,6 @@ def _facts(whole: _Whole) -> FrontierReport:
         left_out=result.left_out,
         interrupted=result.interrupted,
         stopped=result.stopped,
-        time_limit_s=request.time_limit_s,
+        time_limit_s=result.time_limit_s,
         error=whole.program.plan_error(request),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,7 +166,7 @@ class Model:
         measured on the same kind of machine. ``memory`` is what one device may use, such as
         ``"16GiB"``: plans that need more are left out. ``epsilon`` is how far a point may lie
         from the exact frontier, 0 for exact; ``search_time`` the seconds to search for. Without
-        both the search takes about eight seconds. ``search_memory`` is what it may take
+        both there is an answer after about ten seconds. ``search_memory`` is what it may take
         meanwhile, such as ``"4GiB"``, by default a quarter of the machine's. ``strategies`` is a
         plan whose strategies, edited or not, are taken in place of a search. ``pins`` fix single
         tensors and nodes, such as ``"wte.weight=S(0)@x"``, or are paths of files with pins;
@@ -273,9 +274,11 @@ class Model:
     def _searched(
         self, request: Request, train: Training | None, progress: bool | Callable[[str], None]
     ) -> Frontier:
+        begun_s = time.monotonic()
         with said_to(progress) as say:
             program = self.program(step_of(train, request), say)
-            return self.search(program, request, SearchReport(say, prices_pins=True))
+            report = SearchReport(say, begun_s, prices_pins=True)
+            return self.search(program, request, report)
 
     def search(self, program: Program, request: Request, report: SearchReport) -> Frontier:
         """Return the frontier that a ``program`` of this model has, and tell ``report`` of it."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from tensoropt.compiler.search.frontier.request import (
+    ANSWER_S,
     DEFAULT_DEVICES,
-    DEFAULT_SEARCH_S,
     SEARCHES,
 )
 from tensoropt.compiler.search.methods.registry import COMPARED, takers
@@ -199,7 +199,7 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
         "--search-time",
         metavar="S",
         help=f"seconds for --search {' or '.join(takers('time_limit_s'))}, all meshes together "
-        f"(default {DEFAULT_SEARCH_S:g}, without --epsilon)",
+        f"(default, without --epsilon: an answer {ANSWER_S:g} s after the start)",
     )
     add("--search-memory", metavar="SIZE",
         help="memory that the search may take, such as 4GiB (default a quarter of this "

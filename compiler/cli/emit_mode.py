@@ -21,6 +21,7 @@ from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline, passed
 from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPass
 from tensoropt.runtime.plan.dims import parse_ranges
+from tensoropt.runtime.support.command import begun_s
 
 __all__ = ["run_emit", "run_model"]
 
@@ -55,7 +56,7 @@ def run_emit(args: argparse.Namespace) -> int:
     try:
         with tracing(args) as options:
             if request is not None:
-                options["search"] = SearchStrategiesPass.of(request, SearchReport(say))
+                options["search"] = SearchStrategiesPass.of(request, SearchReport(say, begun_s()))
             compilation = Compilation(args.train, step or BuildTrainingStepPass(), **options)
             compilation.advance(module, args.emit, say)
     except PassError as error:

@@ -39,6 +39,7 @@ from tensoropt.compiler.support.progress import Progress
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import parse_ranges
+from tensoropt.runtime.support.command import begun_s
 
 __all__ = ["run_planning"]
 
@@ -147,7 +148,7 @@ class _Planning:
 
     def _search(self, program: Program) -> Frontier:
         """Run the search; what it has to say of its frontier comes before what it refuses."""
-        report = SearchReport(self.say, prices_pins=True)
+        report = SearchReport(self.say, begun_s(), prices_pins=True)
         try:
             return self.model.search(program, self.request, report)
         finally:

@@ -31,8 +31,9 @@ class FrontierReport:
     The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
     ``found`` is how many points the search had, of all meshes; 0 where that is not known. The
     bounds are those of the meshes searched, without those ``left_out``. ``interrupted``: Ctrl-C
-    ended the search. ``stopped`` names what ran out before the bound asked for was proven: the
-    ``time_limit_s``, or the memory; ``None`` if nothing did. ``error`` is how far off the figures
+    ended the search. ``stopped`` names what ended it before the bound asked for was proven: the
+    ``time_limit_s``, the memory, or tables that had nothing more to learn; ``None`` if nothing
+    did. ``error`` is how far off the figures
     are to be expected; ``None`` where nobody measured the device.
     """
 
@@ -47,7 +48,7 @@ class FrontierReport:
     found: int = 0
     left_out: Sequence[Left] = ()
     interrupted: bool = False
-    stopped: Literal["time", "memory"] | None = None
+    stopped: Literal["time", "memory", "tables"] | None = None
     time_limit_s: float | None = None
     error: PlanError | None = None
 
@@ -61,7 +62,9 @@ class FrontierReport:
         """What ``stopped`` the search, in words that follow its bound; empty if nothing did."""
         if self.stopped == "time":
             return f"after {self.time_limit_s:g} s"
-        return "with the memory it may use" if self.stopped else ""
+        if self.stopped == "memory":
+            return "with the memory it may use"
+        return "with nothing more to learn" if self.stopped else ""
 
 
 @dataclass(frozen=True)

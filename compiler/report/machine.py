@@ -46,7 +46,7 @@ class Report(Protocol):
 def frontier_json(frontier: FrontierReport) -> str:
     """Return the frontier as one JSON object, with a line end; a bound is null for none.
 
-    So is ``stopped`` where the search was complete.
+    So is ``stopped`` where the search was complete, else "time", "memory" or "tables".
     """
     shown = {point.index for point in frontier.shown}
     points = [row for row in listed(frontier.points) if row["index"] in shown]

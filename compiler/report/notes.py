@@ -36,8 +36,13 @@ def omissions(frontier: FrontierReport) -> Iterator[str]:
 
 
 def endings(frontier: FrontierReport, *, anytime: bool) -> Iterator[str]:
-    """Yield how to search on, where nobody has said how long the search may take."""
-    if anytime and frontier.stopped and not frontier.interrupted:
+    """Yield how to search on, where nobody has said how long the search may take, or that nothing
+    would help."""
+    if frontier.interrupted:
+        return
+    if frontier.stopped == "tables":
+        yield (f"note: the search ended {frontier.ended}: more time would not bring its bound down")
+    elif anytime and frontier.stopped:
         yield (
             f"note: the search ended {frontier.ended}; --search-time 60 gives it a minute, "
             "--epsilon 0.01 goes on until the frontier is within 1%"

@@ -5,19 +5,32 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 from contextlib import suppress
 from typing import NoReturn
 
 from tensoropt.runtime.support.status_line import clear_line, show_line
 
-__all__ = ["INTERRUPTED", "end", "run_main"]
+__all__ = ["INTERRUPTED", "begun_s", "end", "run_main"]
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 
 
+_begun: list[float] = []
+
+
+def begun_s() -> float:
+    """Return when the person who waits for this command began to, on ``time.monotonic()``.
+
+    That is when the process started; now, where a program calls what the command does.
+    """
+    return _begun[0] if _begun else time.monotonic()
+
+
 def run_main(module: str) -> int:
     """Import ``module`` and return the exit status of its `main`, which reads the arguments."""
+    _begun[:] = [time.monotonic() - time.process_time()]  # a process starts on one thread
     try:
         show_line("starting", quietly=True)
         command = importlib.import_module(module)

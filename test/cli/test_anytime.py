@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError
-from tensoropt.compiler.search.frontier import meshes, request
+from tensoropt.compiler.search.frontier import answer_time, meshes, request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
 
@@ -150,7 +150,8 @@ def test_no_time_still_gives_the_fastest_and_the_leanest(opt, mlp: Path) -> None
 
 
 def test_the_default_answers_with_what_it_has_by_then(opt, monkeypatch) -> None:
-    monkeypatch.setattr(request, "DEFAULT_SEARCH_S", 0.5)
+    monkeypatch.setattr(answer_time, "LEAST_S", 0.5)
+    monkeypatch.setattr(request, "ANSWER_S", 0.0)
     outcome = opt(LLAMA, "--devices", "8", "--pareto")
     assert outcome.status == 0
     first = outcome.out.splitlines()[0]
@@ -163,6 +164,44 @@ def test_the_default_answers_with_what_it_has_by_then(opt, monkeypatch) -> None:
     assert found["stopped"] == "time"
 
 
+@pytest.mark.parametrize("hurried", [False, True])
+def test_what_ended_the_search_is_said_of_programs(opt, mlp: Path, monkeypatch, hurried) -> None:
+    """The tables are exact, and programs are still further from the frontier."""
+    monkeypatch.setattr(meshes.MeshSearch, "bounds", property(lambda self: [0.078, 0.0]))
+    monkeypatch.setattr(meshes.MeshSearch, "_repeats", lambda self, tables: 0)
+    fully = meshes.MeshSearch._search_fully
+
+    def searched(self, *given):  # type: ignore[no-untyped-def]
+        fully(self, *given)
+        self._hurried = hurried
+
+    monkeypatch.setattr(meshes.MeshSearch, "_search_fully", searched)
+    outcome = opt(mlp, "--devices", "4", "--pareto")
+    what = r"after [\d.]+ s" if hurried else "with nothing more to learn"
+    assert re.search(f"within 7.80% of the exact frontier {what}", outcome.out.splitlines()[0])
+    would = "--search-time 60 gives" if hurried else "more time would not bring its bound down"
+    assert outcome.err.startswith("note: the search ended ") and would in outcome.err
+
+
+def test_the_default_counts_from_the_start_of_the_process() -> None:
+    """What reading takes, and what is to come, is taken off the search."""
+    now = time.monotonic()
+    late, soon = (answer_time.search_time_s(now - past, 1000) for past in (4.0, 0.0))
+    assert 3.5 < soon - late < 3.8  # 4 s less, a tenth of the rest is left for what is late
+    assert meshes.LATE_S + (1 + meshes.LATE) * soon < request.ANSWER_S
+    assert answer_time.search_time_s(now - 60, 1000) == answer_time.LEAST_S
+    script = (
+        "import sys, types; from tensoropt.runtime.support.command import begun_s, run_main; "
+        "sys.modules['tool'] = types.SimpleNamespace(main=lambda: print(begun_s()) or 0); "
+        "run_main('tool')"
+    )
+    before = time.monotonic()
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert before - 0.02 <= float(told.stdout) <= time.monotonic()
+
+
 def test_the_default_is_exact_where_that_is_quick(opt, mlp: Path) -> None:
     outcome = opt(mlp, "--devices", "4", "--pareto", "--format", "json")
     found = json.loads(outcome.out)
@@ -170,7 +209,8 @@ def test_the_default_is_exact_where_that_is_quick(opt, mlp: Path) -> None:
 
 
 def test_the_default_gives_a_point_however_long_that_takes(opt, mlp: Path, monkeypatch) -> None:
-    monkeypatch.setattr(request, "DEFAULT_SEARCH_S", 0.0)
+    monkeypatch.setattr(answer_time, "LEAST_S", 0.0)
+    monkeypatch.setattr(request, "ANSWER_S", 0.0)
     monkeypatch.setattr(meshes, "LATE_S", 0.0)
     outcome = opt(mlp, "--devices", "4", "--pareto", "--format", "json")
     assert outcome.status == 0

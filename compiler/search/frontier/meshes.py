@@ -58,8 +58,9 @@ Costed = tuple[MeshTables, Assignment, ProgramCost]
 
 Say = Callable[[str], None]
 
-Stop = Literal["time", "memory"]
-"""What a search ran out of."""
+Stop = Literal["time", "memory", "tables"]
+"""What ended a search: the time, the memory, or tables of which all is known that the search asks
+for, while programs may still be further from the frontier."""
 
 LATE = 0.1
 """How much later than its limit a search may end, for the fastest and the leanest points."""
@@ -198,6 +199,7 @@ class MeshSearch:
         self._stopping = False  # Ctrl-C has come, and the method is about to return
         self._refusals: list[tuple[Mesh, Exception]] = []
         self._late = False  # a mesh was left out for want of time
+        self._hurried = False  # tables might have learnt more with more time
         self._ran_s = 0.0  # how long the last run of the method took
         self._searched_with = 0  # so many lessons
         self._left_bytes = 0.0  # what the tables of the mesh leave of the memory there is
@@ -269,13 +271,20 @@ class MeshSearch:
 
     @property
     def stopped(self) -> Stop | None:
-        """What ran out before the bound asked for was proven; ``None`` if nothing did."""
+        """What ended the search before the bound asked for was proven; ``None`` where it is."""
         if any(found.short_of_memory for found in self.found):
             return "memory"
-        bounds = (self._least(mesh) for mesh in self._searched)
-        asked, limited = self.options.epsilon, self.options.time_limit_s is not None
-        late = self._late or any(bound is not None and bound > asked for bound in bounds)
-        return "time" if limited and late else None
+        tables = [self._least(mesh) for mesh in self._searched]
+        limited = self.options.time_limit_s is not None
+        if limited and (self._late or self._is_open(tables)):
+            return "time"
+        if not self._is_open(self.bounds):
+            return None
+        return "time" if limited and self._hurried else "tables"
+
+    def _is_open(self, bounds: Iterable[float | None]) -> bool:
+        """Say whether one of ``bounds`` is above what was asked for."""
+        return any(bound is not None and bound > self.options.epsilon for bound in bounds)
 
     @property
     def bounds(self) -> list[float | None]:
@@ -377,16 +386,15 @@ class MeshSearch:
         started = time.monotonic()
         if not self._returned:
             self._run(lessons, self._limits(end, tell))
-        elif (
-            self._affords(end)
-            and not self._is_searched(lessons)
-            and not self._tried(lessons, self._limits(end, tell))
-        ):
+        elif not self._affords(end):
+            self._hurried = True
+        elif not self._is_searched(lessons) and not self._tried(lessons, self._limits(end, tell)):
             self._tried(lessons, self._limits(end, tell))
         epsilon = self.options.epsilon
         for _ in range(self._repeats(lessons.tables)):
             left_s, past_s = _seconds_to(end), time.monotonic() - started
             if not self._affords(end) or (left_s is not None and past_s > left_s):
+                self._hurried = True
                 break
             finer = self._finer(lessons, epsilon)
             short = self._short(self._returned[-1], lessons, self.options.epsilon)
@@ -395,6 +403,8 @@ class MeshSearch:
             epsilon = finer
             if not self._tried(lessons, replace(self._limits(end, tell), epsilon=epsilon)):
                 break
+        else:
+            self._hurried = True  # what time is left is for the meshes to come
 
     def _affords(self, end: float | None) -> bool:
         """Say whether there is time for another run of the mesh to tell anything.
@@ -429,7 +439,8 @@ class MeshSearch:
     def _repeats(self, tables: MeshTables) -> int:
         """Return how often a mesh is searched again with what was learnt, or more finely.
 
-        Where all points are asked for, and no clock runs, once more would take as long again.
+        Where all points are asked for, and no clock runs, once more would take as long again. With
+        one, only the last mesh has no other that needs the time.
         """
         if not self._learns(tables):
             return 0
@@ -437,7 +448,9 @@ class MeshSearch:
             return MOST_ROUNDS
         if self.options.epsilon:
             return FINER_ROUNDS
-        return 0 if self.options.time_limit_s is None else 1
+        if self.options.time_limit_s is None:
+            return 0
+        return FINER_ROUNDS if self.number == self.count else 1
 
     def _rehearse(
         self, lessons: Lessons, end: float | None, tell: Say, coarse: float, share: float
@@ -457,6 +470,7 @@ class MeshSearch:
             short = self._short(self._returned[-1], lessons, coarse)
             now = time.monotonic()
             late = now + LEARNING * (now - began) > started + limit_s  # of no use any more
+            self._hurried |= late and bool(short)
             if self.interrupted or late or not lessons.learn(short):
                 break
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tensoropt.compiler.search.frontier.answer_time import search_time_s
 from tensoropt.compiler.search.frontier.compare import Compared, compare_methods
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
 from tensoropt.compiler.search.frontier.pinned_search import (
@@ -16,7 +18,6 @@ from tensoropt.compiler.search.frontier.pinned_search import (
 )
 from tensoropt.compiler.search.frontier.points import fastest, least_process_bytes
 from tensoropt.compiler.search.frontier.request import (
-    DEFAULT_SEARCH_S,
     Request,
     device_counts,
     lacking,
@@ -45,24 +46,29 @@ def _silent(text: str) -> None:
     """Report nothing."""
 
 
-def search(graphs: Graphs, request: Request, say: Say = _silent) -> tuple[Request, FrontierResult]:
+def search(
+    graphs: Graphs, request: Request, say: Say = _silent, begun_s: float | None = None
+) -> tuple[Request, FrontierResult]:
     """Return what ``request`` asks for, and itself on the number of devices that it came to.
 
-    Ctrl-C ends the search with what was found.
+    Ctrl-C ends the search with what was found. ``begun_s`` is as in :func:`frontier`.
     """
     if request.objective == "devices":
         return fewest_devices(graphs, request, say)
-    return request, frontier(graphs, request, say)
+    return request, frontier(graphs, request, say, begun_s)
 
 
-def frontier(graphs: Graphs, request: Request, say: Say = _silent) -> FrontierResult:
+def frontier(
+    graphs: Graphs, request: Request, say: Say = _silent, begun_s: float | None = None
+) -> FrontierResult:
     """Return the frontier of a program: its points sorted by time.
 
-    For training it is that of its steps.
+    For training it is that of its steps. A person waits for it since ``begun_s`` on
+    ``time.monotonic()``, by default from now on; where nobody says how long to search, that counts.
     """
     if request.given_plan is not None:
         return _given(graphs, request, request.given_plan)
-    return _frontier(graphs, request, say, _interruptible(request))
+    return _frontier(graphs, request, say, _interruptible(request, graphs, begun_s))
 
 
 def _given(graphs: Graphs, request: Request, plan: Mapping[str, Any]) -> FrontierResult:
@@ -97,9 +103,15 @@ def pins_cost(
     request has; ``None`` if that is not enough.
     """
     free = replace(request, pins=(), forbid=(), annotations=None)
-    limit = request.time_limit_s if request.time_limit_s is not None else DEFAULT_SEARCH_S
+    limit = request.search_time
+    if limit is None:
+        limit = search_time_s(time.monotonic(), _nodes(graphs))
     brief = replace(
-        _options(free, "ft"), epsilon=1.0, time_limit_s=limit, must_answer=False, memory_bytes=None
+        _options(free, "ft", graphs),
+        epsilon=1.0,
+        time_limit_s=limit,
+        must_answer=False,
+        memory_bytes=None,
     )
     try:
         without = _frontier(graphs, free, lambda text: say(f"without pins, {text}"), brief)
@@ -108,13 +120,14 @@ def pins_cost(
     return cost_between(found, without)
 
 
-def _interruptible(request: Request) -> SearchOptions:
+def _interruptible(request: Request, graphs: Graphs, begun_s: float | None = None) -> SearchOptions:
     """Return the options of a search that gives what it has found when it is interrupted."""
-    return replace(_options(request, request.search), on_interrupt="return")
+    return replace(_options(request, request.search, graphs, begun_s), on_interrupt="return")
 
 
 def _frontier(graphs: Graphs, request: Request, say: Say, options: SearchOptions) -> FrontierResult:
-    return search_pinned(graphs, request, lambda own: _searched(own, request, say, options))
+    found = search_pinned(graphs, request, lambda own: _searched(own, request, say, options))
+    return replace(found, time_limit_s=options.time_limit_s)
 
 
 def _searched(graphs: Graphs, request: Request, say: Say, options: SearchOptions) -> FrontierResult:
@@ -130,17 +143,26 @@ def _searched(graphs: Graphs, request: Request, say: Say, options: SearchOptions
     return search_steps(graphs, search, say, meshes, *limits)
 
 
-def _options(request: Request, search: str) -> SearchOptions:
-    bounded = search in takers("epsilon")
+def _options(
+    request: Request, search: str, graphs: Graphs, begun_s: float | None = None
+) -> SearchOptions:
+    limit_s = request.search_time
+    if request.anytime and search in takers("epsilon"):
+        begun_s = time.monotonic() if begun_s is None else begun_s
+        limit_s = search_time_s(begun_s, _nodes(graphs))
     return SearchOptions(
         search,
         request.seed or 0,
         request.epsilon or 0.0,
-        request.time_limit_s if bounded or not request.anytime else None,
+        limit_s,
         memory_bytes=request.tensor_bytes,
         must_answer=request.anytime,
         search_memory_bytes=request.search_memory_bytes,
     )
+
+
+def _nodes(graphs: Graphs) -> int:
+    return sum(len(graph.nodes) for graph in graphs.values())
 
 
 def compare(
@@ -148,7 +170,7 @@ def compare(
 ) -> list[Compared]:
     """Return what each of ``searches`` finds in the first of ``graphs``, on the same tables."""
     graph = next(iter(pinned_graphs(graphs, request).values()))
-    options = [_options(request, search) for search in searches]
+    options = [_options(request, search, graphs) for search in searches]
     return compare_methods(graph, request.meshes, request.description, options, say)
 
 
@@ -166,10 +188,12 @@ def fewest_devices(
         need = own.rest_bytes + _least_bytes(graphs, count)
         if need > limit:
             continue
-        brief = replace(_options(own, own.search), epsilon=1.0, enough_bytes=own.tensor_bytes)
+        brief = replace(
+            _options(own, own.search, graphs), epsilon=1.0, enough_bytes=own.tensor_bytes
+        )
         lean = least_process_bytes(_frontier(graphs, own, say, brief).points)
         if lean <= limit:
-            return own, _frontier(graphs, own, say, _interruptible(own))
+            return own, _frontier(graphs, own, say, _interruptible(own, graphs))
         need, exactly = lean, True
     raise nothing_fits(own, limit, need, exactly=exactly)
 
@@ -212,7 +236,7 @@ def _row(graphs: Graphs, request: Request, say: Say) -> Row:
     if limit is not None and least > limit:
         return Row(request, None, (), lacking(limit, least, exactly=False))
     # Without a limit both points are extremes, which are exact.
-    options = _options(request, request.search)
+    options = _options(request, request.search, graphs)
     options = options if limit else replace(options, epsilon=1.0)
     try:
         result = _frontier(graphs, request, say, options)

@@ -23,8 +23,8 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, parse_bytes
 
 __all__ = [
+    "ANSWER_S",
     "DEFAULT_DEVICES",
-    "DEFAULT_SEARCH_S",
     "MAX_DEVICES",
     "PINNED",
     "SEARCHES",
@@ -41,10 +41,9 @@ PINNED = "pinned"
 
 DEFAULT_DEVICES = 4
 MAX_DEVICES = 64
-DEFAULT_SEARCH_S = 8.0
-"""What a search may take where neither ``epsilon`` nor ``search_time`` says so: a person who
-waits for the answer has it within about ten seconds."""
-
+ANSWER_S = 10.0
+"""Where neither ``epsilon`` nor ``search_time`` says how long to search, the person who waits has
+the answer after so many seconds, counted from the start of the command."""
 _OBJECTIVES = ("time", "memory", "devices")
 
 _P = TypeVar("_P", bound=Point)
@@ -59,11 +58,12 @@ class Request:
     device may use, such as 16GiB; ``objective`` is time, memory, or devices: the fewest of them, up
     to ``devices``, on which something fits. ``epsilon`` is how far a point of the exact frontier
     may lie, relatively, from one that is found; 0 is exact. ``search_time`` is what the search of
-    all meshes of one number of devices may take, in seconds. Without both, a search takes about
-    eight seconds, or more until it has something. ``search_memory`` is what its tables, bounds and
-    lists may take, such as 4GiB; without it a quarter of the machine's memory. ``strategies`` is a
-    plan.json whose strategies are taken in place of a search. ``pick`` is the index of a point,
-    fastest, leanest or knee. ``overlap`` is auto, or off to let no collective run beside operators.
+    all meshes of one number of devices may take, in seconds. Without both, a search ends so that
+    the answer is there after ten seconds (``answer_time.py``), or when it has something.
+    ``search_memory`` is what its tables, bounds and lists may take, such as 4GiB; without it a
+    quarter of the machine's memory. ``strategies`` is a plan.json whose strategies are taken in
+    place of a search. ``pick`` is the index of a point, fastest, leanest or knee. ``overlap`` is
+    auto, or off to let no collective run beside operators.
 
     ``pins`` and ``forbid`` are what single tensors and nodes must and may not be (docs/pins.md);
     ``model`` is the file whose names of tensors between nodes they may use. ``annotations`` is a
@@ -149,11 +149,6 @@ class Request:
     def anytime(self) -> bool:
         """Whether the search ends when a person has waited long enough."""
         return self.epsilon is None and self.search_time is None
-
-    @property
-    def time_limit_s(self) -> float | None:
-        """What the search may take, if anything limits it."""
-        return DEFAULT_SEARCH_S if self.anytime else self.search_time
 
     @property
     def found_by(self) -> str:

@@ -123,7 +123,8 @@ class FrontierResult:
     ``found`` counts what the searches of all meshes returned, of which ``points`` is a part.
     The bounds are those of the meshes that were searched, without those ``left_out``.
     ``interrupted``: Ctrl-C ended the search. ``stopped`` names what ran out before the bound
-    that was asked for was proven, on any mesh; ``None`` if nothing did. ``by_process``: under a
+    that was asked for was proven, on any mesh; ``None`` if nothing did. ``time_limit_s`` is what
+    the search had, ``None`` where nothing limits it. ``by_process``: under a
     limit of memory, points are kept that only their processes speak for.
     """
 
@@ -135,6 +136,7 @@ class FrontierResult:
     interrupted: bool = False
     stopped: Stop | None = None
     by_process: bool = False
+    time_limit_s: float | None = None
 
 
 def search_frontier(

@@ -16,13 +16,14 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.dialects.verifier import InvalidError
 
-__all__ = ["read_graph"]
+__all__ = ["is_node", "read_graph"]
 
 # A constant of many uses and below this part of all parameter bytes is not worth a variable: it
 # would couple all its uses (the angles of rotary embeddings couple every layer) to save next to
 # nothing. Few uses cost the search nothing: an embedding tied to the output is worth its gigabyte.
 _WHOLE_BELOW = 0.01
 _FEW_USES = 2
+_RETURN = "func.return"
 
 
 def read_graph(module: ir.Module, main: ir.Operation | None = None) -> Graph:
@@ -32,6 +33,11 @@ def read_graph(module: ir.Module, main: ir.Operation | None = None) -> Graph:
         UserError: an operation is not of the ``onnx`` namespace, or has no rule.
     """
     return _Reader(module, main or onnx.function(module)).read()
+
+
+def is_node(op: ir.Operation) -> bool:
+    """Say whether an op of the function has a node of its own kind in the graph; in its order."""
+    return op.name not in (onnx.NO_VALUE, _RETURN)
 
 
 class _Reader:
@@ -72,7 +78,7 @@ class _Reader:
     def _op(self, op: ir.Operation) -> None:
         if op.name == onnx.NO_VALUE:
             return
-        if op.name == "func.return":
+        if op.name == _RETURN:
             results = self._held("res_attrs", len(op.operands))
             for position, (value, (name, own)) in enumerate(zip(op.operands, results, strict=True)):
                 node = Node("result", f"result {position}", op=op, returned_as=name)
