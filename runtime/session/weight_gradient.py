@@ -270,8 +270,10 @@ class _Graph:
         from onnx import numpy_helper
 
         counts = self._integers(node.input[1])
+        if len(node.input) != 3 or len(counts) != 2 * _DIMS:  # with several groups there are more
+            return None
         ends = list(zip(counts[:_DIMS], counts[_DIMS:], strict=True))
-        if len(node.input) != 3 or not ends or any(any(ends[d]) for d in (0, 3)):
+        if any(any(ends[d]) for d in (0, 3)):
             return None
         fill = self._held.get(node.input[2])
         if fill is None or numpy_helper.to_array(fill).any():

@@ -98,6 +98,26 @@ def test_images_must_be_as_many(tmp_path: Path) -> None:
     assert "[2, 3, 4, 4] and [3, 3, 4, 4]" in str(raised.value)
 
 
+def test_padding_of_several_groups_is_left_alone() -> None:
+    """A product per group, of an image that has a dimension of groups."""
+    text = """
+        <ir_version: 10, opset_import: ["" : 20]>
+        g (float[2, 2, 2, 4, 8] x, float[4, 3, 12] dy) => (float[6, 8, 1, 1] dw)
+        <int64[10] ends = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, float zero = {0.0},
+         int64[3] rows = {4, 12, 8}, int64[4] groups = {2, 2, 3, 8}, int64[1] images = {0},
+         int64[4] weights = {6, 8, 1, 1}>
+        {
+            padded = Pad (x, ends, zero)
+            met = Reshape (padded, rows)
+            product = MatMul (dy, met)
+            each = Reshape (product, groups)
+            sum = ReduceSum (each, images)
+            dw = Reshape (sum, weights)
+        }"""
+    graph = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))
+    assert not weight_gradient.use_own_weight_gradients(graph)
+
+
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> TrainingPlan:
     """A step of a small network, with gradients in every form."""
