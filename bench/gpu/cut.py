@@ -53,7 +53,7 @@ def cut(whole: onnx.ModelProto) -> list[Piece]:
 def _pieces(graph: onnx.GraphProto) -> list[Piece]:
     pieces = [Piece([])]
     for node in at_once(graph.node):
-        if node.domain == DOMAIN and node.op_type in PLAIN + ALONE + JOINED:
+        if node.domain == DOMAIN and node.op_type in (*PLAIN, *ALONE, *JOINED):
             alone = onnx.NodeProto()
             alone.CopyFrom(node)
             # Pieces run in a fixed order: the token that would fix it is any.

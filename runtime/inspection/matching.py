@@ -6,26 +6,30 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tensoropt.runtime.inspection.graphs import Collective, RankGraph
 from tensoropt.runtime.inspection.transfers import bad_transfers
-from tensoropt.runtime.support.collectives import STARTS
+from tensoropt.runtime.support.collectives import JOINED, STARTS
 
 __all__ = ["mismatches"]
 
-_PLAIN: Mapping[str, frozenset[str]] = {
+_OF_ONE: Mapping[str, frozenset[str]] = {
     "AllReduce": frozenset({"reduction"}),
     "AllGather": frozenset({"dim"}),
     "ReduceScatter": frozenset({"dim", "reduction"}),
     "AllToAll": frozenset({"split_dim", "concat_dim"}),
     "CollectivePermute": frozenset({"sources"}),
-    "CombinedAllReduce": frozenset({"reduction"}),
-    "CombinedAllGather": frozenset({"dims"}),
-    "CombinedReduceScatter": frozenset({"dims", "reduction"}),
     "Broadcast": frozenset({"root"}),
     "Send": frozenset(),
     "Recv": frozenset({"shape", "dtype"}),
 }
+_RUN: Mapping[str, frozenset[str]] = {
+    **_OF_ONE,
+    **{
+        joined: frozenset("dims" if name == "dim" else name for name in _OF_ONE[kind])
+        for joined, kind in JOINED.items()
+    },
+}
 KINDS: Mapping[str, frozenset[str]] = {
-    **_PLAIN,
-    **{start: _PLAIN[kind] for start, kind in STARTS.items()},
+    **_RUN,
+    **{start: _RUN[kind] for start, kind in STARTS.items()},
 }
 """The collectives that there are, and their attributes beside the group or the peer."""
 

@@ -14,8 +14,10 @@ PLAIN = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll")
 ALONE = ("CollectivePermute",)
 """The same, but never started before it is waited for."""
 
-JOINED = ("CombinedAllReduce", "CombinedAllGather", "CombinedReduceScatter")
-"""Several sent as one: (token, x1, x2, ...) to (token, y1, y2, ...)."""
+JOINED: Mapping[str, str] = {
+    f"Combined{kind}": kind for kind in ("AllReduce", "AllGather", "ReduceScatter")
+}
+"""Several sent as one, and of which kind: (token, x1, x2, ...) to (token, y1, y2, ...)."""
 
 STARTS: Mapping[str, str] = {f"{kind}Start": kind for kind in (*PLAIN, *JOINED)}
 """What goes on beside other nodes, and as what: (token, x1, ...) to (token, handle, y1, ...)."""
