@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -219,13 +221,19 @@ def _path(name: str, folder: Path) -> Path:
 
 
 def rows(folder: Path, names: Sequence[str], counts: Sequence[int]) -> Iterator[Row]:
-    """Yield what was measured, plan by plan."""
-    for subject in subjects(folder, names):
-        for ranks in counts:
-            for plan, picks in subject.plans(ranks, folder).items():
-                predicted = json.loads((plan / "plan.json").read_text())["predicted"]
-                size = predicted.get("process_bytes", predicted["memory_bytes"])
-                yield Row(subject.name, ranks, picks, subject.taken(plan), size)
+    """Yield what was measured, plan by plan; another process makes the next plans meanwhile."""
+    wanted = [(subject, ranks) for subject in subjects(folder, names) for ranks in counts]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as planner:
+        made = [planner.submit(subject.plans, ranks, folder) for subject, ranks in wanted]
+        try:
+            for (subject, ranks), plans in zip(wanted, made, strict=True):
+                for plan, picks in plans.result().items():
+                    predicted = json.loads((plan / "plan.json").read_text())["predicted"]
+                    size = predicted.get("process_bytes", predicted["memory_bytes"])
+                    yield Row(subject.name, ranks, picks, subject.taken(plan), size)
+        finally:
+            planner.shutdown(cancel_futures=True)
 
 
 _HEADS = ("model", "ranks", "plan", "process", "anonymous", "files", "shared", "predicted", "error")
