@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import random
 
 import numpy as np
@@ -30,7 +32,7 @@ from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s
 from tensoropt.compiler.search.frontier.search import SearchOptions, frontier_point, search_tables
 from tensoropt.compiler.search.problem.cuts import Cuts
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.problem import TablePoint
+from tensoropt.compiler.search.problem.problem import NothingAllowedError, TablePoint
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.dialects.mlir import ir
@@ -164,6 +166,23 @@ def test_sums_are_true_of_every_plan() -> None:
             within = (times <= time_s * (1 + 1e-9)) & (memory <= size + 1)
             assert within.any(), (seed, time_s, size)
     assert learnt > 3
+
+
+def test_a_weight_of_two_readers_counts_as_they_read_it() -> None:
+    """Whatever lies between them; how it is stored takes nothing."""
+    own = tables_of(shared_weight_module(), Mesh((4,)))
+    tables = _LargeTables(own.graph, own.mesh, own.device)
+    programs = dict[tuple[int, ...], int]()
+    charged = dict[tuple[int, ...], float]()
+    stored = [own.graph.nodes[node].constant for node in own.variables]
+    for plan, (_, memory) in every_cost(own).items():
+        free = tuple(at for at, constant in zip(plan, stored, strict=True) if not constant)
+        programs[free] = memory
+        with contextlib.suppress(NothingAllowedError):  # it cannot be cut for both
+            least = min(p.memory for p in solve_frontier(only(tables.problem, plan)).points)
+            charged[free] = min(charged.get(free, math.inf), least)
+    assert len(programs) > 200
+    assert charged == pytest.approx(programs, abs=1)
 
 
 def test_two_tensors_that_wait_count_together() -> None:

@@ -56,8 +56,8 @@ def search(case: Case, limits: Limits) -> Found:
         need = _emitted_bytes(case, result.points[0].assignment)
         if need <= wanted:
             return result
-        assert limits.memory_bytes is not None
-        limits = replace(limits, memory_bytes=limits.memory_bytes * wanted / need)
+        charged = result.points[0].memory  # which may be well below the limit
+        limits = replace(limits, memory_bytes=charged * wanted / need)
     raise DoesNotFitError(
         f"--search ilp: nothing within {wanted:g} bytes was found, expected more memory, "
         f"got: {need:g} bytes at best"

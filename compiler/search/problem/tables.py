@@ -7,6 +7,7 @@ what lets the engine solve repeated layers once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,6 +47,9 @@ __all__ = [
 
 SMALL = 24
 """Nodes that choose in a problem that is searched until its points are those of programs."""
+MOST_WAYS = 100
+"""The most ways to choose together that two readers of a constant have where the problem is not
+small, if the constant is charged as they read it."""
 SETS_OF_SMALL = 256
 """The most sets of layouts by which a tensor of such a problem is charged."""
 
@@ -247,6 +251,8 @@ class MeshTables:
             self.held[value] = made, None if passed_on else first
         if self.is_small:
             self._charge_constants_as_read(nodes, edges, position)
+        else:
+            self._charge_pairs_as_read(nodes, edges, position)
         return Problem(nodes, edges + list(self._ties(position)))
 
     def _note_move(self, value: int, source: End, target: End, index: int) -> None:
@@ -277,7 +283,7 @@ class MeshTables:
                 stored = nodes[position[index]]
                 nodes[position[index]] = NodeTable(stored.time_s)
         for (info, reads, makers), every in zip(groups, known, strict=True):
-            sizes = [sum(tensor_bytes(info, x, self.mesh) for x in held) for held in every]
+            sizes = [self._set_bytes(info, held) for held in every]
             for reader, own in reads.items():
                 times = [[0.0 if {*one} <= {*held} else np.inf for one in own] for held in every]
                 edges.append(EdgeTable(len(nodes), position[reader], np.array(times)))
@@ -287,6 +293,36 @@ class MeshTables:
                 none = np.zeros((len(every), len(stored_as)))
                 edges.append(EdgeTable(len(nodes), position[maker], none, np.array(odd)))
             nodes.append(NodeTable(np.zeros(len(every)), np.array(sizes, dtype=np.float64)))
+
+    def _charge_pairs_as_read(
+        self, nodes: list[NodeTable], edges: list[EdgeTable], position: Mapping[int, int]
+    ) -> None:
+        """Charge constants with two readers once per layout in which they are read.
+
+        That joins the readers: where they have too many ways to choose together, it would widen
+        the tables of all that lies between them.
+        """
+        for info, reads, makers in self._constant_reads():
+            every = [wanted for own in reads.values() for wanted in own]
+            several = any(len(self.graph.nodes[maker].results) > 1 for maker, _ in makers)
+            ways = math.prod(len(own) for own in reads.values())
+            if len(reads) != 2 or ways > MOST_WAYS or several or any(len(x) > 1 for x in every):
+                continue
+            (one, first), (other, then) = reads.items()
+            sizes = [[self._set_bytes(info, {*a, *b}) for b in then] for a in first]
+            none = np.zeros((len(first), len(then)))
+            edges.append(EdgeTable(position[one], position[other], none, np.array(sizes)))
+            for maker, result in sorted(makers):
+                nodes[position[maker]] = NodeTable(nodes[position[maker]].time_s)
+                stored_as = [(option.results[result],) for option in self.options[maker]]
+                for reader, own in reads.items():
+                    odd = np.array([[_ODD_BYTES * (x != y) for y in own] for x in stored_as])
+                    edges.append(
+                        EdgeTable(position[maker], position[reader], np.zeros_like(odd), odd)
+                    )
+
+    def _set_bytes(self, info: TensorInfo, layouts: Iterable[Layout]) -> float:
+        return float(sum(tensor_bytes(info, layout, self.mesh) for layout in layouts))
 
     def _constant_reads(self) -> list[_ConstantReads]:
         """Return a tensor and its readers for each kind of constant that ops share."""
