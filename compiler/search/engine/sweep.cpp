@@ -440,15 +440,15 @@ class Frontier {
     gaps_ = std::move(parts);
   }
 
-  // The gap between two neighbours of all points, which is a part of those of the points so far
-  // that reach over it. Beyond the ends of these there is none.
+  // The gap between two neighbours of all points: a part of one of those of the points so far, of
+  // the best where several reach over it. Beyond the ends of these there is none.
   Gap gap_between(std::size_t left, std::size_t right) const {
-    Gap part = make_gap(left, right);
+    const Gap* best = nullptr;
     for (const Gap& gap : gaps_)
       if (gap.left_memory >= memory_of(left) && gap.right_time >= time_of(right) &&
-          gap.error <= part.error)
-        part = part_of(gap, left, right);
-    return part;
+          (!best || gap.error < best->error))
+        best = &gap;
+    return best ? part_of(*best, left, right) : make_gap(left, right);
   }
 
   std::size_t leanest() const {
