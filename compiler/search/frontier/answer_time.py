@@ -14,7 +14,7 @@ LEAST_S = 1.0
 """What a search has at least, however long it took to read the model."""
 AFTER_S = 0.7
 """For what comes after the search, its points as programs, the plan in the module and the table,
-and for a stage of it that cannot be interrupted: to lay out a wide problem took up to 0.6 s."""
+and for stages of the engine that look at the clock only when they end."""
 AFTER_NODE_S = 1e-4
 """The same per node."""
 
