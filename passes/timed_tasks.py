@@ -9,7 +9,7 @@ from typing import cast
 from tensoropt.compiler.cost.bodies import whole_time_s
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.cost.joining import joining_time
+from tensoropt.compiler.cost.joining import CollectiveTime, joining_time
 from tensoropt.compiler.cost.memory import in_place
 from tensoropt.compiler.cost.overlap import NEVER, beside
 from tensoropt.compiler.layout.collective import Collective
@@ -90,7 +90,7 @@ class TimedTasks:
             [self._lands_bytes(op) for op in operations],
         )
 
-    def times(self) -> list[tuple[list[tuple[float, float]], bool, float]]:
+    def times(self) -> list[CollectiveTime]:
         """Return the times of the kinds of collectives that can be joined, by number."""
         return [
             joining_time(cast("Collective", kind), axes, self.mesh, self.device)

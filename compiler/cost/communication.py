@@ -14,10 +14,15 @@ not counted: memory hides it. With ``n`` the bytes of one rank's *input*, ``p`` 
     all_to_all      Bruck                            L alpha + L/2 n beta
                     pairwise exchange                (p-1) alpha + (p-1)/p n beta
     permute         each to one other                alpha + n beta
+
+Ranks that were together drift apart while they compute, so that each waits for the last: as steps
+of a random walk, by the square root of the time since. A collective knows its bytes alone, of which
+that time is about a multiple in one model, so waiting is ``gamma sqrt(n)`` (:class:`Waiting`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -47,15 +52,20 @@ class Line(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A time that is the least of lines in bytes: of algorithms; or the greatest: as measured."""
+    """A time that is the least of lines in bytes: of algorithms; or the greatest: as measured.
+
+    What grows with the square root of bytes, as waiting does, comes on top.
+    """
 
     lines: tuple[Line, ...]
     greatest: bool = False
+    s_per_root_byte: float = 0.0
 
     def at(self, local_bytes: float) -> float:
         """Return the time in seconds for ``local_bytes``."""
         times = [line.at(local_bytes) for line in self.lines]
-        return max(times) if self.greatest else min(times)
+        own_s = max(times) if self.greatest else min(times)
+        return own_s + self.s_per_root_byte * math.sqrt(local_bytes)
 
 
 def collective_time_s(
@@ -72,24 +82,31 @@ def collective_time_s(
 def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device) -> Curve:
     """Return the time of one collective in local input bytes.
 
-    What was measured for so many ranks counts where all of them share a node, with how long they
-    wait for each other.
+    What was measured for so many ranks counts where all of them share a node, with what a
+    collective waits whatever its size. What it waits more, the more it moves, counts everywhere.
     """
     p = mesh.extent(tuple(axes))
     if p == 1:
         return Curve((Line(0.0, 0.0),))
     links = device.axis_links(mesh)
-    measured = _measured(kind, p, device)
+    measured, waits = _measured(kind, p, device), device.waits(p)
+    drift = waits.s_per_root_byte * math.sqrt(_whole(kind, p))
     if measured is not None and all(links[axis] is device.intra_node for axis in axes):
-        wait_s = device.waits(p).collective_s
-        return Curve(tuple(Line(a + wait_s, b) for a, b in measured), greatest=True)
+        lines = tuple(Line(a + waits.collective_s, b) for a, b in measured)
+        return Curve(lines, greatest=True, s_per_root_byte=drift)
     link, launch_s = _slowest(links, axes), device.launch_overhead_s
     return Curve(
         tuple(
             Line(launch_s + messages * link.latency_s, volume / link.bandwidth_bytes_per_s)
             for messages, volume in _algorithms(kind, p)
-        )
+        ),
+        s_per_root_byte=drift,
     )
+
+
+def _whole(kind: Collective, p: int) -> int:
+    """Return the bytes of the whole tensor per byte of input."""
+    return 1 if kind in ("all_reduce", "reduce_scatter") else p
 
 
 def _measured(kind: Collective, p: int, device: Device) -> Sequence[tuple[float, float]] | None:

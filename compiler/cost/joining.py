@@ -10,21 +10,25 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 
-__all__ = ["JOINED", "joined_time_s", "joining_time"]
+__all__ = ["JOINED", "CollectiveTime", "joined_time_s", "joining_time"]
 
 JOINED = ("all_reduce", "all_gather", "reduce_scatter")
 """The kinds of which several can be sent as one."""
 
+CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
+"""Lines in the bytes that one rank puts in (seconds, seconds per byte), whether the greatest counts
+or the least, seconds per root of a byte, and seconds of packing a byte: ``CollectiveTime`` of
+``engine/joins.hpp``."""
+
 
 def joining_time(
     kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device
-) -> tuple[list[tuple[float, float]], bool, float]:
-    """Return the lines of a collective in the bytes that one rank puts in (seconds, seconds per
-    byte), whether the greatest counts or the least, and the seconds of packing a byte."""
+) -> CollectiveTime:
+    """Return the time of a collective that others may be sent with."""
     curve = collective_curve(kind, axes, mesh, device)
     packing = packed_bytes_per_byte(kind, mesh.extent(tuple(axes)))
     lines = [(line.fixed_s, line.s_per_byte) for line in curve.lines]
-    return lines, curve.greatest, copy_line(packing, device).s_per_byte
+    return lines, curve.greatest, curve.s_per_root_byte, copy_line(packing, device).s_per_byte
 
 
 def joined_time_s(
@@ -32,5 +36,5 @@ def joined_time_s(
 ) -> float:
     """Return the time of collectives that put in ``local_bytes`` together."""
     own = cast("Collective", kind)
-    _, _, packing = joining_time(own, axes, mesh, device)
+    *_, packing = joining_time(own, axes, mesh, device)
     return collective_curve(own, axes, mesh, device).at(local_bytes) + packing * local_bytes

@@ -70,10 +70,12 @@ class Operator:
 @dataclass(frozen=True)
 class Waiting:
     """How much longer steps of several ranks take than the ranks' own times, as each waits for the
-    slowest: seconds per collective, and part of the time in operators."""
+    slowest: seconds per collective, part of the time in operators, and for each collective seconds
+    times the root of the bytes that a rank puts in."""
 
     collective_s: float = 0.0
     operators: float = 0.0
+    s_per_root_byte: float = 0.0
 
 
 def read_waiting(table: Table) -> dict[int, Waiting]:
@@ -83,7 +85,8 @@ def read_waiting(table: Table) -> dict[int, Waiting]:
         if not name.isdecimal() or int(name) < 2:
             raise UserError(f"{table.where(name)}: expected a number of ranks from 2 on")
         own = table.table(name)
-        found[int(name)] = Waiting(own.amount("collective_s"), own.amount("operators"))
+        names = ("collective_s", "operators", "s_per_root_byte")
+        found[int(name)] = Waiting(*map(own.amount, names))
         own.reject_unread()
     return found
 

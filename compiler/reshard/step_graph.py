@@ -70,7 +70,10 @@ class StepGraph:
         order = np.lexsort((src, -self._cuts[src], dst))
         self._src, self._dst = src[order], dst[order]
         self._steps = [steps[number] for number in order.tolist()]
-        self._fixed_s, self._s_per_byte, self._greatest = _line_table(self._steps, mesh, device)
+        curves = _curves(self._steps, mesh, device)
+        self._fixed_s, self._s_per_byte = _line_table(curves)
+        self._greatest: Bools = np.array([curve.greatest for curve in curves], dtype=np.bool_)
+        self._s_per_root_byte = np.array([curve.s_per_root_byte for curve in curves])
 
     def paths(self, cuts: tuple[Cuts, ...], total_bytes: int) -> TensorPaths:
         """Return the paths for tensors of ``total_bytes``; ``cuts`` are those of each dimension."""
@@ -104,7 +107,8 @@ class StepGraph:
         before, after = total_bytes / self._cuts[src], total_bytes / self._cuts[dst]
         lines_s = self._fixed_s[:, kept] + self._s_per_byte[:, kept] * before
         greatest = self._greatest[kept]
-        time_s = np.where(greatest, lines_s.max(axis=0), lines_s.min(axis=0))
+        own_s = np.where(greatest, lines_s.max(axis=0), lines_s.min(axis=0))
+        time_s = own_s + self._s_per_root_byte[kept] * np.sqrt(before)
         return Edges(src, dst, time_s, before + after)
 
 
@@ -126,22 +130,21 @@ def _pieces(layout: Layout, rank: int, mesh: Mesh) -> list[int]:
     return pieces
 
 
-def _line_table(
-    steps: list[ReshardStep], mesh: Mesh, device: Device
-) -> tuple[Floats, Floats, Bools]:
-    """Return fixed_s and s_per_byte of the lines of all steps, both as [line, step], and of which
-    steps the greatest line counts."""
+def _curves(steps: list[ReshardStep], mesh: Mesh, device: Device) -> list[Curve]:
     known: dict[tuple[str, tuple[int, ...]], Curve] = {}
     for step in steps:
         key = (step.kind, step.axes)
         if key not in known:
             known[key] = _curve(step, mesh, device)
-    curves = [known[step.kind, step.axes] for step in steps]
+    return [known[step.kind, step.axes] for step in steps]
+
+
+def _line_table(curves: list[Curve]) -> tuple[Floats, Floats]:
+    """Return fixed_s and s_per_byte of the lines of all curves, both as [line, curve]."""
     most = max((len(curve.lines) for curve in curves), default=1)
     rows = [(curve.lines * most)[:most] for curve in curves]
-    table = np.array(rows, dtype=np.float64).reshape(len(steps), most, 2)
-    greatest = np.array([curve.greatest for curve in curves], dtype=np.bool_)
-    return table[:, :, 0].T, table[:, :, 1].T, greatest
+    table = np.array(rows, dtype=np.float64).reshape(len(curves), most, 2)
+    return table[:, :, 0].T, table[:, :, 1].T
 
 
 def _curve(step: ReshardStep, mesh: Mesh, device: Device) -> Curve:

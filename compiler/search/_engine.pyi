@@ -76,7 +76,7 @@ class Program:
 
 _Cost = tuple[float, float, int, int, float, float]
 
-_CollectiveTime = tuple[list[tuple[float, float]], bool, float]
+_CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
 
 class _Costing(Protocol):
     def strategy(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.cost.communication import Collective, collective_time_s
 from tensoropt.compiler.cost.device import Device, Link, load_device
+from tensoropt.compiler.cost.measured import Waiting
 from tensoropt.compiler.layout.mesh import Mesh
 
 KINDS: list[Collective] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
@@ -21,6 +22,7 @@ UNIT = dataclasses.replace(
     devices_per_node=4,
     intra_node=Link(1.0, 1.0),
     network=Link(10.0, 0.5),
+    waiting={},
 )
 
 
@@ -60,6 +62,18 @@ def test_the_slowest_link_carries_a_group_over_several_axes(kind: Collective) ->
 def test_a_group_of_one_is_free(kind: Collective) -> None:
     assert collective_time_s(kind, 1 << 30, (0,), Mesh((1, 4)), UNIT) == 0
     assert collective_time_s(kind, 1 << 30, (), Mesh((4,)), UNIT) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [("all_reduce", 400), ("reduce_scatter", 400), ("all_gather", 100), ("all_to_all", 100)],
+)
+def test_all_wait_by_the_root_of_the_whole_tensor(kind: Collective, sent: int) -> None:
+    waits = dataclasses.replace(UNIT, waiting={2: Waiting(s_per_root_byte=3.0)})
+    for mesh, axes in ((Mesh((4,)), (0,)), (Mesh((2, 2, 2)), (0, 2))):
+        longer = collective_time_s(kind, sent, axes, mesh, waits)
+        assert longer - collective_time_s(kind, sent, axes, mesh, UNIT) == 3.0 * 20
+    assert collective_time_s(kind, sent, (), Mesh((4,)), waits) == 0
 
 
 @given(

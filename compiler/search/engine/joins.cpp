@@ -1,6 +1,7 @@
 #include "joins.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -231,7 +232,7 @@ double CollectiveTime::at(double bytes) const {
     const double own = fixed_s + s_per_byte * bytes;
     best = greatest ? std::max(best, own) : std::min(best, own);
   }
-  return lines.empty() ? 0 : best;
+  return (lines.empty() ? 0 : best) + s_per_root_byte * std::sqrt(bytes);
 }
 
 Joined join(const Tasks& tasks, const std::vector<CollectiveTime>& times, double most_s) {

@@ -11,10 +11,12 @@
 
 namespace tensoropt::search {
 
-// The time of collectives alike in bytes: the least of lines, or the greatest; and of packing.
+// The time of collectives alike in bytes: the least of lines, or the greatest, and what grows with
+// the square root; and of packing.
 struct CollectiveTime {
   std::vector<std::pair<double, double>> lines;  // seconds, seconds per byte
   bool greatest = false;
+  double s_per_root_byte = 0;
   double packing_s_per_byte = 0;
 
   double at(double bytes) const;

@@ -64,12 +64,12 @@ Program program(const Array<std::uint8_t>& flags, const Array<std::int64_t>& inn
           .batches = batches};
 }
 
-// The lines of a collective (seconds, seconds per byte), whether the greatest counts, and seconds
-// per byte of packing.
+// The lines of a collective (seconds, seconds per byte), whether the greatest counts, seconds per
+// root of a byte, and seconds per byte of packing.
 CollectiveTime time_of(const nb::handle& given) {
-  auto [lines, greatest, packing] =
-      nb::cast<std::tuple<std::vector<std::pair<double, double>>, bool, double>>(given);
-  return {std::move(lines), greatest, packing};
+  auto [lines, greatest, root, packing] =
+      nb::cast<std::tuple<std::vector<std::pair<double, double>>, bool, double, double>>(given);
+  return {std::move(lines), greatest, root, packing};
 }
 
 std::vector<CollectiveTime> times_of(const nb::list& given) {

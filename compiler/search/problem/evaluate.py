@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tensoropt.compiler.cost.communication import copy_line
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.cost.joining import JOINED, joined_time_s, joining_time
+from tensoropt.compiler.cost.joining import JOINED, CollectiveTime, joined_time_s, joining_time
 from tensoropt.compiler.cost.overlap import Overlap, beside
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Layout
@@ -310,9 +310,8 @@ class _Costing:
         after = self.number(step.dst), self._bytes(value, step.dst)
         return *after, key, sent, time_s, beside(step.kind)
 
-    def collective(self, key: int) -> tuple[list[tuple[float, float]], bool, float]:
-        """Return the lines of the collectives of a key, whether the greatest counts, and the time
-        of packing a byte."""
+    def collective(self, key: int) -> CollectiveTime:
+        """Return the time of the collectives of a key."""
         kind, axes, _, _ = list(self.keys)[key]
         return joining_time(cast("Collective", kind), axes, self.tables.mesh, self.tables.device)
 
