@@ -15,9 +15,10 @@ not counted: memory hides it. With ``n`` the bytes of one rank's *input*, ``p`` 
                     pairwise exchange                (p-1) alpha + (p-1)/p n beta
     permute         each to one other                alpha + n beta
 
-Ranks that were together drift apart while they compute, so that each waits for the last: as steps
-of a random walk, by the square root of the time since. A collective knows its bytes alone, of which
-that time is about a multiple in one model, so waiting is ``gamma sqrt(n)`` (:class:`Waiting`).
+Ranks that were together drift apart while they compute, so that each waits for the last: as in a
+random walk, by the square root of the time since. A collective does not know that time, but it is
+about in proportion to the tensor, so waiting is ``gamma sqrt(N)`` (:class:`Waiting`), with ``N``
+the bytes of the whole tensor in a group: ``n``, or ``p n`` where each rank has a piece.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: 
     """Return the time of one collective in local input bytes.
 
     What was measured for so many ranks counts where all of them share a node, with what a
-    collective waits whatever its size. What it waits more, the more it moves, counts everywhere.
+    collective waits whatever its size. What it waits by the size of its tensor counts everywhere.
     """
     p = mesh.extent(tuple(axes))
     if p == 1:
@@ -105,7 +106,7 @@ def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: 
 
 
 def _whole(kind: Collective, p: int) -> int:
-    """Return the bytes of the whole tensor per byte of input."""
+    """Return the bytes of the tensor that the ranks have together, per byte of input."""
     return 1 if kind in ("all_reduce", "reduce_scatter") else p
 
 

@@ -70,8 +70,8 @@ class Operator:
 @dataclass(frozen=True)
 class Waiting:
     """How much longer steps of several ranks take than the ranks' own times, as each waits for the
-    slowest: seconds per collective, part of the time in operators, and for each collective seconds
-    times the root of the bytes that a rank puts in."""
+    slowest: seconds per collective, part of the time in operators, and seconds per collective and
+    root of the bytes of its tensor, as the ranks have it together."""
 
     collective_s: float = 0.0
     operators: float = 0.0

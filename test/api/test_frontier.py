@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from graphs.bert import Bert
 
 import tensoropt as to
 from tensoropt.compiler.cli.opt import main
@@ -197,3 +198,14 @@ def test_ctrl_c_keeps_what_was_found(model: to.Model, monkeypatch: pytest.Monkey
     assert stopped.value.frontier.is_interrupted
     assert stopped.value.frontier.notes[0].startswith("interrupted: this is what was found so far")
     assert len(stopped.value.frontier) > 1
+
+
+@pytest.mark.parametrize(("batch", "least", "most"), [(1, 0.5, 0.75), (8, 0.99, 1.0)])
+def test_weights_are_split_where_they_take_longer_to_read_than_ranks_wait(
+    tmp_path: Path, batch: int, least: float, most: float
+) -> None:
+    model = Bert(layers=2, width=512, heads=8, vocabulary=512, sequence=128, batch=batch)
+    path = model.build("bert").save(tmp_path, seed=0)
+    whole = sum(file.stat().st_size for file in tmp_path.iterdir())
+    kept = to.load(path).frontier(devices=2, epsilon=0.1).fastest.static_bytes
+    assert least <= kept / whole <= most
