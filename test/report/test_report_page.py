@@ -65,7 +65,7 @@ def chain(path: Path, length: int, names: Callable[[int], str]) -> Path:
 
 @pytest.fixture(scope="module")
 def gpt2() -> Planned:
-    return planned(MODELS / "gpt2_tiny.onnx", devices=4, device="h200", epsilon=0.05)
+    return planned(MODELS / "gpt2_tiny.onnx", devices=4, device="v100", epsilon=0.05)
 
 
 @pytest.fixture(scope="module")
