@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from conformance_rank import Job, Verdict
@@ -94,13 +94,22 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, start: Path, say: Say
         while process.poll() is None:
             time.sleep(0.1)
             say(len(_verdicts(folder)))
-            newest = max(start.iterdir(), key=lambda path: path.stat().st_mtime)
-            limit_s = _SILENCE_AFTER_ERROR_S if newest.name.startswith("error") else _SILENCE_S
-            if time.time() - newest.stat().st_mtime > limit_s:
+            last_s, name = _last_sign(start)
+            limit_s = _SILENCE_AFTER_ERROR_S if name.startswith("error") else _SILENCE_S
+            if time.time() - last_s > limit_s:
                 return
     finally:
         process.terminate()
         process.wait()
+
+
+def _last_sign(start: Path) -> tuple[float, str]:
+    """Return when something was last written, in seconds since the epoch, and its name."""
+    signs = []
+    for path in start.iterdir():
+        with suppress(FileNotFoundError):  # ranks remove folders meanwhile
+            signs.append((path.stat().st_mtime, path.name))
+    return max(signs)
 
 
 def _verdicts(folder: Path) -> list[Verdict]:
