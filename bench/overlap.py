@@ -46,7 +46,7 @@ from tensoropt.compiler.search.frontier.points import fastest
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.runtime.inspection.summary import collectives_of
 from tensoropt.runtime.plan.plan import Plan as WrittenPlan
-from tensoropt.runtime.support.collectives import STARTS
+from tensoropt.runtime.support.collectives import JOINED, STARTS
 
 __all__ = ["Row", "Sizes", "measure", "table"]
 
@@ -251,14 +251,14 @@ def _passed(kind: str, ranks: int) -> float:
     """Return how often the bytes that a rank puts in pass its link at the least."""
     others = ranks - 1
     times = {"AllReduce": 2 * others / ranks, "AllGather": others}
-    return float(times.get(kind.removeprefix("Combined"), others / ranks))
+    return float(times.get(JOINED.get(kind, kind), others / ranks))
 
 
 def _moving_s(plan: Path, machine: _Machine) -> float:
     """Return what this machine needs to move the bytes of all collectives of a step."""
     kinds = {op_type: kind for kind, (op_type, _) in COLLECTIVES.items()}
     sent = Counter(
-        (kinds[one.kind.removeprefix("Combined")], max(int(one.bytes or 0) // 4, 1))
+        (kinds[JOINED.get(one.kind, one.kind)], max(int(one.bytes or 0) // 4, 1))
         for one in collectives_of(WrittenPlan.read(plan))
     )
     count, graphs = machine.sizes.ranks, list[MeasuredGraph]()
@@ -304,8 +304,9 @@ def table(rows: Sequence[Row]) -> str:
         "auto, ms",
         "started",
         "hidden",
+        "predicted",
+        "of the longer",
     ]
-    head += ["predicted", "of the longer"]
     lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
     return "\n".join([*lines, *(f"| {' | '.join(_cells(row))} |" for row in rows)])
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from tensoropt.compiler.training.gradients.sliding import pad, strided
 from tensoropt.dialects.build import Build, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
@@ -113,11 +115,11 @@ def _whole(value: ir.Value) -> _View:
 def _padded(op: ir.Operation, view: _View) -> _View | None:
     """Return what a Pad by zeros makes of ``view``; ``None`` for another, and where zeros would
     stand for what the source has there."""
-    ends, others = constant_value(op.operands[1]), list(op.operands)[2:]
-    fill = None if not others or is_no_value(others[0]) else constant_value(others[0])
-    has_axes = len(others) > 1 and not is_no_value(others[1])
-    is_zero = not others or is_no_value(others[0]) or (fill is not None and not fill.any())
-    if ends is None or has_axes or not is_zero or attribute(op, "mode", "constant") != "constant":
+    ends, (fill, axes) = constant_value(op.operands[1]), _optional(op, 2, 2)
+    fills = np.zeros(1) if fill is None else constant_value(fill)
+    is_zero = fills is not None and not fills.any()
+    is_constant = attribute(op, "mode", "constant") == "constant"
+    if ends is None or axes is not None or not (is_zero and is_constant):
         return None
     runs, whole = list(view.runs), _whole(view.source).runs
     for dim, (begin, end) in enumerate(ends.reshape(2, -1).T.tolist()):
@@ -126,6 +128,12 @@ def _padded(op: ir.Operation, view: _View) -> _View | None:
                 return None
             runs[dim] = (-begin, runs[dim][1] + begin + end, 1)
     return replace(view, runs=tuple(runs), is_shifted=True)
+
+
+def _optional(op: ir.Operation, first: int, count: int) -> list[ir.Value | None]:
+    """Return so many operands; ``None`` for those that are not given."""
+    given = [None if is_no_value(value) else value for value in list(op.operands)[first:]]
+    return [*given, *[None] * count][:count]
 
 
 def _sliced(op: ir.Operation, view: _View) -> _View | None:

@@ -79,7 +79,9 @@ def max_pooling(info: OpInfo) -> Rule | None:
     halos = halos_of(info)
     loops = _loops(info, halos)
     by_column = bool(info.attribute("storage_order", 0))
-    factors = [_with_indices(loop, can_split=dim < 2 or not by_column) for dim, loop in loops]
+    factors = [
+        _with_indices(loop, can_split=dim < 2 or not by_column) for dim, loop in enumerate(loops)
+    ]
     inner = inner_exchange(info, factors, [window.halo for window in halos])
     recounted = _recounting(info, factors)
     return rule_of(
@@ -105,19 +107,23 @@ def _recounting(info: OpInfo, factors: Sequence[FactorMap]) -> tuple[InnerStep, 
     )
 
 
-def _loops(info: OpInfo, halos: Sequence[Window]) -> list[tuple[int, FactorMap]]:
+def _loops(info: OpInfo, halos: Sequence[Window]) -> list[FactorMap]:
     """Return the factors of any pooling: over each dimension of the result, and over a window."""
     exact = bool(info.attribute("ceil_mode", 0))
     kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
     spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halos=halos)
-    kept = [replace(loop, padded=True) for loop in kept_factors(info, (0, 1))]
-    return list(enumerate([*kept, *spatial, _window(info)]))
+    return [*_kept(info), *spatial, _window(info)]
+
+
+def _kept(info: OpInfo) -> list[FactorMap]:
+    """Return the factors of the batch and the channels, which may have padding."""
+    return [replace(loop, padded=True) for loop in kept_factors(info, (0, 1))]
 
 
 def _slid(
     info: OpInfo, halos: Sequence[Window], localize: Localize, linear: tuple[Linear, ...] = ()
 ) -> Rule:
-    factors = [loop for _, loop in _loops(info, halos)]
+    factors = _loops(info, halos)
     inner = inner_exchange(info, factors, [window.halo for window in halos])
     return rule_of(
         info, factors, linear=linear, localize=localize, flops_per_point=1.0, inner=inner
@@ -270,10 +276,9 @@ def global_average(info: OpInfo) -> Rule:
         FactorMap({0: d}, reduction="sum", can_split=can_split)
         for d in range(2, len(info.shape(0)))
     ]
-    kept = [replace(loop, padded=True) for loop in kept_factors(info, (0, 1))]
     return rule_of(
         info,
-        [*kept, *spatial],
+        [*_kept(info), *spatial],
         linear=linear_in(info, (0,)),
         localize=_divide_average,
         flops_per_point=1.0,
