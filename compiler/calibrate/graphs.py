@@ -68,15 +68,19 @@ class Builder:
         draw = np.random.default_rng(len(self.graph.initializer))
         return self.constant(draw.uniform(0.0, 0.01, shape).astype(np.float32))
 
-    def node(
-        self, op_type: str, *operands: str, results: int = 1, domain: str = "", **attributes: Any
-    ) -> str:
-        """Return the first result of a new node."""
+    def node(self, op_type: str, *operands: str, domain: str = "", **attributes: Any) -> str:
+        """Return the result of a new node that has one."""
+        return self.results_of(op_type, *operands, results=1, domain=domain, **attributes)[0]
+
+    def results_of(
+        self, op_type: str, *operands: str, results: int, domain: str = "", **attributes: Any
+    ) -> list[str]:
+        """Return the results of a new node."""
         name = f"n{len(self.graph.node)}"
         names = [f"{name}_{number}" for number in range(results)]
         made = helper.make_node(op_type, operands, names, name=name, domain=domain, **attributes)
         self.graph.node.append(made)
-        return names[0]
+        return names
 
     def write(self, path: Path, *results: str) -> Path:
         """Write the graph, which gives ``results`` or else all that nobody reads; return the path.
@@ -127,8 +131,7 @@ def collective_graph(
     op_type, attribute = COLLECTIVES[kind]
     for _ in range(times):
         own = {"domain": DOMAIN, "group": list(group), **attribute}
-        first = built.node(op_type, value, token, results=2, **own)
-        token = first.replace("_0", "_1")
+        _, token = built.results_of(op_type, value, token, results=2, **own)
     return _write_ours(built, path, token, onnx.TensorProto.INT64)
 
 
@@ -170,10 +173,10 @@ def _sum(
     op_type, attribute = COLLECTIVES["all_reduce"]
     own = {"domain": DOMAIN, "group": list(group), **attribute}
     if not starts:
-        made = built.node(op_type, value, token, results=2, **own)
-        return made, made.replace("_0", "_1"), ""
-    given = built.node(f"{op_type}Start", token, value, results=3, **own)
-    return given.replace("_0", "_2"), given, given.replace("_0", "_1")
+        made, token = built.results_of(op_type, value, token, results=2, **own)
+        return made, token, ""
+    token, handle, made = built.results_of(f"{op_type}Start", token, value, results=3, **own)
+    return made, token, handle
 
 
 def _waited(built: Builder, value: str, handle: str) -> str:
@@ -227,7 +230,7 @@ def _matrices(built: Builder, rows: int, columns: int) -> None:
         built.node(op_type, built.input(*shape), axis)
     built.node("Transpose", built.input(*shape), perm=[1, 0])
     built.node("Concat", built.input(*shape), built.input(*shape), axis=0)
-    built.node("Split", built.input(*shape), results=2, axis=1, num_outputs=2)
+    built.results_of("Split", built.input(*shape), results=2, axis=1, num_outputs=2)
     bounds = [built.constant(np.array([b], np.int64)) for b in (0, columns // 2, 1)]
     built.node("Slice", built.input(*shape), *bounds)
     built.node(
