@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "overlap/prompt.hpp"
+
 namespace tensoropt {
 namespace {
 
@@ -51,6 +53,7 @@ double link_time_s(const Link& link, Kind kind, std::size_t ranks, double bytes)
 void wait_for_link(Kind kind, std::size_t ranks, std::size_t bytes) {
   const auto& link = link_of_environment();
   if (link.latency_s == 0 && link.s_per_byte == 0) return;
+  sleep_exactly();
   const std::chrono::duration<double> time(link_time_s(link, kind, ranks, double(bytes)));
   std::this_thread::sleep_for(time);
 }

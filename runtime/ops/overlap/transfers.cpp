@@ -1,5 +1,7 @@
 #include "overlap/transfers.hpp"
 
+#include "overlap/prompt.hpp"
+
 namespace tensoropt {
 
 Transfers::~Transfers() {
@@ -48,6 +50,8 @@ void Transfers::settle() {
 }
 
 void Transfers::work() {
+  wake_promptly();
+  sleep_exactly();
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return !queue_.empty() || is_over_; });
