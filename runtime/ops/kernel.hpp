@@ -49,15 +49,16 @@ class Kernel {
       NcclTransport transport(context, *arena_, nccl_, element, api_.stream(context));
       body(transport);
     } else {
-      on_host(element, bytes, body);
+      on_host(element, bytes, Waiting::Awake, body);
     }
   }
 
   template <class Body>
-  void on_host(const ElementInfo& element, std::size_t bytes, const Body& body) const {
+  void on_host(const ElementInfo& element, std::size_t bytes, Waiting waiting,
+               const Body& body) const {
     require_mpi();
     wait_for_link(collective_.kind, collective_.group.size(), bytes);
-    MpiTransport transport(comm_, element);
+    MpiTransport transport(comm_, element, waiting);
     body(transport);
   }
 

@@ -7,9 +7,14 @@
 
 namespace tensoropt {
 
+// How a rank waits for others. MPI keeps a core busy until they have come; asleep it looks now and
+// then, so that operators have the core.
+enum class Waiting { Awake, Asleep };
+
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(MPI_Comm comm, const ElementInfo& element) : comm_(comm), element_(element) {}
+  // Asleep, of more than two ranks, returns when all have come here: what follows does not sleep.
+  MpiTransport(MPI_Comm comm, const ElementInfo& element, Waiting waiting = Waiting::Awake);
 
   // Packing rows is cheaper than the latency of a further call.
   std::size_t most_rows() const override { return 1; }
@@ -42,11 +47,13 @@ class MpiTransport final : public Transport {
   int place() const;
   int other() const;  // of two
   bool swaps(std::size_t count) const;
+  bool swaps_asleep() const;
   std::size_t ranks() const;
   MPI_Count bytes(std::size_t count) const { return MPI_Count(count * element_.bytes); }
 
   MPI_Comm comm_;
   const ElementInfo& element_;
+  Waiting waiting_;
 };
 
 }  // namespace tensoropt

@@ -1,10 +1,5 @@
 #include "overlap/start_kernel.hpp"
 
-#include <algorithm>
-#include <chrono>
-#include <thread>
-
-#include "mpi/mpi_call.hpp"
 #include "overlap/transfers.hpp"
 #include "progress.hpp"
 
@@ -44,23 +39,6 @@ void run_pieces(const std::vector<Piece>& pieces, const ElementInfo& element,
   const auto& first = pieces.front();
   if (pieces.size() > 1) run_combined(pieces, element, transport);
   else run(first.node, element, first.shape, first.x, first.y, transport);
-}
-
-// Returns when all ranks have come here. MPI itself would keep a core busy until then, which
-// operators could have.
-void meet_asleep(MPI_Comm comm) {
-  constexpr int kAwake = 50;  // looks, a few microseconds in all
-  constexpr std::chrono::microseconds kFirst{20}, kLongest{500};
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi("MPI_Ibarrier", MPI_Ibarrier(comm, &request));
-  auto pause = kFirst;
-  for (int looks = 0, is_done = 0;; ++looks) {
-    check_mpi("MPI_Test", MPI_Test(&request, &is_done, MPI_STATUS_IGNORE));
-    if (is_done) return;
-    if (looks < kAwake) continue;
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, kLongest);
-  }
 }
 
 }  // namespace
@@ -119,10 +97,8 @@ std::unique_ptr<Flight> StartKernel::on_thread(const ElementInfo& element,
       const InCollective now(node_, false);
       if (!is_known_) meet(what);
       is_known_ = true;
-      on_host(element, bytes_of(pieces, element), [&](Transport& transport) {
-        if (collective_.group.size() > 1) meet_asleep(communicator(collective_.group));
-        run_pieces(pieces, element, transport);
-      });
+      on_host(element, bytes_of(pieces, element), Waiting::Asleep,
+              [&](Transport& transport) { run_pieces(pieces, element, transport); });
     });
   };
   return std::make_unique<FlightOnThread>(this, what_.name(), std::move(kept),

@@ -43,8 +43,8 @@ double read(T value) {
 
 // All values are small whole numbers: exact in every type.
 template <class T>
-void check_all_reduce(Element element, std::size_t count) {
-  MpiTransport transport(MPI_COMM_WORLD, element_info(int(element)));
+void check_all_reduce(Element element, std::size_t count, Waiting waiting = Waiting::Awake) {
+  MpiTransport transport(MPI_COMM_WORLD, element_info(int(element)), waiting);
   for (const auto reduction : {Reduction::Sum, Reduction::Max, Reduction::Min}) {
     std::vector<T> x(count), y(count);
     for (std::size_t i = 0; i < count; ++i) x[i] = made<T>(value_of(job_rank(), i));
@@ -70,6 +70,11 @@ TEST(MpiTransport, AllReduceOfEveryType) {
 
 // So many that they are reduced in pieces, and not all at a time.
 TEST(MpiTransport, AllReduceOfMany) { check_all_reduce<float>(Element::Float32, 1'300'001); }
+
+TEST(MpiTransport, AllReduceAsleep) {
+  check_all_reduce<double>(Element::Float64, 1000, Waiting::Asleep);
+  check_all_reduce<float>(Element::Float32, 600'001, Waiting::Asleep);
+}
 
 TEST(MpiTransport, IntegersWrap) {
   MpiTransport transport(MPI_COMM_WORLD, element_info(int(Element::UInt8)));
@@ -130,14 +135,16 @@ TEST(MpiTransport, PiecesGoToTheirPlaces) {
 }
 
 TEST(MpiTransport, EachGetsAnothersPart) {
-  MpiTransport transport(MPI_COMM_WORLD, element_info(int(Element::Int64)));
   const int ranks = job_size(), before = (job_rank() + ranks - 1) % ranks;
-  std::vector<std::int64_t> x(3), y(3);
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = value_of(job_rank(), i);
-  transport.exchange(x.data(), y.data(), 3, (job_rank() + 1) % ranks, before);
-  for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], value_of(before, i));
-  transport.exchange(x.data(), y.data(), 3, job_rank(), job_rank());
-  EXPECT_EQ(y, x);
+  for (const auto waiting : {Waiting::Awake, Waiting::Asleep}) {
+    MpiTransport transport(MPI_COMM_WORLD, element_info(int(Element::Int64)), waiting);
+    std::vector<std::int64_t> x(3), y(3);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = value_of(job_rank(), i);
+    transport.exchange(x.data(), y.data(), 3, (job_rank() + 1) % ranks, before);
+    for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], value_of(before, i));
+    transport.exchange(x.data(), y.data(), 3, job_rank(), job_rank());
+    EXPECT_EQ(y, x);
+  }
 }
 
 TEST(MpiTransport, BroadcastAndMessage) {

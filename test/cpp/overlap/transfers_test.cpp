@@ -2,6 +2,9 @@
 #include "overlap/transfers.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -43,6 +46,26 @@ TEST(Transfers, RunInTheirOrderBesideTheStarter) {
   transfers.wait(*last);
   ASSERT_EQ(done.size(), 100u);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(done[std::size_t(i)], i);
+}
+
+TEST(Transfers, SleepExactly) {
+  Transfers transfers;
+  int slack_ns = 0;
+  transfers.wait(*transfers.start([&] { slack_ns = prctl(PR_GET_TIMERSLACK); }));
+  EXPECT_EQ(slack_ns, 1000);
+}
+
+// Where the kernel tells slices: from Linux 6.12.
+TEST(Transfers, HaveShortSlices) {
+  const auto slice_ns = [] {
+    std::uint64_t attributes[6] = {sizeof attributes};  // `struct sched_attr`, whose 4th is runtime
+    return syscall(SYS_sched_getattr, 0, attributes, sizeof attributes, 0) ? 0 : attributes[3];
+  };
+  if (slice_ns() == 0) GTEST_SKIP();
+  Transfers transfers;
+  std::uint64_t found_ns = 0;
+  transfers.wait(*transfers.start([&] { found_ns = slice_ns(); }));
+  EXPECT_EQ(found_ns, 100'000u);
 }
 
 TEST(Transfers, WaitForAllReturnsOnceAllIsDone) {
