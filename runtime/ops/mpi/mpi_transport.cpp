@@ -142,9 +142,9 @@ void MpiTransport::all_to_all(const void* x, void* y, std::size_t count) {
 void MpiTransport::exchange(const void* x, void* y, std::size_t count, int to, int from) {
   if (waiting_ == Waiting::Asleep) {
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi("MPI_Isendrecv_c", MPI_Isendrecv_c(x, bytes(count), MPI_BYTE, to, kTag, y,
-                                                 bytes(count), MPI_BYTE, from, kTag, comm_,
-                                                 &request));
+    check_mpi("MPI_Isendrecv_c",
+              MPI_Isendrecv_c(x, bytes(count), MPI_BYTE, to, kTag, y, bytes(count), MPI_BYTE, from,
+                              kTag, comm_, &request));
     return finish_asleep(request);
   }
   check_mpi("MPI_Sendrecv_c", MPI_Sendrecv_c(x, bytes(count), MPI_BYTE, to, kTag, y, bytes(count),
