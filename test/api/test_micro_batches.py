@@ -78,7 +78,7 @@ def losses() -> list[float]:
 
 
 def figures(points: to.Frontier) -> set[tuple[int, float, int]]:
-    return {(p.micro_batches, p.time_s, p.memory_bytes) for p in points}
+    return {(p.micro_batches, p.time_s, p.process_bytes) for p in points}
 
 
 @pytest.fixture(scope="module")

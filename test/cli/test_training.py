@@ -66,7 +66,7 @@ def test_all_ways_to_recompute_are_searched(opt, deep: Path) -> None:
     assert {point["recompute"] for point in united} <= {point["recompute"] for point in apart}
     for point in apart:
         assert any(
-            other["time_s"] <= point["time_s"] and other["memory_bytes"] <= point["memory_bytes"]
+            other["time_s"] <= point["time_s"] and other["process_bytes"] <= point["process_bytes"]
             for other in united
         )
     assert [point["index"] for point in united] == list(range(len(united)))

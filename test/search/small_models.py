@@ -6,6 +6,7 @@ import itertools
 import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = [
     "MESHES",
+    "ON_TENSORS",
     "best",
     "every_cost",
     "missed",
@@ -36,6 +38,8 @@ __all__ = [
 ]
 
 MESHES = ((2,), (4,), (3,), (2, 2))
+ON_TENSORS = replace(load_device("cpu"), process=None)
+"""A device on which a frontier is that of time and tensors, as the search has it."""
 _WIDTHS = (4, 8, 12)
 
 
@@ -149,7 +153,7 @@ def small_tables(seeds: Iterable[int], most_plans: int = 4000) -> dict[int, Mesh
 
 def tables_of(module: ir.Module, mesh: Mesh) -> MeshTables:
     """Return the tables of a model on one mesh of processors."""
-    return MeshTables(read_graph(module), mesh, load_device("cpu"))
+    return MeshTables(read_graph(module), mesh, ON_TENSORS)
 
 
 def plans(tables: MeshTables) -> int:

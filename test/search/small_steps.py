@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from small_models import ON_TENSORS
 from training.steps import Node, build, model_of, spec_of
 
-from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.reader import read_graph
@@ -58,7 +58,7 @@ def small_steps(seeds: Iterable[int], most_plans: int = 20000) -> dict[int, Trai
     found = {}
     for seed in seeds:
         graph, mesh = read_graph(random_step(seed)), Mesh(MESHES[seed % len(MESHES)])
-        tables = TrainingTables(graph, mesh, load_device("cpu"))
+        tables = TrainingTables(graph, mesh, ON_TENSORS)
         if 1 < step_plans(tables) <= most_plans:
             found[seed] = tables
     return found

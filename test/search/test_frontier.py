@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ import pytest
 from tensoropt.compiler.search.frontier.search import FrontierPoint, undominated, worst_bound
 from tensoropt.compiler.search.problem.evaluate import Cost
 
-NO_TABLES: Any = None
+ON_TENSORS: Any = SimpleNamespace(device=SimpleNamespace(process=None))
 
 
 def point(index: int, time_s: float, memory_bytes: int) -> FrontierPoint:
-    return FrontierPoint(index, (4,), Cost(time_s, 0.0, memory_bytes, 0), {}, NO_TABLES)
+    return FrontierPoint(index, (4,), Cost(time_s, 0.0, memory_bytes, 0), {}, ON_TENSORS)
 
 
 def test_undominated_points_are_sorted_by_time_and_numbered() -> None:
@@ -25,15 +26,13 @@ def test_undominated_points_are_sorted_by_time_and_numbered() -> None:
     assert undominated([]) == []
 
 
-def test_under_a_limit_processes_count_too() -> None:
-    """The process of the second is smaller, that of the third is not; the fourth has no merit."""
-    sizes = {0: 30, 1: 20, 2: 40, 3: 30}
-    given = [point(0, 1.0, 5), point(1, 2.0, 6), point(2, 3.0, 4), point(3, 4.0, 6)]
+def test_what_a_process_takes_decides() -> None:
+    """The second has more in tensors and less in all; the third is the other way round."""
+    sizes = {0: 30, 1: 20, 2: 40}
+    given = [point(0, 1.0, 5), point(1, 2.0, 6), point(2, 3.0, 4)]
     for one in given:
         vars(one)["process_bytes"] = sizes[one.index]  # as it is once it has been asked for
-    kept = undominated(given, by_process=True)
-    assert [one.time_s for one in kept] == [1.0, 2.0, 3.0]
-    assert [one.time_s for one in undominated(given)] == [1.0, 3.0]
+    assert [one.time_s for one in undominated(given)] == [1.0, 2.0]
 
 
 def test_of_equal_points_one_is_left() -> None:

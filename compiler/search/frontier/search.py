@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import itemgetter
 from typing import TypeVar
 
 from tensoropt.compiler.cost.device import Device
@@ -124,8 +123,7 @@ class FrontierResult:
     The bounds are those of the meshes that were searched, without those ``left_out``.
     ``interrupted``: Ctrl-C ended the search. ``stopped`` names what ran out before the bound
     that was asked for was proven, on any mesh; ``None`` if nothing did. ``time_limit_s`` is what
-    the search had, ``None`` where nothing limits it. ``by_process``: under a
-    limit of memory, points are kept that only their processes speak for.
+    the search had, ``None`` where nothing limits it.
     """
 
     points: Sequence[FrontierPoint]
@@ -135,7 +133,6 @@ class FrontierResult:
     left_out: Sequence[LeftOut] = ()
     interrupted: bool = False
     stopped: Stop | None = None
-    by_process: bool = False
     time_limit_s: float | None = None
 
 
@@ -195,19 +192,18 @@ def search_tables(
     search.refine()
     if not search.found:
         raise search.nothing()
-    by_process = options.memory_bytes is not None
-    # First, as to name the strategies of all would take longer.
-    every_costed = [(t, one, evaluator_of(t).emitted(one)) for t, one, _ in search.costed]
-    costed = every_costed if by_process else _unbeaten(every_costed, itemgetter(2))
+    costed = [(t, one, evaluator_of(t).emitted(one)) for t, one, _ in search.costed]
+    if options.memory_bytes is None:
+        # To work out the processes of all would take seconds; under a limit all that may fit count.
+        costed = _unbeaten(costed, _tensors)
     return FrontierResult(
-        undominated((_point(*one) for one in costed), by_process=by_process),
+        undominated(_point(*one) for one in costed),
         worst_bound(search.bounds),
         worst_bound([result.time_epsilon for result in search.found]),
         sum(len(result.points) for result in search.found),
         search.left_out,
         search.interrupted,
         search.stopped,
-        by_process,
     )
 
 
@@ -239,31 +235,24 @@ _T = TypeVar("_T")
 _P = TypeVar("_P", bound=FrontierPoint)
 
 
-def _unbeaten(items: Iterable[_T], cost: Callable[[_T], ProgramCost]) -> list[_T]:
-    """Return those that no other one beats in both objectives, sorted by time."""
+def _tensors(costed: tuple[MeshTables, Assignment, ProgramCost]) -> tuple[float, int]:
+    cost = costed[2]
+    return cost.time_s, cost.memory_bytes
+
+
+def _unbeaten(items: Iterable[_T], objectives: Callable[[_T], tuple[float, int]]) -> list[_T]:
+    """Return those that no other one beats in both objectives, sorted by the first."""
     kept: list[_T] = []
     least = math.inf
-    for item in sorted(items, key=lambda item: (cost(item).time_s, cost(item).memory_bytes)):
-        if cost(item).memory_bytes < least:
-            least = cost(item).memory_bytes
+    for item in sorted(items, key=objectives):
+        if objectives(item)[1] < least:
+            least = objectives(item)[1]
             kept.append(item)
     return kept
 
 
-def undominated(points: Iterable[_P], *, by_process: bool = False) -> list[_P]:
-    """Return the points that none is better than in both objectives, sorted by time, numbered.
-
-    ``by_process`` keeps also those whose process takes less than that of any faster one.
-    """
-    kept = _unbeaten_processes(points) if by_process else _unbeaten(points, lambda one: one.cost)
+def undominated(points: Iterable[_P]) -> list[_P]:
+    """Return the points that none beats in both time and memory of the process, sorted by time,
+    numbered."""
+    kept = _unbeaten(points, lambda one: (one.time_s, one.process_bytes))
     return [replace(point, index=index) for index, point in enumerate(kept)]
-
-
-def _unbeaten_processes(points: Iterable[_P]) -> list[_P]:
-    """Return the points that no other one beats in time, tensors and process, sorted by time."""
-    kept: list[_P] = []
-    for point in sorted(points, key=lambda one: (one.time_s, one.memory_bytes, one.process_bytes)):
-        sizes = point.memory_bytes, point.process_bytes
-        if all(one.memory_bytes > sizes[0] or one.process_bytes > sizes[1] for one in kept):
-            kept.append(point)
-    return kept

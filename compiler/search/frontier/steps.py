@@ -158,16 +158,14 @@ def _united(
         for way, result in found.items()
         for point in result.points
     ]
-    by_process = any(result.by_process for result in results)
     return FrontierResult(
-        undominated(points, by_process=by_process),
+        undominated(points),
         worst_bound([result.epsilon for result in results]),
         worst_bound([result.time_epsilon for result in results]),
         sum(result.found for result in results),
         _left_out(found, refused),
         interrupted,
         next((result.stopped for result in results if result.stopped), None),
-        by_process,
     )
 
 
