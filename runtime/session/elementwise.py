@@ -2,7 +2,8 @@
 
 ONNX Runtime goes over all elements once per node, and makes a tensor of each. Here all steps from
 the same arrays become one program (`tensoropt.Elementwise`), which goes over them once and makes
-nothing else; arrays of different sizes with equal programs share a node.
+nothing else; arrays of different sizes with equal programs share a node, unless a collective begins
+or is waited for between them: what it goes on beside stays there.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tensoropt.runtime.session.order import in_order
 from tensoropt.runtime.session.types import FLOAT32, tensor_types
+from tensoropt.runtime.support.collectives import STARTS, WAITS
 
 if TYPE_CHECKING:
     import onnx
@@ -39,27 +43,37 @@ class _Piece:
 
 
 def fuse_elementwise(model: onnx.ModelProto) -> None:
-    """Replace what can be by `tensoropt.Elementwise`, in place; the other nodes keep their order.
+    """Replace what can be by `tensoropt.Elementwise`, in place, where the last of it stood.
 
-    Tensors whose type or size the graph does not tell stay as they are. Linear.
+    Tensors whose type or size the graph does not tell stay as they are. Linear, but for a sorting.
     """
     graph = _Graph(model)
-    nodes: list[onnx.NodeProto] = []
-    for depth in range(max(graph.depths, default=-1) + 1):
-        nodes += [
-            node
-            for place, node in enumerate(graph.nodes)
-            if graph.depths[place] == depth and place not in graph.fused
-        ]
-        nodes += _joined(graph, [held for held in graph.groups() if graph.depths[held[0]] == depth])
+    made = [_Made(p, node) for p, node in enumerate(graph.nodes) if p not in graph.fused]
+    together: dict[tuple[int, int], list[list[int]]] = defaultdict(list)
+    for group in graph.groups():
+        together[graph.depths[group[-1]], graph.parts[group[-1]]].append(group)
+    for groups in together.values():
+        made += _joined(graph, groups)
+    nodes = [one.node for one in made]
+    reads, makes = [node.input for node in nodes], [node.output for node in nodes]
+    order = in_order(reads, makes, [one.place for one in made])
     del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    model.graph.node.extend(nodes[number] for number in order)
     if all(one.domain != _DOMAIN for one in model.opset_import):
         model.opset_import.add(domain=_DOMAIN, version=1)
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A node, and the place of the last that it is made of."""
+
+    place: int
+    node: onnx.NodeProto
+
+
 class _Graph:
-    """The nodes, which of them are ``fused``, and how deep each lies.
+    """The nodes, which of them are ``fused``, how deep each lies, and in which of the ``parts``
+    between starts and waits.
 
     A node lies one deeper than a fused one before it if it is not fused itself. So fused nodes of
     one depth can run as one: no way between two of them leads through another node.
@@ -78,6 +92,8 @@ class _Graph:
         self.depths: list[int] = []
         for place, node in enumerate(self.nodes):
             self.depths.append(self._depth(place, node))
+        ends = (node.op_type in STARTS or node.op_type in WAITS for node in self.nodes)
+        self.parts = list(accumulate(ends, initial=0))
 
     def _depth(self, place: int, node: onnx.NodeProto) -> int:
         before = {self.makers[name] for name in node.input if name in self.makers}
@@ -150,18 +166,21 @@ def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
     return piece
 
 
-def _joined(graph: _Graph, groups: Iterable[Sequence[int]]) -> list[onnx.NodeProto]:
+def _joined(graph: _Graph, groups: Iterable[Sequence[int]]) -> list[_Made]:
     """Return a node for all groups of equal programs; what only casts stays as it is."""
     kinds: dict[object, list[_Piece]] = defaultdict(list)
-    left: list[onnx.NodeProto] = []
+    last: dict[object, int] = defaultdict(int)
+    left: list[_Made] = []
     for group in groups:
         piece = _piece(graph, group)
         if not piece.steps:
-            left += [graph.nodes[place] for place in group]
+            left += [_Made(place, graph.nodes[place]) for place in group]
             continue
         types = (_kinds(graph, piece.reads), _kinds(graph, piece.writes))
-        kinds[tuple(piece.steps), tuple(piece.results), types].append(piece)
-    return left + [_node(graph, pieces) for pieces in kinds.values()]
+        kind = (tuple(piece.steps), tuple(piece.results), types)
+        kinds[kind].append(piece)
+        last[kind] = max(last[kind], group[-1])
+    return left + [_Made(last[kind], _node(graph, pieces)) for kind, pieces in kinds.items()]
 
 
 def _kinds(graph: _Graph, names: Sequence[str]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from tensoropt.runtime.support.ordering import ORDERED
 if TYPE_CHECKING:
     from onnxruntime import OrtExternalInitializerInfo, OrtValue, SessionOptions
 
-__all__ = ["Optimised", "is_ordered", "optimised_in_order", "ordered"]
+__all__ = ["Optimised", "in_order", "is_ordered", "optimised_in_order", "ordered"]
 
 _LEAST = 1024
 """Bytes of a constant that is given to a session beside the graph, and not in it."""
@@ -94,17 +94,37 @@ def ordered(nodes: Sequence[Node], given: Sequence[Node]) -> list[Node]:
     One that is new, such as a change of layout, stands before the first that reads it, as does one
     that equal nodes became. Linear, but for the sorting.
     """
-    makers = {name: place for place, node in enumerate(nodes) for name in node.makes if name}
-    needs = [
-        {makers[name] for name in node.reads if name in makers} - {place}
-        for place, node in enumerate(nodes)
+    needs = _needs([node.reads for node in nodes], [node.makes for node in nodes])
+    readers = _readers(needs)
+    wanted = _wanted(nodes, readers, _places(given))
+    return [nodes[place] for place in _sorted(needs, readers, wanted)]
+
+
+def in_order(
+    reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]], wanted: Sequence[int]
+) -> list[int]:
+    """Return the numbers of nodes, each behind those that it needs, and else as is ``wanted``.
+
+    A node ``reads`` and ``makes`` tensors of these names, and belongs to the place wanted.
+    """
+    needs = _needs(reads, makes)
+    return list(_sorted(needs, _readers(needs), wanted))
+
+
+def _needs(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> list[set[int]]:
+    makers = {name: place for place, made in enumerate(makes) for name in made if name}
+    return [
+        {makers[name] for name in names if name in makers} - {place}
+        for place, names in enumerate(reads)
     ]
-    readers: list[list[int]] = [[] for _ in nodes]
+
+
+def _readers(needs: Sequence[set[int]]) -> list[list[int]]:
+    readers: list[list[int]] = [[] for _ in needs]
     for place, needed in enumerate(needs):
         for one in needed:
             readers[one].append(place)
-    wanted = _wanted(nodes, readers, _places(given))
-    return [nodes[place] for place in _sorted(needs, readers, wanted)]
+    return readers
 
 
 def _places(given: Sequence[Node]) -> dict[str, int]:
