@@ -29,6 +29,7 @@ __all__ = [
     "best",
     "every_cost",
     "missed",
+    "odd_module",
     "only",
     "plans",
     "random_module",
@@ -134,6 +135,19 @@ def shared_weight_module() -> ir.Module:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     with tempfile.TemporaryDirectory(prefix="tensoropt-small-") as folder:
         path = Path(folder) / "shared.onnx"
+        path.write_bytes(model.SerializeToString())
+        return _imported(path)
+
+
+def odd_module() -> ir.Module:
+    """Return a model that adds a weight of 63 elements, whose parts on 4 ranks have padding."""
+    weight = numpy_helper.from_array(np.ones(63, np.float32), "w")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (63,)) for name in "xy"]
+    node = helper.make_node("Add", ["x", "w"], ["y"], "add")
+    graph = helper.make_graph([node], "odd", ends[:1], ends[1:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with tempfile.TemporaryDirectory(prefix="tensoropt-small-") as folder:
+        path = Path(folder) / "odd.onnx"
         path.write_bytes(model.SerializeToString())
         return _imported(path)
 

@@ -17,6 +17,7 @@ from small_models import (
     best,
     every_cost,
     missed,
+    odd_module,
     only,
     shared_weight_module,
     small_tables,
@@ -30,6 +31,7 @@ from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s
 from tensoropt.compiler.search.frontier.search import SearchOptions, frontier_point, search_tables
+from tensoropt.compiler.search.problem.bounds import least_bytes
 from tensoropt.compiler.search.problem.cuts import Cuts
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.problem import NothingAllowedError, TablePoint
@@ -96,6 +98,13 @@ def test_no_plan_that_fits_a_limit_is_missed(seed: int) -> None:
         least = min(time for time, memory in costs if memory <= limit)
         found = [time for time, memory in _found(tables, limit) if memory <= limit]
         assert min(found) == pytest.approx(least, rel=1e-9)
+
+
+def test_sizes_alone_ask_for_no_more_than_a_plan_takes() -> None:
+    """Parts with padding are smaller than what equal parts of the tensor could be."""
+    tables = tables_of(odd_module(), Mesh((4,)))
+    least = min(memory for _, memory in every_cost(tables).values())
+    assert 0 < least_bytes(tables.graph, 4) <= least < 3 * 63 * 4
 
 
 def _has(tables: MeshTables, name: str) -> bool:

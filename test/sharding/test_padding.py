@@ -79,6 +79,31 @@ CASES = {
         Case("MaxPool", [normal(2, WORDS, 4)], {"kernel_shape": [2]}),
         "S(1) -> S(1)",
     ),
+    "samples that are normalised": (
+        Case("LayerNormalization", [normal(WORDS, WIDTH), normal(WIDTH), normal(WIDTH, seed=1)]),
+        "S(0) R R -> S(0)",
+    ),
+    "images that are normalised": (
+        Case("InstanceNormalization", [normal(WORDS, 2, 3), normal(2), normal(2, seed=1)]),
+        "S(0) R R -> S(0)",
+    ),
+    "channels that are normalised": (
+        Case("InstanceNormalization", [normal(2, WORDS, 3), normal(WORDS), normal(WORDS, seed=1)]),
+        "S(1) S(0) S(0) -> S(1)",
+    ),
+    "images normalised by groups": (
+        Case(
+            "GroupNormalization",
+            [normal(WORDS, 4, 3), normal(4), normal(4, seed=1)],
+            {"num_groups": 2},
+            21,
+        ),
+        "S(0) R R -> S(0)",
+    ),
+    "samples of attention": (
+        Case("Attention", [normal(WORDS, 2, 3, 4, seed=n) for n in range(3)], version=23),
+        "S(0) S(0) S(0) -> S(0)",
+    ),
     "in one row": (
         Case("Reshape", [normal(2, 3, WORDS), np.array([6, WORDS])], literals=frozenset({1})),
         "S(2) R -> S(1)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tensoropt.compiler.layout.sizes import end_of
+from tensoropt.compiler.layout.sizes import end_of, ever_pads
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
@@ -15,9 +15,9 @@ __all__ = ["least_bytes"]
 def least_bytes(graph: Graph, devices: int) -> int:
     """Return a lower bound of the memory of one device, over all meshes of ``devices``.
 
-    A layout splits a tensor into a number of parts that divides both its elements and the devices.
-    The bound adds what is kept to the largest set of tensors that one op reads and writes. Linear
-    in the operands of the graph.
+    A layout splits a tensor into at most as many parts as there are devices; without padding, into
+    a number that divides both its elements and the devices. The bound adds what is kept to the
+    largest set of tensors that one op reads and writes. Linear in the operands of the graph.
     """
 
     def size(infos: Iterable[TensorInfo | None]) -> int:
@@ -28,6 +28,8 @@ def least_bytes(graph: Graph, devices: int) -> int:
 
 
 def _part_bytes(info: TensorInfo, devices: int) -> int:
+    if any(map(ever_pads, info.sizes)):
+        return info.memory_bytes // devices
     return info.memory_bytes // math.gcd(end_of(info.sizes), devices)
 
 

@@ -33,7 +33,7 @@ def attention(info: OpInfo) -> Rule | None:
     heads = {0: head, 1: head, 2: head, 4: 1, 5: 1, **aligned(info, 3, 1, 4)}
     rows = {0: row, **aligned(info, 3, 2, 4)}
     factors = [
-        present_factor(info, batch, dict.fromkeys(range(4), 0)),
+        present_factor(info, batch, dict.fromkeys(range(4), 0), padded=True),
         present_factor(info, heads, {0: head, 1: 1, 2: 1, 3: 1}, size=shared),
         present_factor(info, rows, {0: row, 3: 2}, can_split=not _counts_rows(info)),
         _products(info, head),

@@ -97,6 +97,7 @@ def _rule(info: OpInfo, reduced: range, localize: Localize) -> Rule:
             _aligned(info, dim),
             _statistics(info, dim, reduced),
             can_split=can_split or dim not in reduced,
+            padded=dim not in reduced,
         )
         for dim in range(len(info.shape(0)))
     ]

@@ -56,8 +56,8 @@ def instance(info: OpInfo) -> Rule:
     reduced = range(2, rank)
     can_split = info.version >= BROADCAST_VERSION and all(info.shape(0)[2:])
     factors = [
-        FactorMap({0: 0}, {0: 0}),
-        FactorMap({0: 1, 1: 0, 2: 0}, {0: 1}),
+        FactorMap({0: 0}, {0: 0}, padded=True),
+        FactorMap({0: 1, 1: 0, 2: 0}, {0: 1}, padded=True),
         *(FactorMap({0: dim}, {0: dim}, can_split=can_split) for dim in reduced),
     ]
     inner = (inner_sum(info, reduced),) * 2
@@ -86,7 +86,7 @@ def group(info: OpInfo) -> Rule:
     groups = int(info.attribute("num_groups"))
     spatial = [FactorMap({0: d}, {0: d}, can_split=False) for d in range(2, len(info.shape(0)))]
     factors = [
-        FactorMap({0: 0}, {0: 0}),
+        FactorMap({0: 0}, {0: 0}, padded=True),
         FactorMap({0: 1, 1: 0, 2: 0}, {0: 1}, size=groups),
         *spatial,
         window_loop([count(info.shape(0)[1:2]) // groups]),

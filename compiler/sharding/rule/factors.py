@@ -108,12 +108,13 @@ def present_factor(
     reduction: Reduction | None = None,
     can_split: bool = True,
     counted: bool = False,
+    padded: bool | None = None,
 ) -> FactorMap:
     """Return the factor along the operands and results that are there; the others are dropped."""
     given = {i: dim for i, dim in operands.items() if info.operand(i) is not None}
     made = range(len(info.results))
     kept = {i: d for i, d in results.items() if i in made and info.results[i] is not None}
-    return FactorMap(given, kept, size, reduction, can_split, counted=counted)
+    return FactorMap(given, kept, size, reduction, can_split, counted=counted, padded=padded)
 
 
 def aligned(info: OpInfo, index: int, dim: int, rank: int) -> dict[int, int]:
