@@ -119,17 +119,17 @@ def random_module(seed: int) -> ir.Module:
         return _imported(path)
 
 
-def shared_weight_module() -> ir.Module:
+def shared_weight_module(width: int = 8) -> ir.Module:
     """Return a model that adds a weight and multiplies by it: it may be read in two layouts."""
-    weight = numpy_helper.from_array(np.ones((8, 8), np.float32), "w")
+    weight = numpy_helper.from_array(np.ones((width, width), np.float32), "w")
     graph = helper.make_graph(
         [
             helper.make_node("Add", ["x", "w"], ["t"], "add"),
             helper.make_node("MatMul", ["t", "w"], ["y"], "product"),
         ],
         "shared",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (8, 8))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (8, 8))],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (width, width))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (width, width))],
         [weight],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)

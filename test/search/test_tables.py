@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from graphs.gpt import Gpt
+from small_models import shared_weight_module, tables_of
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.measured import Operator
@@ -74,6 +75,18 @@ def _costs(tables: MeshTables, node: Node, strategy: Strategy) -> tuple[float, .
 
 def _layouts(*texts: str) -> tuple[Layout, ...]:
     return tuple(Layout.parse(text.split()) for text in texts)
+
+
+def test_a_weight_of_the_shape_of_an_input_has_padding_of_its_own() -> None:
+    tables = tables_of(shared_weight_module(100), Mesh((3,)))
+    fed, weight = (
+        {option.results[0] for option in tables.options[index]}
+        for index, node in enumerate(tables.graph.nodes)
+        if node.kind == "argument"
+    )
+    padded = {Layout.parse(["S(0)"]), Layout.parse(["S(1)"])}
+    assert weight >= padded
+    assert not fed & padded
 
 
 def test_an_edge_costs_what_its_cheapest_path_costs() -> None:

@@ -12,7 +12,7 @@ from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 
-__all__ = ["node_options", "op_options", "stored", "stored_layouts"]
+__all__ = ["is_fed", "node_options", "op_options", "stored", "stored_layouts"]
 
 
 def stored(layout: Layout) -> Layout:
@@ -69,12 +69,17 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
     if node.kind == "argument":
         info = graph.values[node.results[0]].info
         layouts = stored_layouts(info, mesh, is_sum=node.state == "gradient")
-        if info is not None and not node.constant and node.state is None:  # what a job is fed
+        if info is not None and is_fed(node):
             layouts = tuple(x for x in layouts if not x.padded_dims(info.sizes, mesh))
         return tuple(Strategy((), (), (x,)) for x in layouts)
     operand = node.operands[0]
     info = None if operand is None else graph.values[operand].info
     return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh))
+
+
+def is_fed(node: Node) -> bool:
+    """Say whether an argument is what a job is fed: neither a constant nor state."""
+    return not node.constant and node.state is None
 
 
 @lru_cache(maxsize=4096)
