@@ -28,13 +28,18 @@ class Loading:
     """What a session takes while it is made, of weights in the order of the program."""
 
     def __init__(self) -> None:
-        self._images = self._largest = self._mapped = self._packed = self._most = 0
+        self._images = self._largest = self._mapped = 0
+        self._products: list[int] = []
+        self._fused: list[int] = []
 
-    def read(self, operator: str, size_bytes: int, *, alone: bool = False) -> None:
+    def read(
+        self, operator: str, size_bytes: int, *, alone: bool = False, fused: bool = False
+    ) -> None:
         """Say that a node of an ``operator`` has constant weights of that size.
 
         Of a convolution that is ``alone`` no normalisation becomes a part: what it had before is
-        pages of a file, which go as soon as they are read.
+        pages of a file, which go as soon as they are read. A product that is ``fused`` with what
+        follows it is a new node to ONNX Runtime, and is packed after all that are not.
         """
         if operator in CONVOLUTIONS and alone:
             self._mapped += size_bytes
@@ -42,14 +47,20 @@ class Loading:
             self._images += size_bytes
             self._largest = max(self._largest, size_bytes)
         elif operator in PRODUCTS:
-            self._most = max(self._most, self._packed + 2 * size_bytes)
-            self._packed += size_bytes
+            (self._fused if fused else self._products).append(size_bytes)
 
     def bytes(self) -> int:
         """Return the most: of convolutions both forms of all weights, and one more twice while it
         is made, then the one form that stays, beside both of one product."""
         images = 2 * (self._images + self._largest)
-        return self._mapped + max(images, self._images + self._most)
+        return self._mapped + max(images, self._images + self._packing_bytes())
+
+    def _packing_bytes(self) -> int:
+        most = packed = 0
+        for size in (*self._products, *self._fused):
+            most = max(most, packed + 2 * size)
+            packed += size
+        return most
 
 
 @dataclass(frozen=True)

@@ -124,10 +124,9 @@ class _Run:
 
     def arrays(self, session: RankSession) -> list[Array | None]:
         """Run, and return this rank's part of each value, ``None`` where its graph has none."""
-        for name, tensor in self.inputs.tensors.items():
+        for name in self.inputs.tensors:
             if name in session.inputs:
-                part = tensor.layout.local_slice(self.inputs.array(name), self.comm.rank)
-                session.feed(name, part)
+                session.feed(name, self.inputs.part(name, self.comm.rank))
         session.run()
         made = dict(session.results({value.local for value in self.part}))
         return [made.get(value.local) for value in self.part]

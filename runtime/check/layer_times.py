@@ -52,8 +52,8 @@ def layer_times(
         session, _ = made_on_all(comm, partial(_opened, job, plan, comm, Path(folder)))
         if session is None:
             return ()
-        for name, tensor in inputs.tensors.items():
-            session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
+        for name in inputs.tensors:
+            session.feed(name, inputs.part(name, comm.rank))
         library.record(True)
         for _ in range(_WARM_UP + _RUNS):
             comm.Barrier()

@@ -177,8 +177,8 @@ def _followed(
 def _take_steps(
     job: Job, session: RankSession, inputs: Inputs, comm: MPI.Comm, link: LauncherLink
 ) -> list[float]:
-    for name, tensor in inputs.tensors.items():
-        session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
+    for name in inputs.tensors:
+        session.feed(name, inputs.part(name, comm.rank))
     link.show("the first step, which is not timed")
     session.run()
     times_s: list[float] = []

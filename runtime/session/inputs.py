@@ -1,7 +1,7 @@
 """The global inputs of a run: from an .npz file, or drawn from a seed.
 
-Every rank makes the same arrays by itself, one at a time, so that nothing is sent and a rank never
-holds more than one whole input.
+Every rank makes the same arrays by itself, one at a time, so that nothing is sent, and keeps of each
+no more than its part.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tensoropt.runtime.device.host_memory import exact_blocks
 from tensoropt.runtime.plan.dims import bound, terms
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of, is_native
@@ -61,6 +62,13 @@ class Inputs:
             raise UserError(
                 f"{self.job.inputs}: array '{name}' is damaged: {one_line(error)}"
             ) from None
+
+    def part(self, name: str, rank: int) -> Array:
+        """Return a rank's part of one input, in memory of its own: the whole goes back."""
+        with exact_blocks():
+            whole = self.array(name)
+            part = self.tensors[name].layout.local_slice(whole, rank)
+            return part.copy() if part.nbytes < whole.nbytes else part
 
 
 def make_inputs(job: Job, tensors: Sequence[Tensor]) -> Inputs:
@@ -241,7 +249,7 @@ def _drawn(job: Job, name: str, dtype: np.dtype[np.generic], shape: tuple[int, .
         return random.integers(low, high, shape).astype(dtype)
     kind = np.float64 if dtype == np.float64 else np.float32
     if job.draw == "uniform":
-        return random.random(shape, dtype=kind).astype(dtype)
+        return random.random(shape, dtype=kind).astype(dtype, copy=False)
     array = random.standard_normal(shape, dtype=kind)
-    factor = _DEVIATIONS.get(job.draw)
-    return (array if factor is None else array * kind(factor)).astype(dtype)
+    array *= kind(_DEVIATIONS.get(job.draw, 1))
+    return array.astype(dtype, copy=False)

@@ -45,6 +45,13 @@ def test_weights_are_there_twice_while_they_are_packed() -> None:
     assert loading.bytes() == 10 + 5 + 2 * 100
 
 
+def test_products_that_are_fused_are_packed_after_the_others() -> None:
+    loading = Loading()
+    loading.read("Gemm", 100, fused=True)
+    loading.read("Gemm", 40)
+    assert loading.bytes() == 40 + 2 * 100
+
+
 def test_a_convolution_whose_result_is_summed_up_is_there_once() -> None:
     loading = Loading()
     loading.read("Conv", 10, alone=True)

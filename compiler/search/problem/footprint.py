@@ -16,6 +16,12 @@ __all__ = ["footprint"]
 
 _WEIGHTED = CONVOLUTIONS | PRODUCTS
 
+_ACTIVATIONS = frozenset(
+    ("Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign")
+    + ("Tanh", "ThresholdedRelu")
+)
+"""Operators that ONNX Runtime makes one node with the `Gemm` before them."""
+
 
 @dataclass(frozen=True)
 class _Counted:
@@ -43,7 +49,8 @@ def footprint(
     for index, operator in counted.weighted:
         node, strategy = graph.nodes[index], strategies[index]
         alone = strategy.results[0].has_partial  # it is summed up before it is normalised
-        loading.read(operator, tables.static_bytes(node, strategy), alone=alone)
+        size = tables.static_bytes(node, strategy)
+        loading.read(operator, size, alone=alone, fused=_is_fused(graph, index, strategies))
         packed += _shared_bytes(tables, node, strategy) if operator in PRODUCTS else 0
     fed = sum(_input_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.inputs)
     fed += sum(_output_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.outputs)
@@ -73,6 +80,18 @@ def _counted(graph: Graph) -> _Counted:
 def _operator(node: Node) -> str:
     assert node.op is not None
     return str(node.op.name).removeprefix("onnx.")
+
+
+def _is_fused(graph: Graph, index: int, strategies: Mapping[int, Strategy]) -> bool:
+    """Say whether a node is a product that an activation alone reads, as it lies."""
+    node = graph.nodes[index]
+    uses = graph.values[node.results[0]].uses
+    if _operator(node) != "Gemm" or len(uses) != 1:
+        return False
+    reader, operand = uses[0]
+    if graph.nodes[reader].kind != "op" or _operator(graph.nodes[reader]) not in _ACTIVATIONS:
+        return False
+    return strategies[reader].operands[operand] == strategies[index].results[0]
 
 
 def _looks_up(graph: Graph, node: Node) -> bool:
