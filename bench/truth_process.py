@@ -2,7 +2,8 @@
 
     python bench/truth_process.py                         all models, 1, 2 and 4 ranks
     python bench/truth_process.py resnet50 gpt --ranks 2  some of them
-    python bench/truth_process.py --keep FOLDER           the plans stay, and are found there again
+    python bench/truth_process.py --keep FOLDER           the plans and what they took stay, and are
+                                                          found there again
 
 Of every model, run or trained, the fastest, the leanest and the knee plan on each number of ranks.
 Each takes a few steps; the truth is the most that the process of a rank had resident at a time
@@ -21,7 +22,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -186,7 +187,13 @@ class Subject:
         return Job((str(plan),), runs=_STEPS, threads=1, dims=dict(self.dims), int_range=(0, 2))
 
     def taken(self, plan: Path) -> Taken:
-        """Take a few steps with a plan; return what its ranks took."""
+        """Take a few steps with a plan, unless that was done; return what its ranks took."""
+        found = plan.with_suffix(".taken")
+        if not found.is_file():
+            found.write_text(json.dumps(asdict(self._measured(plan))))
+        return Taken(**json.loads(found.read_text()))
+
+    def _measured(self, plan: Path) -> Taken:
         if not self.trains:
             with Watch() as watch:
                 [result] = run(self._job(plan))
@@ -309,7 +316,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("models", nargs="*", help="names, or .onnx files; default all but files")
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="of models and plans")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="of models, plans and what they took"
+    )
     parser.add_argument("--write", action="store_true", help="to docs/benchmarks.md")
     return parser
 

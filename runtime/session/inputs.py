@@ -1,7 +1,7 @@
 """The global inputs of a run: from an .npz file, or drawn from a seed.
 
-Every rank makes the same arrays by itself, one at a time, so that nothing is sent, and keeps of each
-no more than its part.
+Every rank makes the same arrays by itself, one at a time, so that nothing is sent, and keeps no
+more than its part of each.
 """
 
 from __future__ import annotations

@@ -82,6 +82,16 @@ def test_drawn_inputs_have_the_sum() -> None:
     assert make_inputs(job, TENSORS).shapes["mask"] == (2, 16)
 
 
+@pytest.mark.parametrize("placement", ["S(0)", "S(1)", "R"])
+def test_a_rank_keeps_no_more_of_an_input_than_its_part(placement: str) -> None:
+    tensor = Tensor("x", "float32", (8, 4), parse_layout([placement], (2,)))
+    inputs = make_inputs(Job(()), [tensor])
+    part = inputs.part("x", 1)
+    np.testing.assert_array_equal(part, tensor.layout.part_of(inputs.array("x"), 1))
+    held = part if part.base is None else part.base
+    assert held.nbytes == part.nbytes
+
+
 def test_a_missing_term_is_asked_for() -> None:
     with pytest.raises(
         UserError, match=r"'past \+ sequence' has no size, expected --dim sequence=N"

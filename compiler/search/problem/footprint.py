@@ -16,9 +16,9 @@ __all__ = ["footprint"]
 
 _WEIGHTED = CONVOLUTIONS | PRODUCTS
 
-_ACTIVATIONS = frozenset(
-    ("Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign")
-    + ("Tanh", "ThresholdedRelu")
+_ACTIVATIONS = (
+    *("Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign"),
+    *("Tanh", "ThresholdedRelu"),
 )
 """Operators that ONNX Runtime makes one node with the `Gemm` before them."""
 
@@ -26,8 +26,8 @@ _ACTIVATIONS = frozenset(
 @dataclass(frozen=True)
 class _Counted:
     """What counts in a graph, whatever nodes choose: how many run; those of them with weights that
-    are laid out or packed, and their operators; those that look up rows of weights of their own;
-    inputs; outputs."""
+    are laid out or packed, and their operators; those that look up rows of weights; inputs;
+    outputs."""
 
     nodes: int
     weighted: Sequence[tuple[int, str]]
@@ -51,11 +51,11 @@ def footprint(
         alone = strategy.results[0].has_partial  # it is summed up before it is normalised
         size = tables.static_bytes(node, strategy)
         loading.read(operator, size, alone=alone, fused=_is_fused(graph, index, strategies))
-        packed += _shared_bytes(tables, node, strategy) if operator in PRODUCTS else 0
+        packed += _shared_bytes(tables, index, strategies) if operator in PRODUCTS else 0
     fed = sum(_input_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.inputs)
     fed += sum(_output_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.outputs)
     static = cost.static_bytes - sum(
-        _unread_bytes(tables, graph.nodes[index], strategies[index]) for index in counted.lookups
+        _unread_bytes(tables, index, strategies) for index in counted.lookups
     )
     sizes = static, cost.transient_bytes, packed, loading.bytes(), fed
     sent = running.sent_bytes
@@ -95,17 +95,42 @@ def _is_fused(graph: Graph, index: int, strategies: Mapping[int, Strategy]) -> b
 
 
 def _looks_up(graph: Graph, node: Node) -> bool:
-    """Say whether a node reads rows of a weight that nothing else reads."""
+    """Say whether a node reads rows of a weight that lies in a file."""
     table = node.operands[0] if _operator(node) == "Gather" else None
-    return table is not None and graph.is_weight(table) and graph.producer(table).private
+    return table is not None and graph.producer(table).is_parameter
 
 
-def _unread_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
+def _reads_alone(
+    graph: Graph, index: int, operand: int, strategies: Mapping[int, Strategy]
+) -> bool:
+    """Say whether nothing else reads a weight as a node does, while the program runs.
+
+    A part of it that another one reads is cut when the session is made, and is a tensor of its own.
+    """
+    value = graph.nodes[index].operands[operand]
+    assert value is not None
+    if graph.producer(value).private:
+        return True
+    layout = strategies[index].operands[operand]
+    return not any(
+        strategies[reader].operands[place] == layout
+        for reader, place in graph.values[value].uses
+        if (reader, place) != (index, operand) and not graph.nodes[reader].constant
+    )
+
+
+def _unread_bytes(tables: MeshTables, index: int, strategies: Mapping[int, Strategy]) -> int:
     """Return what of a weight stays in its file, at least: all but the rows that are looked up."""
+    graph, strategy = tables.graph, strategies[index]
+    node = graph.nodes[index]
     table = node.operands[0]
     assert table is not None
-    whole = tensor_bytes(tables.graph.values[table].info, strategy.operands[0], tables.mesh)
-    read = tensor_bytes(tables.graph.values[node.results[0]].info, strategy.results[0], tables.mesh)
+    producer = graph.values[table].producer
+    is_cut = producer in strategies and strategies[producer].results[0] != strategy.operands[0]
+    if is_cut or not _reads_alone(graph, index, 0, strategies):
+        return 0
+    whole = tensor_bytes(graph.values[table].info, strategy.operands[0], tables.mesh)
+    read = tensor_bytes(graph.values[node.results[0]].info, strategy.results[0], tables.mesh)
     return max(whole - read, 0)
 
 
@@ -131,13 +156,13 @@ def _output_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
     return tensor_bytes(tables.graph.values[value].info, strategy.operands[0], tables.mesh)
 
 
-def _shared_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
+def _shared_bytes(tables: MeshTables, index: int, strategies: Mapping[int, Strategy]) -> int:
     """Return the sizes of weights that others read too, which stay beside their packed form."""
     graph, found = tables.graph, 0
-    for operand, value in enumerate(node.operands):
+    for operand, value in enumerate(graph.nodes[index].operands):
         if value is None or operand == 0:
             continue
-        if graph.is_weight(value) and not graph.producer(value).private:
-            layout = strategy.operands[operand]
+        if graph.is_weight(value) and not _reads_alone(graph, index, operand, strategies):
+            layout = strategies[index].operands[operand]
             found += tensor_bytes(graph.values[value].info, layout, tables.mesh)
     return found
