@@ -21,11 +21,17 @@ def test_a_job_that_trains_has_more() -> None:
 def test_collectives_have_buffers() -> None:
     """Three times what is sent, up to 8 MiB, and 100 for each other rank."""
     process = Process(1000, exchange_bytes=100)
+
+    def taken(sent_bytes: int, passed_bytes: int, ranks: int) -> int:
+        held = Footprint(0, 0, sent_bytes=sent_bytes, passed_bytes=passed_bytes)
+        return process.bytes(held, ranks)
+
     sent = 1 << 20
-    assert process.bytes(Footprint(0, 0, sent_bytes=sent), 4) == 1000 + 3 * sent + 3 * 100
-    assert process.bytes(Footprint(0, 0, sent_bytes=20), 4) == 1000
-    assert process.bytes(Footprint(0, 0, sent_bytes=3 << 20), 2) == 1000 + (8 << 20) + 100
-    assert process.bytes(Footprint(0, 0), 4) == 1000
+    assert taken(sent, sent, 4) == 1000 + 3 * sent + 3 * 100
+    assert taken(20, 20, 4) == 1000
+    assert taken(20, sent, 4) == 1000 + 3 * 20 + 3 * 100
+    assert taken(3 << 20, 3 << 20, 2) == 1000 + (8 << 20) + 100
+    assert taken(0, 0, 4) == 1000
 
 
 def test_a_margin_is_of_all() -> None:

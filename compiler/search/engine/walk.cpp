@@ -312,7 +312,10 @@ void Walk::move(std::int32_t source, std::int32_t target) {
   std::int32_t life = tensors_[source].life, maker = joins_ ? maker_of(source) : -1;
   if (path.time_s > 0) {
     if (life >= 0) cost_.sent_bytes = std::max(cost_.sent_bytes, lives_[life].bytes);
-    for (const auto& step : path.steps) cost_.sent_bytes = std::max(cost_.sent_bytes, step.bytes);
+    for (const auto& step : path.steps) {
+      cost_.sent_bytes = std::max(cost_.sent_bytes, step.bytes);
+      cost_.passed_bytes += step.bytes;
+    }
   }
   for (std::size_t i = 0; i < path.steps.size(); ++i) {
     const auto& [layout, bytes, key, sent, time_s, beside] = path.steps[i];

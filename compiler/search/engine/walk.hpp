@@ -113,7 +113,8 @@ struct Walked {
   double compute_s = 0, communication_s = 0, update_s = 0;
   double hidden_s = 0;  // of communication, as operators run meanwhile; the update is without it
   std::int64_t static_bytes = 0, transient_bytes = 0;
-  std::int64_t sent_bytes = 0;  // of the largest tensor that a collective reads or makes
+  std::int64_t sent_bytes = 0;    // of the largest tensor that a collective reads or makes
+  std::int64_t passed_bytes = 0;  // of all that they make
   std::int32_t moves = 0;       // collectives and slices
 };
 

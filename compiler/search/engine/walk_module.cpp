@@ -148,14 +148,14 @@ class PyWalk {
                           record.group, record.place, record.begin_s, record.until);
   }
 
-  // What the assignment touches of ONNX Runtime's arena, the largest tensor of a collective, and
-  // how many collectives and slices there are.
+  // What the assignment touches of ONNX Runtime's arena, the largest tensor of a collective, all
+  // that collectives make, and how many collectives and slices there are.
   nb::tuple arena(const nb::object& costing, const Array<std::int32_t>& assignment,
                   const Images& images) {
     Record record;
     const Walked walked = go(costing, assignment, 0, 0, true, &record);
     const auto touched = touched_bytes(walk_.lives(images, record), walked.transient_bytes);
-    return nb::make_tuple(touched, walked.sent_bytes, walked.moves);
+    return nb::make_tuple(touched, walked.sent_bytes, walked.passed_bytes, walked.moves);
   }
 
  private:

@@ -74,10 +74,12 @@ class ProgramCost(Cost):
 @dataclass(frozen=True)
 class Running:
     """What tensors that come and go touch of ONNX Runtime's arena, the size of the largest tensor
-    that a collective reads or makes, and how many collectives and slices there are."""
+    that a collective reads or makes, that of all that they make, and how many collectives and
+    slices there are."""
 
     arena_bytes: int
     sent_bytes: int
+    passed_bytes: int
     moves: int
 
 

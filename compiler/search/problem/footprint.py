@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.process import CONVOLUTIONS, PRODUCTS, Footprint, Loading
+from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.problem.evaluate import Cost, Running
 from tensoropt.compiler.search.problem.graph import Graph, Node
@@ -26,12 +27,12 @@ _ACTIVATIONS = (
 @dataclass(frozen=True)
 class _Counted:
     """What counts in a graph, whatever nodes choose: how many run; those of them with weights that
-    are laid out or packed, and their operators; those that look up rows of weights; inputs;
-    outputs."""
+    are laid out or packed, and their operators; weights of which nodes look up rows, and these
+    nodes; inputs; outputs."""
 
     nodes: int
     weighted: Sequence[tuple[int, str]]
-    lookups: Sequence[int]
+    lookups: Mapping[int, Sequence[int]]
     inputs: Sequence[int]
     outputs: Sequence[int]
 
@@ -55,12 +56,13 @@ def footprint(
     fed = sum(_input_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.inputs)
     fed += sum(_output_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.outputs)
     static = cost.static_bytes - sum(
-        _unread_bytes(tables, index, strategies) for index in counted.lookups
+        _unread_bytes(tables, table, readers, strategies)
+        for table, readers in counted.lookups.items()
     )
     sizes = static, cost.transient_bytes, packed, loading.bytes(), fed
-    sent = running.sent_bytes
+    sent = running.sent_bytes, running.passed_bytes
     nodes = counted.nodes + running.moves
-    return Footprint(*sizes, nodes, graph.trains, running.arena_bytes, sent)
+    return Footprint(*sizes, nodes, graph.trains, running.arena_bytes, *sent)
 
 
 @once_per_graph
@@ -71,7 +73,7 @@ def _counted(graph: Graph) -> _Counted:
         len(runs),
         # Weights of a training step are no constants.
         [] if graph.trains else [(i, o) for i, n in runs if (o := _operator(n)) in _WEIGHTED],
-        [] if graph.trains else [i for i, node in runs if _looks_up(graph, node)],
+        {} if graph.trains else _lookups(graph, runs),
         [index for index, node in chosen if _is_input(node)],
         [index for index, node in chosen if _is_output(graph, node)],
     )
@@ -94,44 +96,53 @@ def _is_fused(graph: Graph, index: int, strategies: Mapping[int, Strategy]) -> b
     return strategies[reader].operands[operand] == strategies[index].results[0]
 
 
-def _looks_up(graph: Graph, node: Node) -> bool:
-    """Say whether a node reads rows of a weight that lies in a file."""
-    table = node.operands[0] if _operator(node) == "Gather" else None
-    return table is not None and graph.producer(table).is_parameter
+def _lookups(graph: Graph, runs: Iterable[tuple[int, Node]]) -> dict[int, list[int]]:
+    """Return the weights of which nodes read rows, each with these nodes."""
+    found: dict[int, list[int]] = {}
+    for index, node in runs:
+        table = node.operands[0] if _operator(node) == "Gather" else None
+        if table is not None and graph.producer(table).is_parameter:
+            found.setdefault(table, []).append(index)
+    return found
 
 
-def _reads_alone(
-    graph: Graph, index: int, operand: int, strategies: Mapping[int, Strategy]
+def _is_read(
+    graph: Graph,
+    value: int,
+    layout: Layout,
+    strategies: Mapping[int, Strategy],
+    but: Sequence[int],
 ) -> bool:
-    """Say whether nothing else reads a weight as a node does, while the program runs.
+    """Say whether a weight is read in a layout while the program runs, by others ``but`` these.
 
-    A part of it that another one reads is cut when the session is made, and is a tensor of its own.
+    A part of it is cut when the session is made, and is a tensor of its own.
     """
-    value = graph.nodes[index].operands[operand]
-    assert value is not None
     if graph.producer(value).private:
-        return True
-    layout = strategies[index].operands[operand]
-    return not any(
+        return False
+    return any(
         strategies[reader].operands[place] == layout
         for reader, place in graph.values[value].uses
-        if (reader, place) != (index, operand) and not graph.nodes[reader].constant
+        if reader not in but and not graph.nodes[reader].constant
     )
 
 
-def _unread_bytes(tables: MeshTables, index: int, strategies: Mapping[int, Strategy]) -> int:
+def _unread_bytes(
+    tables: MeshTables, table: int, readers: Sequence[int], strategies: Mapping[int, Strategy]
+) -> int:
     """Return what of a weight stays in its file, at least: all but the rows that are looked up."""
-    graph, strategy = tables.graph, strategies[index]
-    node = graph.nodes[index]
-    table = node.operands[0]
-    assert table is not None
-    producer = graph.values[table].producer
-    is_cut = producer in strategies and strategies[producer].results[0] != strategy.operands[0]
-    if is_cut or not _reads_alone(graph, index, 0, strategies):
+    graph, value = tables.graph, tables.graph.values[table]
+    layout = strategies[readers[0]].operands[0]
+    if value.producer in strategies:
+        layout = strategies[value.producer].results[0]
+    is_cut = any(strategies[reader].operands[0] != layout for reader in readers)
+    if is_cut or _is_read(graph, table, layout, strategies, readers):
         return 0
-    whole = tensor_bytes(graph.values[table].info, strategy.operands[0], tables.mesh)
-    read = tensor_bytes(graph.values[node.results[0]].info, strategy.results[0], tables.mesh)
-    return max(whole - read, 0)
+    made = (graph.values[graph.nodes[reader].results[0]].info for reader in readers)
+    read = sum(
+        tensor_bytes(info, strategies[reader].results[0], tables.mesh)
+        for info, reader in zip(made, readers, strict=True)
+    )
+    return max(tensor_bytes(value.info, layout, tables.mesh) - read, 0)
 
 
 def _is_input(node: Node) -> bool:
@@ -162,7 +173,7 @@ def _shared_bytes(tables: MeshTables, index: int, strategies: Mapping[int, Strat
     for operand, value in enumerate(graph.nodes[index].operands):
         if value is None or operand == 0:
             continue
-        if graph.is_weight(value) and not _reads_alone(graph, index, operand, strategies):
-            layout = strategies[index].operands[operand]
+        layout = strategies[index].operands[operand]
+        if graph.is_weight(value) and _is_read(graph, value, layout, strategies, [index]):
             found += tensor_bytes(graph.values[value].info, layout, tables.mesh)
     return found
