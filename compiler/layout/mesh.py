@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from tensoropt.compiler.support.errors import UserError
@@ -81,7 +82,7 @@ class Mesh:
             found.append(self.rank(tuple(coordinates)))
         return tuple(found)
 
-    @property
+    @cached_property
     def most_groups(self) -> int:
         """The most groups of neighbouring axes that may differ in what they do.
 
@@ -92,7 +93,7 @@ class Mesh:
         axes = sum(extent > 1 for extent in self.shape)
         return DEEP_GROUPS if self.is_deep else axes
 
-    @property
+    @cached_property
     def is_deep(self) -> bool:
         """Whether there are more than three axes above 1."""
         return sum(extent > 1 for extent in self.shape) > SHALLOW

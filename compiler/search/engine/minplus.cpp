@@ -64,6 +64,7 @@ Numbers step_up(const Plan& plan, const Step& step, const Values& values, const 
   auto each = [&](const Step& loops, auto fill) {
     const std::size_t rows = rows_of(loops);
     Lookout lookout(token, double(out.size()) * double(step.values) / double(rows));
+    lookout.look();
     each_row(loops, 0, rows, [&](std::size_t to, const std::size_t* offset) {
       fill(&out[to], offset);
       lookout.done();

@@ -121,6 +121,7 @@ void step_down(const Plan& plan, const Step& step, const Values& values, Outside
     const std::size_t rows = rows_of(loops);
     Lookout lookout(token,
                     2 * double(plan.cells[step.output]) * double(step.values) / double(rows));
+    lookout.look();
     each_row(loops, 0, rows, [&](std::size_t to, const std::size_t* offset) {
       lower(above + to, offset);
       lookout.done();

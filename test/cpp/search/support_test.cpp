@@ -58,7 +58,9 @@ TEST(Lookout, LooksAfterSomeWork) {
   Lookout often(&over, 1e8), seldom(&over, 1), never(nullptr, 1e8);
   EXPECT_THROW(often.done(), Stopped);
   EXPECT_NO_THROW(seldom.done());
+  EXPECT_THROW(seldom.look(), Stopped);
   EXPECT_NO_THROW(never.done());
+  EXPECT_NO_THROW(never.look());
 }
 
 TEST(Budget, CountsVectorsUntilTheyGo) {
