@@ -115,7 +115,7 @@ struct Walked {
   std::int64_t static_bytes = 0, transient_bytes = 0;
   std::int64_t sent_bytes = 0;    // of the largest tensor that a collective reads or makes
   std::int64_t passed_bytes = 0;  // of all that they make
-  std::int32_t moves = 0;       // collectives and slices
+  std::int32_t moves = 0;         // collectives and slices
 };
 
 // Costs assignments; what they share is asked for once.
