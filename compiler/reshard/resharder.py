@@ -12,7 +12,7 @@ import numpy as np
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import REPLICATE, Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.sizes import Size, can_pad, divisor_of, end_of, mean_of
+from tensoropt.compiler.layout.sizes import Size, can_pad, divisor_of, end_of, mean_of, part_of
 from tensoropt.compiler.reshard.shortest import Floats
 from tensoropt.compiler.reshard.step_graph import Cuts, StepGraph, TensorPaths
 from tensoropt.compiler.reshard.steps import ReshardStep
@@ -109,7 +109,8 @@ class Resharder:
         divisor = math.gcd(divisor_of(size), self.mesh.size)
         if not isinstance(size, int):
             return Cuts(divisor)
-        return Cuts(divisor, frozenset(n for n in self.mesh.shape if size % n and can_pad(size, n)))
+        padded = {n for n in self.mesh.shape if size % n and can_pad(size, n)}
+        return Cuts(divisor, tuple((n, n * part_of(size, n) / size) for n in sorted(padded)))
 
     def _solve(
         self, cuts: tuple[Cuts, ...], total_bytes: int, reductions: tuple[Reduction, ...]

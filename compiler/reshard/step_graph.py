@@ -17,15 +17,17 @@ from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, permu
 __all__ = ["Cuts", "StepGraph", "TensorPaths"]
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Cuts:
     """Into how many pieces a dimension can be cut: those that divide ``divisor``, 1 where it cannot
-    be split, and by one axis also those that have some padding."""
+    be split, and by one axis also those that have some padding, each with how many times the
+    dimension all parts together are."""
 
     divisor: int
-    padded: frozenset[int] = frozenset()
+    padded: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,38 +80,49 @@ class StepGraph:
     def paths(self, cuts: tuple[Cuts, ...], total_bytes: int) -> TensorPaths:
         """Return the paths for tensors of ``total_bytes``; ``cuts`` are those of each dimension."""
         divisors = np.array([own.divisor for own in cuts], dtype=np.int64)
-        even, padded = divisors % self._pieces == 0, self._padded(cuts)
-        fitting = (even | padded).all(axis=1)
+        grown = self._grown(cuts)
+        fitting = ((divisors % self._pieces == 0) | (grown > 1)).all(axis=1)
         kept = np.flatnonzero(fitting[self._src] & fitting[self._dst])
         steps = [self._steps[number] for number in kept.tolist()]
-        edges = self._edges(kept, total_bytes)
-        changed = (padded[edges.src] != padded[edges.dst]).any(axis=1)
-        if changed.any():
-            edges = self._with_padding(edges, changed, total_bytes)
+        held = total_bytes / self._cuts
+        if (grown == 1).all():
+            src, dst = held[self._src[kept]], held[self._dst[kept]]
+            edges = self._edges(kept, src, src + dst)
+        else:
+            edges = self._with_padding(kept, held * grown.prod(axis=1), grown)
         return TensorPaths(self, fitting, steps, ShortestPaths(len(fitting), edges))
 
-    def _padded(self, cuts: tuple[Cuts, ...]) -> Bools:
-        """Return in which layouts which dimensions have padding."""
-        found = [np.isin(self._pieces[:, dim], [*own.padded]) for dim, own in enumerate(cuts)]
-        return np.stack(found, axis=1) & self._alone if found else self._alone
+    def _grown(self, cuts: tuple[Cuts, ...]) -> Floats:
+        """Return how many times each dimension all parts of it are, as [layout, dimension]."""
+        grown = np.ones(self._pieces.shape)
+        for dim, own in enumerate(cuts):
+            for pieces, times in own.padded:
+                grown[self._alone[:, dim] & (self._pieces[:, dim] == pieces), dim] = times
+        return grown
 
-    def _with_padding(self, edges: Edges, changed: Bools, total_bytes: int) -> Edges:
-        """Return ``edges`` where a step that pads, or takes padding off, also copies the larger of
-        what it reads and what it leaves."""
-        larger = total_bytes / np.minimum(self._cuts[edges.src], self._cuts[edges.dst])
-        copied_s = self._copy.fixed_s + self._copy.s_per_byte * larger
-        time_s = edges.time_s + np.where(changed, copied_s, 0.0)
-        peak = np.where(changed, np.maximum(edges.peak_bytes, 2 * larger), edges.peak_bytes)
-        return Edges(edges.src, edges.dst, time_s, peak)
-
-    def _edges(self, kept: npt.NDArray[np.int64], total_bytes: int) -> Edges:
+    def _with_padding(self, kept: Ints, held: Floats, grown: Floats) -> Edges:
+        """Return the edges of steps some of which pad what they read, or take padding off what they
+        make, which is a copy each; ``held`` is the bytes of a part."""
         src, dst = self._src[kept], self._dst[kept]
-        before, after = total_bytes / self._cuts[src], total_bytes / self._cuts[dst]
-        lines_s = self._fixed_s[:, kept] + self._s_per_byte[:, kept] * before
+        before, after = held[src], held[dst]
+        pads, crops = (grown[src] == 1) & (grown[dst] > 1), (grown[src] > 1) & (grown[dst] == 1)
+        read = before * np.where(pads, grown[dst], 1.0).prod(axis=1)
+        made = after * np.where(crops, grown[src], 1.0).prod(axis=1)
+        edges, copied_s = self._edges(kept, read, read + made), np.zeros(len(kept))
+        peak = edges.peak_bytes
+        for changed, end, copied in ((pads, before, read), (crops, after, made)):
+            some = changed.any(axis=1)
+            copied_s += np.where(some, self._copy.fixed_s + self._copy.s_per_byte * copied, 0.0)
+            peak = np.maximum(peak, np.where(some, end + copied, 0.0))
+        return Edges(src, dst, edges.time_s + copied_s, peak)
+
+    def _edges(self, kept: Ints, read: Floats, peak: Floats) -> Edges:
+        """Return the edges of steps that read so many bytes each, and hold ``peak``."""
+        lines_s = self._fixed_s[:, kept] + self._s_per_byte[:, kept] * read
         greatest = self._greatest[kept]
         own_s = np.where(greatest, lines_s.max(axis=0), lines_s.min(axis=0))
-        time_s = own_s + self._s_per_root_byte[kept] * np.sqrt(before)
-        return Edges(src, dst, time_s, before + after)
+        time_s = own_s + self._s_per_root_byte[kept] * np.sqrt(read)
+        return Edges(self._src[kept], self._dst[kept], time_s, peak)
 
 
 def _axes(layout: Layout, rank: int) -> list[int]:

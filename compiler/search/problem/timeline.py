@@ -222,8 +222,8 @@ class _Reader:
             )
             time_s *= self.graph.times(self.graph.nodes[index])
             draft = _Draft(_kind(step.kind), time_s, moment + number, index, movement)
-            cuts = step.src.parts(self.tables.mesh)
-            draft.sent = step.kind, step.axes, mean_of(info.sizes) * info.item_bytes / cuts
+            part = mean_of(step.src.local_shape(info.sizes, self.tables.mesh))
+            draft.sent = step.kind, step.axes, part * info.item_bytes
             self.drafts.append(draft)
 
     def _keep(self, index: int) -> None:
