@@ -37,6 +37,7 @@ from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.problem import NothingAllowedError, TablePoint
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.search.problem.waiting import Waits
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.insert_reshards import InsertReshardsPass
 from tensoropt.passes.optimize_reshards import OptimizeReshardsPass
@@ -175,6 +176,24 @@ def test_sums_are_true_of_every_plan() -> None:
             within = (times <= time_s * (1 + 1e-9)) & (memory <= size + 1)
             assert within.any(), (seed, time_s, size)
     assert learnt > 3
+
+
+def test_what_is_cut_for_the_last_reader_is_there_in_every_plan() -> None:
+    exact = 0
+    for seed in THREE:
+        (own,) = small_tables([seed]).values()
+        tables = _LargeTables(own.graph, own.mesh, own.device)
+        behind, evaluator = Waits(tables).behind, Evaluator(tables)
+        for plan in random.Random(seed).sample(sorted(every_cost(own)), 200):
+            picked, alive = np.array(plan, np.int32), evaluator.evaluate(plan).transient_bytes
+            for moment in itertools.chain(*behind.values()):
+                assert moment.moved is not None
+                cut = moment.moved.bytes(picked, moment)
+                if cut:
+                    told = cut + moment.size_bytes[plan[moment.node]] + moment.least_bytes
+                    assert told <= alive
+                    exact += told == alive
+    assert exact
 
 
 def test_a_weight_of_two_readers_counts_as_they_read_it() -> None:

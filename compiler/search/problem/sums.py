@@ -104,12 +104,14 @@ class Sums:
         return False
 
     def _moments_at(self, index: int, before: int, *, runs: bool) -> Sequence[Moment]:
-        if runs:
-            moment = self.waits.moments.get(index)
-            return [] if moment is None else [moment]
+        at = self.waits.moments.get(index) if runs else None
+        found = [] if at is None else [at]
         if self._most == 1:
-            return []
-        return [*self.waits.cuts.get(before, ()), *self.waits.moves.get(index, ())]
+            return found
+        if not runs:
+            found += [*self.waits.cuts.get(before, ()), *self.waits.moves.get(index, ())]
+        now = index if runs else before
+        return [*found, *self.waits.behind.get(now, ())]
 
     def _lessons(self, moment: Moment, point: TablePoint) -> Iterator[_Sum]:
         """Yield sums of the largest parts, of few parts first."""
@@ -141,8 +143,10 @@ class Sums:
     def _moments(self) -> Iterable[Moment]:
         yield from self.waits.moments.values()
         if any(lesson.moved for lesson in self._known):
-            for every in (*self.waits.moves.values(), *self.waits.cuts.values()):
-                yield from every
+            waits = self.waits
+            every = *waits.moves.values(), *waits.cuts.values(), *waits.behind.values()
+            for own in every:
+                yield from own
 
     def _add(self, moment: Moment, parts: Sequence[Part], problem: _Added) -> None:
         every = [self._as_one_node(part, problem) for part in _every(moment, parts)]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.search.problem.behind import left_bytes
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.search.problem.tables import (
     Assignment,
@@ -26,6 +27,12 @@ from tensoropt.compiler.search.problem.tables import (
 )
 
 __all__ = ["Moment", "Part", "Shape", "Waits", "classes"]
+
+FEWEST_READERS = 3
+"""Of a tensor with two readers, plans that read the larger layout last seem lean instead: those
+take more too, which the tables do not know."""
+MOST_READERS = 4
+"""Of one that more read, programs make the layouts not always in the best order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +159,66 @@ class Waits:
                 found.setdefault(index, []).append(self._cut(value, source, target, index, waiting))
         return found
 
+    @cached_property
+    def behind(self) -> dict[int, list[Moment]]:
+        """The moments right after each op in which what it has read is cut for the last reader; of
+        small problems none."""
+        found: dict[int, list[Moment]] = {}
+        for index, alive in () if self.tables.is_small else self._alive():
+            for value in alive:
+                readers = self._readers(value)
+                if not FEWEST_READERS <= len(readers) <= MOST_READERS or readers[-2] != index:
+                    continue
+                if (moved := self._left(value)) is not None:
+                    found.setdefault(index, []).append(self._behind(moved, index, alive))
+        return found
+
+    def _behind(self, moved: Part, index: int, alive: Sequence[int]) -> Moment:
+        """Return the moment right after node ``index`` in which a value that it read is cut."""
+        place = self._position[index]
+        parts = [p for v in alive if v != moved.value for p in self._parts(v, index)]
+        return Moment(place, self._made(index), [p for p in parts if place not in p.nodes], moved)
+
+    def _is_shared(self, value: int) -> bool:
+        """Say whether a value is given away as it lies."""
+        return any(
+            self.graph.is_passed_on(value, node) for node, _ in self.graph.values[value].uses
+        )
+
+    def _left(self, value: int) -> Part | None:
+        """Return what is at least alive of a value once only its last reader is left, beside what
+        the reader before it wanted; ``None`` where that is not known, or nothing is cut."""
+        info, (made, _) = self.graph.values[value].info, self.tables.held[value]
+        every = [self._wanted(value, reader) for reader in self._readers(value)]
+        fixed = info is None or not info.is_movable or self._is_shared(value)
+        if fixed or any(len(own) > 1 for own in every):
+            return None
+        wanted = [own for (own,) in every]
+
+        def make() -> Shape:
+            assert info is not None
+            layouts = (x for own in (made.layouts, *wanted) for x in own)
+            return classes(left_bytes(info, wanted[-2], wanted[-1], layouts, self.tables.resharder))
+
+        shape = self._known.get(("left", info, made.layouts, *wanted), make)
+        assert isinstance(shape, Shape)
+        last = self._position[self._readers(value)[-1]]
+        return Part(value, (last,), shape) if shape.size_bytes.any() else None
+
+    def _made(self, index: int) -> Floats:
+        """Return the bytes per option of what a node makes for others."""
+        made = [v for v in self.graph.nodes[index].results if self.graph.values[v].uses]
+        every = [(v, self.tables.held[v][0].layouts) for v in made if v in self.tables.held]
+        found = self._none(len(self.tables.options[index]))
+
+        def make() -> Floats:
+            return sum((self._bytes(value, layouts) for value, layouts in every), found)
+
+        infos = (self.graph.values[value].info for value, _ in every)
+        own = self._known.get(("made", found, *infos, *(x for _, x in every)), make)
+        assert isinstance(own, np.ndarray)
+        return own
+
     def _cut(
         self, value: int, source: End, target: End, index: int, waiting: Sequence[int]
     ) -> Moment:
@@ -210,7 +277,7 @@ class Waits:
     def _unread(self, value: int) -> Part:
         """Return what is alive of a value that nothing has read: as it was made, or cut at once."""
         made, read = self.tables.held[value]
-        if any(self.graph.is_passed_on(value, node) for node, _ in self.graph.values[value].uses):
+        if self._is_shared(value):
             return Part(value, (made.node,), self._sizes(value, made, made.layouts))
         if read is None:
             (reader,) = self._readers(value)

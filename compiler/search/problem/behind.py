@@ -1,0 +1,66 @@
+"""What is at least alive of a tensor while it is cut for its last reader, behind the one before.
+
+Programs make a smaller layout of one that nothing else reads any more (``passes/cut_early.py``):
+both are there then. What the last reader wants may also have been made earlier, or be made later of
+a third layout that is there meanwhile: then it is made of that as quickly. So the least of these
+counts, whoever makes the tensor and whatever others read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+import numpy as np
+
+from tensoropt.compiler.layout.layout import REPLICATE, Layout
+from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.search.problem.problem import Floats
+from tensoropt.compiler.search.problem.tables import tensor_bytes
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+
+__all__ = ["left_bytes"]
+
+MOST_LAYOUTS = 100
+"""Of a tensor that may lie in more ways nothing is known."""
+_AS_QUICK = 1 + 1e-9
+"""Times within this factor may be equal, added up in another order."""
+
+
+def left_bytes(
+    info: TensorInfo,
+    read: Sequence[Layout],
+    last: Sequence[Layout],
+    layouts: Iterable[Layout],
+    resharder: Resharder,
+) -> Floats:
+    """Return bytes [last reader's option, option of the one before], none where nothing is cut.
+
+    ``read`` and ``last`` are the layouts that the two want, among all ``layouts`` in which the
+    tensor is made and read. O(n^3) for n layouts, in arrays.
+    """
+    every = _with_mixed(layouts, info, resharder.mesh)
+    if len(every) > MOST_LAYOUTS:
+        return np.zeros((len(last), len(read)))
+    sizes = np.array([tensor_bytes(info, x, resharder.mesh) for x in every], dtype=np.float64)
+    times, _ = resharder.table(info.sizes, info.item_bytes, every, every)
+    own = np.eye(len(every), dtype=np.bool_)
+    # Whether a third layout may give what is wanted in place of what was read, or is that itself:
+    # [read, third, wanted].
+    may_be = (times <= times[:, None] * _AS_QUICK) & ~own[:, :, None] | own
+    waits = np.where(may_be, sizes[:, None], np.inf).min(axis=1)
+    is_cut = (sizes < sizes[:, None]) & np.isfinite(times)
+    found = np.where(is_cut, sizes[:, None] + waits, 0.0)
+    place = {layout: number for number, layout in enumerate(every)}
+    return found[np.ix_([place[x] for x in read], [place[x] for x in last])].T
+
+
+def _with_mixed(layouts: Iterable[Layout], info: TensorInfo, mesh: Mesh) -> list[Layout]:
+    """Return the layouts that differ, and what mixes their axes, or has some whole; one more than
+    :data:`MOST_LAYOUTS` at most of the latter."""
+    found = dict.fromkeys(layouts)
+    axes = zip(*(layout.placements for layout in found), strict=True)
+    mixed = [[*dict.fromkeys((REPLICATE, *(p for p in own if not p.is_partial)))] for own in axes]
+    every = map(Layout, islice(grouped(mesh, mixed), MOST_LAYOUTS + 1))
+    return [*found, *(x for x in every if x not in found and x.fits(info.sizes, mesh))]
