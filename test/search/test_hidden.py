@@ -50,7 +50,7 @@ def emitted(seed: int, devices: int, device: str) -> tuple[driver.ir.Module, Fro
 def test_a_point_hides_what_its_program_does(hidden_s: list[float]) -> None:
     told = list[float]()
     for seed in range(10):
-        devices = (2, 3, 4, 4)[seed % 4]  # three cut into parts that differ
+        devices = (2, 3, 4, 4)[seed % 4]  # of three, what they divide
         hidden_s[:] = []
         _, point = emitted(seed, devices, BESIDE)
         told.append(point.hidden_s)
