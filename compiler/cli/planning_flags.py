@@ -8,6 +8,7 @@ from tensoropt.compiler.api.asking import ask
 from tensoropt.compiler.api.training import step_of
 from tensoropt.compiler.cli.arguments import FORMATS, OBJECTIVES
 from tensoropt.compiler.cli.training_flags import read_training
+from tensoropt.compiler.search.frontier.points import check_pick
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
@@ -116,3 +117,5 @@ def _check_objective(args: argparse.Namespace) -> None:
         raise UserError("--with-leanest belongs to a family, expected --objective profile and -o")
     if args.objective in ("memory", "profile") and args.pick is not None:
         raise UserError(f"--objective {args.objective} picks by itself, expected no --pick")
+    if args.pick is not None:
+        check_pick(args.pick)

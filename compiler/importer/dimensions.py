@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import onnx
@@ -47,14 +47,18 @@ def bind_dims(path: Path, proto: onnx.ModelProto, dims: Mapping[str, Sizes]) -> 
     known = params.union(*map(terms, params))
     for name in dims:
         if name not in known:
-            names = ", ".join(sorted(known)) or "none"
-            raise UserError(f"{path}: no symbolic dimension '{name}', expected one of: {names}")
+            raise UserError(f"{path}: no symbolic dimension '{name}', {_expected(known)}")
     fixed = {name: size for name, size in dims.items() if isinstance(size, int)}
     if fixed:
         for graph, _ in subgraphs(proto.graph):
             for dim in _dims(graph):
                 if dim.dim_param:
                     _bind(dim, bound(dim.dim_param, fixed))
+
+
+def _expected(known: Iterable[str]) -> str:
+    names = ", ".join(sorted(known))
+    return f"expected one of: {names}" if names else "all of its sizes are known, expected no --dim"
 
 
 def open_dims(module: ir.Module) -> list[str]:

@@ -26,15 +26,15 @@ def replacing(path: Path) -> Iterator[Path]:
         yield path  # a device such as /dev/null is written, not replaced
         return
     with _terminable():
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        with _named(path):
+            descriptor, name = tempfile.mkstemp(".tmp", f".{path.name}.", path.parent)
         os.close(descriptor)
         aside = Path(name)
         try:
-            yield aside
-            aside.chmod(_mode(path))
-            aside.replace(path)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from None
+            with _named(path):
+                yield aside
+                aside.chmod(_mode(path))
+                aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
 
@@ -48,13 +48,23 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     """
     _check_parent(path)
     with _terminable():
-        aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+        with _named(path):
+            aside = Path(tempfile.mkdtemp(".tmp", f".{path.name}.", path.parent))
         try:
             yield aside
             aside.chmod(folder_mode())
             _swap(aside, path)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let an error name ``path``, as nobody knows of what is written beside it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextmanager

@@ -35,6 +35,7 @@ Refused = Callable[..., str]
         ),
         (["--pareto", "--memory="], "--memory: expected a positive amount"),
         (["--pareto", "--pick="], "--pick: unknown point ''"),
+        (["--pick", "slow", "--devices", "64"], "--pick: unknown point 'slow', valid choices are"),
         (["--pareto", "--search="], "--search: unknown search ''"),
         (["--pareto", "--plot", "no/a.svg"], "--plot no/a.svg: expected an existing folder"),
         (["--device", "h20"], "got: 'h20', did you mean 'h200'?"),

@@ -73,6 +73,8 @@ def test_output_file_is_kept_only_on_success(opt, text, tmp_path: Path) -> None:
 def test_output_folder_is_refused(refused, text, tmp_path: Path) -> None:
     assert "expected a file, got: a folder" in refused(text(VALID), "-o", tmp_path)
     assert "expected an existing folder" in refused(text(VALID), "-o", tmp_path / "no" / "a.mlir")
+    long = tmp_path / ("a" * 250)  # the file beside it, which is written first, has a longer name
+    assert refused(text(VALID), "-o", long) == f"{long}: file name too long"
 
 
 def test_bytes_that_are_no_text(refused, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ __all__ = [
     "FIELDS",
     "Point",
     "as_dict",
+    "check_pick",
     "fastest",
     "knee",
     "leanest",
@@ -117,16 +118,21 @@ PICKS = {"fastest": fastest, "leanest": leanest, "knee": knee}
 
 
 def pick_point(points: Sequence[_P], which: str) -> _P:
-    """Return the point that ``which`` names: an index, ``time``, ``memory`` or ``knee``."""
+    """Return the point that ``which`` names: an index, ``fastest``, ``leanest`` or ``knee``."""
+    check_pick(which)
     if which in PICKS:
         return PICKS[which](points)
-    if not which.isdecimal():
-        check_known("--pick: unknown point", which, [*PICKS, "the index of a point"])
     found = next((point for point in points if point.index == int(which)), None)
     if found is None:
         valid = _indices([point.index for point in points])
         raise UserError(f"--pick: expected the index of a point that fits, {valid}, got: '{which}'")
     return found
+
+
+def check_pick(which: str) -> None:
+    """Raise UserError for what names no point of any frontier."""
+    if not which.isdecimal():
+        check_known("--pick: unknown point", which, [*PICKS, "the index of a point"])
 
 
 def _indices(found: Sequence[int]) -> str:
