@@ -45,6 +45,7 @@ def run_curve(subject: Subject, steps: int, switches: Mapping[int, str], folder:
 
     A switch for which steps were taken before it could begin comes later.
     """
+    plans = {step: subject.family.plan(name) for step, name in switches.items()}
     batches, losses = _unbroken(subject, steps, folder / "unbroken")
     place = folder / "reads"
     given = environment(subject, place, _PACE_S)
@@ -52,9 +53,9 @@ def run_curve(subject: Subject, steps: int, switches: Mapping[int, str], folder:
     with elastic_job(subject, f"curve-{subject.name}", steps, 1, given, **_OPTIONS) as (client, _):
         ride = _Ride(client, place / HOLD)
         ride.look()
-        for step, plan in switches.items():
+        for step, plan in plans.items():
             ride.go_to(step)
-            ride.switch(subject.family.plan(plan))
+            ride.switch(plan)
         ride.go_to(steps)
         wait_until(lambda: client.status().state == "ended")
         rows = client.steps(0)

@@ -12,7 +12,7 @@ from elasticity.subjects import CURVES, prepare
 
 from tensoropt.elastic.control import StepRow
 
-_SWITCHES = {3: "2", 9: "4", 15: "2-lean", 21: "1"}
+_SWITCHES = {3: "2", 9: "4", 15: "2", 21: "1"}
 
 
 @pytest.mark.slow
