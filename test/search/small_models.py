@@ -6,13 +6,12 @@ import itertools
 import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from on_tensors import ON_TENSORS
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
@@ -25,7 +24,6 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = [
     "MESHES",
-    "ON_TENSORS",
     "best",
     "every_cost",
     "missed",
@@ -39,8 +37,6 @@ __all__ = [
 ]
 
 MESHES = ((2,), (4,), (3,), (2, 2))
-ON_TENSORS = replace(load_device("cpu"), process=None)
-"""A device on which a frontier is that of time and tensors, as the search has it."""
 _WIDTHS = (4, 8, 12)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from small_models import ON_TENSORS
+from on_tensors import ON_TENSORS
 from training.steps import Node, build, model_of, spec_of
 
 from tensoropt.compiler.layout.mesh import Mesh

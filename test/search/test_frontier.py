@@ -7,15 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from on_tensors import ON_TENSORS
 
 from tensoropt.compiler.search.frontier.search import FrontierPoint, undominated, worst_bound
 from tensoropt.compiler.search.problem.evaluate import Cost
 
-ON_TENSORS: Any = SimpleNamespace(device=SimpleNamespace(process=None))
+TABLES: Any = SimpleNamespace(device=ON_TENSORS)
 
 
 def point(index: int, time_s: float, memory_bytes: int) -> FrontierPoint:
-    return FrontierPoint(index, (4,), Cost(time_s, 0.0, memory_bytes, 0), {}, ON_TENSORS)
+    return FrontierPoint(index, (4,), Cost(time_s, 0.0, memory_bytes, 0), {}, TABLES)
 
 
 def test_undominated_points_are_sorted_by_time_and_numbered() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from on_tensors import ON_TENSORS
 from sharding.spmd import run_spmd
 
-from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline.driver import run_phase
@@ -21,18 +21,17 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of
 from tensoropt.passes.search_strategies import annotate
 
-__all__ = ["DEVICE", "points", "relative_error"]
+__all__ = ["points", "relative_error"]
 
 Array = npt.NDArray[Any]
 Make = Callable[[], ir.Module]
 
-DEVICE = load_device("cpu")
 _HYPER = {"learning_rate": 0.1, "step": 3, "seed": 5, "loss_scale": 8}
 
 
 def points(module: ir.Module, mesh: Mesh, **options: Any) -> list[FrontierPoint]:
     """Return what a search finds for a training step on one mesh."""
-    return list(search_frontier(module, [mesh], DEVICE, SearchOptions(**options)).points)
+    return list(search_frontier(module, [mesh], ON_TENSORS, SearchOptions(**options)).points)
 
 
 def relative_error(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training.simulated import DEVICE, points, relative_error
+from on_tensors import ON_TENSORS
+from training.simulated import points, relative_error
 from training.steps import build, model_of, spec_of
 
 from tensoropt.compiler.cost.memory import program_memory
@@ -72,7 +73,7 @@ def test_random_plans_compute_the_same_step(tmp_path: Path, mesh: Mesh, options:
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_charges_are_the_times_of_the_program(step: ir.Module, mesh: Mesh) -> None:
-    tables = TrainingTables(read_graph(step), mesh, DEVICE)
+    tables = TrainingTables(read_graph(step), mesh, ON_TENSORS)
     charged = solve_frontier(tables.problem).points
     found = points(step, mesh)
     fastest = min(point.time for point in charged)

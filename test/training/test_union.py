@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from on_tensors import ON_TENSORS
 
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult, LeftOut
 from tensoropt.compiler.search.frontier.steps import StepPoint, search_steps
@@ -18,8 +20,9 @@ Spot = tuple[float, int]
 
 
 def result(spots: Sequence[Spot], **more: Any) -> FrontierResult:
+    tables: Any = SimpleNamespace(device=ON_TENSORS)
     points = [
-        FrontierPoint(index, (2,), Cost(time_s, 0.0, size, 0), {}, None)  # type: ignore[arg-type]
+        FrontierPoint(index, (2,), Cost(time_s, 0.0, size, 0), {}, tables)
         for index, (time_s, size) in enumerate(spots)
     ]
     held = {"epsilon": 0.0, "time_epsilon": 0.0, "found": len(spots), **more}
