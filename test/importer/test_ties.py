@@ -107,7 +107,7 @@ def test_each_rank_holds_its_part_once(tmp_path: Path) -> None:
     path, plans = saved(tmp_path / "m.onnx", TABLE.T), []
     for pick in ("fastest", "leanest"):
         plans.append(tmp_path / pick)
-        flags = ["--devices", "2", "--pick", pick, "-o", str(plans[-1])]
+        flags = ["--devices=2", "--device=h200", "--pick", pick, "-o", str(plans[-1])]
         assert main([str(path), *flags]) == 0
     assert all(result.passed for result in check_plans(plans, path, threads=1, timeout_s=120))
     static = [emitted_memory(plan / "rank0.onnx").static_bytes for plan in plans]
