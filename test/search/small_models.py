@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 from on_tensors import ON_TENSORS
 from onnx import TensorProto, helper, numpy_helper
 
@@ -128,11 +129,7 @@ def shared_weight_module(width: int = 8) -> ir.Module:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, (width, width))],
         [weight],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    with tempfile.TemporaryDirectory(prefix="tensoropt-small-") as folder:
-        path = Path(folder) / "shared.onnx"
-        path.write_bytes(model.SerializeToString())
-        return _imported(path)
+    return _module(graph)
 
 
 def odd_module() -> ir.Module:
@@ -141,9 +138,13 @@ def odd_module() -> ir.Module:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (63,)) for name in "xy"]
     node = helper.make_node("Add", ["x", "w"], ["y"], "add")
     graph = helper.make_graph([node], "odd", ends[:1], ends[1:], [weight])
+    return _module(graph)
+
+
+def _module(graph: onnx.GraphProto) -> ir.Module:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     with tempfile.TemporaryDirectory(prefix="tensoropt-small-") as folder:
-        path = Path(folder) / "odd.onnx"
+        path = Path(folder) / "model.onnx"
         path.write_bytes(model.SerializeToString())
         return _imported(path)
 

@@ -84,7 +84,7 @@ def test_a_weight_of_the_shape_of_an_input_has_padding_of_its_own() -> None:
         for index, node in enumerate(tables.graph.nodes)
         if node.kind == "argument"
     )
-    padded = {Layout.parse(["S(0)"]), Layout.parse(["S(1)"])}
+    padded = set(_layouts("S(0)", "S(1)"))
     assert weight >= padded
     assert not fed & padded
 

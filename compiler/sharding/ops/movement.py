@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import (
@@ -109,7 +108,7 @@ def _pad(info: OpInfo) -> Rule | None:
     shifts = _shifts(info)
     if not shifts:
         return _keeping(info, dims, linear=_pads_nothing_constant(info))
-    factors = [replace(factor, padded=True) for factor in kept_factors(info, dims)]
+    factors = kept_factors(info, dims, padded=True)
     for shift in shifts:
         factors.append(FactorMap({0: shift.dim}, {0: shift.dim}, least=shift.reach))
     linear = linear_in(info, (0,)) if _pads_nothing_constant(info) else ()

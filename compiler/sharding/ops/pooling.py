@@ -112,12 +112,7 @@ def _loops(info: OpInfo, halos: Sequence[Window]) -> list[FactorMap]:
     exact = bool(info.attribute("ceil_mode", 0))
     kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
     spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halos=halos)
-    return [*_kept(info), *spatial, _window(info)]
-
-
-def _kept(info: OpInfo) -> list[FactorMap]:
-    """Return the factors of the batch and the channels, which may have padding."""
-    return [replace(loop, padded=True) for loop in kept_factors(info, (0, 1))]
+    return [*kept_factors(info, (0, 1), padded=True), *spatial, _window(info)]
 
 
 def _slid(
@@ -278,7 +273,7 @@ def global_average(info: OpInfo) -> Rule:
     ]
     return rule_of(
         info,
-        [*_kept(info), *spatial],
+        [*kept_factors(info, (0, 1), padded=True), *spatial],
         linear=linear_in(info, (0,)),
         localize=_divide_average,
         flops_per_point=1.0,

@@ -169,10 +169,12 @@ def _dims(marks: list[int | None]) -> Dims:
     return tuple(marks)
 
 
-def kept_factors(info: OpInfo, dims: Iterable[int]) -> list[FactorMap]:
+def kept_factors(
+    info: OpInfo, dims: Iterable[int], *, padded: bool | None = None
+) -> list[FactorMap]:
     """Return a factor for each of ``dims``, the same one in operand 0 and in every result."""
     present = [index for index, result in enumerate(info.results) if result is not None]
-    return [FactorMap({0: dim}, dict.fromkeys(present, dim)) for dim in dims]
+    return [FactorMap({0: dim}, dict.fromkeys(present, dim), padded=padded) for dim in dims]
 
 
 def linear_in(info: OpInfo, *groups: Sequence[int]) -> tuple[Linear, ...]:
