@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensoropt.compiler.layout.rule_text import named
+from tensoropt.compiler.sharding.ops.reshaping import check_elements
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.rule.files import given_rule
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
@@ -26,7 +27,8 @@ class AddRulesPass(Pass):
 
     A rule that is there stays: a person may write one. Those of `--rules` come before our own.
     Operations in the regions of others have none, as they run whole. Refuses operands that are not
-    those of the operator's definition. Linear in the operations.
+    those of the operator's definition, and a Reshape to another number of elements. Linear in the
+    operations.
     """
 
     name: ClassVar[str] = "add-rules"
@@ -41,6 +43,7 @@ class AddRulesPass(Pass):
                 try:
                     info = describe(op, versions, infos)
                     if info not in known:
+                        check_elements(info)
                         known[info] = rule_attr(named(given_rule(info) or rule_for(info)))
                 except MisfitError as error:
                     raise self.fail(op, str(error)) from None

@@ -65,14 +65,19 @@ class TensorInfo:
 
 
 class MisfitError(UserError):
-    """An op whose operands are not those that ONNX demands, which it does not check of all ops."""
+    """An op whose operands are not those that ONNX demands, which it does not check of all ops.
 
-    def __init__(self, info: OpInfo) -> None:
+    ``problem`` says what is wrong with them and what would be right.
+    """
+
+    def __init__(
+        self,
+        info: OpInfo,
+        problem: str = "has operands that do not fit together, expected those of its definition",
+    ) -> None:
         shapes = ["none" if o is None else str([*o.shape]) for o in info.operands]
-        super().__init__(
-            f"'{info.name}' has operands that do not fit together, expected those of its "
-            f"definition, got shapes: {', '.join(shapes).replace('None', '?')}"
-        )
+        found = ", ".join(shapes).replace("None", "?")
+        super().__init__(f"'{info.name}' {problem}, got shapes: {found}")
 
 
 @dataclass(frozen=True)
