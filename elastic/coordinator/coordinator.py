@@ -131,12 +131,14 @@ class Coordinator:
             self._end_all()
             job.engine.close()
             job.saved.end()
+            job.close()
         return job.publish()
 
     def _start(self) -> None:
         job = self._job
         job.step = max((row.step for row in job.folder.steps(0, 1)), default=0)
         if job.saved.generations:
+            job.begin_log_at(job.step)  # ranks tell the rest again
             self._recovery.adopt()
             return
         plan = job.first_plan()

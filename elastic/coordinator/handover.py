@@ -49,7 +49,7 @@ class HandOver:
             elif self._job.next_stage == "pausing":
                 self._hand_over(generation, following)
         elif generation.all_in("done"):
-            generation.tell_all({"kind": "leave"})
+            self._let_go(generation)
         elif generation.all_in("taken"):  # by the word of a coordinator that died before its next
             generation.tell_all({"kind": "go"})
 
@@ -144,7 +144,7 @@ class HandOver:
         at = time.monotonic()  # the ranks may begin before the last of them is told
         generation.tell_all({"kind": "go"})
         if before is not None and not before.is_over:
-            before.tell_all({"kind": "leave"})
+            self._let_go(before)
         self._job.moved_at = at
         self._job.throughput.begin()
         self._stragglers.begin()
@@ -152,6 +152,11 @@ class HandOver:
             generation.ask(STOP)
         self._tell_of(generation, before, at)
         generation.drop_carrier()
+
+    def _let_go(self, generation: Generation) -> None:
+        """Let ranks end, which tell no other coordinator of their steps from then on."""
+        self._job.folder.flush_steps()
+        generation.tell_all({"kind": "leave"})
 
     def _tell_of(self, generation: Generation, before: Generation | None, at: float) -> None:
         was, switch = self._job.state, self._job.switch

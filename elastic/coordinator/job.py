@@ -75,7 +75,8 @@ class Job:
         self.error: str | None = None
         self.ended_at: float | None = None
         self.saved = self._read_saved()
-        self._log = None if log is None else Rows(Path(log), "step")
+        # It has each step before the folder has: what a coordinator that dies leaves in it goes.
+        self._log = None if log is None else Rows(Path(log), "step", flush_s=0.0)
         self._on_end = ended
         self.status = self._made_status()
 
@@ -194,9 +195,9 @@ class Job:
         made = StepRow(
             row["step"], row["loss"], row["time_s"], generation.plan.devices, generation.number
         )
-        self.folder.append_step(made)
         if self._log is not None:
             self._log.append(_logged(row, made))
+        self.folder.append_step(made)
         disturbed = self.next is not None
         self.throughput.add(generation.plan.name, row, is_disturbed=disturbed)
         switch = self.switch
@@ -228,7 +229,8 @@ class Job:
             switch.future.set_exception(RefusedError(why, is_conflict=True))
 
     def over(self, state: State, text: str) -> None:
-        """End the job in one of `OVER`."""
+        """End the job in one of `OVER`; from then on no coordinator goes on with its log."""
+        self.folder.flush_steps()
         if state == "failed":
             self.error = text
         self._end_switch()
@@ -245,6 +247,11 @@ class Job:
                 self.finish_switch()
                 return
         self.refuse_switch("the job ended first")
+
+    def close(self) -> None:
+        """Let go of the ``--log``; the folder is not the job's own."""
+        if self._log is not None:
+            self._log.close()
 
     # What is said of it.
 

@@ -3,10 +3,12 @@
 ``python elastic_chaos.py [--kills 100] [--seed 0]``: each job trains a small network while it is
 told to change its devices. Now and then one of its processes gets SIGKILL: a rank, a launcher or
 its guardian, of the generation that trains or of one that gets ready, or the coordinator, which is
-then started again with the same command. The job must end by itself: every step is in its log once,
-with the loss of the unbroken run on one device, no crash costs more than --snapshot-every steps,
-and no process, file or socket is left. Prints how many were killed, and what was wrong. Where
-TENSOROPT_STAND_IN names the stand-ins for NCCL and CUDA, the jobs run on these.
+then started again with the same command. The job must end by itself: every step is once in its
+folder and in its --log, with the loss of the unbroken run on one device, no crash costs more than
+--snapshot-every steps, and no process, file or socket is left. Before its first step no third
+process is killed, as a job that fails so often without one is given up. Prints how many were
+killed, and what was wrong. Where TENSOROPT_STAND_IN names the stand-ins for NCCL and CUDA, the jobs
+run on these.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ COUNTS = (1, 2, 4)
 BATCH, WIDTH, CLASSES = 16, 64, 8
 STEPS, EVERY = 400, 50
 KILLS_PER_JOB = 4
+KILLS_BEFORE_A_STEP = 2
 CLEANING_S = 6.0
 PATIENCE_S = 10.0
 LIMIT_S = 240.0
@@ -127,6 +130,7 @@ class Job:
         self.addresses: set[str] = set()
         self.launcher_struck_at = -CLEANING_S
         self.mark, self.folder, self.name = mark, folder, f"chaos-{mark}"
+        self.log = folder / "log.jsonl"
         self._environment = {
             **os.environ,
             "CHAOS": mark,
@@ -136,7 +140,7 @@ class Job:
         (folder / "tmp").mkdir()
         flags = ["--data", subject.data, "--steps", str(STEPS), "--devices", "2", *TRAINING]
         flags += [*DEVICES, "--snapshot-every", str(EVERY), "--checkpoint-every", str(EVERY)]
-        flags += ["--grace", "20", "--name", self.name]
+        flags += ["--grace", "20", "--name", self.name, "--log", self.log]
         self._command = list(map(str, [*JOB, "run", subject.family, *flags]))
         self.start()
 
@@ -200,6 +204,8 @@ def one(
         try:
             for _ in range(kills):
                 time.sleep(0.5 + draw.random() * 4)
+                if killed.total() >= KILLS_BEFORE_A_STEP:
+                    _wait_for_a_step(job)
                 killed.update(_strike(job, draw))
             wrong = _end(job, subject)
         finally:
@@ -210,6 +216,15 @@ def one(
                     strike(pid, "KILL")
     say(f"{dict(killed)}: {wrong or 'ok'}")
     return killed, wrong
+
+
+def _wait_for_a_step(job: Job) -> None:
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end and job.process.poll() is None:
+        with suppress(OSError, UserError), job.open() as folder:
+            if folder.steps(0, 1):
+                return
+        time.sleep(0.05)
 
 
 def _strike(job: Job, draw: random.Random) -> list[str]:
@@ -257,6 +272,9 @@ def _log_faults(job: Job, subject: Subject) -> list[str]:
     faults = []
     if [row.step for row in steps] != list(range(1, STEPS + 1)):
         faults.append(f"log: {len(steps)} steps, the last {steps[-1].step if steps else None}")
+    logged = [json.loads(line)["step"] for line in job.log.read_text().splitlines()]
+    if logged != [row.step for row in steps]:
+        faults.append(f"--log: {len(logged)} steps, the folder has {len(steps)}")
     for row, loss in zip(steps, subject.losses, strict=False):
         if abs(row.loss - loss) > 1e-4 * abs(loss):
             faults.append(f"step {row.step}: loss {row.loss}, expected {loss}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -39,7 +40,8 @@ def endless(subject: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     before = os.environ.get("TENSOROPT_JOBS")
     os.environ["TENSOROPT_JOBS"] = str(tmp_path_factory.mktemp("jobs"))
     flags = ("--data", subject / "data.npz", "--steps", 10**9, "--devices", 1, *FLAGS_OF_RUN)
-    made = RunningJob("endless", subject / "family", *flags, "--snapshot-every", 20)
+    flags += ("--snapshot-every", 20, "--log", subject / "log.jsonl")
+    made = RunningJob("endless", subject / "family", *flags)
     try:
         yield made
     finally:
@@ -156,9 +158,12 @@ def test_a_generation_that_fails_while_it_prepares_leaves_the_job_as_it_was(
     assert client.status().state == "training"
 
 
-def test_a_coordinator_that_died_finds_its_ranks(job: RunningJob):
+def test_a_coordinator_that_died_finds_its_ranks(job: RunningJob, subject: Path):
     before = job.client().status()
     job.process.kill()
+    steps = Path(os.environ["TENSOROPT_JOBS"], job.name, "steps.jsonl")
+    written = steps.read_text().splitlines(keepends=True)
+    steps.write_text("".join(written[:-3]))  # as if it had died a little earlier
     job.start()
     after = job.wait(lambda status: len(status.ranks) > 0 and status.step > before.step)
     assert after.generation == before.generation
@@ -181,6 +186,8 @@ def test_it_stops_in_order_and_goes_on_where_it_was(job: RunningJob, subject: Pa
     step = job.client().status().step
     losses = job.losses()
     assert len(losses) == step
+    log = [json.loads(line) for line in (subject / "log.jsonl").read_text().splitlines()]
+    assert [row["loss"] for row in log] == losses
     expected = unbroken(
         subject / "family", subject / "data.npz", min(step, 300), tmp_path / "log", *FLAGS_OF_RUN
     )
