@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensoropt.compiler.layout.rule_text import named
-from tensoropt.compiler.sharding.ops.reshaping import check_elements
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.rule.files import given_rule
+from tensoropt.compiler.sharding.rule.fits import check_fits
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.training.alternatives import alternatives
@@ -27,7 +27,7 @@ class AddRulesPass(Pass):
 
     A rule that is there stays: a person may write one. Those of `--rules` come before our own.
     Operations in the regions of others have none, as they run whole. Refuses operands that are not
-    those of the operator's definition, and a Reshape to another number of elements. Linear in the
+    those of the operator's definition, and sizes at which ONNX Runtime cannot run it. Linear in the
     operations.
     """
 
@@ -43,7 +43,7 @@ class AddRulesPass(Pass):
                 try:
                     info = describe(op, versions, infos)
                     if info not in known:
-                        check_elements(info)
+                        check_fits(info)
                         known[info] = rule_attr(named(given_rule(info) or rule_for(info)))
                 except MisfitError as error:
                     raise self.fail(op, str(error)) from None

@@ -16,13 +16,13 @@ from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
-from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo, Shape
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.sizes import has_local_sizes, local_sizes
 from tensoropt.dialects.build import ints_attr, shape_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["Block", "check_elements", "reshape_blocks"]
+__all__ = ["Block", "reshape_blocks"]
 
 _AXES_OPERAND_SINCE = 13
 
@@ -135,22 +135,6 @@ def _is_one(shape: Shape, dims: range) -> bool:
 def _major(shape: Shape, dims: range) -> int | None:
     """Return the first of ``dims`` that is not 1 in size."""
     return next((dim for dim in dims if shape[dim] != 1), None)
-
-
-def check_elements(info: OpInfo) -> None:
-    """Raise MisfitError for a Reshape to another number of elements, which inference lets pass.
-
-    A model has one where its export wrote down a size that the model itself leaves open.
-    """
-    if info.name != "Reshape" or info.literal(1) is None or not info.is_ranked:
-        return
-    source, result = info.shape(0), info.result_shape()
-    if None in (*source, *result):
-        return
-    there, wanted = (math.prod(size or 0 for size in shape) for shape in (source, result))
-    if there != wanted:
-        problem = f"has not as many elements as its shape {[*result]}"
-        raise MisfitError(info, f"{problem}, expected the sizes that the model was exported with")
 
 
 @sharding_rule("Flatten")
