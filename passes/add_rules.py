@@ -27,8 +27,8 @@ class AddRulesPass(Pass):
 
     A rule that is there stays: a person may write one. Those of `--rules` come before our own.
     Operations in the regions of others have none, as they run whole. Refuses operands that are not
-    those of the operator's definition, and sizes at which ONNX Runtime cannot run it. Linear in the
-    operations.
+    those of the operator's definition, and those with which ONNX Runtime cannot run it. Linear in
+    the operations.
     """
 
     name: ClassVar[str] = "add-rules"

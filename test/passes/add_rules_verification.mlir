@@ -24,6 +24,17 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // -----
 
+// Newer versions of it are refused by ONNX itself.
+module attributes {topt.opset = {ai.onnx = 10 : i64}} {
+  func.func @main(%x: tensor<5x3xf32> {topt.name = "x"}, %i: tensor<1x2xi64> {topt.name = "i"}, %u: tensor<1x2xf32> {topt.name = "u"}) -> (tensor<5x3xf32> {topt.name = "y"}) {
+    // expected-error@+1 {{'onnx.Scatter' op 'Scatter' has axis 7, expected one of -2 to 1, got shapes: [5, 3], [1, 2], [1, 2]}}
+    %0 = "onnx.Scatter"(%x, %i, %u) {axis = 7 : i64} : (tensor<5x3xf32>, tensor<1x2xi64>, tensor<1x2xf32>) -> tensor<5x3xf32>
+    return %0 : tensor<5x3xf32>
+  }
+}
+
+// -----
+
 // What a branch that may never run has is its own affair.
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%x: tensor<8x6xf32> {topt.name = "x"}, %c: tensor<i1> {topt.name = "c"}) -> (tensor<?x6xf32> {topt.name = "y"}) {

@@ -1,4 +1,4 @@
-"""Sizes of operands that contradict each other, which inference lets pass.
+"""Operands that contradict each other or an attribute, which inference lets pass.
 
 A model that leaves a size open, but whose export wrote it down inside, has such ones at any other.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from tensoropt.compiler.sharding.rule.factors import axis_of
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
 
 __all__ = ["check_fits"]
@@ -16,7 +17,8 @@ _STATES = (5, 6)  # the operands of recurrent networks that hold a state for eac
 
 def check_fits(info: OpInfo) -> None:
     """Raise MisfitError for an op that ONNX Runtime cannot run at its sizes, as far as is known:
-    a Reshape to another number of elements, a state of another batch than the sequences'."""
+    a Reshape to another number of elements, a state of another batch than the sequences', an axis
+    of a Scatter that is not there."""
     check = _CHECKS.get(info.name)
     if check is not None and info.is_ranked:
         check(info)
@@ -40,8 +42,21 @@ def _recurrent(info: OpInfo) -> None:
             raise _misfit(info, f"has a state for a batch of {own} and sequences of one of {batch}")
 
 
+def _scatter(info: OpInfo) -> None:
+    rank = len(info.shape(0))
+    if not 0 <= axis_of(info, 0, rank) < rank:
+        axis = info.attribute("axis")
+        raise MisfitError(info, f"has axis {axis}, expected one of -{rank} to {rank - 1}")
+
+
 def _misfit(info: OpInfo, text: str) -> MisfitError:
     return MisfitError(info, f"{text}, expected the sizes that the model was exported with")
 
 
-_CHECKS = {"Reshape": _reshape, "GRU": _recurrent, "LSTM": _recurrent, "RNN": _recurrent}
+_CHECKS = {
+    "Reshape": _reshape,
+    "GRU": _recurrent,
+    "LSTM": _recurrent,
+    "RNN": _recurrent,
+    "Scatter": _scatter,
+}
