@@ -94,6 +94,9 @@ bandwidth_bytes_per_s = {bytes_per_s}
 latency_s = {latency_s}
 bandwidth_bytes_per_s = {bytes_per_s}
 
+[operator."tensoropt.Elementwise".float32]
+bytes_per_s = {pass_bytes_per_s}
+
 [overlap]
 start_s = {start_s}
 share = {lost}
@@ -218,6 +221,7 @@ class _Machine:
             launch_s=3e-6 * slower,
             flop_per_s=60e9 / slower,
             memory_bytes_per_s=6e9 / slower,
+            pass_bytes_per_s=26e9 / slower,
             latency_s=_LATENCY_S,
             bytes_per_s=self.rates.both_bytes_per_s,
             lost=self.rates.lost,

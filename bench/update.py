@@ -3,7 +3,8 @@
     python bench/update.py
 
 Of a GPT-2 of 4.2 M float32 parameters on one rank. Both take turns; printed are the medians of
-processor time per parameter, and of the ratios of neighbouring turns.
+processor time per parameter, and of the ratios of neighbouring turns; *predicted* is what the
+description `cpu` says of ours.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ Call = Callable[[], Any]
 _RUNS, _WARM_UP = 21, 3
 
 
-def prepared_plan(folder: Path) -> TrainingPlan:
-    """Write the plan for one rank of a step that trains the model; return it."""
+def prepared_plan(folder: Path) -> tuple[TrainingPlan, float]:
+    """Write the plan for one rank of a step that trains the model; return it, and the seconds that
+    its update is predicted to take."""
     model = TRAINED["gpt2"].build("gpt2").save(folder, seed=0)
     module = driver.load(model, {}, training=True)
     driver.run_phase(module, "prepare", training=True)
@@ -44,7 +46,7 @@ def prepared_plan(folder: Path) -> TrainingPlan:
     result = driver.frontier(module, request)
     driver.settle(module, result.points[0], request, result)
     driver.compile_plan(module, model, folder / "plan")
-    return TrainingPlan.of(Plan.load(folder / "plan"))
+    return TrainingPlan.of(Plan.load(folder / "plan")), result.points[0].cost.update_s
 
 
 def ours(plan: TrainingPlan) -> tuple[Call, list[Array]]:
@@ -78,12 +80,14 @@ def taken_s(call: Call) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
-        own, parameters = ours(prepared_plan(Path(folder)))
+        plan, predicted_s = prepared_plan(Path(folder))
+        own, parameters = ours(plan)
     calls = (own, torchs(parameters))
     turns = [tuple(map(taken_s, calls)) for _ in range(_WARM_UP + _RUNS)][_WARM_UP:]
     count = sum(array.size for array in parameters)
     for name, times in zip(("ours", "PyTorch"), zip(*turns, strict=True), strict=True):
         print(f"{name}: {statistics.median(times) / count * 1e9:.2f} ns a parameter")
+    print(f"predicted: {predicted_s / count * 1e9:.2f} ns a parameter")
     print(f"ours over PyTorch: {statistics.median(a / b for a, b in turns):.2f}")
 
 

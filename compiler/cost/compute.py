@@ -14,6 +14,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import Sizes, end_of, mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.runtime.support.arithmetic import ONE_PASS
 
 __all__ = [
     "FREE",
@@ -49,18 +50,21 @@ VARIANTS: dict[str, tuple[str, int, str]] = {
 }
 """Operators that run otherwise where an attribute is not its default: attribute, default, word."""
 
+_PASS = (ONE_PASS, "float32")
 _SQUARES = (2.0, 3.0)  # exponents for which ONNX Runtime's Pow only multiplies
 
 
 @dataclass(frozen=True)
 class Work:
     """What an op does on one rank: ``operator`` is the name that measurements go by, ``dtype`` the
-    type it computes in, ``bytes`` those of its operands and results."""
+    type it computes in, ``bytes`` those of its operands and results. ``pass_bytes`` are those that
+    it adds to the one pass over arrays that it is part of, ``None`` for what is part of none."""
 
     operator: str
     dtype: str
     flops: float
     bytes: float
+    pass_bytes: float | None = None
 
 
 def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
@@ -68,19 +72,19 @@ def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
     mean of its range, as 1 without one.
     """
     flops, moved = _flops(rule, strategy, mesh), float(_bytes(info, strategy, mesh))
-    return Work(_measured_as(info), _computed_in(info), flops, moved)
+    in_pass = _pass_bytes(info, strategy, mesh)
+    return Work(_measured_as(info), _computed_in(info), flops, moved, in_pass)
 
 
 def measured(info: OpInfo, device: Device) -> Operator | None:
     """Return what was measured of an op's operator in its type, if it was; else of the plain one.
 
-    A few look-ups.
+    Of a part of one pass, what was measured of passes. A few look-ups.
     """
-    return (
-        None
-        if not device.operators
-        else known_operator(_measured_as(info), _computed_in(info), device)
-    )
+    if not device.operators:
+        return None
+    in_pass = None if info.in_memory is None else device.operators.get(_PASS)
+    return in_pass or known_operator(_measured_as(info), _computed_in(info), device)
 
 
 def known_operator(name: str, dtype: str, device: Device) -> Operator | None:
@@ -100,8 +104,12 @@ def work_time_s(work: Work, device: Device) -> float:
     Roofline (Williams, Waterman, Patterson, 2009): the longer of computing at the peak rate of the
     operands' type times the achievable efficiency, and moving operands and results once through
     memory; plus the launch. An operator that was measured in this type has a line of its own in
-    FLOPs and bytes instead.
+    FLOPs and bytes instead. So has one pass over arrays, in all bytes that its steps add to it:
+    where nobody measured such passes, each step runs by itself.
     """
+    one_pass = None if work.pass_bytes is None else device.operators.get(_PASS)
+    if one_pass is not None:
+        return one_pass.time_s(0.0, work.pass_bytes or 0.0)
     known = known_operator(work.operator, work.dtype, device)
     if known is not None:
         return known.time_s(work.flops, work.bytes)
@@ -141,6 +149,15 @@ def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
         if index < len(read):
             read[index] = min(read[index], written)
     return sum(read) + written
+
+
+def _pass_bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> float | None:
+    if info.in_memory is None:
+        return None
+    tensors = (*info.operands, *info.results)
+    layouts = (*strategy.operands[: len(info.operands)], *strategy.results)
+    sizes = list(_sizes(tensors, layouts, mesh))
+    return float(sum(sizes[position] for position in info.in_memory))
 
 
 def local_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.session.order import in_order
 from tensoropt.runtime.session.types import FLOAT32, tensor_types
+from tensoropt.runtime.support.arithmetic import ARITHMETIC, CAST, ONE_PASS
 from tensoropt.runtime.support.collectives import STARTS, WAITS
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["fuse_elementwise"]
 
-_KINDS = ("Add", "Sub", "Mul", "Div", "Sqrt")
-"""By the numbers of runtime/ops/cpu/elementwise.hpp."""
 _ARRAYS = (FLOAT32, 10, 16)  # float16 and bfloat16, which are computed with in float32
 _DOMAIN = "tensoropt"
 
@@ -111,10 +110,10 @@ class _Graph:
         arrays = [name for name in node.input if self.is_array(name)]
         if any(self.types[name][1] != shape for name in arrays):
             return False
-        if node.op_type == "Cast":
+        if node.op_type == CAST:
             return bool(arrays) and self._casts(node, kind)
         others = {self.types.get(name) for name in node.input} - {(FLOAT32, shape)}
-        return node.op_type in _KINDS and kind == FLOAT32 and others <= {(FLOAT32, ())}
+        return node.op_type in ARITHMETIC and kind == FLOAT32 and others <= {(FLOAT32, ())}
 
     def _casts(self, node: onnx.NodeProto, kind: int) -> bool:
         """Say whether a Cast is to float32, or from it at the end: in between it would round."""
@@ -152,10 +151,10 @@ def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
     for place in group:
         node = graph.nodes[place]
         operands = [value(name) for name in node.input]
-        if node.op_type == "Cast":
+        if node.op_type == CAST:
             values[node.output[0]] = operands[0]
         else:
-            piece.steps.append((_KINDS.index(node.op_type), operands[0], operands[-1]))
+            piece.steps.append((ARITHMETIC.index(node.op_type), operands[0], operands[-1]))
             values[node.output[0]] = ("step", len(piece.steps) - 1)
     inside = set(group)
     for place in group:
@@ -195,7 +194,7 @@ def _node(graph: _Graph, pieces: Sequence[_Piece]) -> onnx.NodeProto:
     scalars = [*dict.fromkeys(str(name) for kind, name in operands if kind == "scalar")]
     number = _numbers(scalars, first)
     return helper.make_node(
-        "Elementwise",
+        ONE_PASS.removeprefix(f"{_DOMAIN}."),
         [*scalars, *(name for piece in pieces for name in piece.reads)],
         [name for piece in pieces for name in piece.writes],
         name=f"{first.writes[0]}.Elementwise",

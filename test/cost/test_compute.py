@@ -134,3 +134,18 @@ def test_an_attribute_may_part_measurements(
     assert measured(info, both) is (plain if name == "Gemm" else special)
     assert measured(info, with_measured(Gemm=plain)) is plain  # better than nothing
     assert measured(info, DEVICE) is None
+
+
+def test_a_step_of_one_pass_costs_what_it_adds_to_it() -> None:
+    """Mul(w, g) of an update reads w first; another step reads what it makes."""
+    rule = Rule((Factor(8), Factor(6)), ((0, 1), (0, 1)), ((0, 1),))
+    alone = OpInfo("Mul", 14, (f32(8, 6), f32(8, 6)), (f32(8, 6),))
+    info, strategy = replace(alone, in_memory=(0,)), pick(rule, 0, None)
+    assert work_of(info, rule, strategy, MESH).pass_bytes == 4 * 24
+    assert work_of(replace(info, in_memory=(1, 2)), rule, strategy, MESH).pass_bytes == 2 * 4 * 24
+    known = with_measured(**{"tensoropt.Elementwise": Operator(0.0, 0.0, 1e-9), "Mul": Operator(1.0)})
+    assert op_time_s(info, rule, strategy, MESH, known) == pytest.approx(4 * 24 * 1e-9)
+    assert measured(info, known) is known.operators["tensoropt.Elementwise", "float32"]
+    assert op_time_s(alone, rule, strategy, MESH, known) == 1.0
+    by_itself = op_time_s(alone, rule, strategy, MESH, DEVICE)
+    assert op_time_s(info, rule, strategy, MESH, DEVICE) == by_itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,18 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
+from tensoropt.compiler.cost.compute import work_of
+from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.points import pick_point
 from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.session.elementwise import fuse_elementwise
+from tensoropt.runtime.session.types import tensor_types
+from tensoropt.runtime.support.arithmetic import ARITHMETIC
 
 Array = npt.NDArray[Any]
 
@@ -59,15 +66,24 @@ def compiled(
     model: Path, folder: Path, spec: TrainingSpec = SGD, devices: int = 1, pick: str = "fastest"
 ) -> dict[str, Any]:
     """Write a plan; return its document."""
+    written(model, folder, spec, devices, pick)
+    document: dict[str, Any] = json.loads((folder / "plan.json").read_text())
+    return document
+
+
+def written(
+    model: Path, folder: Path, spec: TrainingSpec, devices: int = 1, pick: str = "fastest"
+) -> FrontierPoint:
+    """Write a plan; return its point."""
     request = Request(devices, device="v100", epsilon=0.0)
     module = driver.load(model, {}, training=True)
     driver.run_phase(module, "prepare", training=True)
     driver.train(module, BuildTrainingStepPass.of(spec))
     result = driver.frontier(module, request)
-    driver.settle(module, pick_point(result.points, pick), request, result)
+    point = pick_point(result.points, pick)
+    driver.settle(module, point, request, result)
     driver.compile_plan(module, model, folder)
-    document: dict[str, Any] = json.loads((folder / "plan.json").read_text())
-    return document
+    return point
 
 
 def run(path: Path, given: Mapping[str, Array]) -> dict[str, Array]:
@@ -110,6 +126,34 @@ def test_both_graphs_make_steps(model: Path, weights: Mapping[str, Array], tmp_p
         for row in document["training"]["state"]:
             np.testing.assert_allclose(new[row["result"]], held[row["name"]], rtol=1e-4, atol=1e-6)
             state[row["name"]] = new[row["result"]]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "pick"),
+    [("sgd", "fastest"), ("momentum", "leanest"), ("adam", "fastest"), ("adamw", "leanest")],
+)
+def test_an_update_is_charged_for_what_its_passes_read_and_write(
+    model: Path, tmp_path: Path, optimizer: str, pick: str
+) -> None:
+    rule = Optimizer(optimizer, weight_decay=0.1 if "adam" in optimizer else 0.0)
+    spec = TrainingSpec(SGD.loss, rule, clip_norm=1.0)
+    point = written(model, tmp_path / "plan", spec, devices=2, pick=pick)
+    charged = [
+        work.pass_bytes
+        for number, strategy in point.strategies.items()
+        for node in [point.tables.graph.nodes[number]]
+        if node.info is not None and node.rule is not None
+        for work in [work_of(node.info, node.rule, strategy, Mesh(point.mesh))]
+        if work.pass_bytes is not None
+    ]
+    update = onnx.load(tmp_path / "plan/rank0.update.onnx")
+    assert not set(ARITHMETIC).isdisjoint(node.op_type for node in update.graph.node)
+    fuse_elementwise(update)
+    types = tensor_types(update.graph)
+    passes = [node for node in update.graph.node if node.op_type == "Elementwise"]
+    shapes = [types[name][1] for node in passes for name in (*node.input, *node.output)]
+    assert sum(charged) == sum(4 * math.prod(shape) for shape in shapes if shape)
+    assert passes
 
 
 def test_micro_batches_add_up(model: Path, weights: Mapping[str, Array], tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ class OpInfo:
     latter. ``literals`` holds the value of each operand that is an ``onnx.Constant``, as (dtype,
     shape, bytes); read it with :meth:`literal`.
     ``standard_version`` is the opset of the standard domain, of which rules build other ops.
-    ``bodies`` are the graphs of an If, a Loop or the like.
+    ``bodies`` are the graphs of an If, a Loop or the like. ``in_memory`` says of an op that is part
+    of one pass over arrays which operands and results the pass has in memory (``one_pass.py``).
     """
 
     name: str
@@ -114,6 +115,7 @@ class OpInfo:
     unranked: bool = False
     standard_version: int = 0
     bodies: tuple[BodyInfo, ...] = ()
+    in_memory: tuple[int, ...] | None = None
 
     def attribute(self, name: str, default: object = None) -> Any:
         """Return the ONNX attribute as int, float, str, bytes or tuple, or ``default``."""

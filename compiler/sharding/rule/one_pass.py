@@ -1,0 +1,59 @@
+"""What of an update's arithmetic is in memory, where a rank runs it as one pass over its arrays."""
+
+from __future__ import annotations
+
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
+from tensoropt.runtime.support.arithmetic import ARITHMETIC, CAST
+
+__all__ = ["in_memory"]
+
+_STEPS = frozenset(f"onnx.{name}" for name in (*ARITHMETIC, CAST))
+_NARROW = ("f16", "bf16")
+
+
+def in_memory(op: ir.Operation) -> tuple[int, ...] | None:
+    """Return which operands, and then results, of an op the pass that it is part of reads from
+    memory or writes there; ``None`` for an op that is part of none.
+
+    Positions count through operands and results. An array that several steps read counts for the
+    one that was built first. Linear in the readers of the operands.
+    """
+    if not _is_step(op):
+        return None
+    read = [n for n, value in enumerate(op.operands) if _is_array(value) and _fetches(op, value)]
+    written = any(not _is_step(use.owner.operation) for use in op.results[0].uses)
+    return (*read, *([len(op.operands)] if written else ()))
+
+
+def _is_step(op: ir.Operation) -> bool:
+    """Say whether the runtime makes an op part of a pass (``fuse_elementwise``)."""
+    if op.name not in _STEPS or onnx.phase(op) != "update":
+        return False
+    (result,) = op.results
+    arrays = [value for value in op.operands if _is_array(value)]
+    shapes = {tuple(ir.RankedTensorType(value.type).shape) for value in (*arrays, result)}
+    if not _is_array(result) or not arrays or len(shapes) > 1:
+        return False
+    kinds = [_element(value) for value in op.operands]
+    if op.name == f"onnx.{CAST}":
+        return {_element(result), *kinds} <= {"f32", *_NARROW}
+    return {_element(result), *kinds} == {"f32"}
+
+
+def _fetches(op: ir.Operation, value: ir.Value) -> bool:
+    """Say whether ``op`` is the first step that has an array from memory."""
+    maker = onnx.owner(value)
+    if maker is not None and _is_step(maker):
+        return False
+    readers = (use.owner.operation for use in value.uses)
+    return keys.ID.of(op.attributes) == min(keys.ID.of(r.attributes) for r in readers if _is_step(r))
+
+
+def _is_array(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType) and ir.RankedTensorType(value.type).rank > 0
+
+
+def _element(value: ir.Value) -> str:
+    return str(ir.RankedTensorType(value.type).element_type)
