@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <tuple>
 #include <utility>
 
 namespace tensoropt::search {
@@ -176,7 +177,6 @@ class Overlapper {
   // Widens windows where the program waits for a collective, and gives up those that gain too
   // little.
   void widen(std::int64_t limit) {
-    std::vector<double> stalls;
     for (int drop = 0; drop <= kDrops; ++drop) {
       for (int sweep = 0; sweep < kSweeps; ++sweep) {
         const Clocked clocks = clocked();
@@ -188,14 +188,9 @@ class Overlapper {
             any = widen(unit, late_s[unit] * (1 - how_.share), limit) || any;
         if (!any) break;
       }
-      stalls = clocked().stall_s;
-      bool dropped = false;
-      for (Number unit = 0; unit < count(); ++unit)
-        if (is_started(unit) && gain_s(unit, stalls[unit]) <= 0) {
-          give_up(unit);
-          dropped = true;
-        }
-      if (!dropped) break;
+      const std::vector<double> stalls = clocked().stall_s;
+      const bool some = give_up(stalls, false), others = give_up(stalls, true);
+      if (!some && !others) break;
     }
     for (Number unit = 0; unit < count(); ++unit)
       if (is_started(unit) && !units_[unit].lands) wait_later(units_[unit], limit, kEndless);
@@ -239,6 +234,23 @@ class Overlapper {
     }
     close();
     return late_s;
+  }
+
+  // Gives up those that gain too little, of what leaves the program or of what does not. Of what
+  // leaves none, where the program then ends later: what is not started waits in its place for all
+  // that is under way, while operators could run, and what is started waits for it at the end.
+  bool give_up(const std::vector<double>& stalls, bool leaves) {
+    const auto before = std::pair(units_, alive_);
+    const double before_s = leaves ? hidden_s() : 0;
+    bool any = false;
+    for (Number unit = 0; unit < count(); ++unit)
+      if (is_started(unit) && units_[unit].leaves == leaves && gain_s(unit, stalls[unit]) <= 0) {
+        give_up(unit);
+        any = true;
+      }
+    if (!any || !leaves || hidden_s() >= before_s) return any;
+    std::tie(units_, alive_) = before;
+    return false;
   }
 
   double gain_s(Number unit, double stall_s) const {
