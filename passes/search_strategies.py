@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
+from tensoropt.compiler.layout.collective import AMPLE
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.pinned_search import PinsCost
@@ -134,10 +135,10 @@ def settle(
 
     ``pins_cost`` is what its pins cost, where that is known. The module has then passed the search.
     """
+    keys.OVERLAP.remove(module.operation.attributes)
     keep_alternative(module, Way(recompute_of(point) or "", micro_batches_of(point) or 1))
     annotate(module, point, request.device)
     with module.context:
-        keys.OVERLAP.remove(module.operation.attributes)
         if request.overlap == "off":
             keys.OVERLAP.set(module.operation.attributes, request.overlap)
     said = {"name": request.found_by, "seed": request.used_seed, "epsilon": result.epsilon}
@@ -177,6 +178,8 @@ def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
     with module.context, ir.Location.unknown():
         set_mesh(module, Mesh(point.mesh))
         keys.DEVICE.set(module.operation.attributes, device)
+        if point.tables.has_ample_memory:
+            keys.OVERLAP.set(module.operation.attributes, AMPLE)
         for op, strategy in zip(ops, chosen, strict=True):
             sides = list(strategy.operands), list(strategy.results)
             keys.STRATEGY.set(op.operation.attributes, sides)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.layout.collective import AMPLE
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.resharder import Resharder
@@ -50,11 +51,13 @@ def resharder_of(module: ir.Module, function: ir.Operation) -> Resharder:
 
 
 def device_of(module: ir.Module) -> Device:
-    """Return the device that the search used; it lets no collective run beside operators where the
-    module says so."""
+    """Return the device that the search used; it lets no collective run beside operators, or as
+    early as it gains, where the module says so."""
     attributes = module.operation.attributes
-    device = load_device(keys.DEVICE.of(attributes))
-    return device.without_overlap() if keys.OVERLAP.get(attributes) == "off" else device
+    device, overlap = load_device(keys.DEVICE.of(attributes)), keys.OVERLAP.get(attributes)
+    if overlap == AMPLE:
+        return device.with_ample_memory()
+    return device.without_overlap() if overlap == "off" else device
 
 
 @lru_cache(maxsize=4)

@@ -108,6 +108,12 @@ class Device:
         """Return the same device where no collective runs beside operators."""
         return replace(self, overlap=None)
 
+    def with_ample_memory(self) -> Device:
+        """Return the same device where collectives begin as early as they gain, though a program
+        then takes more memory."""
+        overlap = None if self.overlap is None else replace(self.overlap, keeps_peak=False)
+        return replace(self, overlap=overlap)
+
     def process_bytes(self, held: Footprint, ranks: int) -> int:
         """Return what the process of a rank takes; its tensors, where nobody measured the rest."""
         if self.process is None:

@@ -20,11 +20,13 @@ class Overlap:
 
     ``start_s`` is what a start and its wait take more than the collective, in seconds. ``share`` is
     the part of a transfer's time that operators beside it lose: 1 where it keeps a processor
-    busy that they would have, so that nothing is gained.
+    busy that they would have, so that nothing is gained. What is under way takes no more memory
+    than the program does anyway where it ``keeps_peak``.
     """
 
     start_s: float = 0.0
     share: float = 1.0
+    keeps_peak: bool = True
 
 
 def beside(kind: str) -> int:

@@ -92,7 +92,9 @@ class Images:
     def __init__(self, nodes: npt.NDArray[np.uint16], values: npt.NDArray[np.uint8]) -> None: ...
 
 class Overlapping:
-    def __init__(self, start_s: float, share: float, copied_s_per_byte: float) -> None: ...
+    def __init__(
+        self, start_s: float, share: float, copied_s_per_byte: float, keeps_peak: bool
+    ) -> None: ...
 
 class Tasks:
     def __init__(

@@ -255,7 +255,8 @@ ORDERED = _key("ordered", _FLAG, MODULE)
 """The program takes more memory in another order: sessions of its graphs are to keep it."""
 
 OVERLAP = _key("overlap", _TEXT, MODULE)
-"""Whether collectives may run beside operators: `off`, or `auto`, as without it."""
+"""Whether collectives may run beside operators: `off`, or `auto`, as without it, or `ample`: though
+the program then takes more memory."""
 
 RANGES = _key("ranges", _SETTINGS, MODULE)
 """The sizes that dimensions without one size may have, by name: `1..4096`, `8..64:8`."""

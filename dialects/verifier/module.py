@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tensoropt.compiler.layout.collective import OVERLAPS
+from tensoropt.compiler.layout.collective import AMPLE, OVERLAPS
 from tensoropt.compiler.support.errors import did_you_mean
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
@@ -60,7 +60,7 @@ def verify(module: ir.Module) -> None:
         _Verifier(module.operation).run()
 
 
-_WORDS = {PHASE.name: PHASES, PASSED.name: PIPELINE, OVERLAP.name: OVERLAPS}
+_WORDS = {PHASE.name: PHASES, PASSED.name: PIPELINE, OVERLAP.name: (*OVERLAPS, AMPLE)}
 """The words that a key may hold, where they are few."""
 
 

@@ -143,7 +143,8 @@ def test_a_step_of_one_pass_costs_what_it_adds_to_it() -> None:
     info, strategy = replace(alone, in_memory=(0,)), pick(rule, 0, None)
     assert work_of(info, rule, strategy, MESH).pass_bytes == 4 * 24
     assert work_of(replace(info, in_memory=(1, 2)), rule, strategy, MESH).pass_bytes == 2 * 4 * 24
-    known = with_measured(**{"tensoropt.Elementwise": Operator(0.0, 0.0, 1e-9), "Mul": Operator(1.0)})
+    lines = {"tensoropt.Elementwise": Operator(0.0, 0.0, 1e-9), "Mul": Operator(1.0)}
+    known = with_measured(**lines)
     assert op_time_s(info, rule, strategy, MESH, known) == pytest.approx(4 * 24 * 1e-9)
     assert measured(info, known) is known.operators["tensoropt.Elementwise", "float32"]
     assert op_time_s(alone, rule, strategy, MESH, known) == 1.0

@@ -3,6 +3,7 @@ what they say that it takes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.dialects import onnx
-from tensoropt.dialects.topt.keys import PHASE, START
+from tensoropt.dialects.topt.keys import OVERLAP, PHASE, START
 from tensoropt.passes import overlap_collectives
 
 BESIDE, EAGER = (
@@ -36,15 +37,18 @@ def hidden_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def emitted(seed: int, devices: int, device: str) -> tuple[driver.ir.Module, FrontierPoint]:
-    """Return the programs of a random plan of a small step, and its point."""
-    module = random_step(seed)
+def emitted(
+    seed: int, devices: int, device: str
+) -> Iterator[tuple[driver.ir.Module, FrontierPoint]]:
+    """Yield the programs of a random plan of a small step, and the point of each: with ample memory
+    it may hide more."""
     request = Request(devices, search="random", seed=seed, device=device)
-    result = driver.frontier(module, request)
-    (point,) = result.points
-    driver.settle(module, point, request, result)
-    driver.advance(module, "partition")
-    return module, point
+    result = driver.frontier(random_step(seed), request)
+    for point in result.points:
+        module = random_step(seed)
+        driver.settle(module, point, request, result)
+        driver.advance(module, "partition")
+        yield module, point
 
 
 def test_a_point_hides_what_its_program_does(hidden_s: list[float]) -> None:
@@ -52,19 +56,24 @@ def test_a_point_hides_what_its_program_does(hidden_s: list[float]) -> None:
     for seed in range(10):
         devices = (2, 3, 4, 4)[seed % 4]  # of three, what they divide
         hidden_s[:] = []
-        _, point = emitted(seed, devices, BESIDE)
-        told.append(point.hidden_s)
-        assert sum(hidden_s) == pytest.approx(point.hidden_s, rel=1e-9, abs=1e-15), (seed, devices)
+        for _, point in emitted(seed, devices, BESIDE):
+            told.append(point.hidden_s)
+            found = sum(hidden_s)
+            assert found == pytest.approx(point.hidden_s, rel=1e-9, abs=1e-15), (seed, devices)
+            hidden_s[:] = []
     assert sum(seconds > 0 for seconds in told) > 1
 
 
 def test_what_is_under_way_takes_what_its_point_says() -> None:
-    new_state = 0
+    new_state = ample = 0
     for seed, devices in ((3, 4), (4, 2), (7, 4), (8, 2)):
-        module, point = emitted(seed, devices, EAGER)
-        assert program_memory(module).transient_bytes == point.transient_bytes, (seed, devices)
-        started = [
-            op for op in onnx.function(module).regions[0].blocks[0] if START.on(op.attributes)
-        ]
-        new_state += sum(PHASE.get(op.attributes) == "update" for op in started)
+        for module, point in emitted(seed, devices, EAGER):
+            assert program_memory(module).transient_bytes == point.transient_bytes, (seed, devices)
+            ops = onnx.function(module).regions[0].blocks[0]
+            started = [op for op in ops if START.on(op.attributes)]
+            new_state += sum(PHASE.get(op.attributes) == "update" for op in started)
+            is_ample = OVERLAP.get(module.operation.attributes) == "ample"
+            assert is_ample == point.tables.has_ample_memory
+            ample += is_ample
     assert new_state > 2
+    assert 1 < ample < 4

@@ -121,7 +121,7 @@ def test_the_leanest_plan_splits_all_state_and_the_fastest_not(tmp_path: Path) -
 
 
 def test_moments_can_be_split_where_the_parameter_is_whole(tmp_path: Path) -> None:
-    module = build(network(tmp_path, width=4, batch=512), spec_of("output:l", "adamw"))
+    module = build(network(tmp_path, width=32, batch=512), spec_of("output:l", "adamw"))
     found = points(module, Mesh((4,)))
     pairs = [(_splits(p, "w0"), _splits(p, "w0.mean")) for p in found]
     assert ([False], [True]) in pairs

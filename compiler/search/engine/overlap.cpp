@@ -18,6 +18,8 @@ constexpr int kHalves = 4;         // of what is joined at most
 constexpr double kExposed = 0.01;  // of a collective's time, for which no window is widened
 
 constexpr double kEndless = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kNoLimit =
+    std::numeric_limits<std::int64_t>::max() / 2;  // one can add to it
 
 // A task, or collectives that are one. It begins before the unit at `start`, and is waited for
 // before that at `wait`; where it is not started, these are its own place and the next.
@@ -49,9 +51,9 @@ class Overlapper {
   }
 
   // Finds nothing where nothing gains. What needs more memory than the program takes anyway is
-  // given up: of what is put off, more is alive than was counted before.
+  // given up, if it is to keep to that: of what is put off, more is alive than was counted before.
   Overlapped run() {
-    const std::int64_t peak = highest(own_alive_);
+    const std::int64_t peak = how_.keeps_peak ? highest(own_alive_) : kNoLimit;
     for (int round = 0; round < kRounds; ++round) {
       reset();
       widen(peak);
@@ -192,8 +194,10 @@ class Overlapper {
       const bool some = give_up(stalls, false), others = give_up(stalls, true);
       if (!some && !others) break;
     }
+    const std::int64_t taken = std::max(highest(own_alive_), highest(alive_));
     for (Number unit = 0; unit < count(); ++unit)
-      if (is_started(unit) && !units_[unit].lands) wait_later(units_[unit], limit, kEndless);
+      if (is_started(unit) && !units_[unit].lands)
+        wait_later(units_[unit], std::min(limit, taken), kEndless);
     wait_sooner(clocked());
   }
 

@@ -16,6 +16,7 @@ struct Overlapping {
   double start_s = 0;            // a start and its wait, beyond the collective alone
   double share = 1;              // of a transfer's time, which operators beside it lose
   double copied_s_per_byte = 0;  // of what a wait hands out of the program
+  bool keeps_peak = true;        // whether it may take no more memory than the program does anyway
 
   bool gains() const { return share < 1; }
 };
@@ -36,10 +37,11 @@ struct Overlapped {
 };
 
 // Lets collectives begin early and wait late where two clocks, of operators and of collectives, say
-// that it hides more than it costs, within the memory that the program takes anyway: nothing begins
-// earlier or is waited for later than that needs, but for waits that cost no more memory. What
-// would delay a collective that is not started begins behind it, where that gains. All collectives
-// keep one order, that of their starts. Linear in the program, times a few rounds.
+// that it hides more than it costs, within the memory that the program takes anyway if the peak is
+// to be kept: nothing begins earlier or is waited for later than that needs, but for waits that
+// cost no more memory. What would delay a collective that is not started begins behind it, where
+// that gains. All collectives keep one order, that of their starts. Linear in the program, times a
+// few rounds.
 Overlapped overlap(const Tasks& tasks, const Joined& joined,
                    const std::vector<CollectiveTime>& times, const Overlapping& how);
 

@@ -182,10 +182,11 @@ void bind_tasks(nb::module_& m) {
   nb::class_<Overlapping>(m, "Overlapping")
       .def(
           "__init__",
-          [](Overlapping* self, double start_s, double share, double copied_s_per_byte) {
-            new (self) Overlapping{start_s, share, copied_s_per_byte};
+          [](Overlapping* self, double start_s, double share, double copied_s_per_byte,
+             bool keeps_peak) {
+            new (self) Overlapping{start_s, share, copied_s_per_byte, keeps_peak};
           },
-          "start_s"_a, "share"_a, "copied_s_per_byte"_a);
+          "start_s"_a, "share"_a, "copied_s_per_byte"_a, "keeps_peak"_a);
   nb::class_<Tasks>(m, "Tasks")
       .def(
           "__init__",

@@ -13,9 +13,9 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
-from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point
+from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point, points_of
 from tensoropt.compiler.search.problem.edge_tables import is_cut
-from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.evaluate import evaluator_of
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.tables import MeshTables
@@ -31,7 +31,7 @@ Layouts = tuple[tuple[Layout, ...], tuple[Layout, ...]]
 
 
 def pinned_frontier(graph: Graph, document: Mapping[str, Any], device: Device) -> FrontierResult:
-    """Return the one point that ``document``, a plan.json, fixes for ``graph``.
+    """Return the points (`points_of`) of what ``document``, a plan.json, fixes for ``graph``.
 
     Every op needs the strategy of its node, and it must be one that the op's rule offers.
     Parameters with one use follow that use. Linear in the operands, times the options of an op.
@@ -45,7 +45,8 @@ def pinned_frontier(graph: Graph, document: Mapping[str, Any], device: Device) -
     pins.check_ops(graph)
     assignment = [_pinned(tables, index, pins) for index in tables.variables]
     _check_private(tables, assignment, pins)
-    return _flagged(lambda: chosen_frontier(tables, assignment))
+    _flagged(lambda: _check_constants(tables, assignment))
+    return FrontierResult(points_of(tables, np.array(assignment, dtype=np.int32)), None)
 
 
 def _pinned(tables: MeshTables, index: int, pins: _Pins) -> int:
@@ -82,10 +83,14 @@ def chosen_frontier(tables: MeshTables, assignment: Sequence[int]) -> FrontierRe
 
     Raises UserError for a constant that would have to be communicated.
     """
-    point = frontier_point(Evaluator(tables), np.array(assignment, dtype=np.int32))
+    point = frontier_point(evaluator_of(tables), np.array(assignment, dtype=np.int32))
+    _check_constants(tables, assignment)
+    return FrontierResult([point], None)
+
+
+def _check_constants(tables: MeshTables, assignment: Sequence[int]) -> None:
     if not tables.graph.trains:
         _check_reachable(tables, assignment)
-    return FrontierResult([point], None)
 
 
 class _Pins:

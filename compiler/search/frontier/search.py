@@ -42,6 +42,7 @@ __all__ = [
     "SearchOptions",
     "distinct_meshes",
     "frontier_point",
+    "points_of",
     "search_frontier",
     "search_graph",
     "search_tables",
@@ -192,7 +193,7 @@ def search_tables(
     search.refine()
     if not search.found:
         raise search.nothing()
-    costed = [(t, one, evaluator_of(t).emitted(one)) for t, one, _ in search.costed]
+    costed = [program for t, one, _ in search.costed for program in _programs(t, one)]
     if options.memory_bytes is None:
         # To work out the processes of all would take seconds; under a limit all that may fit count.
         costed = _unbeaten(costed, _tensors)
@@ -218,6 +219,23 @@ def _chosen(meshes: list[Mesh], options: SearchOptions) -> list[Mesh]:
     return [random.Random(options.seed).choice(meshes)] if options.name == "random" else meshes
 
 
+def points_of(tables: MeshTables, assignment: Assignment) -> list[FrontierPoint]:
+    """Return the points of one assignment that none of them beats: where collectives run beside
+    operators, a program may be faster with more memory."""
+    return undominated(_point(*one) for one in _programs(tables, assignment))
+
+
+_Program = tuple[MeshTables, Assignment, ProgramCost]
+
+
+def _programs(tables: MeshTables, assignment: Assignment) -> Iterator[_Program]:
+    """Yield the programs of an assignment, the leaner one first, each with the tables it is of."""
+    yield tables, assignment, evaluator_of(tables).emitted(assignment)
+    if tables.device.overlaps:
+        ample = tables.ample
+        yield ample, assignment, evaluator_of(ample).emitted(assignment)
+
+
 def frontier_point(evaluator: Evaluator, assignment: Assignment) -> FrontierPoint:
     """Return the point of one assignment, with its cost as the emitted graphs will have it."""
     return _point(evaluator.tables, assignment, evaluator.emitted(assignment))
@@ -235,7 +253,7 @@ _T = TypeVar("_T")
 _P = TypeVar("_P", bound=FrontierPoint)
 
 
-def _tensors(costed: tuple[MeshTables, Assignment, ProgramCost]) -> tuple[float, int]:
+def _tensors(costed: _Program) -> tuple[float, int]:
     cost = costed[2]
     return cost.time_s, cost.memory_bytes
 

@@ -227,7 +227,8 @@ def _cost(
 def overlapping(device: Device) -> Overlapping:
     """Return what it takes to let collectives run beside operators, for the engine."""
     how = device.overlap or Overlap()
-    return Overlapping(how.start_s, how.share, copy_line(2.0, device).s_per_byte)
+    copied_s = copy_line(2.0, device).s_per_byte
+    return Overlapping(how.start_s, how.share, copied_s, how.keeps_peak)
 
 
 def evaluator_of(tables: MeshTables) -> Evaluator:

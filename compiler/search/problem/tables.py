@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -368,6 +369,21 @@ class MeshTables:
         for use in uses:
             reading = self._edge_tables.reading(sets, use.layouts)
             yield EdgeTable(shared.node, use.node, reading)
+
+    @property
+    def has_ample_memory(self) -> bool:
+        """Whether collectives of programs begin as early as that gains, at the cost of memory."""
+        overlap = self.device.overlap
+        return overlap is not None and not overlap.keeps_peak
+
+    @cached_property
+    def ample(self) -> Self:
+        """The tables of the same plans, whose programs' collectives begin so."""
+        assert self.options  # which both have
+        tables = copy(self)
+        tables.device, tables.evaluator = self.device.with_ample_memory(), None
+        tables.forget_edges()
+        return tables
 
     def forget_edges(self) -> None:
         """Free the problem and the tables of its edges; they are made again if asked for."""

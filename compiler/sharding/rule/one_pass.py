@@ -48,7 +48,8 @@ def _fetches(op: ir.Operation, value: ir.Value) -> bool:
     if maker is not None and _is_step(maker):
         return False
     readers = (use.owner.operation for use in value.uses)
-    return keys.ID.of(op.attributes) == min(keys.ID.of(r.attributes) for r in readers if _is_step(r))
+    first = min(keys.ID.of(reader.attributes) for reader in readers if _is_step(reader))
+    return keys.ID.of(op.attributes) == first
 
 
 def _is_array(value: ir.Value) -> bool:

@@ -205,10 +205,12 @@ def compare_values(got: Any, want: Any, whole: Any) -> str | None:
 
 
 def _point(module: ir.Module, choice: Choice) -> FrontierPoint:
-    """Return the random plan of a choice; ``choice.whole`` run the whole op on every rank."""
+    """Return the random plan of a choice, or that with ample memory; ``choice.whole`` run the whole
+    op on every rank."""
     graph, mesh = read_graph(module), Mesh(choice.mesh)
     options = SearchOptions("random", choice.seed)
-    [point] = search_graph(graph, [mesh], load_device(choice.device), options).points
+    points = search_graph(graph, [mesh], load_device(choice.device), options).points
+    point = points[choice.seed % len(points)]
     strategies = dict(point.strategies)
     ops = [node for node in strategies if graph.nodes[node].kind == "op"]
     for place in choice.whole:
