@@ -255,6 +255,16 @@ def test_a_pin_that_cannot_be_is_refused(refused, mlp: Path, pin: str, message: 
     assert message in refused(mlp, "--mesh", "2", "--pin", pin)
 
 
+def test_the_name_of_a_node_is_meant_before_one_like_it(refused, packed: Path) -> None:
+    """Exporters call a node and what it makes nearly the same."""
+    model, named = onnx.load(packed), packed.with_name("named.onnx")
+    both, cut = model.graph.node[:2]
+    both.name, both.output[0], cut.input[0] = "node_qk", "node_q", "node_q"
+    onnx.save(model, named)
+    message = refused(named, "--mesh", "2", "--pin", "node_qk=S(0)")
+    assert message.endswith("matches no tensor of the model, did you mean 'node:node_qk'?")
+
+
 def test_a_size_that_does_not_divide_is_named(refused, mlp: Path) -> None:
     message = refused(mlp, "--devices", "3", "--pin", "w1=S(0)@x")
     assert message == "--pin 'w1=S(0)@x': expected dimension 0 to divide by 3, got: 16"

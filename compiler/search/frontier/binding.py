@@ -102,8 +102,8 @@ def _tensors(graph: Graph, pin: Pin, activations: Activations) -> Iterator[tuple
         yield inner[name]
     if not names:
         nodes = [node.name for node in graph.nodes if _is_own_op(node)]
-        near = did_you_mean(pin.pattern, [*ends, *inner])
-        near = near or (f", did you mean '{NODE}{pin.pattern}'?" if pin.matches(nodes) else "")
+        near = f", did you mean '{NODE}{pin.pattern}'?" if pin.matches(nodes) else ""
+        near = near or did_you_mean(pin.pattern, [*ends, *inner])
         if not near and not activations:
             near = "; the .onnx file alone has the names of those between nodes"
         raise UserError(f"{pin.source}: matches no tensor of the model{near}")
