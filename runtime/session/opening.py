@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.session.common_memory import host_blocks, share_blocks
+from tensoropt.runtime.session.large_pages import use_large_pages
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
 from tensoropt.runtime.session.weights import common_weights
@@ -48,7 +49,9 @@ def opened_session(
         session, error = made_on_all(comm, make)
         if error is None:
             if provider.name == "cpu":
-                share_blocks(comm, host_blocks() - before)
+                made = host_blocks() - before
+                share_blocks(comm, made)
+                use_large_pages(made)
             return session, refusal, None
         refusal = f"not captured: {error}"
     return None, refusal, error
