@@ -10,14 +10,14 @@ from turns import Gate, Place
 from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.dtypes import Array
 
-__all__ = ["run_by_one", "run_by_ranks"]
+__all__ = ["read_inputs", "run_by_one", "run_by_ranks"]
 
 Outputs = dict[str, Array]
 
 
 def run_by_ranks(place: Place, gate: Gate, plan: Path, data: Path) -> Outputs:
     """Run a plan on the whole inputs in ``data``, on ranks of one thread."""
-    inputs, found = _read(data), Outputs()
+    inputs, found = read_inputs(data), Outputs()
     with Session(plan, threads=1) as session:
         session.run(inputs)
         while gate():
@@ -32,7 +32,7 @@ def run_by_one(place: Place, gate: Gate, model: Path, data: Path, threads: int) 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    inputs = _read(data)
+    inputs = read_inputs(data)
     names, found = [output.name for output in session.get_outputs()], list[Array]()
     session.run(names, inputs)
     while gate():
@@ -40,6 +40,7 @@ def run_by_one(place: Place, gate: Gate, model: Path, data: Path, threads: int) 
     return dict(zip(names, found, strict=True))
 
 
-def _read(data: Path) -> dict[str, Array]:
+def read_inputs(data: Path) -> dict[str, Array]:
+    """Return the arrays of a file, without labels."""
     with np.load(data) as arrays:
         return {name: arrays[name] for name in arrays if name != "labels"}
