@@ -4,7 +4,8 @@
     python bench/large_pages.py llama --rounds 80
 
 Both are ONNX Runtime's session of the whole model on one thread; they take turns (`turns`). Printed
-are the medians, and the median of the ratios of neighbouring turns: above 1 large pages are faster.
+are the medians, the median of the ratios of neighbouring turns (above 1 large pages are faster),
+and what it takes to put the weights into them, when the session is made.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def _leave(blocks: set[HostBlock]) -> None:
 _PAGES: dict[str, Callable[[set[HostBlock]], None]] = {_SMALL: _leave, _LARGE: use_large_pages}
 
 
-def run(place: Place, gate: Gate, model: Path, data: Path, pages: str) -> list[float]:
-    """Return the seconds of a processor that each run takes, with weights in such pages."""
+def run(place: Place, gate: Gate, model: Path, data: Path, pages: str) -> tuple[list[float], float]:
+    """Return the seconds of a processor that each run takes, with weights in such pages, and that
+    it took to put them there."""
     import onnxruntime as ort
 
     options, times = ort.SessionOptions(), list[float]()
@@ -48,13 +50,15 @@ def run(place: Place, gate: Gate, model: Path, data: Path, pages: str) -> list[f
     before = host_blocks()
     with exact_blocks():
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    _PAGES[pages](host_blocks() - before)
+    made, start = host_blocks() - before, time.process_time()
+    _PAGES[pages](made)
+    put_s = time.process_time() - start
     inputs = read_inputs(data)
     while gate():
         start = time.process_time()
         session.run(None, inputs)
         times.append(time.process_time() - start)
-    return times[_WARM_UP:]
+    return times[_WARM_UP:], put_s
 
 
 def line(name: str, rounds: int, folder: Path) -> str:
@@ -64,10 +68,11 @@ def line(name: str, rounds: int, folder: Path) -> str:
     np.savez(data, **draw(path, 1))
     ways = {pages: (partial(run, model=path, data=data, pages=pages), 1) for pages in _PAGES}
     _, teams = take_turns(ways, rounds, _STEPS, _WARM_UP)
-    small, large = (teams[pages].results[0] for pages in (_SMALL, _LARGE))
+    (small, _), (large, put_s) = (teams[pages].results[0] for pages in (_SMALL, _LARGE))
     ratio = statistics.median(a / b for a, b in zip(small, large, strict=True))
     times = [f"{1e3 * statistics.median(found):.1f} ms" for found in (small, large)]
-    return f"{name}: small pages {times[0]}, large {times[1]}, ratio {ratio:.3f}"
+    put = f"{1e3 * put_s:.0f} ms to put them there"
+    return f"{name}: small pages {times[0]}, large {times[1]}, ratio {ratio:.3f}; {put}"
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tensoropt.runtime.session.common_memory import HostBlock, own_memory
+from tensoropt.runtime.support.dtypes import Array
 
 __all__ = ["use_large_pages"]
 
@@ -23,23 +24,38 @@ _COLLAPSE = 25  # MADV_COLLAPSE of mman.h: Linux 6.1 and later
 _SYSTEM = Path("/sys/kernel/mm/transparent_hugepage")
 
 
-def use_large_pages(blocks: Iterable[HostBlock]) -> None:
+def use_large_pages(blocks: Collection[HostBlock]) -> None:
     """Put ``blocks`` into large pages, as far as they fill some and are this process's own.
 
     Pages that nothing was written to stay away, so the process takes no more memory than before.
     Nothing changes where the system has no large pages, or is told to have none.
     """
     size = _large_page_bytes()
-    if not size:
+    if not size or not blocks:
         return
     library: Any = ctypes.CDLL(None)
     library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     library.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    there = np.zeros(size // mmap.PAGESIZE, np.uint8)
     for start, end in _meetings(_joined(blocks), own_memory()):
-        for page in range(-(-start // size) * size, end - size + 1, size):
-            if not library.mincore(page, size, there.ctypes.data) and all(there & 1):
-                library.madvise(page, size, _COLLAPSE)
+        first = -(-start // size) * size
+        for at, count in _runs(_written(library, first, max(end - first, 0) // size, size)):
+            library.madvise(first + at * size, count * size, _COLLAPSE)
+
+
+def _written(library: Any, address: int, count: int, size: int) -> Array:
+    """Return of each of ``count`` large pages whether all small ones in it are there."""
+    there = np.zeros((count, size // mmap.PAGESIZE), np.uint8)
+    if library.mincore(address, count * size, there.ctypes.data):
+        there[...] = 0  # somebody gave it back meanwhile
+    all_there: Array = (there & 1).all(axis=1)
+    return all_there
+
+
+def _runs(flags: Array) -> Iterator[tuple[int, int]]:
+    """Yield where flags are set, and how many in a row."""
+    edges = np.flatnonzero(np.diff(flags, prepend=False, append=False))
+    for begin, end in edges.reshape(-1, 2).tolist():
+        yield begin, end - begin
 
 
 def _large_page_bytes() -> int:
