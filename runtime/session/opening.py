@@ -22,12 +22,19 @@ __all__ = ["keep_outputs", "opened_session"]
 
 
 def opened_session(
-    job: Launched, plan: Plan, comm: MPI.Comm, provider: Provider, beside: Plan | None = None
+    job: Launched,
+    plan: Plan,
+    comm: MPI.Comm,
+    provider: Provider,
+    beside: Plan | None = None,
+    *,
+    stays: bool = False,
 ) -> tuple[RankSession | None, str | None, str | None]:
     """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
 
     Weights that are the same as those of a plan ``beside`` it, whose session is there already, are
     held once, on the CPU; so is what ONNX Runtime makes of weights, alike on ranks of one machine.
+    Where a session ``stays`` for many runs, the others lie in large pages, which takes a moment.
     All ranks go without CUDA graphs where one has to: with them the first run is three.
     """
     threads = job.threads or share_of_cores(comm)
@@ -51,7 +58,8 @@ def opened_session(
             if provider.name == "cpu":
                 made = host_blocks() - before
                 share_blocks(comm, made)
-                use_large_pages(made)
+                if stays:
+                    use_large_pages(made)
             return session, refusal, None
         refusal = f"not captured: {error}"
     return None, refusal, error

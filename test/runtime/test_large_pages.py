@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from handmade import Perceptron, model_of, tensor, value_info, write_plan
+from onnx import helper
 
+from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.session.common_memory import HostBlock
 from tensoropt.runtime.session.large_pages import use_large_pages
 
@@ -72,3 +76,27 @@ def test_what_fills_no_large_page_stays(block: HostBlock) -> None:
     before = large_bytes(block)
     use_large_pages([HostBlock(block.address, MIB)])
     assert large_bytes(block) == before
+
+
+def test_weights_of_a_session_that_a_rank_has_alone(perceptron: Perceptron, tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    weights = [random.standard_normal((1024, 2048), np.float32) for _ in range(2)]
+    graphs = [
+        model_of(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])],
+            [value_info("x", "float32", [2, 1024])],
+            [value_info("y", "float32", [2, 2048])],
+            {"w": weight},
+        )
+        for weight in weights
+    ]
+    ends = [tensor("x", [2, 1024], ["R"])], [tensor("y", [2, 4096], ["S(1)"])]
+    plan = write_plan(tmp_path / "plan", perceptron.model, (2,), graphs, *ends)
+    x = random.standard_normal((2, 1024), np.float32)
+    with Session(plan, threads=1) as session:
+        y = session.run({"x": x})["y"]
+        found = [Path(f"/proc/{pid}/smaps").read_text() for pid in session.pids]
+    np.testing.assert_allclose(y, x @ np.concatenate(weights, axis=1), rtol=1e-3, atol=1e-3)
+    for text in found:
+        large = [line.split()[1] for line in text.splitlines() if line.startswith("AnonHugePages")]
+        assert sum(map(int, large)) >= 4 << 10
