@@ -47,8 +47,7 @@ def _written(library: Any, address: int, count: int, size: int) -> Array:
     there = np.zeros((count, size // mmap.PAGESIZE), np.uint8)
     if library.mincore(address, count * size, there.ctypes.data):
         there[...] = 0  # somebody gave it back meanwhile
-    all_there: Array = (there & 1).all(axis=1)
-    return all_there
+    return np.asarray((there & 1).all(axis=1))
 
 
 def _runs(flags: Array) -> Iterator[tuple[int, int]]:
