@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from tensoropt.compiler.cost.compute import FREE, measured
 from tensoropt.compiler.cost.measured import context_of
@@ -45,23 +47,21 @@ class NodeTimes:
             return
         read = zip(op.results, results, strict=True)
         used = [made for own, made in read if next(iter(own.uses), None) is not None]
-        self._note(_parts(used, operands), self._compute_s(op, *chosen), self._sent_s(*chosen))
+        self._note(_parts(used, operands), self._compute_s(op, *chosen), self._sent_s(op, *chosen))
 
-    def note_step(
-        self, step: ReshardStep, made: ir.Value, source: ir.Value, info: TensorInfo
-    ) -> None:
-        """Let what makes a tensor from another layout take the time of that step; collectives have
-        their own, and padding and cropping beside them none."""
+    def note_step(self, step: ReshardStep, values: Sequence[ir.Value], info: TensorInfo) -> None:
+        """Let what makes each of ``values`` from the one before take its time of that step;
+        collectives have their own."""
         if not self.device.overlaps:
             return
-        parts = list(_parts([made], [source]))
-        if any(part.name in STARTED or part.name == COLLECTIVE_PERMUTE for part in parts):
-            for part in parts:
-                if onnx.is_onnx(part):
-                    self._note([part], 0.0, 0.0)
-            return
         path = self.resharder.path(info.sizes, info.item_bytes, step.src, step.dst)
-        self._note(parts, path.time_s, 0.0)
+        alone = replace(path, steps=(step,))
+        moves = self.resharder.moves(info.sizes, info.item_bytes, alone)
+        for one, (source, made) in zip(moves, pairwise(values), strict=True):
+            parts = list(_parts([made], [source]))
+            if any(part.name in STARTED or part.name == COLLECTIVE_PERMUTE for part in parts):
+                continue
+            self._note(parts, one.time_s, 0.0)
 
     def _note(self, parts: Iterable[ir.Operation], compute_s: float, sent_s: float) -> None:
         takes = {"node": self.count, "compute_s": compute_s, "sent_s": sent_s}
@@ -75,8 +75,11 @@ class NodeTimes:
             return 0.0
         return node_time_s(info, rule, strategy, self.mesh, self.device)
 
-    def _sent_s(self, _: OpInfo, rule: Rule, strategy: Strategy) -> float:
-        inner = inner_steps(rule, strategy, self.mesh, self.device)
+    def _sent_s(self, op: ir.Operation, info: OpInfo, rule: Rule, strategy: Strategy) -> float:
+        def is_folded(operand: int) -> bool:
+            return op.operands[operand] in self.folded
+
+        inner = inner_steps(info, rule, strategy, self.mesh, self.device, is_folded)
         return sum((time_s for *_, time_s in inner), 0.0)
 
     def _context(self, op: ir.Operation, info: OpInfo) -> tuple[str, ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
-from tensoropt.compiler.reshard.lowering import lower_path
+from tensoropt.compiler.reshard.lowering import lower_step
 from tensoropt.compiler.shapes.refine import merged_type
 from tensoropt.compiler.sharding.ops.randomness import give_seed
 from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
@@ -149,9 +149,9 @@ class _Partition:
         value = read = self.local[op.operands[0]]
         opset = self.versions[""]
         for step in path.steps:
-            before, alone = value, replace(path, steps=(step,))
-            value = lower_path(value, info.sizes, alone, self.mesh, op.location, opset)
-            self.times.note_step(step, value, before, info)
+            made = lower_step(value, info.sizes, step, self.mesh, op.location, opset)
+            self.times.note_step(step, [value, *made], info)
+            value = made[-1]
         _name_steps(onnx.node_name(op), [value], [read])
         self.local[op.results[0]] = value
 

@@ -23,6 +23,7 @@ __all__ = [
     "known_operator",
     "local_bytes",
     "measured",
+    "moved_bytes",
     "op_time_s",
     "work_of",
     "work_time_s",
@@ -165,8 +166,8 @@ def local_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
     return _elements(tensor.sizes, layout, mesh)[1] * tensor.item_bytes
 
 
-def _moved_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
-    """Return the same at the mean of all ranges."""
+def moved_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
+    """Return the bytes of one rank's part at the mean of all ranges."""
     return _elements(tensor.sizes, layout, mesh)[0] * tensor.item_bytes
 
 
@@ -181,7 +182,7 @@ def _sizes(
     tensors: tuple[TensorInfo | None, ...], layouts: tuple[Layout, ...], mesh: Mesh
 ) -> Iterator[int]:
     for tensor, layout in zip(tensors, layouts, strict=True):
-        yield 0 if tensor is None else _moved_bytes(tensor, layout, mesh)
+        yield 0 if tensor is None else moved_bytes(tensor, layout, mesh)
 
 
 def _computed_in(info: OpInfo) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from tensoropt.compiler.cost.bodies import bodies_time_s
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
-from tensoropt.compiler.cost.compute import op_time_s
+from tensoropt.compiler.cost.compute import moved_bytes, op_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import InnerKind, Rule, Strategy
@@ -20,14 +22,33 @@ def node_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device
 
 
 def inner_steps(
-    rule: Rule, strategy: Strategy, mesh: Mesh, device: Device
+    info: OpInfo,
+    rule: Rule,
+    strategy: Strategy,
+    mesh: Mesh,
+    device: Device,
+    folded: Callable[[int], bool],
 ) -> list[tuple[InnerKind, tuple[int, ...], int, float]]:
     """Return (kind, mesh axes, bytes put in per rank, time in seconds) of each collective inside,
-    and of copies for them."""
+    of copies for them, and of copies of operands whose padding is filled.
+
+    ``folded`` says whether an operand is filled at load, which takes no time.
+    """
+    steps = [*rule.inner_steps(strategy, mesh), *_fillings(info, rule, strategy, mesh, folded)]
     return [
         (kind, axes, size, _inner_time_s(kind, axes, size, mesh, device))
-        for kind, axes, size in rule.inner_steps(strategy, mesh)
+        for kind, axes, size in steps
     ]
+
+
+def _fillings(
+    info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, folded: Callable[[int], bool]
+) -> Iterator[tuple[InnerKind, tuple[int, ...], int]]:
+    for operand, _, factor in rule.filled(strategy, mesh):
+        tensor = info.operand(operand)
+        if tensor is not None and not folded(operand):
+            size = moved_bytes(tensor, strategy.operands[operand], mesh)
+            yield "copy", strategy.axes_of(factor), size
 
 
 def _inner_time_s(

@@ -22,6 +22,7 @@ __all__ = [
     "AxisRole",
     "Dims",
     "Factor",
+    "Filled",
     "InnerKind",
     "InnerStep",
     "Linear",
@@ -79,6 +80,17 @@ class InnerStep:
     kind: StepKind = "all_reduce"
 
 
+@dataclass(frozen=True)
+class Filled:
+    """What builds the op of one rank as ``localize`` does, of operands in which the padding of what
+    is reduced is filled with what changes no result."""
+
+    localize: Callable[[Any], list[Any]]
+
+    def __call__(self, local: object) -> list[Any]:
+        return self.localize(local)
+
+
 AxisRole = int | Linear | None
 """What one mesh axis does to an op: split a factor, pass partial sums, or nothing."""
 
@@ -91,9 +103,9 @@ class Rule:
     ``additive`` lists the operands that are added to the reduced result (a bias): with a reduction
     factor split they are partial sums too. ``linear`` lists the groups of operands through which
     partial sums pass to every result. ``localize`` builds the op of one rank, from a ``LocalOp``,
-    where it is more than a copy with local shapes; the collectives it builds are listed in
-    ``inner``, so that they can be priced. ``flops_per_point`` times the product of the factor sizes
-    is the op's work.
+    where it is more than a copy with local shapes (see :class:`Filled`); the collectives it builds
+    are listed in ``inner``, so that they can be priced. ``flops_per_point`` times the product of
+    the factor sizes is the op's work.
     """
 
     factors: tuple[Factor, ...]
@@ -109,6 +121,32 @@ class Rule:
     def points(self) -> int:
         """The product of the factor sizes, of open ones their means."""
         return mean_of(factor.size for factor in self.factors)
+
+    @cached_property
+    def _reduced(self) -> tuple[tuple[int, int, int, int], ...]:
+        """The (operand, dimension, factor, size) of what may have padding that is filled."""
+        if not (self.localize is None or isinstance(self.localize, Filled)):
+            return ()
+        return tuple(
+            (operand, dim, number, factor.size)
+            for operand, dims in enumerate(self.operands)
+            for dim, number in enumerate(dims)
+            if number is not None
+            and (factor := self.factors[number]).reduction is not None
+            and isinstance(factor.size, int)
+        )
+
+    def filled(self, strategy: Strategy, mesh: Mesh) -> list[tuple[int, int, int]]:
+        """Return (operand, dimension, factor) of all padding that is filled with what changes no
+        result before the op of one rank, in that order: that of what is reduced.
+
+        None where the op of a rank knows of padding itself.
+        """
+        return [
+            (operand, dim, factor)
+            for operand, dim, factor, size in self._reduced
+            if size % mesh.extent(strategy.axes_of(factor))
+        ]
 
     def inner_steps(
         self, strategy: Strategy, mesh: Mesh

@@ -101,9 +101,10 @@ class Communication:
     """One collective or local copy of a layer.
 
     ``kind`` is all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, or a copy:
-    all_slice, partialize, copy. ``bytes`` are those that one rank puts in; ``why`` says which
-    layouts disagree, or which partial sums are summed. ``producer`` and ``consumer`` are names of
-    nodes or arguments. ``entry`` is its place in the timeline.
+    all_slice, partialize, pad, crop, copy. ``bytes`` are those that one rank puts in, of what pads
+    or crops those of the larger tensor; ``why`` says which layouts disagree, or which partial sums
+    are summed. ``producer`` and ``consumer`` are names of nodes or arguments. ``entry`` is its
+    place in the timeline.
     """
 
     kind: str
@@ -120,7 +121,7 @@ class Communication:
     @property
     def is_copy(self) -> bool:
         """Whether nothing is sent."""
-        return self.kind in ("all_slice", "partialize", "copy")
+        return self.kind in ("all_slice", "partialize", "pad", "crop", "copy")
 
 
 @dataclass(frozen=True)

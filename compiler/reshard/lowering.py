@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import Size
-from tensoropt.dialects.build import Build, shape_of, tensor_type
+from tensoropt.compiler.reshard.steps import ReshardStep, moves_of
+from tensoropt.dialects.build import Build, tensor_type
 from tensoropt.dialects.collectives import (
     all_reduce,
     axis_constant,
@@ -21,11 +21,7 @@ from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import MESH
 
-if TYPE_CHECKING:
-    from tensoropt.compiler.reshard.resharder import Path
-    from tensoropt.compiler.reshard.steps import ReshardStep
-
-__all__ = ["lower_path"]
+__all__ = ["lower_step"]
 
 Shape = Sequence[Size]
 
@@ -33,69 +29,36 @@ _PAD_SINCE = 13
 """The first opset in which Pad takes all element types."""
 
 
-def lower_path(
-    value: ir.Value, shape: Shape, path: Path, mesh: Mesh, location: ir.Location, opset: int
-) -> ir.Value:
-    """Return ``value`` after every step of ``path``; ``shape`` is the global one.
-
-    What a step cuts is padded before, what it joins loses its padding after.
-    """
-    make = Build(location, opset)
-    for step in path.steps:
-        value = _padded(make, value, step, shape, mesh)
-        local = step.dst.local_shape(shape, mesh)
-        made = list(local)
-        for dim in _newly_whole(step, shape, mesh):
-            made[dim] = step.src.pieces(dim, mesh) * _known(step.src.local_shape(shape, mesh)[dim])
-        value = _LOWERINGS[step.kind](
-            value, step, tensor_type(made, _element(value)), mesh, location
-        )
-        value = _cropped(make, value, local)
-    return value
+def lower_step(
+    value: ir.Value, shape: Shape, step: ReshardStep, mesh: Mesh, location: ir.Location, opset: int
+) -> list[ir.Value]:
+    """Return what each of `moves_of` makes of ``value``, the part of a tensor of ``shape``."""
+    make, values = Build(location, opset), list[ir.Value]()
+    for move in moves_of(step, shape, mesh):
+        if move.kind == "pad" or move.kind == "crop":
+            value = _resized(make, value, move.made)
+        else:
+            result = tensor_type(move.made, _element(value))
+            value = _LOWERINGS[move.kind](value, step, result, mesh, location)
+        values.append(value)
+    return values
 
 
-def _newly_whole(step: ReshardStep, shape: Shape, mesh: Mesh) -> list[int]:
-    """Return the dimensions with padding that ``step`` joins."""
-    before, after = step.src.padded_dims(shape, mesh), step.dst.padded_dims(shape, mesh)
-    return [dim for dim in before if dim not in after]
-
-
-def _padded(make: Build, x: ir.Value, step: ReshardStep, shape: Shape, mesh: Mesh) -> ir.Value:
-    """Return ``x`` with zeros behind what ``step`` is to cut into parts that do not divide it."""
-    before = step.src.padded_dims(shape, mesh)
-    for dim in step.dst.padded_dims(shape, mesh):
-        if dim not in before:
-            size = _known(shape[dim])
-            part = _known(step.dst.local_shape(shape, mesh)[dim])
-            x = _resized(make, x, dim, size, part * step.dst.pieces(dim, mesh))
-    return x
-
-
-def _cropped(make: Build, x: ir.Value, local: Sequence[Size]) -> ir.Value:
-    """Return ``x`` without what lies behind the sizes ``local``."""
-    for dim, (own, wanted) in enumerate(zip(shape_of(x), local, strict=True)):
-        if own is not None and own != wanted:
-            x = _resized(make, x, dim, own, _known(wanted))
-    return x
-
-
-def _resized(make: Build, x: ir.Value, dim: int, own: int, wanted: int) -> ir.Value:
-    """Return ``x`` with ``wanted`` points along ``dim``, where it has ``own``; zeros are new."""
-    sizes = list(sizes_of_type(ir.RankedTensorType(x.type)))
-    sizes[dim] = wanted
+def _resized(make: Build, x: ir.Value, sizes: Shape) -> ir.Value:
+    """Return ``x`` with other ``sizes``, of one dimension that is static; zeros are new."""
+    old = sizes_of_type(ir.RankedTensorType(x.type))
+    ((dim, own, wanted),) = (
+        (dim, *pair) for dim, pair in enumerate(zip(old, sizes, strict=True)) if pair[0] != pair[1]
+    )
+    assert isinstance(own, int) and isinstance(wanted, int), f"padding of a symbolic size: {own}"
     if make.opset < _PAD_SINCE:  # which takes some element types alone: the last point again
         made = make.take(x, make.ints([min(n, own - 1) for n in range(wanted)]), dim)
     elif wanted > own:
         made = make.pad(x, dim, (0, wanted - own), 0)
     else:
         made = make.slice(x, dim, 0, wanted)
-    made.set_type(tensor_type(sizes, _element(x)))
+    made.set_type(tensor_type(list(sizes), _element(x)))
     return made
-
-
-def _known(size: Size) -> int:
-    assert isinstance(size, int), f"padding of a symbolic dimension: {size}"
-    return size
 
 
 def _element(value: ir.Value) -> ir.Type:

@@ -9,15 +9,24 @@ from functools import lru_cache
 
 import numpy as np
 
+from tensoropt.compiler.cost.communication import copy_line
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import REPLICATE, Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.sizes import Size, can_pad, divisor_of, end_of, mean_of, part_of
+from tensoropt.compiler.layout.sizes import (
+    Size,
+    Sizes,
+    can_pad,
+    divisor_of,
+    end_of,
+    mean_of,
+    part_of,
+)
 from tensoropt.compiler.reshard.shortest import Floats
 from tensoropt.compiler.reshard.step_graph import Cuts, StepGraph, TensorPaths
-from tensoropt.compiler.reshard.steps import ReshardStep
+from tensoropt.compiler.reshard.steps import Move, ReshardStep, moves_of
 
-__all__ = ["Path", "Resharder"]
+__all__ = ["Path", "Resharder", "TimedMove"]
 
 _SUM: tuple[Reduction, ...] = ("sum",)
 _ALL: tuple[Reduction, ...] = ("sum", "max", "min")
@@ -37,6 +46,17 @@ class Path:
     steps: tuple[ReshardStep, ...]
     time_s: float
     peak_bytes: int
+
+
+@dataclass(frozen=True)
+class TimedMove:
+    """One thing that a rank does on a path: what, for which step, for how many seconds, and the
+    sizes of what it puts in; of what pads or crops those of the larger tensor."""
+
+    move: Move
+    step: ReshardStep
+    time_s: float
+    read: Sizes
 
 
 class Resharder:
@@ -68,6 +88,35 @@ class Resharder:
         steps = tuple(paths.steps[edge] for edge in edges)
         peak = float(peak_bytes[0, end]) * _growth(shape)
         return Path(steps, float(time_s[0, end]), round(peak))
+
+    def moves(self, shape: Sequence[Size], item_bytes: int, path: Path) -> list[TimedMove]:
+        """Return all that a rank does on a ``path`` of a tensor, in order; together it takes the
+        time of the path."""
+        found, left_s = list[TimedMove](), path.time_s
+        for step in path.steps:
+            # Part of a shortest path is a shortest path; the last step takes what is left.
+            is_last = step is path.steps[-1]
+            time_s = left_s if is_last else self.path(shape, item_bytes, step.src, step.dst).time_s
+            left_s -= time_s
+            found += self._timed(step, shape, item_bytes, time_s)
+        return found
+
+    def _timed(
+        self, step: ReshardStep, shape: Sequence[Size], item_bytes: int, step_s: float
+    ) -> list[TimedMove]:
+        moves, copy = moves_of(step, shape, self.mesh), copy_line(2, self.device)
+        sizes = [step.src.local_shape(shape, self.mesh), *(move.made for move in moves)]
+        copied = {
+            place: max(sizes[place : place + 2], key=mean_of)
+            for place, move in enumerate(moves)
+            if move.kind != step.kind
+        }
+        times_s = {place: copy.at(mean_of(own) * item_bytes) for place, own in copied.items()}
+        own_s = step_s - sum(times_s.values())
+        return [
+            TimedMove(move, step, times_s.get(place, own_s), copied.get(place, sizes[place]))
+            for place, move in enumerate(moves)
+        ]
 
     def table(
         self,

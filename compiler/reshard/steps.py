@@ -17,8 +17,18 @@ from tensoropt.compiler.layout.layout import (
     split,
 )
 from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.layout.sizes import Size, Sizes
 
-__all__ = ["ReshardStep", "StepKind", "is_mixed", "layouts_of_rank", "permutes", "steps_from"]
+__all__ = [
+    "Move",
+    "ReshardStep",
+    "StepKind",
+    "is_mixed",
+    "layouts_of_rank",
+    "moves_of",
+    "permutes",
+    "steps_from",
+]
 
 StepKind = Literal[
     "all_gather",
@@ -84,6 +94,40 @@ class ReshardStep:
 
     def __str__(self) -> str:
         return f"{self.kind} {list(self.axes)}: {self.src} -> {self.dst}"
+
+
+@dataclass(frozen=True)
+class Move:
+    """One thing that a rank does for a step, and the sizes of what it makes.
+
+    ``pad`` puts zeros behind what the step cuts, ``crop`` takes the padding off what it joined:
+    both are copies, which tensors that divide do not need. The third is the step itself.
+    """
+
+    kind: StepKind | Literal["pad", "crop"]
+    made: Sizes
+
+
+def moves_of(step: ReshardStep, shape: Sequence[Size], mesh: Mesh) -> list[Move]:
+    """Return what a rank does, in order, for one step of a tensor of ``shape``."""
+    before, after = (end.local_shape(shape, mesh) for end in (step.src, step.dst))
+    held, kept = (set(end.padded_dims(shape, mesh)) for end in (step.src, step.dst))
+    if held == kept:
+        return [Move(step.kind, after)]
+    # In parts of the dimension that is cut or joined, whose padding is no part of the tensor.
+    read, made = list(before), list(after)
+    for dim in kept - held:
+        read[dim] = _times(after[dim], step.dst.pieces(dim, mesh))
+    for dim in held - kept:
+        made[dim] = _times(before[dim], step.src.pieces(dim, mesh))
+    moves = [Move("pad", tuple(read))] if kept - held else []
+    moves.append(Move(step.kind, tuple(made)))
+    return [*moves, Move("crop", after)] if held - kept else moves
+
+
+def _times(part: Size, pieces: int) -> int:
+    assert isinstance(part, int), f"padding of a symbolic dimension: {part}"
+    return part * pieces
 
 
 def is_mixed(layout: Layout) -> bool:

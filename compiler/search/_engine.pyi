@@ -81,7 +81,17 @@ _CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
 class _Costing(Protocol):
     def strategy(
         self, position: int, picked: int
-    ) -> tuple[float, float, int, list[int], list[int], list[int], list[int]]: ...
+    ) -> tuple[
+        float,
+        float,
+        int,
+        list[int],
+        list[int],
+        list[int],
+        list[int],
+        list[tuple[int, int]],
+        list[tuple[int, int]],
+    ]: ...
     def path(
         self, value: int, source: int, target: int
     ) -> tuple[float, list[tuple[int, int, int, float, float, int]]]: ...

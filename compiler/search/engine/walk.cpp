@@ -43,6 +43,7 @@ Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, dou
   inputs_.clear();
   lay_out(assignment);
   for (std::size_t node = 0; node < program_.nodes(); ++node) visit(node);
+  filled_.clear();
   for (std::size_t node = 0; node < program_.nodes(); ++node)
     if (ends(node)) use_operands(node);
   cost_.static_bytes += constant_bytes();
@@ -152,7 +153,10 @@ void Walk::visit(std::size_t node) {
   if (running_ == program_.last)
     for (const std::int32_t result : program_.handed) hand(result);
   const bool runs = runs_now(node);
-  if (runs) use_operands(node);
+  if (runs) {
+    fill(node);
+    use_operands(node);
+  }
   if (joins_) await(program_.awaits[node]);
   make(node);
   if (joins_) note_makers(node);
@@ -170,11 +174,36 @@ void Walk::await(std::int32_t value) {
   if (value >= 0 && first_[value] >= 0) depend(maker_of(first_[value]));
 }
 
+// The life of what a node reads: that of the last copy of an operand that is filled.
+std::int32_t Walk::life_read(std::size_t node, std::int32_t place) const {
+  for (auto own = filled_.rbegin(); own != filled_.rend(); ++own)
+    if (own->place == place) return own->life;
+  return tensors_[read_[program_.operands_begin[node] + place]].life;
+}
+
+void Walk::depend_on_read(std::size_t node, std::int32_t place) {
+  if (!joins_) return;
+  depend(maker_of(read_[program_.operands_begin[node] + place]));
+  for (const Copy& own : filled_)
+    if (own.place == place) depend(own.maker);
+}
+
+// Copies operands with something else in their padding, one after another.
+void Walk::fill(std::size_t node) {
+  filled_.clear();
+  for (const auto& [place, bytes] : picked_[node]->fills) {
+    use(life_read(node, place));
+    depend_on_read(node, place);
+    filled_.push_back({place, define(-1, -1, bytes), step_});
+    end_task(0, 0);
+  }
+}
+
 void Walk::use_operands(std::size_t node) {
-  const std::int32_t end = program_.operands_begin[node + 1];
-  for (std::int32_t i = program_.operands_begin[node]; i < end; ++i) {
-    use(tensors_[read_[i]].life);
-    if (joins_) depend(maker_of(read_[i]));
+  const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
+  for (std::int32_t i = begin; i < end; ++i) {
+    use(life_read(node, i - begin));
+    depend_on_read(node, i - begin);
   }
 }
 
@@ -200,6 +229,8 @@ void Walk::count_constants(std::size_t node) {
     constants_.emplace_back(packed(program_.constant[i], 0, tensor.layout),
                             picked_[node]->wanted_bytes[i - begin]);
   }
+  for (const auto& [mask, bytes] : picked_[node]->masks)
+    constants_.emplace_back(packed(mask, 1, 0), bytes);
 }
 
 void Walk::make(std::size_t node) {

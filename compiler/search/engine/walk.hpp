@@ -49,12 +49,16 @@ struct Program {
 };
 
 // What one strategy costs all nodes alike. Layouts are numbers. Bytes are of one rank's part, of
-// operands those of constants alone.
+// operands those of constants alone. Before it runs, operands are filled: copied one after another,
+// with masks that are constants of their own.
 struct Strategy {
   double compute_s = 0, inner_s = 0;
   std::int64_t static_bytes = 0;
   std::vector<std::int32_t> wanted, made;
   std::vector<std::int64_t> wanted_bytes, made_bytes;
+  using Sized = std::pair<std::int32_t, std::int64_t>;
+  std::vector<Sized> fills;  // places of operands, and the bytes of their copies
+  std::vector<Sized> masks;  // numbers and bytes
 };
 
 // A reshard: its time, and of each of its steps the layout and bytes after it, the key of its
@@ -157,6 +161,10 @@ class Walk {
   struct Reads {
     std::int32_t left = 0, children = 0, unmade = 0;
   };
+  // The operand at a place with its padding filled, and the task that does it.
+  struct Copy {
+    std::int32_t place, life, maker;
+  };
   struct TreeKey {
     std::int32_t value, source;
     std::vector<std::int32_t> targets;
@@ -178,12 +186,15 @@ class Walk {
   void count_constants(std::size_t node);
   void make(std::size_t node);
   void await(std::int32_t value);
+  void fill(std::size_t node);
   void use_operands(std::size_t node);
   void hand(std::int32_t result);
   void reshard(std::int32_t view, std::int32_t target);
   void plant(std::int32_t view);
   void note_readers(std::int32_t view, std::span<const Branch> tree, std::size_t wanted);
   void move(std::int32_t source, std::int32_t target);
+  std::int32_t life_read(std::size_t node, std::int32_t place) const;
+  void depend_on_read(std::size_t node, std::int32_t place);
   // Of what frees memory.
   void end_reads(std::size_t node);
   void cut_inputs();
@@ -242,6 +253,7 @@ class Walk {
   std::vector<std::int32_t> first_, last_;  // per view, its tensors
   std::vector<std::int32_t> read_, made_;   // per operand and result, its tensor
   std::vector<std::int32_t> inputs_;        // tensors that are there before anything runs
+  std::vector<Copy> filled_;                // operands of the node that runs
   std::vector<Record::Life> lives_;
   std::vector<Record::Life> landings_;  // what is written where old state was, at its own moment
   std::vector<std::pair<std::uint64_t, std::int64_t>> constants_;

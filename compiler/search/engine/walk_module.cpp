@@ -95,10 +95,12 @@ class Asked : public Costing {
   Strategy strategy(std::size_t node, std::int32_t picked) override {
     using Numbers = std::vector<std::int32_t>;
     using Bytes = std::vector<std::int64_t>;
-    auto [compute_s, inner_s, kept, wanted, wanted_bytes, made, made_bytes] =
-        nb::cast<std::tuple<double, double, std::int64_t, Numbers, Bytes, Numbers, Bytes>>(
+    using Sized = std::vector<Strategy::Sized>;
+    auto [compute_s, inner_s, kept, wanted, wanted_bytes, made, made_bytes, fills, masks] =
+        nb::cast<
+            std::tuple<double, double, std::int64_t, Numbers, Bytes, Numbers, Bytes, Sized, Sized>>(
             source_.attr("strategy")(node, picked));
-    return {compute_s, inner_s, kept, wanted, made, wanted_bytes, made_bytes};
+    return {compute_s, inner_s, kept, wanted, made, wanted_bytes, made_bytes, fills, masks};
   }
 
   Path path(std::int32_t value, std::int32_t source, std::int32_t target) override {

@@ -80,7 +80,7 @@ class _Peak:
             return self._made()
         touched = {*self._read(index), *(self.graph.nodes[index].results if runs else ())}
         alive = self._alive()
-        if runs:
+        if runs and not self._fills(index):
             self._ask(index, self._own_bytes(index) >= self._own_bytes(index)[self.picked[index]])
             touched -= self._elsewhere(alive, index)
         else:
@@ -108,6 +108,17 @@ class _Peak:
 
     def _own_bytes(self, index: int) -> NDArray[np.float64]:
         return self.tables.node_table(index).transient_bytes
+
+    def _fills(self, index: int) -> bool:
+        """Ask for the option that a node took where it fills operands; say whether it does.
+
+        What is there besides is then asked for as if it waited.
+        """
+        option = self.tables.options[index][self.picked[index]]
+        if not self.tables.fills(self.graph.nodes[index], option):
+            return False
+        self._ask(index, np.arange(len(self.tables.options[index])) == self.picked[index])
+        return True
 
     def _elsewhere(self, alive: Mapping[int, set[int]], index: int) -> set[int]:
         """Return the values that an op reads and that are alive in other layouts too."""
@@ -175,7 +186,8 @@ class _StepPeak(_Peak):
 
     def cut(self) -> Cut:
         index, alive = self._index, self._alive()
-        covered = self._own(index) if self._runs else set[int]()
+        fills = index >= 0 and self._fills(index)
+        covered = self._own(index) if self._runs and not fills else set[int]()
         for value in alive.keys() - covered:
             if self._is_unread(value, index) and self._lies_for_one(value, alive[value]):
                 self._at_least(value)

@@ -25,11 +25,13 @@ from tensoropt.compiler.cost.joining import JOINED, CollectiveTime, joined_time_
 from tensoropt.compiler.cost.overlap import Overlap, beside
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.sizes import mean_of
-from tensoropt.compiler.reshard.resharder import Path
+from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.layout.sizes import end_of, mean_of
+from tensoropt.compiler.reshard.resharder import TimedMove
 from tensoropt.compiler.reshard.shared_tree import spread
-from tensoropt.compiler.reshard.steps import ReshardStep
 from tensoropt.compiler.search._engine import Images, Overlapping, Walk
+from tensoropt.compiler.search.problem.fills import Mask
+from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.images import images_of
 from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
@@ -242,13 +244,24 @@ def evaluator_of(tables: MeshTables) -> Evaluator:
 _MOST_BYTES = 1 << 48
 """What no device holds for one operation, and little enough for 64 bits to add up a program."""
 
-_Strategy = tuple[float, float, int, list[int], list[int], list[int], list[int]]
+_Strategy = tuple[
+    float,
+    float,
+    int,
+    list[int],
+    list[int],
+    list[int],
+    list[int],
+    list[tuple[int, int]],
+    list[tuple[int, int]],
+]
 """Seconds of compute and of collectives inside, static bytes; then numbers of layouts and bytes of
-operands, and of results: ``Strategy`` of ``engine/walk.hpp``."""
+operands, and of results; places of operands that are filled, with the bytes of the copy, and
+numbers of masks, with theirs: ``Strategy`` of ``engine/walk.hpp``."""
 
 
 _PathStep = tuple[int, int, int, float, float, int]
-"""The layout and bytes after a step, the key of its collective, the bytes put in, its time, and
+"""The layout and bytes after a move, the key of its collective, the bytes put in, its time, and
 what it does to its operand beside operators: ``Path::Step`` of ``engine/walk.hpp``."""
 
 
@@ -259,6 +272,7 @@ class _Costing:
         self.tables, self.graph = owner.tables, owner.graph
         self.number, self.layouts = owner.number, owner.layouts
         self.keys: dict[tuple[str, tuple[int, ...], str, str | None], int] = {}
+        self.masks: dict[Mask, int] = {}
 
     def strategy(self, position: int, picked: int) -> _Strategy:
         """Return what a strategy of the node at ``position`` of the variables costs.
@@ -283,7 +297,18 @@ class _Costing:
             [self._bytes(v, x) if self.graph.producer(v).constant else 0 for v, x in wanted],
             [self.number(layout) for _, layout in made],
             [self._bytes(value, layout) for value, layout in made],
+            *self._fills(node, strategy),
         )
+
+    def _fills(
+        self, node: Node, strategy: Strategy
+    ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Return places and bytes of what is filled, among what is read, and the masks for it."""
+        fills = self.tables.fills(node, strategy)
+        place = {operand: number for number, (operand, _) in enumerate(read(self.graph, node))}
+        masks = dict.fromkeys(fill.mask for fill in fills)
+        numbers = [(self.masks.setdefault(m, len(self.masks)), m.bytes) for m in masks]
+        return [(place[fill.operand], fill.bytes) for fill in fills], numbers
 
     def _bytes(self, value: int, layout: Layout) -> int:
         return tensor_bytes(self.graph.values[value].info, layout, self.tables.mesh)
@@ -294,24 +319,18 @@ class _Costing:
         if info is None:
             return 0.0, []
         ends = self.layouts[source], self.layouts[target]
-        path = self._path(info, *ends)
-        if len(path.steps) == 1:
-            return path.time_s, [self._step(value, info, path.steps[0], path.time_s)]
-        alone = [self._path(info, step.src, step.dst).time_s for step in path.steps]
-        pairs = zip(path.steps, alone, strict=True)
-        return path.time_s, [self._step(value, info, *pair) for pair in pairs]
+        resharder, size = self.tables.resharder, (info.sizes, info.item_bytes)
+        path = resharder.path(*size, *ends)
+        return path.time_s, [self._step(info, one) for one in resharder.moves(*size, path)]
 
-    def _path(self, info: TensorInfo, source: Layout, target: Layout) -> Path:
-        return self.tables.resharder.path(info.sizes, info.item_bytes, source, target)
-
-    def _step(self, value: int, info: TensorInfo, step: ReshardStep, time_s: float) -> _PathStep:
-        key = -1
-        if step.kind in JOINED:
-            alike = (step.kind, step.axes, info.dtype, step.reduction)
+    def _step(self, info: TensorInfo, timed: TimedMove) -> _PathStep:
+        step, kind, key = timed.step, timed.move.kind, -1
+        if kind in JOINED:
+            alike = (kind, step.axes, info.dtype, step.reduction)
             key = self.keys.setdefault(alike, len(self.keys))
-        sent = mean_of(step.src.local_shape(info.sizes, self.tables.mesh)) * info.item_bytes
-        after = self.number(step.dst), self._bytes(value, step.dst)
-        return *after, key, sent, time_s, beside(step.kind)
+        sent = mean_of(timed.read) * info.item_bytes
+        after = self.number(step.dst), end_of(timed.move.made) * info.item_bytes
+        return *after, key, sent, timed.time_s, beside(kind)
 
     def collective(self, key: int) -> CollectiveTime:
         """Return the time of the collectives of a key."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self, TypeVar
 
 import numpy as np
@@ -25,6 +25,14 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import AxisRole, InnerKind, Strategy
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
+from tensoropt.compiler.search.problem.fills import (
+    Fill,
+    Mask,
+    charge_masks,
+    fills_of,
+    is_folded,
+    most_bytes,
+)
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import is_fed, node_options, stored
 from tensoropt.compiler.search.problem.pins import Condition, allowed
@@ -252,6 +260,7 @@ class MeshTables:
             self.held[value] = made, None if passed_on else first
         if self.is_small:
             self._charge_constants_as_read(nodes, edges, position)
+            charge_masks(self._masks(position), nodes, edges)
         else:
             self._charge_pairs_as_read(nodes, edges, position)
         return Problem(nodes, edges + list(self._ties(position)))
@@ -321,6 +330,21 @@ class MeshTables:
                     edges.append(
                         EdgeTable(position[maker], position[reader], np.zeros_like(odd), odd)
                     )
+
+    def _masks(self, position: Mapping[int, int]) -> dict[Mask, dict[int, Flags]]:
+        """Return which options of which nodes of the problem read each mask."""
+        found: dict[Mask, dict[int, Flags]] = {}
+        for index in self.variables:
+            reads = self.masks(index)
+            for mask in dict.fromkeys(mask for own in reads for mask in own):
+                flags = np.array([mask in own for own in reads])
+                found.setdefault(mask, {})[position[index]] = flags
+        return found
+
+    def masks(self, index: int) -> list[set[Mask]]:
+        """Return the masks that a node reads under each of its options."""
+        node = self.graph.nodes[index]
+        return [{fill.mask for fill in self.fills(node, own)} for own in self.options[index]]
 
     def _set_bytes(self, info: TensorInfo, layouts: Iterable[Layout]) -> float:
         return float(sum(tensor_bytes(info, layout, self.mesh) for layout in layouts))
@@ -438,9 +462,10 @@ class MeshTables:
         self, node: Node, strategy: Strategy
     ) -> list[tuple[InnerKind, tuple[int, ...], int, float]]:
         """Return (kind, mesh axes, bytes put in per rank, time in seconds) of each of these."""
-        if node.constant or node.rule is None:
+        if node.constant or node.rule is None or node.info is None:
             return []
-        return inner_steps(node.rule, strategy, self.mesh, self.device)
+        folded = partial(is_folded, self.graph, node)
+        return inner_steps(node.info, node.rule, strategy, self.mesh, self.device, folded)
 
     def static_bytes(self, node: Node, strategy: Strategy) -> int:
         """Return the bytes that ``node`` keeps: its parameters, or its result if constant or state.
@@ -466,20 +491,27 @@ class MeshTables:
         self, node: Node, strategy: Strategy, but: Container[int] = frozenset()
     ) -> int:
         """Return the bytes that ``node`` reads and writes while it runs, parameters and values
-        ``but`` left out, and what its bodies hold."""
+        ``but`` left out, what its bodies hold, and copies of operands whose padding is filled."""
         if node.constant or node.is_alias:
             return 0
         read = {
-            (value, strategy.operands[operand])
+            operand: (value, strategy.operands[operand])
             for operand, value in enumerate(node.operands)
             if value is not None and value not in but and not self.graph.stays(value)
         }
-        total = 0 if node.info is None else node.info.inner_bytes
-        total += sum(tensor_bytes(self.graph.values[v].info, x, self.mesh) for v, x in read)
+        made = 0 if node.info is None else node.info.inner_bytes
         for value, layout in zip(node.results, strategy.results, strict=True):
             if value not in but and not self.graph.stays(value):
-                total += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
-        return total
+                made += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
+        infos = {v: self.graph.values[v].info for v, _ in read.values()}
+        if fills := self.fills(node, strategy):
+            held = {o: (x, tensor_bytes(infos[x[0]], x[1], self.mesh)) for o, x in read.items()}
+            return most_bytes(held, fills, made)
+        return made + sum(tensor_bytes(infos[v], x, self.mesh) for v, x in {*read.values()})
+
+    def fills(self, node: Node, strategy: Strategy) -> list[Fill]:
+        """Return the copies of operands of ``node`` whose padding is filled before it runs."""
+        return fills_of(self.graph, node, strategy, self.mesh)
 
     def choices(self, index: int) -> Sequence[Strategy]:
         """Return the strategy of a leader under each option of its node of the problem."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule import Strategy
-from tensoropt.compiler.layout.sizes import mean_of
+from tensoropt.compiler.layout.sizes import end_of, mean_of
 from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
 from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.program import read
@@ -18,7 +18,7 @@ __all__ = ["Alive", "Kept", "Movement", "Step", "Timeline", "timeline_of"]
 
 StepKind = Literal["overhead", "op", "collective", "copy"]
 
-COPIES = frozenset({"all_slice", "partialize", "copy"})
+COPIES = frozenset({"all_slice", "partialize", "pad", "crop", "copy"})
 """What moves nothing between ranks."""
 
 
@@ -210,20 +210,14 @@ class _Reader:
         if info is None:
             return
         path = resharder.path(info.sizes, info.item_bytes, source, target)
-        left_s = path.time_s
-        for number, step in enumerate(path.steps):
-            # Part of a shortest path is a shortest path; the last step takes what is left.
-            own = resharder.path(info.sizes, info.item_bytes, step.src, step.dst).time_s
-            time_s = left_s if number == len(path.steps) - 1 else own
-            left_s -= time_s
-            size = tensor_bytes(info, step.src, self.tables.mesh)
+        times = self.graph.times(self.graph.nodes[index])
+        for number, one in enumerate(resharder.moves(info.sizes, info.item_bytes, path)):
+            kind, step, size = one.move.kind, one.step, end_of(one.read) * info.item_bytes
             movement = Movement(
-                step.kind, step.axes, size, value, step.src, step.dst, step.dim, step.other_dim
+                kind, step.axes, size, value, step.src, step.dst, step.dim, step.other_dim
             )
-            time_s *= self.graph.times(self.graph.nodes[index])
-            draft = _Draft(_kind(step.kind), time_s, moment + number, index, movement)
-            part = mean_of(step.src.local_shape(info.sizes, self.tables.mesh))
-            draft.sent = step.kind, step.axes, part * info.item_bytes
+            draft = _Draft(_kind(kind), times * one.time_s, moment + number, index, movement)
+            draft.sent = kind, step.axes, mean_of(one.read) * info.item_bytes
             self.drafts.append(draft)
 
     def _keep(self, index: int) -> None:

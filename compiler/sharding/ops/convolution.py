@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tensoropt.compiler.layout.rule import InnerStep, Rule
+from tensoropt.compiler.layout.rule import Filled, InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
@@ -68,7 +68,7 @@ def convolution(info: OpInfo) -> Rule:
     taps = _tap_halos(info)
     factors = _slid(info, _channels(info, 0, 1), info.shape(1)[2:], taps)
     inner = (*_picks(info, factors), *_exchanges(info, factors, taps))
-    return _rule(info, factors, _slide, inner)
+    return _rule(info, factors, Filled(_slide), inner)
 
 
 @sharding_rule("ConvTranspose")
@@ -89,7 +89,7 @@ def transposed_convolution(info: OpInfo) -> Rule:
         spatial[window.dim - 2] = own
     factors = [*_channels(info, 1, 0), *spatial, window_loop(kernel)]
     exchanges = inner_exchange(info, factors, [window.halo_back for window in spread])
-    return _rule(info, factors, _spread, (*exchanges, *_crops(info, factors, spread)))
+    return _rule(info, factors, Filled(_spread), (*exchanges, *_crops(info, factors, spread)))
 
 
 def _spread_windows(info: OpInfo) -> list[Window]:
@@ -252,7 +252,7 @@ def fused_convolution(info: OpInfo) -> Rule:
             replace(factor, operands={**factor.operands, **_added(factor)}) for factor in factors
         ]
     inner = _exchanges(info, factors)
-    return rule_of(info, factors, localize=_slide, flops_per_point=2.0, inner=inner)
+    return rule_of(info, factors, localize=Filled(_slide), flops_per_point=2.0, inner=inner)
 
 
 def _added(factor: FactorMap) -> dict[int, int]:
@@ -285,7 +285,7 @@ def deformed_convolution(info: OpInfo) -> Rule:
 
 
 def _quantized(info: OpInfo, factors: list[FactorMap], inner: tuple[InnerStep, ...] = ()) -> Rule:
-    return rule_of(info, factors, localize=_divide_groups, flops_per_point=2.0, inner=inner)
+    return rule_of(info, factors, localize=Filled(_divide_groups), flops_per_point=2.0, inner=inner)
 
 
 def _bias(info: OpInfo, index: int = 2) -> tuple[int, ...]:
@@ -341,13 +341,11 @@ def _pick(local: LocalOp) -> None:
 
 def _divide_groups(local: LocalOp) -> list[ir.Value]:
     _pick(local)
-    local.make_neutral()
     return local.clone(attributes=_groups(local))
 
 
 def _slide(local: LocalOp) -> list[ir.Value]:
     _pick(local)
-    local.make_neutral()
     weight = local.strategy.operands[1]
     taps = [halo for halo in _tap_halos(local.info) if weight.axes_splitting(halo.dim)]
     operands, attributes = with_halo(local, 0, taps)
@@ -362,7 +360,6 @@ def _spread(local: LocalOp) -> list[ir.Value]:
     cut = [w for w in _spread_windows(local.info) if layout.axes_splitting(w.dim)]
     if not cut:
         return _divide_groups(local)
-    local.make_neutral()
     ends = {window.dim: _ends(window) for window in cut}
     kind = ir.RankedTensorType(local.result_types[0])
     sizes = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.rule import Filled, Rule
 from tensoropt.compiler.sharding.ops.einsum_products import as_matmul, as_matrices
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, linear_in, rule_of
@@ -61,7 +61,7 @@ def einsum(info: OpInfo) -> Rule | None:
     factors = [_loop(info, label, operands, result) for label in labels]
     linear = linear_in(info, *((index,) for index in range(len(operands))))
     flops = float(len(operands))
-    return rule_of(info, factors, linear=linear, localize=_localize, flops_per_point=flops)
+    return rule_of(info, factors, linear=linear, localize=Filled(_localize), flops_per_point=flops)
 
 
 def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
@@ -72,7 +72,6 @@ def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
 def _localize(local: LocalOp) -> list[ir.Value]:
     """Return one product if the operands can be read as matrices as they lie, else a copy."""
     terms, result = _terms(local.info)
-    local.make_neutral()
     held = local.info.results[0]
     assert held is not None
     if held.dtype not in _FLOATS or local.info.standard_version < _BFLOAT16_SINCE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tensoropt.compiler.layout.layout import Reduction
-from tensoropt.compiler.layout.rule import InnerStep, Rule
+from tensoropt.compiler.layout.rule import Filled, InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import (
     BROADCAST_VERSION,
     NARROW,
@@ -96,11 +96,10 @@ def mean(info: OpInfo) -> Rule | None:
     floating = _is_floating(info)
     factors = _loops(info, dims, "sum", can_split=floating and info.version >= BROADCAST_VERSION)
     linear = linear_in(info, (0,)) if floating else ()
-    return rule_of(info, factors, linear=linear, localize=_scale_mean, flops_per_point=1.0)
+    return rule_of(info, factors, linear=linear, localize=Filled(_scale_mean), flops_per_point=1.0)
 
 
 def _scale_mean(local: LocalOp) -> list[ir.Value]:
-    local.make_neutral()
     (own,) = local.clone()
     dims = [dim for dim in reduced_dims(local.info) or [] if local.pieces(dim) > 1]
     share = math.prod(_share(local, dim) for dim in dims)

@@ -106,20 +106,14 @@ def _wrong(strategy: Strategy, mesh: Mesh, said: str) -> UserError:
 def _make_neutral(
     parts: Sequence[Sequence[Array | None]], rule: Rule, strategy: Strategy, mesh: Mesh
 ) -> None:
-    """Fill the padding of what is reduced, as :meth:`LocalOp.make_neutral` does."""
-    for own, dims in zip(parts, rule.operands, strict=True):
-        for dim, number in enumerate(dims):
-            factor = None if number is None else rule.factors[number]
-            if number is None or factor is None or not isinstance(factor.size, int):
-                continue
-            axes = strategy.axes_of(number)
-            if factor.reduction and factor.size % mesh.extent(axes):
-                for rank, part in enumerate(own):
-                    real = _real_points(factor.size, axes, mesh, rank)
-                    if part is not None:
-                        part[(slice(None),) * dim + (slice(real, None),)] = NEUTRAL[
-                            factor.reduction
-                        ]
+    """Fill the padding of what is reduced, as :class:`LocalOp` does."""
+    for operand, dim, number in rule.filled(strategy, mesh):
+        factor, axes = rule.factors[number], strategy.axes_of(number)
+        assert isinstance(factor.size, int) and factor.reduction is not None
+        for rank, part in enumerate(parts[operand]):
+            real = _real_points(factor.size, axes, mesh, rank)
+            if part is not None:
+                part[(slice(None),) * dim + (slice(real, None),)] = NEUTRAL[factor.reduction]
 
 
 def _real_points(size: int, axes: tuple[int, ...], mesh: Mesh, rank: int) -> int:

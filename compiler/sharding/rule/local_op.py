@@ -51,19 +51,12 @@ class LocalOp:
 
     def build(self) -> list[ir.Value]:
         """Return the local results, by the rule's ``localize`` or as a plain copy."""
-        if self.rule.localize is not None:
-            return self.rule.localize(self)
-        self.make_neutral()
-        return self.clone()
-
-    def make_neutral(self) -> None:
-        """Fill the padding of what is reduced, in all operands, with what changes no result."""
-        for index, dims in enumerate(self.rule.operands):
-            for dim, factor in enumerate(dims):
-                reduction = None if factor is None else self.rule.factors[factor].reduction
-                if factor is not None and reduction is not None:
-                    neutral = NEUTRAL[reduction]
-                    self.operands[index] = self.filled(self.operands[index], dim, factor, neutral)
+        for index, dim, factor in self.rule.filled(self.strategy, self.mesh):
+            reduction = self.rule.factors[factor].reduction
+            assert reduction is not None
+            neutral = NEUTRAL[reduction]
+            self.operands[index] = self.filled(self.operands[index], dim, factor, neutral)
+        return self.clone() if self.rule.localize is None else self.rule.localize(self)
 
     def axes(self, factor: int) -> tuple[int, ...]:
         """Return the mesh axes that split ``factor``, major first."""

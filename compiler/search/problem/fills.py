@@ -1,0 +1,111 @@
+"""What fills the padding of operands before the op of one rank runs, and what that holds.
+
+Each fill is a copy of an operand (``Where``), chosen by a mask that says which points are no
+padding. A weight that is a constant is filled at load, in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoropt.compiler.cost.compute import local_bytes
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.layout.sizes import part_of
+from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable
+
+__all__ = ["Fill", "Mask", "charge_masks", "fills_of", "is_folded", "most_bytes"]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A constant with a boolean for each point of a rank's part of a dimension of ``size``, which
+    ``axes`` split, and so many dimensions of 1 ``behind`` it. One serves all that read it."""
+
+    axes: tuple[int, ...]
+    size: int
+    behind: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A copy of an operand, the bytes of it, and the mask that it takes."""
+
+    operand: int
+    bytes: int
+    mask: Mask
+
+
+def fills_of(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh) -> list[Fill]:
+    """Return what is filled for a ``node`` that runs, in order.
+
+    Ops with code of their own for padding (Softmax) are left out, as all that they hold inside is.
+    """
+    if node.kind != "op" or node.constant or node.passes:
+        return []
+    return [
+        _fill(graph, node, strategy, mesh, operand, dim)
+        for operand, dim in _filled(node, graph, strategy, mesh)
+        if not is_folded(graph, node, operand)
+    ]
+
+
+def _filled(node: Node, graph: Graph, strategy: Strategy, mesh: Mesh) -> Iterator[tuple[int, int]]:
+    """Yield (operand, dimension) of all that is filled."""
+    if node.held:  # a gradient, of which is asked whether it is finite
+        last, info = len(node.operands) - 1, graph.values[node.results[0]].info
+        sizes = () if info is None else info.sizes
+        yield from ((last, dim) for dim in strategy.operands[last].padded_dims(sizes, mesh))
+    if node.rule is not None:
+        yield from ((operand, dim) for operand, dim, _ in node.rule.filled(strategy, mesh))
+
+
+def is_folded(graph: Graph, node: Node, operand: int) -> bool:
+    """Say whether an operand is there at load, where its padding is filled in its place."""
+    value = node.operands[operand]
+    return value is None or graph.producer(value).private or graph.producer(value).constant
+
+
+def _fill(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh, operand: int, dim: int) -> Fill:
+    value, layout = node.operands[operand], strategy.operands[operand]
+    info = None if value is None else graph.values[value].info
+    assert info is not None, f"{node.name}: what is filled has a shape"
+    size, axes = info.sizes[dim], layout.axes_splitting(dim)
+    assert isinstance(size, int), f"{node.name}: the padding of a symbolic dimension"
+    mask = Mask(axes, size, len(info.sizes) - dim - 1, part_of(size, mesh.extent(axes)))
+    return Fill(operand, local_bytes(info, layout, mesh), mask)
+
+
+def most_bytes(
+    read: Mapping[int, tuple[object, int]], fills: Sequence[Fill], made_bytes: int
+) -> int:
+    """Return the most that is alive of an op's own while operands are filled and then it runs.
+
+    ``read`` has of each operand that counts which tensor it is, and its bytes.
+    """
+    held, most = dict(read), 0
+    for number, fill in enumerate(fills):
+        most = max(most, sum(dict(held.values()).values()) + fill.bytes)
+        held[fill.operand] = ("filled", number), fill.bytes
+    return max(most, sum(dict(held.values()).values()) + made_bytes)
+
+
+def charge_masks(
+    users: Mapping[Mask, Mapping[int, NDArray[np.bool_]]],
+    nodes: list[NodeTable],
+    edges: list[EdgeTable],
+) -> None:
+    """Charge each mask once, whichever of its ``users`` read it: nodes of the problem, and under
+    which of their options."""
+    for mask, readers in users.items():
+        here, none = len(nodes), np.zeros(2)
+        nodes.append(NodeTable(none, np.array([0.0, mask.bytes])))
+        for reader, reads in readers.items():
+            times = np.where(reads[None], np.array([[np.inf], [0.0]]), 0.0)
+            edges.append(EdgeTable(here, reader, times))
