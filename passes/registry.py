@@ -23,6 +23,7 @@ _NAMES = (
     "infer-shapes",
     "fold-constants",
     "simplify",
+    "unmerge-rows",
     "fold-transposes",
     "dce",
     "build-training-step",

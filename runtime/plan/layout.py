@@ -25,7 +25,7 @@ from tensoropt.runtime.support.errors import UserError
 __all__ = ["Layout", "gather_global", "joined", "parse_layout"]
 
 _PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})(?:, (0|[1-9][0-9]?))?\)|P\((sum|max|min)\)")
-_PADDING = 32  # at most one in so many points of a dimension
+_PADDING = 3  # at most one in so many points of a dimension
 _REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 

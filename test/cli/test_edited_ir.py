@@ -12,7 +12,7 @@ EDITS = {
     "no mesh": ("shard.grid @mesh", "shard.grid @grid", "expected shard.grid @mesh in the module"),
     "size of the mesh": ("(shape = 2)", "(shape = 0)", "expected 1 or more, got: 0"),
     "axes of the mesh": ("(shape = 2)", "(shape = 2x2)", "expected 2 for mesh 2x2, got: 1"),
-    "pieces": ("(shape = 2)", "(shape = 3)", "to divide by 3, got: "),
+    "pieces": ("(shape = 2)", "(shape = 11)", "to divide by 11, got: "),
     "placement": (
         '["S(0)"]',
         '["banana"]',

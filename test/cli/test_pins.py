@@ -266,8 +266,8 @@ def test_the_name_of_a_node_is_meant_before_one_like_it(refused, packed: Path) -
 
 
 def test_a_size_that_does_not_divide_is_named(refused, mlp: Path) -> None:
-    message = refused(mlp, "--devices", "3", "--pin", "w1=S(0)@x")
-    assert message == "--pin 'w1=S(0)@x': expected dimension 0 to divide by 3, got: 16"
+    message = refused(mlp, "--devices", "11", "--pin", "w1=S(0)@x")
+    assert message == "--pin 'w1=S(0)@x': expected dimension 0 to divide by 11, got: 16"
 
 
 @given(st.text(alphabet="wSRP*()[]@,xy01=: ->node|sum\n\\é", max_size=30), st.booleans())

@@ -25,11 +25,11 @@ def test_nothing_is_said_of_a_plan_that_is_split(opt, mlp: Path) -> None:
 
 
 def test_devices_that_divide_nothing(opt, mlp: Path, tmp_path: Path) -> None:
-    outcome = opt(mlp, "--devices", "3", "-o", tmp_path / "plan")
+    outcome = opt(mlp, "--devices", "11", "-o", tmp_path / "plan")
     assert outcome.status == 0
     assert outcome.err == (
-        "note: the fastest plan does not split the work on 3 devices: 3 divides next to none of "
-        "the work, expected --devices 2\n"
+        "note: the fastest plan does not split the work on 11 devices: 11 divides next to none "
+        "of the work, expected --devices 10\n"
     )
 
 
@@ -45,9 +45,9 @@ def test_work_that_nothing_divides(opt, tmp_path: Path) -> None:
 
 
 def test_an_axis_that_divides_nothing(opt, mlp: Path) -> None:
-    assert opt(mlp, "--mesh", "2x7", "--pareto").err == (
-        "note: the fastest plan splits the work in 2 on 14 devices: 7 divides next to none of the "
-        "work, expected --devices 16\n"
+    assert opt(mlp, "--mesh", "2x11", "--pareto").err == (
+        "note: the fastest plan splits the work in 2 on 22 devices: 11 divides next to none of "
+        "the work, expected --devices 21\n"
     )
 
 

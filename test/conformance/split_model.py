@@ -19,6 +19,7 @@ from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.layout.sizes import Sizes
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import node_options, stored
@@ -94,10 +95,16 @@ class Model:
         export_model(self._copy(), target, self.source)
 
     def options(self, mesh: Mesh) -> list[tuple[Strategy, ...]]:
-        """Return the strategies of every op, in program order."""
+        """Return the strategies of every op, in program order, with little padding: sizes here are
+        so small that most have some, which `test/sharding` proves in any amount."""
         if mesh not in self._strategies:
             self._strategies[mesh] = [
-                node_options(self.graph, node, mesh, whole=node.whole) for node in _ops(self.graph)
+                tuple(
+                    own
+                    for own in node_options(self.graph, node, mesh, whole=node.whole)
+                    if _pads_little(self.graph, node, own, mesh)
+                )
+                for node in _ops(self.graph)
             ]
         return self._strategies[mesh]
 
@@ -145,6 +152,23 @@ class Model:
     def _copy(self) -> ir.Module:
         with _context():
             return driver.parse_text(self.text)
+
+
+_MOST_PADDING = 32
+"""Strategies are tried that pad at most one in so many points of a dimension."""
+
+
+def _pads_little(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh) -> bool:
+    """Say whether all that the op reads and makes has little padding, or none."""
+    values = (*node.operands, *node.results)
+    held = zip(values, (*strategy.operands, *strategy.results), strict=True)
+    infos = ((None if v is None else graph.values[v].info, layout) for v, layout in held)
+    return all(info is None or _is_little(info.sizes, layout, mesh) for info, layout in infos)
+
+
+def _is_little(sizes: Sizes, layout: Layout, mesh: Mesh) -> bool:
+    padded = ((sizes[dim], layout.pieces(dim, mesh)) for dim in layout.padded_dims(sizes, mesh))
+    return all(isinstance(n, int) and -n % pieces <= n // _MOST_PADDING for n, pieces in padded)
 
 
 def _ops(graph: Graph) -> list[Node]:

@@ -81,10 +81,10 @@ func.func @scalar(%x: tensor<f32>) -> tensor<f32> {
 // -----
 
 shard.grid @mesh(shape = 2x2)
-func.func @uneven(%x: tensor<4x9xf32>) -> tensor<4x9xf32> {
-  // expected-error@+1 {{'topt.reshard' op layout 'src' does not fit tensor<4x9xf32> on mesh 2x2, expected dimension 1 to divide by 2, got: 9}}
-  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["R", "S(1)"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x9xf32>) -> tensor<4x9xf32>
-  return %0 : tensor<4x9xf32>
+func.func @uneven(%x: tensor<4x1xf32>) -> tensor<4x1xf32> {
+  // expected-error@+1 {{'topt.reshard' op layout 'src' does not fit tensor<4x1xf32> on mesh 2x2, expected dimension 1 to divide by 2, got: 1}}
+  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["R", "S(1)"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x1xf32>) -> tensor<4x1xf32>
+  return %0 : tensor<4x1xf32>
 }
 
 // -----

@@ -1,10 +1,10 @@
 // RUN: tensoropt-opt %s --split-input-file --verify-diagnostics
 
 shard.grid @mesh(shape = 2x2)
-func.func @type(%x: tensor<4x8xf32>) -> tensor<4x9xf32> {
-  // expected-error@+1 {{'topt.reshard' op changes the type, expected tensor<4x8xf32>, got: tensor<4x9xf32>}}
-  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(0)", "R"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x8xf32>) -> tensor<4x9xf32>
-  return %0 : tensor<4x9xf32>
+func.func @type(%x: tensor<4x8xf32>) -> tensor<4x1xf32> {
+  // expected-error@+1 {{'topt.reshard' op changes the type, expected tensor<4x8xf32>, got: tensor<4x1xf32>}}
+  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(0)", "R"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x8xf32>) -> tensor<4x1xf32>
+  return %0 : tensor<4x1xf32>
 }
 
 // -----
@@ -19,8 +19,8 @@ func.func @source(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 // -----
 
 shard.grid @mesh(shape = 2x2)
-func.func @destination(%x: tensor<4x9xf32>) -> tensor<4x9xf32> {
-  // expected-error@+1 {{'topt.reshard' op layout 'dst' does not fit tensor<4x9xf32> on mesh 2x2, expected dimension 1 to divide by 2, got: 9}}
-  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["R", "R"]>, dst = #topt.layout<@mesh, ["S(1)", "R"]>} : (tensor<4x9xf32>) -> tensor<4x9xf32>
-  return %0 : tensor<4x9xf32>
+func.func @destination(%x: tensor<4x1xf32>) -> tensor<4x1xf32> {
+  // expected-error@+1 {{'topt.reshard' op layout 'dst' does not fit tensor<4x1xf32> on mesh 2x2, expected dimension 1 to divide by 2, got: 1}}
+  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["R", "R"]>, dst = #topt.layout<@mesh, ["S(1)", "R"]>} : (tensor<4x1xf32>) -> tensor<4x1xf32>
+  return %0 : tensor<4x1xf32>
 }

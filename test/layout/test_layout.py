@@ -103,7 +103,9 @@ def test_axes_split_major_to_minor_in_mesh_order() -> None:
     [
         (["S(0)", "R"], (4,), True),
         (["S(0)", "S(0)"], (2,), False),
-        (["S(0)", "R"], (3,), False),
+        (["S(0)", "R"], (3,), True),
+        (["S(0)", "R"], (1,), False),
+        (["S(0)", "S(0)"], (6,), False),
         (["S(1)", "R"], (4,), False),
         (["S(0)", "R"], (None,), False),
         (["P(sum)", "R"], (None,), True),

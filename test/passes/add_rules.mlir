@@ -4,11 +4,11 @@ module attributes {topt.model = "m.onnx", topt.opset = {ai.onnx = 20 : i64, my.o
   func.func @main(%a: tensor<4x6xf32> {topt.name = "a"}, %b: tensor<6x8xf32> {topt.name = "b"}, %c: tensor<8xf32> {topt.name = "c"}) -> (tensor<4x8xf32> {topt.name = "y"}) {
     // A product, whose bias is partial wherever the product is.
     // CHECK: "onnx.Gemm"
-    // CHECK-SAME: topt.rule = #topt.rule<"(i, k), (k, j), (j) -> (i, j)", ["i=4", "j=8", "k=6 sum"], {additive = array<i64: 2>, flops = 2.000000e+00 : f64, linear = [array<i64: 0, 2>, array<i64: 1, 2>]}>
+    // CHECK-SAME: topt.rule = #topt.rule<"(i, k), (k, j), (j) -> (i, j)", ["i=4 padded", "j=8 padded", "k=6 sum padded"], {additive = array<i64: 2>, flops = 2.000000e+00 : f64, linear = [array<i64: 0, 2>, array<i64: 1, 2>]}>
     %0 = "onnx.Gemm"(%a, %b, %c) : (tensor<4x6xf32>, tensor<6x8xf32>, tensor<8xf32>) -> tensor<4x8xf32>
     // Collectives inside the operation of a rank.
     // CHECK: "onnx.Softmax"
-    // CHECK-SAME: topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {flops = 1.500000e+01 : f64, inner = ["all_reduce over j of (i), 4 bytes", "all_reduce over j of (i), 4 bytes"]}>
+    // CHECK-SAME: topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4 padded", "j=8 padded"], {flops = 1.500000e+01 : f64, inner = ["all_reduce over j of (i), 4 bytes", "all_reduce over j of (i), 4 bytes"]}>
     %1 = "onnx.Softmax"(%0) {axis = 1 : i64} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     // A rule that is there stays.
     // CHECK: "onnx.Relu"

@@ -43,9 +43,9 @@ module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
 
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
   shard.grid @mesh(shape = 4)
-  func.func @main(%x: tensor<6x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["R"]>}) -> (tensor<6x16xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) {
-    // expected-error@-1 {{'func.func' op layout of result 0 does not fit tensor<6x16xf32> on mesh 4, expected dimension 0 to divide by 4, got: 6}}
-    return %x : tensor<6x16xf32>
+  func.func @main(%x: tensor<5x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["R"]>}) -> (tensor<5x16xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) {
+    // expected-error@-1 {{'func.func' op layout of result 0 does not fit tensor<5x16xf32> on mesh 4, expected dimension 0 to divide by 4, got: 5}}
+    return %x : tensor<5x16xf32>
   }
 }
 

@@ -34,11 +34,13 @@ def test_samples_and_positions_leave_partial_sums(name: str) -> None:
         assert offered(loss(name, (2, 3, 4), reduction=how)) == {
             "R R -> R",
             "S(0) S(0) -> P(sum)",
+            "S(1) R -> P(sum)",
             "S(2) S(1) -> P(sum)",
         }
     assert offered(loss(name, (2, 3, 4), reduction="none")) == {
         "R R -> R",
         "S(0) S(0) -> S(0)",
+        "S(1) R -> P(sum)",
         "S(2) S(1) -> S(1)",
     }
 
@@ -60,6 +62,7 @@ def test_probabilities_split_as_the_scores() -> None:
     assert offered(case) == {
         "R R -> R R",
         "S(0) S(0) -> P(sum) S(0)",
+        "S(1) R -> P(sum) S(1)",
         "S(2) S(1) -> P(sum) S(2)",
     }
 

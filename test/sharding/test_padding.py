@@ -150,6 +150,14 @@ def test_padding_is_on_one_axis_alone() -> None:
     assert "S(1),S(1) -> S(1),S(1)" not in offered
 
 
-def test_much_padding_is_not_offered() -> None:
-    case = Case("Relu", [normal(ROWS - 1, WIDTH - 1)])
-    assert check(case, (2,)).offered == {"R -> R"}
+@pytest.mark.parametrize(("size", "ranks"), [(6, 4), (12, 5), (5, 2), (3, 4), (12, 8)])
+def test_a_quarter_of_all_parts_may_be_padding(size: int, ranks: int) -> None:
+    """Of 6 on 4 parts are 2, and the last rank has padding alone."""
+    case = Case("MatMul", [normal(size, WIDTH), normal(WIDTH, 1)])
+    assert "S(0) R -> S(0)" in check(case, (ranks,)).offered
+
+
+@pytest.mark.parametrize(("size", "ranks"), [(5, 4), (9, 8), (2, 3), (16, 11)])
+def test_more_padding_is_not_offered(size: int, ranks: int) -> None:
+    case = Case("Relu", [normal(size, 1)])
+    assert check(case, (ranks,)).offered == {"R -> R"}

@@ -16,7 +16,7 @@ from tensoropt.compiler.layout.layout import (
 )
 from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.layout.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
-from tensoropt.compiler.layout.sizes import Open, can_pad
+from tensoropt.compiler.layout.sizes import Open, can_pad, part_of
 
 __all__ = ["axis_roles", "placements", "strategies", "strategy_of_layouts", "strategy_of_roles"]
 
@@ -107,7 +107,7 @@ def _pads(factor: Factor, pieces: int) -> bool:
     size = factor.size
     if not factor.can_split or not factor.padded or not isinstance(size, int):
         return False
-    return can_pad(size, pieces) and size // pieces >= factor.least
+    return can_pad(size, pieces) and part_of(size, pieces) >= factor.least
 
 
 def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
