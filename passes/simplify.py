@@ -83,6 +83,8 @@ def _write_out(op: ir.Operation, versions: dict[str, int]) -> None:
     if not ceil and not (same and dilated):
         return
     info = describe(op, versions)
+    if not info.is_ranked:
+        return
     if ceil and not ceil_adds(info):
         del op.attributes["ceil_mode"]
     windows = windows_of(info)

@@ -57,6 +57,18 @@ module attributes {topt.opset = {ai.onnx = 19 : i64}} {
 
 // -----
 
+// Nor where not even a rank is known.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 19 : i64}} {
+  func.func @main(%x: tensor<*xf32> {topt.name = "x"}) -> (tensor<?x?x?x?xf32> {topt.name = "y"}) {
+    // CHECK: "onnx.LpPool"([[ARG0:%\w+]]) {ceil_mode = 1 : i64, kernel_shape = array<i64: 3, 3>}
+    %0 = "onnx.LpPool"(%x) {ceil_mode = 1 : i64, kernel_shape = array<i64: 3, 3>} : (tensor<*xf32>) -> tensor<?x?x?x?xf32>
+    return %0 : tensor<?x?x?x?xf32>
+  }
+}
+
+// -----
+
 // ONNX Runtime pads SAME without a look at dilations: written as numbers, unless they are negative.
 // CHECK-LABEL: func.func @main
 module attributes {topt.opset = {ai.onnx = 19 : i64}} {
