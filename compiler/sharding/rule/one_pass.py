@@ -48,8 +48,12 @@ def _fetches(op: ir.Operation, value: ir.Value) -> bool:
     if maker is not None and _is_step(maker):
         return False
     readers = (use.owner.operation for use in value.uses)
-    first = min(keys.ID.of(reader.attributes) for reader in readers if _is_step(reader))
-    return keys.ID.of(op.attributes) == first
+    return _number(op) == min(_number(reader) for reader in readers if _is_step(reader))
+
+
+def _number(op: ir.Operation) -> int:
+    # IR that a person wrote may have none: then all that read an array fetch it.
+    return keys.ID.get(op.attributes, 0)
 
 
 def _is_array(value: ir.Value) -> bool:
