@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <mutex>
@@ -13,7 +14,7 @@ constexpr std::size_t kHugePage = std::size_t(1) << 21;
 
 // One of eight sizes between two powers of two: so a block fits many that ask.
 std::size_t rounded(std::size_t bytes) {
-  const std::size_t step = std::bit_floor(bytes) / 8;
+  const std::size_t step = std::max<std::size_t>(std::bit_floor(bytes) / 8, 1);
   return (bytes + step - 1) / step * step;
 }
 

@@ -69,7 +69,7 @@ class Blocks {
 // that nobody gave are not set.
 template <class T>
 struct Counted {
-  using value_type = T;
+  using value_type = T;  // NOLINT(readability-identifier-naming): the standard's name
   Counted() = default;
   template <class U>
   Counted(const Counted<U>&) {}  // NOLINT(google-explicit-constructor): as allocators are made

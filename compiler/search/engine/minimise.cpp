@@ -89,7 +89,7 @@ class Dropping {
     Levels rest(levels);
     auto values = try_level(model, plan, rest, levels.size() - 1);
     if (!values) return;
-    const Outside around = outside(plan, std::move(*values), Around::kGiven, token_);
+    const Outside around = outside(plan, std::move(*values), Around::Given, token_);
     if (around_) *std::exchange(around_, nullptr) = around;
     for (std::size_t table = 0; table < plan.base.size(); ++table)
       if (plan.same[table] == int(table)) raise(*plan.base[table], around[table], rest);
@@ -185,7 +185,7 @@ class Dropping {
     const auto choice = decode(plan, values);
     const Cost cost = cost_of(model, choice);
     const double transient = std::max(cost.transient, rest.at.front());
-    for (std::size_t i = at; i-- > 0 && rest.at[i] >= transient;) rest.known[i] = 1;
+    for (std::size_t i = at; i > 0 && rest.at[i - 1] >= transient; --i) rest.known[i - 1] = 1;
     best_.take({total + Aim::value(aim_.first, model.base) + aim_.first.memory * transient,
                 Aim::value(aim_.second, cost) + aim_.second.memory * transient},
                model, choice);

@@ -52,7 +52,7 @@ std::vector<int> decode(const Plan& plan, const Values& values, const Values* se
 using Outside = std::vector<Numbers>;
 
 // Of which tables: of the nodes and edges alone, which takes less memory, or of every step's too.
-enum class Around { kGiven, kAll };
+enum class Around { Given, All };
 Outside outside(const Plan& plan, Values values, Around which, const Token* token = nullptr);
 
 }  // namespace tensoropt::search

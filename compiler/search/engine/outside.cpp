@@ -157,7 +157,7 @@ Outside outside(const Plan& plan, Values values, Around which, const Token* toke
     for (int id : step->inputs) ready(id);
     take_off(result[step->output], values.of(step->output));
     step_down(plan, *step, values, result, token);
-    if (which == Around::kAll) continue;
+    if (which == Around::All) continue;
     result[step->output] = Numbers();
     values.tables[step->output] = Numbers();
   }

@@ -94,7 +94,7 @@ class BoxSearch {
       Values values = eliminate(state.plan, {line.time, line.memory, range.high}, &token_);
       state.slack = loosen(line.limit) - base - values.total();
       if (state.slack < 0) return false;
-      outside_of = outside(state.plan, std::move(values), Around::kAll, &token_);
+      outside_of = outside(state.plan, std::move(values), Around::All, &token_);
       return true;
     };
     return line(box_.fastest(), state.bounds.time, known ? &known->time : nullptr) &&

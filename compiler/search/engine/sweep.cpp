@@ -167,7 +167,7 @@ class Frontier {
 
   Outside outside_of_whole(double slope) const {
     Values values = eliminate(whole_.numbers, {1, slope, kInfinity}, &token_);
-    return outside(whole_.numbers, std::move(values), Around::kGiven, &token_);
+    return outside(whole_.numbers, std::move(values), Around::Given, &token_);
   }
 
   // The part of a part that holds the choices below one of the corners, as far as what lies around
@@ -493,7 +493,7 @@ class Frontier {
     parallel(2, options_.threads, [&](std::size_t i) {
       const Weights weights{i == 0 ? 1.0 : 0.0, i == 0 ? 0.0 : 1.0, kInfinity};
       bounds[i] =
-          outside(whole_.plan, eliminate(whole_.plan, weights, &token_), Around::kAll, &token_);
+          outside(whole_.plan, eliminate(whole_.plan, weights, &token_), Around::All, &token_);
     });
     whole_.bounds.time = std::move(bounds[0]);
     whole_.bounds.memory = std::move(bounds[1]);

@@ -15,6 +15,7 @@ constexpr std::size_t kSlack = 4 * kLanes;
 constexpr std::int64_t kOutputs = 256;  // of one part, where that is possible
 constexpr std::size_t kDepth = 384;     // terms whose rows fit into a cache
 
+// NOLINTNEXTLINE(modernize-use-using): only a typedef takes the attribute everywhere
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
 
 // sums[m][p] is the sum over k of w[m * stride + places[k]] * rows[k][p], for `count` of p, added

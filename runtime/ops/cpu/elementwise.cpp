@@ -25,46 +25,46 @@ struct Tiles {
   const float *left_a, *left_b, *right_a, *right_b;
 };
 
-template <Form form>
+template <Form Own>
 TENSOROPT_INLINE float side(float a, float b) {
-  if constexpr (form == Form::Product) return a * b;
-  else if constexpr (form == Form::Root) return std::sqrt(a);
+  if constexpr (Own == Form::Product) return a * b;
+  else if constexpr (Own == Form::Root) return std::sqrt(a);
   else return a;
 }
 
-template <Arithmetic kind>
+template <Arithmetic Kind>
 TENSOROPT_INLINE float joined(float left, float right) {
-  if constexpr (kind == Arithmetic::Add) return left + right;
-  else if constexpr (kind == Arithmetic::Sub) return left - right;
-  else if constexpr (kind == Arithmetic::Mul) return left * right;
-  else if constexpr (kind == Arithmetic::Div) return left / right;
+  if constexpr (Kind == Arithmetic::Add) return left + right;
+  else if constexpr (Kind == Arithmetic::Sub) return left - right;
+  else if constexpr (Kind == Arithmetic::Mul) return left * right;
+  else if constexpr (Kind == Arithmetic::Div) return left / right;
   else return std::sqrt(left);
 }
 
 // `made` may be one of the operands.
-template <Arithmetic kind, Form left, Form right>
+template <Arithmetic Kind, Form Left, Form Right>
 TENSOROPT_INLINE void each(const Tiles& of, float* made, std::size_t n) {
   TENSOROPT_EACH_BY_ITSELF
   for (std::size_t i = 0; i < n; ++i)
-    made[i] = joined<kind>(side<left>(of.left_a[i], of.left_b[i]),
-                           side<right>(of.right_a[i], of.right_b[i]));
+    made[i] = joined<Kind>(side<Left>(of.left_a[i], of.left_b[i]),
+                           side<Right>(of.right_a[i], of.right_b[i]));
 }
 
-template <Arithmetic kind, Form left>
+template <Arithmetic Kind, Form Left>
 TENSOROPT_INLINE void by_right(const Pass& pass, const Tiles& of, float* made, std::size_t n) {
   switch (pass.right.form) {
-    case Form::Value: return each<kind, left, Form::Value>(of, made, n);
-    case Form::Product: return each<kind, left, Form::Product>(of, made, n);
-    case Form::Root: return each<kind, left, Form::Root>(of, made, n);
+    case Form::Value: return each<Kind, Left, Form::Value>(of, made, n);
+    case Form::Product: return each<Kind, Left, Form::Product>(of, made, n);
+    case Form::Root: return each<Kind, Left, Form::Root>(of, made, n);
   }
 }
 
-template <Arithmetic kind>
+template <Arithmetic Kind>
 TENSOROPT_INLINE void by_sides(const Pass& pass, const Tiles& of, float* made, std::size_t n) {
   switch (pass.left.form) {
-    case Form::Value: return by_right<kind, Form::Value>(pass, of, made, n);
-    case Form::Product: return by_right<kind, Form::Product>(pass, of, made, n);
-    case Form::Root: return by_right<kind, Form::Root>(pass, of, made, n);
+    case Form::Value: return by_right<Kind, Form::Value>(pass, of, made, n);
+    case Form::Product: return by_right<Kind, Form::Product>(pass, of, made, n);
+    case Form::Root: return by_right<Kind, Form::Root>(pass, of, made, n);
   }
 }
 

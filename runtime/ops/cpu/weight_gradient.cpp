@@ -16,6 +16,7 @@ constexpr std::size_t kTile = 16;
 
 template <std::size_t Lanes>
 struct Of {
+  // NOLINTNEXTLINE(modernize-use-using): only a typedef takes the attribute everywhere
   typedef float Vector __attribute__((vector_size(Lanes * sizeof(float)), aligned(4), may_alias));
 };
 
@@ -31,7 +32,7 @@ struct Block {
 
 template <std::size_t Lanes, std::size_t Channels, std::size_t Vectors>
 TENSOROPT_INLINE void add(const Block& given, std::size_t first, std::size_t at) {
-  typedef typename Of<Lanes>::Vector Vector;
+  using Vector = typename Of<Lanes>::Vector;
   Vector sums[Channels][Vectors];
   float* to = given.sums + first * given.pitch + at;
   for (std::size_t m = 0; m < Channels; ++m)

@@ -80,7 +80,7 @@ TEST(Outside, LeastThroughEveryEntry) {
     const Weights weights{1, double(round % 3), kInfinity};
     const Model& model = whole->model;
     const Values values = eliminate(whole->plan, weights);
-    const Outside rest = outside(whole->plan, values, Around::kAll);
+    const Outside rest = outside(whole->plan, values, Around::All);
     for (std::size_t n = 0; n < model.nodes.size(); ++n) {
       if (whole->plan.same[n] != int(n)) continue;  // bounded by the least over all places
       std::vector<double> through(model.nodes[n]->size(), kInfinity);
