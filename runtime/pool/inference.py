@@ -33,7 +33,7 @@ class Inference:
     """
 
     def __init__(self, rank: Rank) -> None:
-        opened = opened_session(rank.job, rank.plan, rank.comm, rank.provider, stays=True)
+        opened = opened_session(rank.job, rank.plan, rank.comm, rank.provider)
         session, self._refusal, error = opened
         if session is None:
             raise UserError(error or "")

@@ -22,7 +22,7 @@ from tensoropt.runtime.support.arena import Block, held_open
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["HostBlock", "host_blocks", "own_memory", "share_blocks"]
+__all__ = ["HostBlock", "host_blocks", "share_blocks"]
 
 _LEAST = 512 << 10  # bytes; device/host_memory.py has blocks of that size be mappings of their own
 _PIECE = 1 << 20  # bytes that are read at once
@@ -46,14 +46,13 @@ def host_blocks() -> set[HostBlock]:
     """Return the large blocks of this process; none where the system or C library is another."""
     found: set[HostBlock] = set()
     with suppress(OSError), Path("/proc/self/mem").open("rb", buffering=0) as memory:
-        for start, end in own_memory():
+        for start, end in _anonymous():
             found.update(_chained(memory.fileno(), start, end))
     return found
 
 
-def own_memory() -> list[tuple[int, int]]:
-    """Return the bounds of memory that is no file's; mappings that touch are one. Raises OSError
-    where the system does not tell."""
+def _anonymous() -> list[tuple[int, int]]:
+    """Return the bounds of memory that is no file's; mappings that touch are one."""
     found: list[tuple[int, int]] = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         bounds, access, _, _, inode, *name = line.split()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.session.common_memory import host_blocks, share_blocks
-from tensoropt.runtime.session.large_pages import use_large_pages
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
 from tensoropt.runtime.session.weights import common_weights
@@ -22,19 +21,12 @@ __all__ = ["keep_outputs", "opened_session"]
 
 
 def opened_session(
-    job: Launched,
-    plan: Plan,
-    comm: MPI.Comm,
-    provider: Provider,
-    beside: Plan | None = None,
-    *,
-    stays: bool = False,
+    job: Launched, plan: Plan, comm: MPI.Comm, provider: Provider, beside: Plan | None = None
 ) -> tuple[RankSession | None, str | None, str | None]:
     """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
 
     Weights that are the same as those of a plan ``beside`` it, whose session is there already, are
     held once, on the CPU; so is what ONNX Runtime makes of weights, alike on ranks of one machine.
-    Where a session ``stays`` for many runs, the others lie in large pages, which takes a moment.
     All ranks go without CUDA graphs where one has to: with them the first run is three.
     """
     threads = job.threads or share_of_cores(comm)
@@ -56,10 +48,7 @@ def opened_session(
         session, error = made_on_all(comm, make)
         if error is None:
             if provider.name == "cpu":
-                made = host_blocks() - before
-                share_blocks(comm, made)
-                if stays:
-                    use_large_pages(made)
+                share_blocks(comm, host_blocks() - before)
             return session, refusal, None
         refusal = f"not captured: {error}"
     return None, refusal, error

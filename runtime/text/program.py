@@ -134,7 +134,7 @@ class Text:
 
 def _steps(rank: Rank, plan: Plan, beside: Plan | None = None) -> Steps:
     dims = rank.job.options.get("dims", {})
-    session, _, error = opened_session(rank.job, plan, rank.comm, rank.provider, beside, stays=True)
+    session, _, error = opened_session(rank.job, plan, rank.comm, rank.provider, beside)
     if session is None:
         raise UserError(error or "")
     return Steps(session, decoder_of(plan, dims), rank.provider, rank.comm.rank, dims)
