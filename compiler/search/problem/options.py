@@ -43,16 +43,21 @@ def _turned(layouts: Sequence[Layout], info: TensorInfo, mesh: Mesh) -> Iterator
     """Yield what one gather makes one of ``layouts``, where nothing in the order of the mesh is.
 
     A tensor without copies that is read whole along one axis wants that axis to be a minor one.
-    With a dimension to spare it is there alone; vectors, which have none, are too small to count.
+    With a dimension to spare, which divides, it is there alone; vectors, which have none, are too
+    small to count.
     """
     if info.rank < 2:
         return
     for layout in layouts:
         for axis in layout.axes_of(REPLICATE):
             finer = (layout.moved([axis], split(dim)) for dim in range(info.rank))
-            fitting = [own for own in finer if own.fits(info.sizes, mesh)]
+            fitting = [own for own in finer if _divides(own, info, mesh)]
             if fitting and mesh.shape[axis] > 1 and all(own.turned for own in fitting):
                 yield fitting[0]
+
+
+def _divides(layout: Layout, info: TensorInfo, mesh: Mesh) -> bool:
+    return layout.fits(info.sizes, mesh) and not layout.padded_dims(info.sizes, mesh)
 
 
 def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[Strategy, ...]:
@@ -70,7 +75,7 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
         info = graph.values[node.results[0]].info
         layouts = stored_layouts(info, mesh, is_sum=node.state == "gradient")
         if info is not None and is_fed(node):
-            layouts = tuple(x for x in layouts if not x.padded_dims(info.sizes, mesh))
+            layouts = tuple(x for x in layouts if _divides(x, info, mesh))
         return tuple(Strategy((), (), (x,)) for x in layouts)
     operand = node.operands[0]
     info = None if operand is None else graph.values[operand].info
