@@ -19,7 +19,7 @@ from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
 
 __all__ = ["unsplit_share"]
 
@@ -27,7 +27,7 @@ __all__ = ["unsplit_share"]
 def unsplit_share(graph: Graph, ranks: int) -> float:
     """Return the share of the work, 0 to 1, of operators that cannot be split ``ranks`` ways."""
     rules = [n.rule for n in graph.nodes if n.rule is not None and not n.constant]
-    left = sum(_work(rule) for rule in rules if not _splits(rule, Mesh((ranks,))))
+    left = sum(_work(rule) for rule in rules if not _splits(rule, Mesh((ranks,)), graph.pads))
     return left / max(1.0, sum(map(_work, rules)))
 
 
@@ -35,9 +35,9 @@ def _work(rule: Rule) -> float:
     return rule.flops_per_point * math.prod(factor.size or 1 for factor in rule.factors)
 
 
-def _splits(rule: Rule, mesh: Mesh) -> bool:
+def _splits(rule: Rule, mesh: Mesh, pads: Pads) -> bool:
     """Say whether a loop can be split; to pass partial sums on saves no work."""
-    return any(isinstance(role, int) for s in strategies(rule, mesh) for role in s.roles)
+    return any(isinstance(role, int) for s in strategies(rule, mesh, pads) for role in s.roles)
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 __all__ = [
@@ -15,11 +15,15 @@ __all__ = [
     "divisor_of",
     "end_of",
     "ever_pads",
+    "is_worth_padding",
     "largest",
     "mean_of",
     "part_of",
     "read_open",
 ]
+
+_LITTLE = 32
+"""Padding is little where it is at most one in so many points of a dimension."""
 
 _PADDING = 3
 """A dimension is padded by at most one in so many of its points: a quarter of all parts together,
@@ -96,6 +100,19 @@ def can_pad(size: int, pieces: int) -> bool:
 
     Some may be all padding: of 6 on 4 parts are 2, and the last has none of them."""
     return part_of(size, pieces) * pieces - size <= size // _PADDING
+
+
+def is_worth_padding(size: int, pieces: int, samples: Collection[int]) -> bool:
+    """Say whether a search offers parts of ``size``, which ``pieces`` do not divide.
+
+    Where ``pieces`` is a power of two, most of a model divides, and what does not is offered with
+    little padding alone: images of 7 x 7 pixels on 64 devices would make tables many times as
+    large. But not the numbers of ``samples`` that a model is fed: nobody else divides a batch.
+    """
+    if not can_pad(size, pieces):
+        return False
+    little = part_of(size, pieces) * pieces - size <= size // _LITTLE
+    return little or size in samples or pieces & (pieces - 1) != 0
 
 
 def ever_pads(size: Size) -> bool:

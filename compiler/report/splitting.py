@@ -27,14 +27,15 @@ def splitting_notes(frontier: FrontierReport, point: FrontierPoint) -> Iterator[
     """
     from tensoropt.compiler.search.frontier.shares import divisible_share, ops_of, split_shares
 
-    ops = ops_of(point.tables.graph, point.tables.device)
+    graph = point.tables.graph
+    ops = ops_of(graph, point.tables.device)
     pairs = zip(point.mesh, split_shares(ops, point), strict=True)
     idle = [extent for extent, share in pairs if extent > 1 and share < _LITTLE]
     if not idle:
         return
 
     def divisible(pieces: int) -> bool:
-        return divisible_share(ops, pieces) >= _MOST
+        return divisible_share(ops, pieces, graph.pads) >= _MOST
 
     parts = math.prod(point.mesh) // math.prod(idle)
     odd = next((extent for extent in idle if not divisible(extent)), None)

@@ -146,3 +146,37 @@ def test_an_op_that_was_measured_to_be_part_of_another_is_free_there() -> None:
     times = [float(tables.node_table(index).time_s[0]) for index in ops]
     assert times[0] > 0
     assert times[1:] == [0.0, 1e-6]  # equal ops, but not after the same
+
+
+@pytest.mark.parametrize(
+    ("samples", "width", "ranks", "expected"),
+    [
+        (6, 7, 4, {"S(0)"}),  # samples may have more padding than other dimensions
+        (7, 7, 4, {"S(0)", "S(1)"}),
+        (6, 7, 3, {"S(0)", "S(1)"}),  # few sizes divide by 3
+        (8, 7, 5, {"S(0)"}),  # 7 would have 3 points of padding
+        (8, 9, 5, {"S(0)", "S(1)"}),
+        (5, 63, 4, {"S(1)"}),  # little padding
+    ],
+)
+def test_a_power_of_two_pads_samples_and_what_needs_little(
+    samples: int, width: int, ranks: int, expected: set[str]
+) -> None:
+    with driver.new_context():
+        module = driver.parse_text(_RELU.format(samples, width))
+    driver.run_phase(module, "rules")
+    tables = MeshTables(read_graph(module), Mesh((ranks,)), load_device("cpu"))
+    (relu,) = (index for index, node in enumerate(tables.graph.nodes) if node.kind == "op")
+    offered = {str(own.results[0].placements[0]) for own in tables.options[relu]}
+    assert offered - {"R"} == expected
+
+
+_RELU = """
+module attributes {{topt.opset = {{ai.onnx = 20 : i64}}}} {{
+  func.func @main(%x: tensor<{0}x{1}xf32> {{topt.name = "x"}})
+      -> (tensor<{0}x{1}xf32> {{topt.name = "y"}}) {{
+    %0 = "onnx.Relu"(%x) : (tensor<{0}x{1}xf32>) -> tensor<{0}x{1}xf32>
+    return %0 : tensor<{0}x{1}xf32>
+  }}
+}}
+"""

@@ -11,7 +11,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
 
 __all__ = ["Op", "divisible_share", "ops_of", "split_shares"]
 
@@ -46,16 +46,16 @@ def split_shares(ops: Sequence[Op], point: FrontierPoint) -> list[float]:
     ]
 
 
-def divisible_share(ops: Iterable[Op], pieces: int) -> float:
+def divisible_share(ops: Iterable[Op], pieces: int, pads: Pads) -> float:
     """Return the part of the time of ``ops`` that can be cut in ``pieces``, 1 where they take none.
 
-    Linear in the ops.
+    Linear in the ops. What ``pads`` counts.
     """
     mesh, known = Mesh((pieces,)), dict[int, bool]()
     pairs = []
     for op in ops:
         if id(op.rule) not in known:
-            options = strategies(op.rule, mesh)
+            options = strategies(op.rule, mesh, pads)
             known[id(op.rule)] = any(isinstance(option.roles[0], int) for option in options)
         pairs.append((op.time_s, known[id(op.rule)]))
     return _share(pairs)

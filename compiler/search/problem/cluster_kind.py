@@ -129,7 +129,7 @@ class ClusterKind:
         assert node.rule is not None
         for kept in range(len(roles), -1, -1):
             tried = (*roles[:kept], *(None,) * (len(roles) - kept))
-            found = strategy_of_roles(node.rule, self.tables.mesh, tried)
+            found = strategy_of_roles(node.rule, self.tables.mesh, tried, self.graph.pads)
             if found is not None:
                 return numbers[self._extended(node, found)]
         raise AssertionError("the strategy that replicates is always offered")

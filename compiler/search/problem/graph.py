@@ -13,6 +13,7 @@ from typing import Literal
 from tensoropt.compiler.cost.compute import FREE
 from tensoropt.compiler.cost.measured import Context, context_of
 from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.sizes import is_worth_padding
 from tensoropt.compiler.search.problem.pins import Conditions
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.dialects import onnx
@@ -77,6 +78,11 @@ class Node:
     def is_parameter(self) -> bool:
         return self.kind == "argument" and self.constant
 
+    @property
+    def is_fed(self) -> bool:
+        """Whether this is what a job is fed: an argument, neither a constant nor state."""
+        return self.kind == "argument" and not self.constant and self.state is None
+
 
 @dataclass
 class Value:
@@ -109,6 +115,17 @@ class Graph:
     def names_axes(self) -> bool:
         """Whether what is pinned tells the axes of a mesh apart."""
         return any(one.names_axes for pinned in self.conditions.values() for one in pinned)
+
+    @cached_property
+    def samples(self) -> frozenset[int]:
+        """The numbers of samples that the program is fed: the first sizes of what it is fed."""
+        fed = (self.values[node.results[0]].info for node in self.nodes if node.is_fed)
+        first = (info.sizes[0] for info in fed if info is not None and info.sizes)
+        return frozenset(size for size in first if isinstance(size, int))
+
+    def pads(self, size: int, pieces: int) -> bool:
+        """Say whether a search offers so many parts of a size that they do not divide."""
+        return is_worth_padding(size, pieces, self.samples)
 
     @cached_property
     def trains(self) -> bool:

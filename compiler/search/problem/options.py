@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from tensoropt.compiler.layout.layout import PARTIAL_SUM, REPLICATE, Layout, Placement, split
 from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.layout.rule import Rule, Strategy
+from tensoropt.compiler.layout.sizes import is_worth_padding
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 
-__all__ = ["is_fed", "node_options", "op_options", "stored", "stored_layouts"]
+__all__ = ["node_options", "op_options", "stored", "stored_layouts"]
 
 
 def stored(layout: Layout) -> Layout:
@@ -22,11 +23,12 @@ def stored(layout: Layout) -> Layout:
 
 @lru_cache(maxsize=4096)
 def stored_layouts(
-    info: TensorInfo | None, mesh: Mesh, *, is_sum: bool = False
+    info: TensorInfo | None, mesh: Mesh, samples: frozenset[int], *, is_sum: bool = False
 ) -> tuple[Layout, ...]:
     """Return every layout of splits and replicas in which a tensor of ``info`` can be kept, a sum
     of gradients also as partial sums.
 
+    ``samples`` are the numbers of samples that the program is fed (:func:`is_worth_padding`).
     Axes split a dimension in the order of the mesh, but for a few layouts, which come last.
     """
     if info is None:
@@ -35,7 +37,7 @@ def stored_layouts(
     if is_sum:
         options.append(PARTIAL_SUM)
     layouts = map(Layout, grouped(mesh, [options] * len(mesh.shape)))
-    fitting = [layout for layout in layouts if layout.fits(info.sizes, mesh)]
+    fitting = [layout for layout in layouts if _is_worth(layout, info, mesh, samples)]
     return tuple(dict.fromkeys((*fitting, *_turned(fitting, info, mesh))))
 
 
@@ -56,6 +58,13 @@ def _turned(layouts: Sequence[Layout], info: TensorInfo, mesh: Mesh) -> Iterator
                 yield fitting[0]
 
 
+def _is_worth(layout: Layout, info: TensorInfo, mesh: Mesh, samples: frozenset[int]) -> bool:
+    if not layout.fits(info.sizes, mesh):
+        return False
+    padded = ((info.sizes[d], layout.pieces(d, mesh)) for d in layout.padded_dims(info.sizes, mesh))
+    return all(isinstance(n, int) and is_worth_padding(n, own, samples) for n, own in padded)
+
+
 def _divides(layout: Layout, info: TensorInfo, mesh: Mesh) -> bool:
     return layout.fits(info.sizes, mesh) and not layout.padded_dims(info.sizes, mesh)
 
@@ -67,30 +76,28 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
     """
     if node.kind == "op":
         assert node.rule is not None
-        offered = op_options(node.rule, len(node.operands), mesh)
+        offered = op_options(node.rule, len(node.operands), mesh, graph.samples)
         return offered[:1] if whole else offered  # the first replicates
     if node.kind == "argument" and whole:
         return (Strategy((), (), (Layout.replicated(mesh),)),)
     if node.kind == "argument":
         info = graph.values[node.results[0]].info
-        layouts = stored_layouts(info, mesh, is_sum=node.state == "gradient")
-        if info is not None and is_fed(node):
+        layouts = stored_layouts(info, mesh, graph.samples, is_sum=node.state == "gradient")
+        if info is not None and node.is_fed:
             layouts = tuple(x for x in layouts if _divides(x, info, mesh))
         return tuple(Strategy((), (), (x,)) for x in layouts)
     operand = node.operands[0]
     info = None if operand is None else graph.values[operand].info
-    return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh))
-
-
-def is_fed(node: Node) -> bool:
-    """Say whether an argument is what a job is fed: neither a constant nor state."""
-    return not node.constant and node.state is None
+    return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh, graph.samples))
 
 
 @lru_cache(maxsize=4096)
-def op_options(rule: Rule, operands: int, mesh: Mesh) -> tuple[Strategy, ...]:
-    """Return the strategies of ``rule``; values that its regions capture are replicated."""
-    found = strategies(rule, mesh)
+def op_options(
+    rule: Rule, operands: int, mesh: Mesh, samples: frozenset[int]
+) -> tuple[Strategy, ...]:
+    """Return the strategies of ``rule`` that are worth their padding (:func:`is_worth_padding`);
+    values that its regions capture are replicated."""
+    found = strategies(rule, mesh, partial(is_worth_padding, samples=samples))
     whole = (Layout.replicated(mesh),) * (operands - len(rule.operands))
     if not whole:
         return found

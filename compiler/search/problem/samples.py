@@ -30,7 +30,7 @@ def check_samples(graph: Graph, *, is_mean: bool) -> None:
     """
     placed: dict[int, Placement] = {}
     for node in graph.nodes:
-        if node.kind == "argument" and node.state is None and not node.constant:
+        if node.is_fed:
             is_scalar = all(_rank(graph, value) == 0 for value in node.results)
             placed |= dict.fromkeys(node.results, REPLICATE if is_scalar else split(0))
         elif node.kind == "op" and node.phase == "forward":

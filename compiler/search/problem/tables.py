@@ -34,7 +34,7 @@ from tensoropt.compiler.search.problem.fills import (
     most_bytes,
 )
 from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.options import is_fed, node_options, stored
+from tensoropt.compiler.search.problem.options import node_options, stored
 from tensoropt.compiler.search.problem.pins import Condition, allowed
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_uses import LayoutSets, layout_sets
@@ -173,7 +173,7 @@ class MeshTables:
         node, pinned = self.graph.nodes[index], (self._is_whole(index), self._conditions(index))
         values = [*node.operands[:1], *node.results[:1]]
         infos = [id(self.graph.values[v].info) for v in values if v is not None]
-        held = node.private, node.state == "gradient", is_fed(node)
+        held = node.private, node.state == "gradient", node.is_fed
         return node.kind, id(node.rule), len(node.operands), held, pinned, *infos
 
     @cached_property

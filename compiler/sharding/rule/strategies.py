@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tensoropt.compiler.layout.layout import (
     PARTIAL_SUM,
@@ -18,19 +18,31 @@ from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.layout.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
 from tensoropt.compiler.layout.sizes import Open, can_pad, part_of
 
-__all__ = ["axis_roles", "placements", "strategies", "strategy_of_layouts", "strategy_of_roles"]
+__all__ = [
+    "Pads",
+    "axis_roles",
+    "placements",
+    "strategies",
+    "strategy_of_layouts",
+    "strategy_of_roles",
+]
+
+Pads = Callable[[int, int], bool]
+"""Whether a size may be cut into so many parts, which do not divide it, the last with padding."""
 
 
-def strategies(rule: Rule, mesh: Mesh) -> tuple[Strategy, ...]:
+def strategies(rule: Rule, mesh: Mesh, pads: Pads = can_pad) -> tuple[Strategy, ...]:
     """Return every distinct strategy that ``rule`` offers on ``mesh``; the first replicates.
+
+    What layouts allow ``pads``, unless told.
 
     Cost: the product over axes of (factors that the axis divides + linear groups + 1), on meshes of
     more than three axes its square for every place where two groups of axes meet.
     """
-    options = [_options(rule, extent) for extent in mesh.shape]
+    options = [_options(rule, extent, pads) for extent in mesh.shape]
     found: dict[Strategy, None] = {}
     for roles in grouped(mesh, options):
-        if _divides(rule, mesh, roles):
+        if _divides(rule, mesh, roles, pads):
             found.setdefault(_strategy(rule, roles), None)
     return tuple(found)
 
@@ -47,9 +59,11 @@ def placements(rule: Rule, role: AxisRole) -> tuple[list[Placement], list[Placem
     return operands, [_result_placement(rule, dims, role) for dims in rule.results]
 
 
-def strategy_of_roles(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> Strategy | None:
+def strategy_of_roles(
+    rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = can_pad
+) -> Strategy | None:
     """Return the strategy of one role per mesh axis, ``None`` where it is not offered."""
-    offered = mesh.is_grouped(roles) and _divides(rule, mesh, roles)
+    offered = mesh.is_grouped(roles) and _divides(rule, mesh, roles, pads)
     return _strategy(rule, roles) if offered else None
 
 
@@ -82,12 +96,12 @@ def _shows(rule: Rule, role: AxisRole, axis: int, wanted: Strategy) -> bool:
     return all([layout.placements[axis] for layout in s] == placed for placed, s in sides)
 
 
-def _options(rule: Rule, extent: int) -> list[AxisRole]:
+def _options(rule: Rule, extent: int, pads: Pads = can_pad) -> list[AxisRole]:
     """Return what an axis of ``extent`` ranks can do to the op; nothing where it is one rank."""
     if extent == 1:
         return [None]
     factors = enumerate(rule.factors)
-    splits = [index for index, own in factors if _cuts(own, extent) or _pads(own, extent)]
+    splits = [index for index, own in factors if _cuts(own, extent) or _pads(own, extent, pads)]
     return [None, *splits, *rule.linear]
 
 
@@ -102,15 +116,15 @@ def _cuts(factor: Factor, pieces: int) -> bool:
     return size % pieces == 0 and size // pieces >= factor.least
 
 
-def _pads(factor: Factor, pieces: int) -> bool:
+def _pads(factor: Factor, pieces: int, pads: Pads) -> bool:
     """Say whether ``factor`` can be cut into so many parts, of which the last have padding."""
     size = factor.size
     if not factor.can_split or not factor.padded or not isinstance(size, int):
         return False
-    return can_pad(size, pieces) and part_of(size, pieces) >= factor.least
+    return pads(size, pieces) and part_of(size, pieces) >= factor.least
 
 
-def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
+def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = can_pad) -> bool:
     """Say whether each factor is divided by all axes that split it together, or padded for one."""
     extents: dict[int, list[int]] = {}
     for extent, role in zip(mesh.shape, roles, strict=True):
@@ -118,7 +132,7 @@ def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
             extents.setdefault(role, []).append(extent)
     return all(
         _cuts(rule.factors[index], math.prod(own))
-        or (len(own) == 1 and _pads(rule.factors[index], own[0]))
+        or (len(own) == 1 and _pads(rule.factors[index], own[0], pads))
         for index, own in extents.items()
     )
 
