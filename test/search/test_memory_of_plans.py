@@ -31,7 +31,6 @@ from small_steps import random_step
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
-from tensoropt.compiler.layout import sizes
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_frontier
@@ -266,8 +265,7 @@ def test_a_weight_of_two_readers_counts_as_they_read_it() -> None:
     assert charged == pytest.approx(programs, abs=1)
 
 
-def test_two_tensors_that_wait_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "_PADDING", 32)  # else 17 tokens are split, and others are at a peak
+def test_two_tensors_that_wait_count_together() -> None:
     module = driver.load(zoo.transformer_path("vit_tiny"), {})
     driver.advance(module, "rules")
     tables = MeshTables(read_graph(module), Mesh((4,)), load_device("h200"))
