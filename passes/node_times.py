@@ -49,6 +49,15 @@ class NodeTimes:
         used = [made for own, made in read if next(iter(own.uses), None) is not None]
         self._note(_parts(used, operands), self._compute_s(op, *chosen), self._sent_s(op, *chosen))
 
+    def note_fills(self, read: Iterable[ir.Value], filled: Iterable[ir.Value]) -> None:
+        """Let what makes each of ``filled`` from what an operation reads take no time, on its
+        own: the search has that as a step before the operation."""
+        if not self.device.overlaps:
+            return
+        for source, made in zip(read, filled, strict=True):
+            if made != source:
+                self._note(_parts([made], [source]), 0.0, 0.0)
+
     def note_step(self, step: ReshardStep, values: Sequence[ir.Value], info: TensorInfo) -> None:
         """Let what makes each of ``values`` from the one before take its time of that step;
         collectives have their own."""

@@ -113,13 +113,15 @@ def _whole(value: ir.Value) -> _View:
 
 
 def _padded(op: ir.Operation, view: _View) -> _View | None:
-    """Return what a Pad by zeros makes of ``view``; ``None`` for another, and where zeros would
-    stand for what the source has there."""
+    """Return what a Pad by zeros makes of ``view``; ``None`` for another, for one that takes no
+    elements away, and where zeros would stand for what the source has there."""
     ends, (fill, axes) = constant_value(op.operands[1]), _optional(op, 2, 2)
     fills = np.zeros(1) if fill is None else constant_value(fill)
     is_zero = fills is not None and not fills.any()
     is_constant = attribute(op, "mode", "constant") == "constant"
     if ends is None or axes is not None or not (is_zero and is_constant):
+        return None
+    if ends.min(initial=0) >= 0:  # such as the padding of parts: a copy of it would stay for long
         return None
     runs, whole = list(view.runs), _whole(view.source).runs
     for dim, (begin, end) in enumerate(ends.reshape(2, -1).T.tolist()):

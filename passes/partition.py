@@ -175,7 +175,8 @@ class _Partition:
                     operands[-1] = self._finite(op, operands[-1], strategy.operands[-1])
                 results = [self._sized(*pair) for pair in zip(local.build(), types, strict=True)]
                 _name_op(onnx.node_name(op), results, operands)
-            self.times.note(op, (info, rule, strategy), results, read)
+            self.times.note_fills(read, operands)
+            self.times.note(op, (info, rule, strategy), results, operands)
         self.local.update(zip(op.results, results, strict=True))
         self.layouts.update(zip(op.results, strategy.results, strict=True))
 

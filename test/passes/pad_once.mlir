@@ -49,3 +49,19 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     return %0, %1, %2, %3, %4 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x64xf32>, tensor<4x64xf32>, tensor<4x64xf32>
   }
 }
+
+// -----
+
+// What only adds zeros, as the padding of parts does, is no shift: each reader has its own.
+// CHECK-LABEL: func.func @main
+// CHECK-COUNT-3: "onnx.Pad"
+// CHECK-NOT: onnx.Slice
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<4x5xf32> {topt.name = "x"}) -> (tensor<4x6xf32> {topt.name = "a"}, tensor<4x6xf32> {topt.name = "b"}, tensor<4x6xf32> {topt.name = "c"}) {
+    %one = "onnx.Constant"() {value = dense<[0, 0, 0, 1]> : tensor<4xi64>} : () -> tensor<4xi64>
+    %0 = "onnx.Pad"(%x, %one) : (tensor<4x5xf32>, tensor<4xi64>) -> tensor<4x6xf32>
+    %1 = "onnx.Pad"(%x, %one) : (tensor<4x5xf32>, tensor<4xi64>) -> tensor<4x6xf32>
+    %2 = "onnx.Pad"(%x, %one) : (tensor<4x5xf32>, tensor<4xi64>) -> tensor<4x6xf32>
+    return %0, %1, %2 : tensor<4x6xf32>, tensor<4x6xf32>, tensor<4x6xf32>
+  }
+}

@@ -18,16 +18,23 @@ from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.training_tables import TrainingTables
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["every_step_cost", "random_step", "small_steps", "step_plans"]
+__all__ = ["EVEN", "ODD", "Sizes", "every_step_cost", "random_step", "small_steps", "step_plans"]
 
 MESHES = ((2,), (4,), (3,))
 _OPTIMIZERS = ("sgd", "momentum", "sgd", "adamw")
 
+Sizes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+EVEN: Sizes = (4, 6, 12), (4, 12), (4, 8, 12)
+"""Of the rows and columns of the input, and of the columns of weights."""
+ODD: Sizes = (5, 6, 11, 23), (11, 24), (5, 8, 11, 23)
+"""The same where most of them are padded to be split."""
 
-def random_step(seed: int) -> ir.Module:
+
+def random_step(seed: int, sizes: Sizes = EVEN) -> ir.Module:
     """Return the training step of a random model, with the rules of its operations."""
     rng = np.random.default_rng(seed)
-    shapes = {"x": (int(rng.choice((4, 6, 12))), int(rng.choice((4, 12))))}
+    rows_of, columns_of, wide_of = sizes
+    shapes = {"x": (int(rng.choice(rows_of)), int(rng.choice(columns_of)))}
     inputs = {"x": np.zeros(shapes["x"], np.float32)}
     weights: dict[str, np.ndarray] = {}
     nodes: list[Node] = []
@@ -37,7 +44,7 @@ def random_step(seed: int) -> ir.Module:
         kind = "MatMul" if not weights else str(rng.choice(("MatMul", "Relu", "Add", "Mul")))
         name, read = f"t{number}", [one]
         if kind == "MatMul":
-            wide = int(rng.choice((4, 8, 12)))
+            wide = int(rng.choice(wide_of))
             weights[f"w{number}"] = rng.standard_normal((width, wide)).astype(np.float32)
             read, width = [one, f"w{number}"], wide
         elif kind != "Relu":

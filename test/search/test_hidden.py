@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_steps import random_step
+from small_steps import EVEN, ODD, Sizes, random_step
 
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
@@ -38,14 +38,14 @@ def hidden_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def emitted(
-    seed: int, devices: int, device: str
+    seed: int, devices: int, device: str, sizes: Sizes = EVEN
 ) -> Iterator[tuple[driver.ir.Module, FrontierPoint]]:
     """Yield the programs of a random plan of a small step, and the point of each: with ample memory
     it may hide more."""
     request = Request(devices, search="random", seed=seed, device=device)
-    result = driver.frontier(random_step(seed), request)
+    result = driver.frontier(random_step(seed, sizes), request)
     for point in result.points:
-        module = random_step(seed)
+        module = random_step(seed, sizes)
         driver.settle(module, point, request, result)
         driver.advance(module, "partition")
         yield module, point
@@ -54,7 +54,7 @@ def emitted(
 def test_a_point_hides_what_its_program_does(hidden_s: list[float]) -> None:
     told = list[float]()
     for seed in range(10):
-        devices = (2, 3, 4, 4)[seed % 4]  # of three, what they divide
+        devices = (2, 3, 4, 4)[seed % 4]
         hidden_s[:] = []
         for _, point in emitted(seed, devices, BESIDE):
             told.append(point.hidden_s)
@@ -62,6 +62,23 @@ def test_a_point_hides_what_its_program_does(hidden_s: list[float]) -> None:
             assert found == pytest.approx(point.hidden_s, rel=1e-9, abs=1e-15), (seed, devices)
             hidden_s[:] = []
     assert sum(seconds > 0 for seconds in told) > 1
+
+
+def test_a_point_with_padding_hides_and_takes_what_its_program_does(hidden_s: list[float]) -> None:
+    padded = hides = 0
+    for seed in range(8):
+        devices = (3, 4, 6)[seed % 3]
+        hidden_s[:] = []
+        for module, point in emitted(seed, devices, BESIDE, ODD):
+            ops = onnx.function(module).regions[0].blocks[0]
+            padded += any(op.operation.name == "onnx.Pad" for op in ops)
+            found = sum(hidden_s)
+            assert found == pytest.approx(point.hidden_s, rel=1e-9, abs=1e-15), (seed, devices)
+            assert program_memory(module).transient_bytes == point.transient_bytes, (seed, devices)
+            hides += found > 0
+            hidden_s[:] = []
+    assert padded > 5
+    assert hides > 5
 
 
 def test_what_is_under_way_takes_what_its_point_says() -> None:
