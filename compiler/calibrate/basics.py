@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from tensoropt.compiler.calibrate.floor import Floor
-from tensoropt.compiler.calibrate.graphs import chain, collective_graph, operators, products, stream
+from tensoropt.compiler.calibrate.graphs import (
+    chain,
+    collective_graph,
+    operators,
+    products,
+    stream,
+    update,
+)
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
 from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, Peak
 from tensoropt.compiler.cost.measured import KINDS
@@ -32,6 +39,7 @@ _TIMES = 16  # that a collective is in its graph
 _STREAM_ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}
 _SIDES = {"cpu": (256, 512, 1024), "cuda": (1024, 2048, 4096, 8192)}
 _SKINNY = {"cpu": (1, 32), "cuda": (1, 32, 256)}
+_UPDATED = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 _ROWS = {"cpu": (16, 128, 1024, 4096), "cuda": (128, 1024, 8192, 32768)}
 DTYPES = {"cpu": ("float32",), "cuda": ("float32", "float16", "bfloat16")}
 """The types in which matrices are multiplied: of the others the provider has no such kernels."""
@@ -98,6 +106,9 @@ def measure_operators(
         for dtype in DTYPES[ranks.provider]
         for path in _operator_graphs(ranks.provider, folder, dtype)
     ]
+    for elements in _UPDATED if ranks.runs_passes else ():
+        path = update(folder / f"update{elements}.onnx", [elements])
+        graphs.append(MeasuredGraph("update of parameters", str(path)))
     measured = ranks.samples(graphs, count, seconds, floor)
     return [sample for measure in measured if measure for sample in measure.nodes]
 

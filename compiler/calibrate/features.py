@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import onnx
@@ -19,6 +20,8 @@ from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx as ops
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.session.types import tensor_types
+from tensoropt.runtime.support.arithmetic import ONE_PASS
 
 __all__ = ["NodeFacts", "read_facts"]
 
@@ -47,7 +50,8 @@ class NodeFacts:
 
 
 def read_facts(path: Path) -> list[NodeFacts]:
-    """Return the nodes of a rank's graph that run, in their order, without the collectives.
+    """Return the nodes of a rank's graph that run, in their order, without the collectives, and
+    then the passes over arrays (`tensoropt.Elementwise`).
 
     Those that ONNX Runtime folds or drops when it loads the graph are left out. Linear in nodes.
     """
@@ -64,7 +68,7 @@ def read_facts(path: Path) -> list[NodeFacts]:
     own = [node for node in proto.graph.node if node.domain == DOMAIN]
     makers.update((value, _name(node)) for node in own for value in node.output)
     aliases = _aliases(proto)
-    return [
+    nodes_alone = [
         NodeFacts(
             node.name,
             known.work,
@@ -75,6 +79,22 @@ def read_facts(path: Path) -> list[NodeFacts]:
         )
         for node, known in running
     ]
+    return [*nodes_alone, *_passes(proto)]
+
+
+def _passes(proto: onnx.ModelProto) -> Iterator[NodeFacts]:
+    """Yield the passes over arrays: their work is all that they read and write."""
+    types = tensor_types(proto.graph)
+    for node in proto.graph.node:
+        if _name(node) == ONE_PASS:
+            held = [types[name] for name in (*node.input, *node.output) if name in types]
+            moved = sum(_item_bytes(kind) * prod(shape) for kind, shape in held)
+            work = Work(ONE_PASS, "float32", 0.0, float(moved))
+            yield NodeFacts(node.name, work, tuple(node.input), tuple(node.output), ())
+
+
+def _item_bytes(kind: int) -> int:
+    return int(onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize)
 
 
 def _aliases(proto: onnx.ModelProto) -> Mapping[str, list[str]]:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, alike
 from tensoropt.compiler.cost.compute import VIEWS
 from tensoropt.compiler.cost.measured import KINDS, Context, Lines, Operator
+from tensoropt.runtime.support.arithmetic import ONE_PASS
 
 __all__ = [
     "FittedCollective",
@@ -150,12 +151,14 @@ def _with_cache(
     That takes samples of more bytes, one of them of twice as many: else the plain ones.
     """
 
-    def is_far(group: _Group) -> bool:
+    def is_far(name: str, group: _Group) -> bool:
+        if name == ONE_PASS:  # a step adds its bytes to those of a pass, however large that is
+            return False
         far = [s.work.bytes for s in group.samples if s.time_s and s.work.bytes > cache_bytes]
         return len(far) >= _LEAST_FAR and max(far) >= 2 * cache_bytes
 
     return {
-        key: _operator(key, group, cache_bytes) if is_far(group) else plain[key]
+        key: _operator(key, group, cache_bytes) if is_far(key[0], group) else plain[key]
         for key, group in groups.items()
     }
 
@@ -191,7 +194,8 @@ def _equations(
 
 
 def _terms(name: str, sample: OpSample, cache_bytes: int | None) -> tuple[float, ...]:
-    near = (1.0, 0.0, 0.0) if name in VIEWS else (1.0, sample.work.flops, sample.work.bytes)
+    launch = 0.0 if name == ONE_PASS else 1.0  # each of its steps would be charged it
+    near = (launch, 0.0, 0.0) if name in VIEWS else (launch, sample.work.flops, sample.work.bytes)
     if cache_bytes is None:
         return near
     return (*near, 0.0 if name in VIEWS else max(sample.work.bytes - cache_bytes, 0.0))

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from tensoropt.compiler.exporter.collectives import DOMAIN
 from tensoropt.compiler.protos.versions import MAX_IR_VERSION
+from tensoropt.runtime.session.elementwise import fuse_elementwise
 from tensoropt.runtime.support.ordering import ORDERED
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "products",
     "row_of_sums",
     "stream",
+    "update",
 ]
 
 _OPSET = 20
@@ -119,6 +121,31 @@ def stream(path: Path, elements: int) -> Path:
     built = Builder()
     built.node("Add", built.input(elements), built.input(elements))
     return built.write(path)
+
+
+def update(path: Path, elements: Sequence[int]) -> Path:
+    """Write Adam's update of float32 parameters of so many elements each, as one pass over them."""
+    built = Builder()
+    rates = [built.constant(np.array(rate, np.float32)) for rate in (0.9, 0.1, 0.999, 0.001, 1e-8)]
+    for count in elements:
+        _adam(built, [built.input(count) for _ in range(4)], rates)
+    model = onnx.load(built.write(path))
+    fuse_elementwise(model)
+    onnx.save(model, path)
+    return path
+
+
+def _adam(built: Builder, arrays: Sequence[str], rates: Sequence[str]) -> None:
+    """Add the update of a parameter, given it, its gradient and both moments."""
+    parameter, gradient, mean, square = arrays
+    kept, new, kept_square, new_square, small = rates
+    mean = built.node("Add", built.node("Mul", kept, mean), built.node("Mul", new, gradient))
+    squared = built.node("Mul", new_square, built.node("Mul", gradient, gradient))
+    square = built.node("Add", built.node("Mul", kept_square, square), squared)
+    by = built.node("Div", mean, built.node("Add", built.node("Sqrt", square), small))
+    built.node("Sub", parameter, built.node("Mul", new, by))
+    for value in (mean, square):  # which are read again, and so not given of themselves
+        built.graph.output.append(onnx.ValueInfoProto(name=value))
 
 
 def collective_graph(

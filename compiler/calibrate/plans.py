@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import onnx
+
 from tensoropt.compiler.calibrate.planned import PlannedStep, planned_step
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Samples
 from tensoropt.compiler.calibrate.samples import PlanSample
@@ -25,6 +27,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.plan.dims import Sizes
+from tensoropt.runtime.session.elementwise import fuse_elementwise
 from tensoropt.runtime.support.files import sha256_of
 
 __all__ = ["MeasuredPlan", "Model", "PlanFiles", "prepared", "written_plans"]
@@ -87,6 +90,13 @@ class PlanFiles:
         sizes = self.predicted_bytes, peak_bytes
         return PlanSample(self.model.key, self.name, self.step, time_s, nodes, *sizes)
 
+    def fuse_updates(self) -> None:
+        """Let updates go over arrays as few times as they can, as those of training do."""
+        for path in self.folder.glob("rank*.update.onnx"):
+            graph = onnx.load(path, load_external_data=False)
+            fuse_elementwise(graph)
+            onnx.save(graph, path)
+
     def drop_graphs(self) -> None:
         """Remove all but plan.json: weights of many plans would fill a disk."""
         for path in self.folder.rglob("*"):
@@ -134,12 +144,20 @@ def prepared(
 
 
 def written_plans(
-    model: Model, ranks: int, device: Path, folder: Path, known: set[str], until: float
+    model: Model,
+    ranks: int,
+    device: Path,
+    folder: Path,
+    known: set[str],
+    until: float,
+    *,
+    passes: bool,
 ) -> Iterator[PlanFiles]:
     """Write the fastest, the leanest and the data-parallel plan on ``ranks``; yield the new ones.
 
-    ``known`` collects what was written before: equal strategies are one plan. None but the first is
-    begun after ``until``, in seconds of the clock that does not jump.
+    ``known`` collects what was written before: equal strategies are one plan. Updates run as
+    ``passes`` over arrays, where training has them so. None but the first is begun after ``until``,
+    in seconds of the clock that does not jump.
     """
     limit_s = max(until - time.monotonic(), 0.0) / 2
     # Nodes beside a transfer would take longer than they do.
@@ -160,6 +178,8 @@ def written_plans(
             files.drop_graphs()
             continue
         known.add(key)
+        if passes:
+            files.fuse_updates()
         yield files
 
 

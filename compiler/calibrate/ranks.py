@@ -13,6 +13,7 @@ from tensoropt.compiler.calibrate.attribution import attribute
 from tensoropt.compiler.calibrate.features import read_facts
 from tensoropt.compiler.calibrate.floor import Floor
 from tensoropt.compiler.calibrate.samples import OpSample, alike
+from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
@@ -70,6 +71,11 @@ class Ranks:
     left_out: list[str] = field(default_factory=list)
     until: float | None = None
     start_s: float = 0.0
+
+    @property
+    def runs_passes(self) -> bool:
+        """Whether the update of a training step runs as passes over its arrays."""
+        return self.provider == CPU.name and CPU.fuses
 
     def times_s(
         self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float

@@ -172,7 +172,9 @@ class _Run:
         begun_s = time.monotonic()
         until = begun_s + seconds / 2
         try:
-            written = list(written_plans(model, count, device, self.folder, self.known, until))
+            where = self.folder, self.known, until
+            passes = self.ranks.runs_passes
+            written = list(written_plans(model, count, device, *where, passes=passes))
         except UserError as error:
             self.ranks.left_out.append(f"{model.path.name}, plans of {count} ranks: {error}")
             return

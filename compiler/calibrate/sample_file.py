@@ -32,7 +32,7 @@ from tensoropt.compiler.support.files import replacing
 
 __all__ = ["SCHEMA", "read_samples", "samples_path", "write_samples"]
 
-SCHEMA = 2
+SCHEMA = 3
 
 _Row = dict[str, Any]
 
@@ -86,7 +86,8 @@ def _op_row(sample: OpSample) -> list[Any]:
 
 
 def _work_row(work: Work, context: tuple[str, ...]) -> list[Any]:
-    return [work.operator, work.dtype, work.flops, work.bytes, list(context)]
+    own = [work.operator, work.dtype, work.flops, work.bytes, work.pass_bytes]
+    return [*own, list(context)]
 
 
 def _plan_row(plan: PlanSample) -> _Row:
@@ -145,8 +146,9 @@ def _op(row: list[Any]) -> OpSample:
 
 
 def _planned(row: list[Any]) -> PlannedOp:
-    operator, dtype, flops, moved, context = row
-    return PlannedOp(Work(operator, dtype, float(flops), float(moved)), tuple(context))
+    operator, dtype, flops, moved, in_pass, context = row
+    added = None if in_pass is None else float(in_pass)
+    return PlannedOp(Work(operator, dtype, float(flops), float(moved), added), tuple(context))
 
 
 def _plan(row: _Row) -> PlanSample:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler.calibrate.attribution import attribute
 from tensoropt.compiler.calibrate.features import NodeFacts, read_facts
-from tensoropt.compiler.calibrate.graphs import operators
+from tensoropt.compiler.calibrate.graphs import operators, update
 from tensoropt.compiler.calibrate.plans import prepared
 from tensoropt.compiler.search.frontier.steps import read_graphs
 
@@ -170,6 +170,15 @@ PARTS = {
     ("Mul", ("MatMul", "Sigmoid")),
     ("Mul", ("Transpose",)),
 }
+
+
+def test_an_update_is_one_pass_over_what_it_reads_and_writes(tmp_path: Path) -> None:
+    path = update(tmp_path / "update.onnx", [1000, 300])
+    [fact] = read_facts(path)
+    assert (fact.work.operator, fact.work.dtype) == ("tensoropt.Elementwise", "float32")
+    scalars = 5
+    assert fact.work.bytes == 4 * (7 * 1300 + scalars)
+    assert shares([fact], path, **{fact.name: 2.0}) == {fact.name: 2.0}
 
 
 def test_common_operators_know_the_kernels_of_transformers(tmp_path: Path) -> None:

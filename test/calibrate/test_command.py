@@ -11,11 +11,12 @@ import pytest
 from tensoropt.compiler.calibrate import basics, run
 from tensoropt.compiler.calibrate.graphs import chain
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
-from tensoropt.compiler.calibrate.sample_file import read_samples
+from tensoropt.compiler.calibrate.sample_file import read_samples, samples_path
 from tensoropt.compiler.cli.opt import main as opt
 from tensoropt.compiler.cli.profile import main
 from tensoropt.compiler.cost.device import device_of, load_device
 from tensoropt.compiler.cost.measured import KINDS
+from tensoropt.runtime.support.arithmetic import ONE_PASS
 
 MODEL = Path(__file__).parent.parent / "models" / "gpt2_tiny.onnx"
 SHORT = ["--quick", "--budget", "200"]
@@ -25,6 +26,7 @@ SHORT = ["--quick", "--budget", "200"]
 def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time for all graphs, and 5 ms for each: a few runs of small operators."""
     monkeypatch.setattr(run, "_PART", 5e-3 / 200)
+    monkeypatch.setattr(basics, "_UPDATED", (1 << 12,))
     for name, sizes in (("_SIDES", (64, 128)), ("_ROWS", (16,)), ("_STREAM_ELEMENTS", 1 << 16)):
         for provider in ("cpu", "cuda"):  # of which there are stand-ins, on the host
             monkeypatch.setitem(getattr(basics, name), provider, sizes)
@@ -121,7 +123,11 @@ def test_a_step_of_training_is_measured(tmp_path: Path, capsys: pytest.CaptureFi
     given = [str(MODEL), *loss, *SHORT, "--ranks", "1", "-o", str(path), "--format", "json"]
     assert main(given) == 0
     found = json.loads(capsys.readouterr().out)
-    assert ("Gemm:transA", "float32") in load_device(str(path)).operators
+    operators = load_device(str(path)).operators
+    assert ("Gemm:transA", "float32") in operators
+    assert operators[ONE_PASS, "float32"].s_per_byte > 0
+    [plan] = read_samples(samples_path(path)).plans
+    assert sum(sample.work.operator == ONE_PASS for sample in plan.ops) == 1
     assert [plan["ranks"] for plan in found["plans"]] == [1]
     assert found["collectives"] == []
 

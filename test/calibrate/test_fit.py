@@ -19,6 +19,7 @@ from tensoropt.compiler.calibrate.fit import (
 )
 from tensoropt.compiler.calibrate.samples import OpSample
 from tensoropt.compiler.cost.compute import Work
+from tensoropt.runtime.support.arithmetic import ONE_PASS
 
 RATES = st.floats(1e-12, 1e-9)
 SIZES = np.array([4.0 * 4**power for power in range(5, 14)])
@@ -102,6 +103,16 @@ def test_views_move_no_bytes() -> None:
     held = [sample(1e-6, 0, 10.0**size, "Reshape") for size in range(3, 8)]
     [fitted] = fit_operators(held)
     assert (fitted.operator.s_per_flop, fitted.operator.s_per_byte) == (0.0, 0.0)
+
+
+def test_a_pass_takes_time_for_its_bytes_alone() -> None:
+    """A step of an update adds its bytes to a pass: what each pass takes would count per step."""
+    sizes = [1e5 * 2.0**power for power in range(10)]
+    slow = [sample(5e-6 + m / 2e10 + max(m - (4 << 20), 0) / 1e10, 0, m, ONE_PASS) for m in sizes]
+    [found] = fit_operators(slow)
+    assert (found.operator.launch_s, found.operator.s_per_far_byte) == (0.0, 0.0)
+    total_s = sum(found.operator.time_s(0, moved) for moved in sizes)
+    assert total_s == pytest.approx(sum(own.time_s for own in slow), rel=1e-3)
 
 
 def lines_of(*slopes: float) -> list[tuple[float, float]]:

@@ -9,7 +9,7 @@ import pytest
 from measured_plans import BASICS, MACHINE, measured, plan
 
 from tensoropt.compiler.calibrate.floor import Floor
-from tensoropt.compiler.calibrate.planned import PlannedSend
+from tensoropt.compiler.calibrate.planned import PlannedOp, PlannedSend
 from tensoropt.compiler.calibrate.sample_file import read_samples, samples_path, write_samples
 from tensoropt.compiler.calibrate.samples import (
     CollectiveSample,
@@ -21,12 +21,14 @@ from tensoropt.compiler.cost.compute import Work
 from tensoropt.compiler.support.errors import UserError
 
 RELU = Work("Relu", "float32", 0.0, 4096.0)
+STEP = PlannedOp(Work("Mul", "float32", 0.0, 8192.0, 4096.0), ("Add", ""))
 GATHER = CollectiveSample("all_gather", 2, 1024, 3e-6)
 
 
 def whole() -> Measurements:
     sent = plan("a", [1e6, 3e6])
-    step = replace(sent.step, sends=((PlannedSend("all_reduce", 2, 64), 3),), copies=2)
+    sends, ops = ((PlannedSend("all_reduce", 2, 64), 3),), (*sent.step.ops, (STEP, 2))
+    step = replace(sent.step, sends=sends, ops=ops, copies=2)
     plans = [replace(sent, step=step, predicted_bytes=100, measured_bytes=110), plan("b", [2e6])]
     return Measurements(MACHINE, BASICS, [OpSample(RELU, ("Conv",), 0.0, 2)], [GATHER], plans)
 
