@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tensoropt.compiler.layout.sizes import is_power_of_two
 from tensoropt.compiler.protos.op_names import OpNamer
 from tensoropt.compiler.protos.types import static_shape
 from tensoropt.compiler.shapes.reshapes import shape_literal
@@ -60,7 +61,7 @@ def _samples(op: ir.Operation) -> tuple[int, ...] | None:
     *samples, columns = kept
     if not before or len(samples) < 2 or columns != made[1] or before[0] != samples[0]:
         return None
-    return tuple(samples) if _is_odd(samples[0]) else None
+    return None if is_power_of_two(samples[0]) else tuple(samples)
 
 
 def _shape_of_reshape(op: ir.Operation) -> tuple[int, ...] | None:
@@ -90,11 +91,6 @@ def _is_plain(op: ir.Operation) -> bool:
 
 def _adds(op: ir.Operation) -> bool:
     return len(op.operands) > 2 and not is_no_value(op.operands[2])
-
-
-def _is_odd(samples: int) -> bool:
-    """Say whether a number is no power of two."""
-    return samples & (samples - 1) != 0
 
 
 def _unmerge(op: ir.Operation, samples: tuple[int, ...], namer: OpNamer) -> None:

@@ -15,9 +15,11 @@ __all__ = [
     "divisor_of",
     "end_of",
     "ever_pads",
+    "is_power_of_two",
     "is_worth_padding",
     "largest",
     "mean_of",
+    "pads_little",
     "part_of",
     "read_open",
 ]
@@ -111,8 +113,17 @@ def is_worth_padding(size: int, pieces: int, samples: Collection[int]) -> bool:
     """
     if not can_pad(size, pieces):
         return False
-    little = part_of(size, pieces) * pieces - size <= size // _LITTLE
-    return little or size in samples or pieces & (pieces - 1) != 0
+    return pads_little(size, pieces) or size in samples or not is_power_of_two(pieces)
+
+
+def pads_little(size: int, pieces: int) -> bool:
+    """Say whether ``pieces`` parts of ``size`` have little padding, or none."""
+    return part_of(size, pieces) * pieces - size <= size // _LITTLE
+
+
+def is_power_of_two(number: int) -> bool:
+    """Say whether a number from 1 on is a power of two."""
+    return number & (number - 1) == 0
 
 
 def ever_pads(size: Size) -> bool:

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Protocol, TypedDict
+from typing import Protocol, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -78,23 +78,28 @@ _Cost = tuple[float, float, int, int, float, float]
 
 _CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
 
+# Seconds of compute and of collectives inside, static bytes; then numbers of layouts and bytes of
+# operands, and of results; places of operands that are filled, with the bytes of the copy, and
+# numbers of masks, with theirs: ``Strategy`` of ``engine/walk.hpp``.
+StrategyCost: TypeAlias = tuple[
+    float,
+    float,
+    int,
+    list[int],
+    list[int],
+    list[int],
+    list[int],
+    list[tuple[int, int]],
+    list[tuple[int, int]],
+]
+
+# The layout and bytes after a move, the key of its collective, the bytes put in, its time, and what
+# it does to its operand beside operators: ``Path::Step`` of ``engine/walk.hpp``.
+PathStep: TypeAlias = tuple[int, int, int, float, float, int]
+
 class _Costing(Protocol):
-    def strategy(
-        self, position: int, picked: int
-    ) -> tuple[
-        float,
-        float,
-        int,
-        list[int],
-        list[int],
-        list[int],
-        list[int],
-        list[tuple[int, int]],
-        list[tuple[int, int]],
-    ]: ...
-    def path(
-        self, value: int, source: int, target: int
-    ) -> tuple[float, list[tuple[int, int, int, float, float, int]]]: ...
+    def strategy(self, position: int, picked: int) -> StrategyCost: ...
+    def path(self, value: int, source: int, target: int) -> tuple[float, list[PathStep]]: ...
     def tree(self, value: int, source: int, targets: list[int]) -> list[tuple[int, int]]: ...
     def collective(self, key: int) -> _CollectiveTime: ...
 

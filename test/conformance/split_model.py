@@ -19,7 +19,7 @@ from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
-from tensoropt.compiler.layout.sizes import Sizes
+from tensoropt.compiler.layout.sizes import Sizes, pads_little
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import node_options, stored
@@ -154,10 +154,6 @@ class Model:
             return driver.parse_text(self.text)
 
 
-_MOST_PADDING = 32
-"""Strategies are tried that pad at most one in so many points of a dimension."""
-
-
 def _pads_little(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh) -> bool:
     """Say whether all that the op reads and makes has little padding, or none."""
     values = (*node.operands, *node.results)
@@ -168,7 +164,7 @@ def _pads_little(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh) -> bo
 
 def _is_little(sizes: Sizes, layout: Layout, mesh: Mesh) -> bool:
     padded = ((sizes[dim], layout.pieces(dim, mesh)) for dim in layout.padded_dims(sizes, mesh))
-    return all(isinstance(n, int) and -n % pieces <= n // _MOST_PADDING for n, pieces in padded)
+    return all(isinstance(n, int) and pads_little(n, pieces) for n, pieces in padded)
 
 
 def _ops(graph: Graph) -> list[Node]:

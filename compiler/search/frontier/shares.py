@@ -49,7 +49,7 @@ def split_shares(ops: Sequence[Op], point: FrontierPoint) -> list[float]:
 def divisible_share(ops: Iterable[Op], pieces: int, pads: Pads) -> float:
     """Return the part of the time of ``ops`` that can be cut in ``pieces``, 1 where they take none.
 
-    Linear in the ops. What ``pads`` counts.
+    Cuts with padding count where ``pads`` offers them. Linear in the ops.
     """
     mesh, known = Mesh((pieces,)), dict[int, bool]()
     pairs = []

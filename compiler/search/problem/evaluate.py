@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,9 @@ from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.support.errors import UserError
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search._engine import PathStep, StrategyCost
 
 __all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "Running", "evaluator_of", "overlapping"]
 
@@ -244,26 +247,6 @@ def evaluator_of(tables: MeshTables) -> Evaluator:
 _MOST_BYTES = 1 << 48
 """What no device holds for one operation, and little enough for 64 bits to add up a program."""
 
-_Strategy = tuple[
-    float,
-    float,
-    int,
-    list[int],
-    list[int],
-    list[int],
-    list[int],
-    list[tuple[int, int]],
-    list[tuple[int, int]],
-]
-"""Seconds of compute and of collectives inside, static bytes; then numbers of layouts and bytes of
-operands, and of results; places of operands that are filled, with the bytes of the copy, and
-numbers of masks, with theirs: ``Strategy`` of ``engine/walk.hpp``."""
-
-
-_PathStep = tuple[int, int, int, float, float, int]
-"""The layout and bytes after a move, the key of its collective, the bytes put in, its time, and
-what it does to its operand beside operators: ``Path::Step`` of ``engine/walk.hpp``."""
-
 
 class _Costing:
     """What the walk asks for, once for all nodes and values alike."""
@@ -274,7 +257,7 @@ class _Costing:
         self.keys: dict[tuple[str, tuple[int, ...], str, str | None], int] = {}
         self.masks: dict[Mask, int] = {}
 
-    def strategy(self, position: int, picked: int) -> _Strategy:
+    def strategy(self, position: int, picked: int) -> StrategyCost:
         """Return what a strategy of the node at ``position`` of the variables costs.
 
         Raises `UserError` for one that no device can hold.
@@ -313,7 +296,7 @@ class _Costing:
     def _bytes(self, value: int, layout: Layout) -> int:
         return tensor_bytes(self.graph.values[value].info, layout, self.tables.mesh)
 
-    def path(self, value: int, source: int, target: int) -> tuple[float, list[_PathStep]]:
+    def path(self, value: int, source: int, target: int) -> tuple[float, list[PathStep]]:
         """Return the time of a reshard, and its steps."""
         info = self.graph.values[value].info
         if info is None:
@@ -323,7 +306,7 @@ class _Costing:
         path = resharder.path(*size, *ends)
         return path.time_s, [self._step(info, one) for one in resharder.moves(*size, path)]
 
-    def _step(self, info: TensorInfo, timed: TimedMove) -> _PathStep:
+    def _step(self, info: TensorInfo, timed: TimedMove) -> PathStep:
         step, kind, key = timed.step, timed.move.kind, -1
         if kind in JOINED:
             alike = (kind, step.axes, info.dtype, step.reduction)

@@ -6,7 +6,7 @@ padding. A weight that is a constant is filled at load, in its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable
 
-__all__ = ["Fill", "Mask", "charge_masks", "fills_of", "is_folded", "most_bytes"]
+__all__ = ["Fill", "Mask", "charge_masks", "fills_of", "is_folded", "most_bytes", "users_of_masks"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,23 @@ def most_bytes(
         most = max(most, sum(dict(held.values()).values()) + fill.bytes)
         held[fill.operand] = ("filled", number), fill.bytes
     return max(most, sum(dict(held.values()).values()) + made_bytes)
+
+
+def users_of_masks(
+    readers: Iterable[tuple[int, Sequence[Collection[Mask]], NDArray[np.int32] | slice]],
+) -> dict[Mask, dict[int, NDArray[np.bool_]]]:
+    """Return which options of which nodes of the problem read each mask.
+
+    ``readers`` are nodes of the problem, what some op reads with each of its strategies, and which
+    of these an option of the node is; several may be of one node.
+    """
+    found: dict[Mask, dict[int, NDArray[np.bool_]]] = {}
+    for node, strategies, picked in readers:
+        for mask in dict.fromkeys(mask for read in strategies for mask in read):
+            users, reads = found.setdefault(mask, {}), [mask in read for read in strategies]
+            own = np.array(reads)[picked]
+            users[node] = users[node] | own if node in users else own
+    return found
 
 
 def charge_masks(

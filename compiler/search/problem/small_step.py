@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.search.problem.fills import Mask, charge_masks
+from tensoropt.compiler.search.problem.fills import Mask, charge_masks, users_of_masks
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.program import read
 from tensoropt.compiler.search.problem.shared_uses import layout_sets, making_costs
@@ -89,14 +89,10 @@ class _Step:
 
     def _masks(self) -> dict[Mask, dict[int, Flags]]:
         """Return which options of which clusters read each mask."""
-        found: dict[Mask, dict[int, Flags]] = {}
-        for number, place, member in self._members():
-            reads, picked = self.tables.masks(member), self.picks[number][:, place]
-            for mask in dict.fromkeys(mask for own in reads for mask in own):
-                flags = np.array([mask in own for own in reads])[picked]
-                own = found.setdefault(mask, {})
-                own[number] = own[number] | flags if number in own else flags
-        return found
+        return users_of_masks(
+            (number, self.tables.masks(member), self.picks[number][:, place])
+            for number, place, member in self._members()
+        )
 
     def _node(self, number: int) -> NodeTable:
         """Return what the members of a cluster cost, but for moves and constants."""

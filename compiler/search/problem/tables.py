@@ -32,6 +32,7 @@ from tensoropt.compiler.search.problem.fills import (
     fills_of,
     is_folded,
     most_bytes,
+    users_of_masks,
 )
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import node_options, stored
@@ -260,7 +261,9 @@ class MeshTables:
             self.held[value] = made, None if passed_on else first
         if self.is_small:
             self._charge_constants_as_read(nodes, edges, position)
-            charge_masks(self._masks(position), nodes, edges)
+            whole = slice(None)
+            masks = ((position[index], self.masks(index), whole) for index in self.variables)
+            charge_masks(users_of_masks(masks), nodes, edges)
         else:
             self._charge_pairs_as_read(nodes, edges, position)
         return Problem(nodes, edges + list(self._ties(position)))
@@ -330,16 +333,6 @@ class MeshTables:
                     edges.append(
                         EdgeTable(position[maker], position[reader], np.zeros_like(odd), odd)
                     )
-
-    def _masks(self, position: Mapping[int, int]) -> dict[Mask, dict[int, Flags]]:
-        """Return which options of which nodes of the problem read each mask."""
-        found: dict[Mask, dict[int, Flags]] = {}
-        for index in self.variables:
-            reads = self.masks(index)
-            for mask in dict.fromkeys(mask for own in reads for mask in own):
-                flags = np.array([mask in own for own in reads])
-                found.setdefault(mask, {})[position[index]] = flags
-        return found
 
     def masks(self, index: int) -> list[set[Mask]]:
         """Return the masks that a node reads under each of its options."""
