@@ -51,7 +51,7 @@ def _start(*flags: str | Path) -> subprocess.Popen[str]:
 
 def test_ctrl_c_prints_what_was_found(tmp_path: Path) -> None:
     process = _start("--pareto", "--format", "json", "-o", tmp_path / "plan")
-    _until(process, r"mesh 2x2x2 \(3 of 3\): ")
+    _until(process, r"mesh 2x4 \(2 of 3\): ")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
