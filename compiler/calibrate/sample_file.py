@@ -63,7 +63,7 @@ def read_samples(path: Path) -> Measurements:
         try:
             found = _read(found, json.loads(line))
         except (ValueError, KeyError, TypeError):
-            wanted = "expected measurements as tensoropt-profile writes them"
+            wanted = "expected measurements as this tensoropt-profile writes them, or --anew"
             raise UserError(f"{path}:{number}: {wanted}") from None
     if found is None:
         raise UserError(f"{path}: expected measurements, got: an empty file")

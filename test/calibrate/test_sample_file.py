@@ -47,7 +47,7 @@ def test_all_of_it_comes_back(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "expected measurements, got: an empty file"),
-        ("{}", ":1: expected measurements as tensoropt-profile writes them"),
+        ("{}", ":1: expected measurements as this tensoropt-profile writes them, or --anew"),
         ("nothing", ":1: expected measurements"),
         (None, ":2: expected measurements"),
     ],
