@@ -71,9 +71,10 @@ class PlanFiles:
     def graphs(self) -> list[MeasuredGraph]:
         """What its ranks run in a step: one graph, or for training gradients and update."""
         name = f"{self.model.path.name}, {self.name} plan of {self.ranks} ranks"
-        kinds = ("",) if self.model.training is None else ("", ".update")
+        trains, alone = self.model.training is not None, not self.step.sends
+        kinds = ("", ".update") if trains else ("",)
         paths = [self.folder / f"rank{{rank}}{kind}.onnx" for kind in kinds]
-        return [MeasuredGraph(name, str(path), alone=not self.step.sends) for path in paths]
+        return [MeasuredGraph(name, str(path), alone, trains) for path in paths]
 
     def step_s(self, times_s: Sequence[float]) -> float:
         """Return the time of a step from those of ``graphs``: gradients once per micro-batch."""

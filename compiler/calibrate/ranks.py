@@ -30,12 +30,14 @@ _FIRST_PART = 1 / 3  # of the time for a graph: it is timed, traced, and timed o
 class MeasuredGraph:
     """A graph to run: ``{rank}`` in ``path`` is a rank's number; ``name`` is for messages.
 
-    One that is ``alone`` has no collectives: nothing in it waits for other ranks.
+    One that is ``alone`` has no collectives: nothing in it waits for other ranks. One that
+    ``trains`` is of a training step, which has kernels of its own.
     """
 
     name: str
     path: str
     alone: bool = True
+    trains: bool = False
 
     @property
     def first(self) -> Path:
@@ -136,7 +138,7 @@ class Ranks:
         if not graphs:
             return []
         self.say(f"{'tracing' if traced else 'timing'} {len(graphs)} graphs on {ranks} ranks")
-        tasks = tuple(Task(graph.path, seconds) for graph in graphs)
+        tasks = tuple(Task(graph.path, seconds, graph.trains) for graph in graphs)
         if self.until is not None and time.monotonic() + self.start_s > self.until:
             found = [Measured(error=NO_TIME) for _ in graphs]
         else:

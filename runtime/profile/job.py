@@ -17,11 +17,12 @@ NO_TIME = "no time was left"
 class Task:
     """A graph that every rank runs at the same time: ``{rank}`` in ``graph`` is its number.
 
-    ``seconds`` is what its runs may take together.
+    ``seconds`` is what its runs may take together. One that ``trains`` is of a training step.
     """
 
     graph: str
     seconds: float
+    trains: bool = False
 
     def path(self, rank: int) -> str:
         """Return the path of a rank's graph."""

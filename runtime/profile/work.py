@@ -85,7 +85,7 @@ def _task(job: ProfileJob, task: Task, comm: MPI.Comm, place: _Place, left_s: fl
     trace = path.with_suffix(f".trace{comm.rank}") if job.traced else None
     return_freed()  # what earlier graphs had would be used again, and not be counted
     memory = place.provider.measure()
-    session, error = made_on_all(comm, partial(_open, path, place, trace))
+    session, error = made_on_all(comm, partial(_open, path, place, trace, task.trains))
     if session is None:
         return Measured(error=error)
     runs = _warm_up(session, comm, task.seconds, left_s)
@@ -110,8 +110,8 @@ def _process_bytes(provider: Provider, memory: MemoryMeter) -> int | None:
     return memory.bytes() if used is None else used
 
 
-def _open(path: Path, place: _Place, trace: Path | None) -> RankSession:
-    session = rank_session(path, place.threads, trace, provider=place.provider)
+def _open(path: Path, place: _Place, trace: Path | None, trains: bool) -> RankSession:
+    session = rank_session(path, place.threads, trace, provider=place.provider, trains=trains)
     for number, (name, kind, shape) in enumerate(session.signature()):
         session.feed(name, drawn_input(name, kind, shape, number))
     return session

@@ -235,12 +235,13 @@ def rank_session(
     graphs: bool = False,
     transient_bytes: int | None = None,
     weights: Mapping[str, HostArray] | None = None,
+    trains: bool = False,
 ) -> RankSession:
     """Return the session of one rank's graph, with the collectives, which bring MPI up.
 
     ``transient_bytes`` are what its tensors are predicted to take, where the session is to keep its
     memory low. ``weights`` are read where they lie, on the CPU, and no weight is packed anew for
-    products: that would be a copy of its own.
+    products: that would be a copy of its own. One that ``trains`` has the kernels of training.
 
     ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be in a graph
     no session is made. With ``trace`` it writes down how long each node takes, in a file whose name
@@ -260,7 +261,7 @@ def rank_session(
         options.add_session_config_entry("session.disable_prepacking", "1")
     for name, array in (weights or {}).items():
         array.initialize(options, name)
-    session = _rank_opened(graph, options, provider, graphs=graphs)
+    session = _rank_opened(graph, options, provider, graphs=graphs, trains=trains)
     session.keep(weights or {})
     return session
 

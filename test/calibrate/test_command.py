@@ -6,10 +6,11 @@ import json
 import time
 from pathlib import Path
 
+import onnx
 import pytest
 
 from tensoropt.compiler.calibrate import basics, run
-from tensoropt.compiler.calibrate.graphs import chain
+from tensoropt.compiler.calibrate.graphs import Builder, chain
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
 from tensoropt.compiler.calibrate.sample_file import read_samples, samples_path
 from tensoropt.compiler.cli.opt import main as opt
@@ -104,6 +105,18 @@ def test_no_graph_is_begun_after_the_end(tmp_path: Path) -> None:
     graph = MeasuredGraph("one", str(chain(tmp_path / "one.onnx", 1)))
     assert ranks.times_s([graph, graph], 2, 0.01) == [None, None]
     assert ranks.left_out == ["one: no time was left, expected a longer --budget"]
+
+
+def test_a_step_of_training_has_its_own_kernels(tmp_path: Path) -> None:
+    built = Builder()  # in a step weights are inputs
+    built.node("Conv", built.input(8, 3, 32, 32), built.input(16, 3, 3, 3), pads=[1] * 4)
+    path = str(built.write(tmp_path / "conv.onnx"))
+    ranks = Ranks("cpu", 1, lambda text: None)
+    for trains in (False, True):
+        [found] = ranks.kernels([MeasuredGraph("conv", path, trains=trains)], 1, 0.01)
+        assert found.graph is not None
+        nodes = onnx.load(found.graph, load_external_data=False).graph.node
+        assert [node.domain == "tensoropt" for node in nodes] == [trains]
 
 
 def test_without_a_file_the_description_is_the_output(
