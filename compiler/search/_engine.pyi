@@ -81,7 +81,7 @@ _CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
 # Seconds of compute and of collectives inside, static bytes; then numbers of layouts and bytes of
 # operands, and of results; places of operands that are filled, with the bytes of the copy, and
 # numbers of masks, with theirs: ``Strategy`` of ``engine/walk.hpp``.
-StrategyCost: TypeAlias = tuple[
+_StrategyCost: TypeAlias = tuple[
     float,
     float,
     int,
@@ -95,11 +95,11 @@ StrategyCost: TypeAlias = tuple[
 
 # The layout and bytes after a move, the key of its collective, the bytes put in, its time, and what
 # it does to its operand beside operators: ``Path::Step`` of ``engine/walk.hpp``.
-PathStep: TypeAlias = tuple[int, int, int, float, float, int]
+_PathStep: TypeAlias = tuple[int, int, int, float, float, int]
 
 class _Costing(Protocol):
-    def strategy(self, position: int, picked: int) -> StrategyCost: ...
-    def path(self, value: int, source: int, target: int) -> tuple[float, list[PathStep]]: ...
+    def strategy(self, position: int, picked: int) -> _StrategyCost: ...
+    def path(self, value: int, source: int, target: int) -> tuple[float, list[_PathStep]]: ...
     def tree(self, value: int, source: int, targets: list[int]) -> list[tuple[int, int]]: ...
     def collective(self, key: int) -> _CollectiveTime: ...
 

@@ -39,7 +39,7 @@ from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search._engine import PathStep, StrategyCost
+    from tensoropt.compiler.search._engine import _PathStep, _StrategyCost
 
 __all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "Running", "evaluator_of", "overlapping"]
 
@@ -257,7 +257,7 @@ class _Costing:
         self.keys: dict[tuple[str, tuple[int, ...], str, str | None], int] = {}
         self.masks: dict[Mask, int] = {}
 
-    def strategy(self, position: int, picked: int) -> StrategyCost:
+    def strategy(self, position: int, picked: int) -> _StrategyCost:
         """Return what a strategy of the node at ``position`` of the variables costs.
 
         Raises `UserError` for one that no device can hold.
@@ -296,7 +296,7 @@ class _Costing:
     def _bytes(self, value: int, layout: Layout) -> int:
         return tensor_bytes(self.graph.values[value].info, layout, self.tables.mesh)
 
-    def path(self, value: int, source: int, target: int) -> tuple[float, list[PathStep]]:
+    def path(self, value: int, source: int, target: int) -> tuple[float, list[_PathStep]]:
         """Return the time of a reshard, and its steps."""
         info = self.graph.values[value].info
         if info is None:
@@ -306,7 +306,7 @@ class _Costing:
         path = resharder.path(*size, *ends)
         return path.time_s, [self._step(info, one) for one in resharder.moves(*size, path)]
 
-    def _step(self, info: TensorInfo, timed: TimedMove) -> PathStep:
+    def _step(self, info: TensorInfo, timed: TimedMove) -> _PathStep:
         step, kind, key = timed.step, timed.move.kind, -1
         if kind in JOINED:
             alike = (kind, step.axes, info.dtype, step.reduction)
