@@ -22,6 +22,8 @@ ONLY_HERE = {
     "Dialect.Operation",
     "_D",
     "Frontier",  # a dictionary with these keys
+    "_PathStep",  # types of what the walk is told
+    "_StrategyCost",
     "_T",
     "set_arena_extend_strategy",  # of builds for GPUs
     "_Table",
