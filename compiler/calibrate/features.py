@@ -22,6 +22,7 @@ from tensoropt.dialects import onnx as ops
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.session.types import tensor_types
 from tensoropt.runtime.support.arithmetic import ONE_PASS
+from tensoropt.runtime.support.dtypes import dtype_of_code
 
 __all__ = ["NodeFacts", "read_facts"]
 
@@ -68,7 +69,7 @@ def read_facts(path: Path) -> list[NodeFacts]:
     own = [node for node in proto.graph.node if node.domain == DOMAIN]
     makers.update((value, _name(node)) for node in own for value in node.output)
     aliases = _aliases(proto)
-    nodes_alone = [
+    single = [
         NodeFacts(
             node.name,
             known.work,
@@ -79,7 +80,7 @@ def read_facts(path: Path) -> list[NodeFacts]:
         )
         for node, known in running
     ]
-    return [*nodes_alone, *_passes(proto)]
+    return [*single, *_passes(proto)]
 
 
 def _passes(proto: onnx.ModelProto) -> Iterator[NodeFacts]:
@@ -88,13 +89,9 @@ def _passes(proto: onnx.ModelProto) -> Iterator[NodeFacts]:
     for node in proto.graph.node:
         if _name(node) == ONE_PASS:
             held = [types[name] for name in (*node.input, *node.output) if name in types]
-            moved = sum(_item_bytes(kind) * prod(shape) for kind, shape in held)
+            moved = sum(dtype_of_code(kind).itemsize * prod(shape) for kind, shape in held)
             work = Work(ONE_PASS, "float32", 0.0, float(moved))
             yield NodeFacts(node.name, work, tuple(node.input), tuple(node.output), ())
-
-
-def _item_bytes(kind: int) -> int:
-    return int(onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize)
 
 
 def _aliases(proto: onnx.ModelProto) -> Mapping[str, list[str]]:

@@ -21,6 +21,7 @@ __all__ = [
     "beside_graph",
     "chain",
     "collective_graph",
+    "fuse_update",
     "operators",
     "products",
     "row_of_sums",
@@ -129,10 +130,15 @@ def update(path: Path, elements: Sequence[int]) -> Path:
     rates = [built.constant(np.array(rate, np.float32)) for rate in (0.9, 0.1, 0.999, 0.001, 1e-8)]
     for count in elements:
         _adam(built, [built.input(count) for _ in range(4)], rates)
-    model = onnx.load(built.write(path))
+    fuse_update(built.write(path))
+    return path
+
+
+def fuse_update(path: Path) -> None:
+    """Let the update in a file go over its arrays as few times as it can, as that of training."""
+    model = onnx.load(path, load_external_data=False)
     fuse_elementwise(model)
     onnx.save(model, path)
-    return path
 
 
 def _adam(built: Builder, arrays: Sequence[str], rates: Sequence[str]) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import onnx
-
+from tensoropt.compiler.calibrate.graphs import fuse_update
 from tensoropt.compiler.calibrate.planned import PlannedStep, planned_step
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Samples
 from tensoropt.compiler.calibrate.samples import PlanSample
@@ -27,7 +26,6 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.plan.dims import Sizes
-from tensoropt.runtime.session.elementwise import fuse_elementwise
 from tensoropt.runtime.support.files import sha256_of
 
 __all__ = ["MeasuredPlan", "Model", "PlanFiles", "prepared", "written_plans"]
@@ -92,11 +90,9 @@ class PlanFiles:
         return PlanSample(self.model.key, self.name, self.step, time_s, nodes, *sizes)
 
     def fuse_updates(self) -> None:
-        """Let updates go over arrays as few times as they can, as those of training do."""
+        """Make the updates of its ranks passes over arrays; of a forward pass there are none."""
         for path in self.folder.glob("rank*.update.onnx"):
-            graph = onnx.load(path, load_external_data=False)
-            fuse_elementwise(graph)
-            onnx.save(graph, path)
+            fuse_update(path)
 
     def drop_graphs(self) -> None:
         """Remove all but plan.json: weights of many plans would fill a disk."""
@@ -145,20 +141,12 @@ def prepared(
 
 
 def written_plans(
-    model: Model,
-    ranks: int,
-    device: Path,
-    folder: Path,
-    known: set[str],
-    until: float,
-    *,
-    passes: bool,
+    model: Model, ranks: int, device: Path, folder: Path, known: set[str], until: float
 ) -> Iterator[PlanFiles]:
     """Write the fastest, the leanest and the data-parallel plan on ``ranks``; yield the new ones.
 
-    ``known`` collects what was written before: equal strategies are one plan. Updates run as
-    ``passes`` over arrays, where training has them so. None but the first is begun after ``until``,
-    in seconds of the clock that does not jump.
+    ``known`` collects what was written before: equal strategies are one plan. None but the first is
+    begun after ``until``, in seconds of the clock that does not jump.
     """
     limit_s = max(until - time.monotonic(), 0.0) / 2
     # Nodes beside a transfer would take longer than they do.
@@ -179,8 +167,6 @@ def written_plans(
             files.drop_graphs()
             continue
         known.add(key)
-        if passes:
-            files.fuse_updates()
         yield files
 
 

@@ -172,9 +172,7 @@ class _Run:
         begun_s = time.monotonic()
         until = begun_s + seconds / 2
         try:
-            where = self.folder, self.known, until
-            passes = self.ranks.runs_passes
-            written = list(written_plans(model, count, device, *where, passes=passes))
+            written = list(written_plans(model, count, device, self.folder, self.known, until))
         except UserError as error:
             self.ranks.left_out.append(f"{model.path.name}, plans of {count} ranks: {error}")
             return
@@ -182,6 +180,8 @@ class _Run:
         self._measure(written, count)
 
     def _measure(self, written: Sequence[PlanFiles], count: int) -> None:
+        for plan in written if self.ranks.runs_passes else ():
+            plan.fuse_updates()
         graphs = [graph for plan in written for graph in plan.graphs]
         floor = self.measured.basics.floor
         own = self.floors.get(written[0].model.path, floor) if written else floor
