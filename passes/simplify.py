@@ -10,7 +10,7 @@ import numpy as np
 
 from tensoropt.compiler.protos.op_names import OpNamer
 from tensoropt.compiler.protos.types import static_shape
-from tensoropt.compiler.shapes.refine import merged_type, update_signature
+from tensoropt.compiler.shapes.refine import replace_value, update_signature
 from tensoropt.compiler.shapes.reshapes import shape_literal
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.windows import ceil_adds, windows_of
@@ -62,7 +62,7 @@ class SimplifyPass(Pass):
                 if self.keep_dropout and op.name == "onnx.Dropout":
                     continue
                 if test is not None and test(op, version):
-                    _replace(op.results[0], op.operands[0])
+                    replace_value(op.results[0], op.operands[0])
                     op.erase()
                 elif op.name in _POOLS:
                     _write_out(op, versions)
@@ -113,13 +113,6 @@ def _reshape(op: ir.Operation, namer: OpNamer) -> None:
         made = ir.Operation.create("onnx.Reshape", [kind], [op.operands[0], shape], loc=op.location)
     op.results[0].replace_all_uses_with(made.result)
     op.erase()
-
-
-def _replace(old: ir.Value, new: ir.Value) -> None:
-    """Use ``new`` in place of ``old``, an output perhaps, whose shape the file declares."""
-    if not isinstance(new.owner, ir.Block):
-        new.set_type(merged_type(old.type, new.type))
-    old.replace_all_uses_with(new)
 
 
 def _dropout(op: ir.Operation, version: int) -> bool:

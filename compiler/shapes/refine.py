@@ -15,7 +15,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import BARRIER, function, node_name, op_name, owner
 from tensoropt.dialects.sizes import sizes_of_type, tensor_type
 
-__all__ = ["inferred_dims", "merged_type", "refine_types", "update_signature"]
+__all__ = ["inferred_dims", "merged_type", "refine_types", "replace_value", "update_signature"]
 
 
 def refine_types(module: ir.Module) -> bool:
@@ -93,6 +93,13 @@ def merged_type(old: ir.Type, new: ir.Type) -> ir.Type:
     pairs = zip(sizes_of_type(old), sizes_of_type(new), strict=True)
     sizes = [b if a is None or isinstance(b, int) else a for a, b in pairs]
     return tensor_type(sizes, new.element_type)
+
+
+def replace_value(old: ir.Value, new: ir.Value) -> None:
+    """Use ``new`` in place of ``old``, an output perhaps, with a shape that the file declares."""
+    if not isinstance(new.owner, ir.Block):
+        new.set_type(merged_type(old.type, new.type))
+    old.replace_all_uses_with(new)
 
 
 def update_signature(module: ir.Module) -> None:

@@ -13,11 +13,13 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "Scan",
         "SequenceMap",
     ),
-    "works on sequences or optionals, which are no tensors: no layout describes them": (
-        "ConcatFromSequence",
+    "works on an optional, which is no tensor: no layout describes it": (
         "Optional",
         "OptionalGetElement",
         "OptionalHasElement",
+    ),
+    "works on a sequence, which is no tensor; `unpack-sequences` replaces one of known length": (
+        "ConcatFromSequence",
         "SequenceAt",
         "SequenceConstruct",
         "SequenceEmpty",

@@ -1,0 +1,275 @@
+"""`unpack-sequences`: put tensors in the place of sequences of known length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tensoropt.compiler.protos.op_names import OpNamer
+from tensoropt.compiler.protos.types import type_proto
+from tensoropt.compiler.shapes.refine import refine_types, replace_value
+from tensoropt.dialects.build import Build, int_attr, ints_attr
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import (
+    attribute,
+    constant_value,
+    function,
+    is_no_value,
+    opsets,
+    walk,
+)
+from tensoropt.dialects.sizes import tensor_type
+from tensoropt.passes.base import Pass
+from tensoropt.passes.fold_constants import fold_rounds
+from tensoropt.passes.numbering import forget_removed
+
+__all__ = ["UnpackSequencesPass"]
+
+_SPLIT_SIZES_OPERAND = 13
+"""The first opset in which Split takes the sizes of its parts as an operand."""
+
+_MAKES_TENSOR = ("onnx.SequenceAt", "onnx.SequenceLength", "onnx.ConcatFromSequence")
+
+Items = list[ir.Value]
+
+
+@dataclass(frozen=True)
+class UnpackSequencesPass(Pass):
+    """Puts tensors in the place of sequences of known length.
+
+    PyTorch's exporter writes `torch.chunk` and `torch.split` as a `SplitToSequence` and a
+    `SequenceAt` for each part, unless its optimizer runs. No layout describes a sequence, and
+    nothing differentiates one. So a `SplitToSequence` into parts of known sizes becomes a `Split`,
+    a `SequenceAt` the tensor at its position, a `SequenceLength` a literal, and a
+    `ConcatFromSequence` a `Concat`, through any `SequenceConstruct`, `SequenceEmpty`,
+    `SequenceInsert`, `SequenceErase` and `Identity` between them. Where an operator that stays,
+    such as a `Loop`, reads a sequence, a `SequenceConstruct` makes it.
+
+    A position or a size that is not known stays, and so does one that is out of range, which ONNX
+    Runtime refuses. Shapes are inferred and constants are folded again after each round, as the
+    shape of one part may tell the sizes of the next; rounds end when nothing changes. Refuses
+    types that do not fit.
+    """
+
+    name: ClassVar[str] = "unpack-sequences"
+    summary: ClassVar[str] = "Put tensors in the place of sequences of known length."
+
+    def run(self, module: ir.Module) -> None:
+        with module.context, ir.Location.unknown():
+            while _Round(module).unpack():
+                refine_types(module)
+                for _ in fold_rounds(module):
+                    pass
+            forget_removed(module)
+
+
+class _Round:
+    """One walk over the module: every sequence that is known with the literals there now."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self.version = opsets(module).get("", 1)
+        self.namer = OpNamer(module)
+        self.items: dict[ir.Value, Items] = {}
+
+    def unpack(self) -> bool:
+        """Replace what reads a known sequence; return whether anything was replaced."""
+        sequences: list[ir.Operation] = []
+        changed = False
+        for op in list(walk(function(self.module))):
+            if op.name in _SEQUENCES:
+                found = _SEQUENCES[op.name](self, op)
+                if found is not None:
+                    self.items[op.results[0]] = found
+                    sequences.append(op)
+            elif op.name in _MAKES_TENSOR and op.operands[0] in self.items:
+                changed |= self._replace(op)
+        for op in reversed(sequences):
+            changed |= self._leave(op)
+        return changed
+
+    def _replace(self, op: ir.Operation) -> bool:
+        """Put what ``op`` makes of a known sequence in its place; say whether that can be said."""
+        with ir.InsertionPoint(op):
+            made = _TENSORS[op.name](self, op, self.items[op.operands[0]])
+        if made is None:
+            return False
+        replace_value(op.results[0], made)
+        op.erase()
+        return True
+
+    def _leave(self, op: ir.Operation) -> bool:
+        """Remove a sequence that nothing reads; make one that is read of its items."""
+        result = op.results[0]
+        if next(iter(result.uses), None) is None:
+            op.erase()
+            return True
+        if op.name in ("onnx.SequenceConstruct", "onnx.SequenceEmpty"):
+            return False
+        items, attributes, name = self.items[result], {}, "SequenceConstruct"
+        if not items:
+            held = type_proto(result.type).sequence_type.elem_type.tensor_type.elem_type
+            attributes, name = {"dtype": int_attr(held)}, "SequenceEmpty"
+        with ir.InsertionPoint(op):
+            made = self._build(op).onnx(name, items, result.type, **attributes)
+        result.replace_all_uses_with(made)
+        op.erase()
+        return True
+
+    def _build(self, op: ir.Operation, what: str = "") -> Build:
+        """Return what makes ops in the place of ``op``, or the op ``what`` that belongs to it."""
+        return Build(self.namer.beside(op, what) if what else op.location, self.version)
+
+    # The sequences.
+
+    def split(self, op: ir.Operation) -> Items | None:
+        """Return the parts of a `SplitToSequence`, the results of a `Split`."""
+        x, axis = op.operands[0], attribute(op, "axis", 0)
+        sizes, keep = _sizes(op), _keeps(op)
+        if sizes is None or (not keep and set(sizes) - {1}):
+            return None
+        with ir.InsertionPoint(op):
+            parts = [x] if len(sizes) == 1 else self._parts(op, x, axis, sizes)
+            if keep:
+                return parts
+            axis %= ir.RankedTensorType(x.type).rank
+            return [self._build(op, "Squeeze").squeeze(part, [axis]) for part in parts]
+
+    def _parts(self, op: ir.Operation, x: ir.Value, axis: int, sizes: list[int]) -> Items:
+        """Return the results of a new `Split`, none if there are no sizes."""
+        if not sizes:
+            return []
+        kinds = [_with_size(x.type, axis, size) for size in sizes]
+        if self.version < _SPLIT_SIZES_OPERAND:
+            given = {"axis": int_attr(axis), "split": ints_attr(sizes)}
+            return self._build(op).onnx_many("Split", [x], kinds, **given)
+        literal = self._build(op, "sizes").ints(sizes)
+        return self._build(op).onnx_many("Split", [x, literal], kinds, axis=int_attr(axis))
+
+    def construct(self, op: ir.Operation) -> Items | None:
+        """Return the items of a `SequenceConstruct`, none for a `SequenceEmpty`."""
+        return [*op.operands]
+
+    def insert(self, op: ir.Operation) -> Items | None:
+        """Return the items after a `SequenceInsert`, at the end unless a position is given."""
+        items = self.items.get(op.operands[0])
+        at = None if items is None else _position(op, 2, len(items), len(items) + 1)
+        return None if items is None or at is None else [*items[:at], op.operands[1], *items[at:]]
+
+    def erase(self, op: ir.Operation) -> Items | None:
+        """Return the items after a `SequenceErase`, of the last one unless a position is given."""
+        items = self.items.get(op.operands[0])
+        at = None if not items else _position(op, 1, len(items) - 1, len(items))
+        return None if items is None or at is None else [*items[:at], *items[at + 1 :]]
+
+    def same(self, op: ir.Operation) -> Items | None:
+        """Return the items of the operand of an `Identity`, ``None`` if it is no sequence."""
+        return self.items.get(op.operands[0])
+
+    # What reads them.
+
+    def at(self, op: ir.Operation, items: Items) -> ir.Value | None:
+        """Return the item at the position of a `SequenceAt`."""
+        at = _position(op, 1, len(items), len(items))
+        return None if at is None else items[at]
+
+    def length(self, op: ir.Operation, items: Items) -> ir.Value | None:
+        """Return the number of items."""
+        return self._build(op).constant(np.array(len(items), np.int64))
+
+    def joined(self, op: ir.Operation, items: Items) -> ir.Value | None:
+        """Return the items joined along a dimension, which they get first if it is a new one."""
+        axis, kind = attribute(op, "axis"), op.results[0].type
+        if attribute(op, "new_axis", 0):
+            if not items or not all(isinstance(x.type, ir.RankedTensorType) for x in items):
+                return None
+            axis %= ir.RankedTensorType(items[0].type).rank + 1
+            items = [self._build(op, "Unsqueeze").unsqueeze(x, [axis]) for x in items]
+        if len(items) == 1:
+            return items[0]
+        return self._build(op).onnx("Concat", items, kind, axis=int_attr(axis)) if items else None
+
+
+_SEQUENCES: dict[str, Callable[[_Round, ir.Operation], Items | None]] = {
+    "onnx.SplitToSequence": _Round.split,
+    "onnx.SequenceConstruct": _Round.construct,
+    "onnx.SequenceEmpty": _Round.construct,
+    "onnx.SequenceInsert": _Round.insert,
+    "onnx.SequenceErase": _Round.erase,
+    "onnx.Identity": _Round.same,
+}
+_TENSORS: dict[str, Callable[[_Round, ir.Operation, Items], ir.Value | None]] = {
+    "onnx.SequenceAt": _Round.at,
+    "onnx.SequenceLength": _Round.length,
+    "onnx.ConcatFromSequence": _Round.joined,
+}
+
+
+def _given(op: ir.Operation, index: int) -> ir.Value | None:
+    """Return operand ``index``, ``None`` if it is omitted."""
+    operands = [*op.operands]
+    return operands[index] if index < len(operands) and not is_no_value(operands[index]) else None
+
+
+def _keeps(op: ir.Operation) -> bool:
+    """Say whether the parts of a `SplitToSequence` keep the dimension that is split.
+
+    ONNX says that `keepdims` counts if sizes are omitted. In ONNX Runtime it counts if one size is
+    given for all parts too, and PyTorch writes `unbind` with a size of 1.
+    """
+    given = _given(op, 1)
+    literal = None if given is None else constant_value(given)
+    is_list = literal is not None and literal.ndim > 0
+    return is_list or bool(attribute(op, "keepdims", 1))
+
+
+def _sizes(op: ir.Operation) -> list[int] | None:
+    """Return the sizes of the parts of a `SplitToSequence`, ``None`` if they are not known."""
+    given, whole = _given(op, 1), _size(op.operands[0].type, attribute(op, "axis", 0))
+    literal = np.array(1) if given is None else constant_value(given)
+    if literal is None:
+        return None
+    if literal.ndim:
+        sizes = [int(size) for size in literal]
+        fits = whole is None or sum(sizes) == whole
+        return sizes if sizes and min(sizes) >= 0 and fits else None
+    step = int(literal)
+    if whole is None or step < 1:
+        return None
+    return [min(step, whole - at) for at in range(0, whole, step)]
+
+
+def _size(kind: ir.Type, axis: int) -> int | None:
+    """Return the size of a dimension, which may count from the back; ``None`` if not known."""
+    if not isinstance(kind, ir.RankedTensorType) or not -kind.rank <= axis < kind.rank:
+        return None
+    axis %= kind.rank
+    return None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis)
+
+
+def _position(op: ir.Operation, index: int, default: int, end: int) -> int | None:
+    """Return the position, from 0, that operand ``index`` gives and that is before ``end``.
+
+    A negative one counts from the back of the sequence. ``None`` if it is not known or outside.
+    """
+    given = _given(op, index)
+    if given is None:
+        return default if default < end else None
+    literal = constant_value(given)
+    if literal is None or literal.size != 1:
+        return None
+    at, length = int(literal.item()), end - (op.name == "onnx.SequenceInsert")
+    at += length if at < 0 else 0
+    return at if 0 <= at < end else None
+
+
+def _with_size(kind: ir.Type, axis: int, size: int) -> ir.Type:
+    """Return a tensor type with another size along ``axis``; itself if its rank is not known."""
+    if not isinstance(kind, ir.RankedTensorType):
+        return kind
+    shape = [None if kind.is_dynamic_dim(d) else n for d, n in enumerate(kind.shape)]
+    shape[axis] = size
+    return tensor_type(shape, kind.element_type)
