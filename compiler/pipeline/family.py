@@ -37,6 +37,7 @@ from tensoropt.runtime.plan.document import document_sha256, schema_error
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.files import sha256_of
 from tensoropt.runtime.training.checkpoint import Progress, metadata_of
+from tensoropt.runtime.training.integrity import header_digest, seal
 from tensoropt.runtime.training.plan import TrainingPlan
 
 if TYPE_CHECKING:
@@ -125,13 +126,16 @@ class FamilyWriter:
         plan = _read(folder)
         if not self._written:
             metadata = metadata_of(plan, Progress(), moments=False)
-            export_initial(module, self.weights, self.folder / INITIAL_FILE, metadata)
+            initial = self.folder / INITIAL_FILE
+            export_initial(module, self.weights, initial, metadata)
+            seal(initial)
         self._written.append(plan)
         self.plans.append(_entry(name, plan, point))
 
     def _document(self, request: Request) -> dict[str, object]:
         first = self._written[0]
-        names = [INITIAL_FILE, *(plan_file(entry["name"]) for entry in self.plans)]
+        names = [plan_file(entry["name"]) for entry in self.plans]
+        digests = {name: sha256_of(self.folder / name) for name in names}
         return {
             "schema": SCHEMA,
             "tool": TOOL,
@@ -141,7 +145,7 @@ class FamilyWriter:
             "samples_per_step": first.samples_per_step,
             "plans": self.plans,
             "left_out": self.left_out,
-            "files": {name: sha256_of(self.folder / name) for name in names},
+            "files": {INITIAL_FILE: header_digest(self.folder / INITIAL_FILE), **digests},
         }
 
 

@@ -243,6 +243,8 @@ class Coordinator:
         rank.moved_by = message.get("moved_by", rank.moved_by)
         if rank.phase == "mapped":
             rank.why_not_device = message.get("why")
+        if rank.phase == "damaged":
+            rank.damage = message["why"]
         if rank.phase == "taken":
             rank.moved_bytes = message["moved_bytes"]
         if rank.phase == "paused" and rank.number == 0:

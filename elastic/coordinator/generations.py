@@ -29,7 +29,8 @@ _OWN_TIMES = 20  # steps whose own times count
 class Rank:
     """A rank that has said hello; ``kept`` are its snapshots, which outlive it.
 
-    This process's clock is ``ahead_s`` of the rank's.
+    This process's clock is ``ahead_s`` of the rank's. ``damage`` is an error of the last file that
+    it was told to load.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Rank:
     moved_bytes: int = 0
     moved_by: Way = "memory"
     why_not_device: str | None = None
+    damage: str | None = None
 
     @classmethod
     def of(cls, hello: Message, connection: Connection, engine: Engine) -> Rank:

@@ -40,6 +40,8 @@ class HandOver:
             giver.ask(PAUSE_ON_HOST if generation.moved_by() == "host" else PAUSE)
         elif stage == "taking" and generation.all_in("taken"):
             self._take_charge(generation)
+        elif stage == "taking" and generation.all_in("damaged"):
+            self._give_older(generation)
 
     def _advance_current(self, generation: Generation) -> None:
         if generation.all_in("paused"):
@@ -118,6 +120,20 @@ class HandOver:
                 return
         self._job.source = path.name, step
         generation.tell_all({"kind": "load", "path": str(path)})
+
+    def _give_older(self, generation: Generation) -> None:
+        """Give the newest state but one: the file of the newest is damaged.
+
+        A damaged checkpoint of the job gets another name, so that no later crash goes back to it
+        and no older checkpoint is removed for it. Without its first file a job fails.
+        """
+        damage = str(generation.ranks[0].damage)
+        path = self._job.set_aside_newest()
+        if path is None:
+            self._job.over("failed", damage)
+            return
+        self._job.event("damaged", f"{damage}; it is kept as {path.name}")
+        self.give_from_rest(generation)
 
     def _give_snapshot(self, generation: Generation) -> bool:
         """Give the newest snapshot; False where it went with a node or more."""

@@ -174,6 +174,14 @@ class Job:
         resume = self.settings.training.get("resume")
         return Path(resume) if resume else self.family.initial, 0
 
+    def set_aside_newest(self) -> Path | None:
+        """Rename the newest checkpoint, which is damaged; None if the job has written none."""
+        found = checkpoints_in(Path(self.settings.training["checkpoint"]))
+        if not found:
+            return None
+        aside = found[-1].with_name(f"{found[-1].name}.damaged")
+        return found[-1].replace(aside)
+
     def where(self, generation: Generation) -> str:
         """Return what a generation runs on, in words."""
         count = generation.plan.devices

@@ -75,13 +75,17 @@ class Recovery:
         least = min(self._job.settings.min_devices, plan.devices)
         if plan.name not in self._job.crashes.tried and plan.devices <= there:
             return plan
-        rest = [
-            self._job.family.for_devices(count)
-            for count in self._job.family.counts
-            if least <= count <= min(there, plan.devices)
-        ]
-        left = [one for one in rest if one.name not in self._job.crashes.tried]
-        return max(left, key=lambda one: one.devices, default=None)
+        for count in sorted(self._job.family.counts, reverse=True):
+            if not least <= count <= min(there, plan.devices):
+                continue
+            try:
+                found = self._job.family.for_devices(count)
+            except UserError as error:
+                self._job.event("damaged", str(error))
+                continue
+            if found.name not in self._job.crashes.tried:
+                return found
+        return None
 
     def adopt(self) -> None:
         """Find the generations of a coordinator that died, and go on with the one in charge."""

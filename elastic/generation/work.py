@@ -25,6 +25,7 @@ from tensoropt.runtime.session.ranks import share_of_cores
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.training.checkpoint import Progress, check_checkpoint
+from tensoropt.runtime.training.integrity import DamagedError, check_tensors
 from tensoropt.runtime.training.job import TrainResult
 from tensoropt.runtime.training.opening import open_step
 from tensoropt.runtime.training.outcome import (
@@ -166,8 +167,16 @@ class _Generation:
         self._begin(Progress(**order["progress"]), taking.bytes, taking.source.moved_by)
 
     def _load(self, order: Message) -> None:
-        """Read the state from a checkpoint, or from what the family starts from."""
+        """Load the state from a checkpoint or from the first one of the family.
+
+        Report a damaged file to the coordinator, which may have an older one.
+        """
         path = Path(order["path"])
+        try:
+            check_tensors(path, self._comm)
+        except DamagedError as damage:
+            self._enter("damaged", why=str(damage))
+            return
         progress = check_checkpoint(self._trainer.plan, path)
         self._trainer.held.load(path)
         self._begin(progress, 0, "file")

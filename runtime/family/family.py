@@ -1,7 +1,7 @@
 """A family: plans of one training job for several numbers of devices, which start from the same.
 
-Reading one is fast, as a job starts with it: of each file that is used, it is checked that it is
-there, and of plan.json that it is the one that was written. `Family.check` reads all of it.
+Reading one is fast, as a job starts with it: it hashes the graphs of the plan that is used and the
+header of the checkpoint that all plans start from. `Family.check` reads every file.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from tensoropt.runtime.family.document import (
     plan_file,
     read_family,
 )
+from tensoropt.runtime.plan.document import read_json
+from tensoropt.runtime.plan.files import check_files
 from tensoropt.runtime.support.errors import UserError, did_you_mean
 from tensoropt.runtime.support.files import sha256_of
 
@@ -107,10 +109,12 @@ class Family:
         from tensoropt.runtime.family.members import check_alike
         from tensoropt.runtime.plan.plan import Plan
         from tensoropt.runtime.training.checkpoint import check_checkpoint
+        from tensoropt.runtime.training.integrity import check_tensors
         from tensoropt.runtime.training.plan import TrainingPlan
 
         for name in self.files:
             self.check_file(name)
+        check_tensors(self.initial)
         plans = [TrainingPlan.of(Plan.load(plan.path)) for plan in self.plans]
         check_alike(plans)
         for row, plan in zip(self.plans, plans, strict=True):
@@ -129,8 +133,15 @@ class Family:
                 )
 
     def check_file(self, name: str) -> None:
-        """Raise `UserError` unless a file of the family is the one that was written."""
-        found, expected = sha256_of(self.folder / name), self.files[name]
+        """Raise `UserError` unless a file of the family is the one that was written.
+
+        Of the checkpoint that plans start from, this reads the header, which has the digests of the
+        tensors: ranks compare those as they load it.
+        """
+        from tensoropt.runtime.training.integrity import header_digest
+
+        digest = header_digest if name == INITIAL_FILE else sha256_of
+        found, expected = digest(self.folder / name), self.files[name]
         if found != expected:
             raise UserError(
                 f"{self.folder}: {name} is not the one that the family was written with, "
@@ -138,7 +149,11 @@ class Family:
             )
 
     def _whole(self, plan: FamilyPlan) -> FamilyPlan:
+        """Return ``plan`` after comparing its files, and the header of the checkpoint, with their
+        digests. A damaged plan is an error of its own: no other plan may take its place."""
+        self.check_file(INITIAL_FILE)
         self.check_file(plan_file(plan.name))
+        check_files(plan.path, read_json(plan.path / "plan.json")["files"])
         return plan
 
 

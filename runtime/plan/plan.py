@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeVar
 
 from tensoropt.runtime.plan.dims import divisor, sizes_in_words
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
+from tensoropt.runtime.plan.files import check_files, path_inside
 from tensoropt.runtime.plan.layout import Layout, parse_layout
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.files import sha256_of
@@ -118,7 +119,7 @@ class Plan:
 
     def inside(self, name: str) -> Path:
         """Return the path of a file of the plan; raises `UserError` where it leads elsewhere."""
-        return _inside(self.folder, name)
+        return path_inside(self.folder, name)
 
     @property
     def process_bytes(self) -> int:
@@ -138,15 +139,7 @@ class Plan:
 
     def check_files(self) -> None:
         """Raise `UserError` unless every file of the plan is the one that was written."""
-        for name, expected in self.files.items():
-            path = self.inside(name)
-            if not path.is_file():
-                raise UserError(f"{self.folder}: {name} is missing")
-            if sha256_of(path) != expected:
-                raise UserError(
-                    f"{self.folder}: {name} was changed after the plan was written, "
-                    f"expected sha256 {expected}, got: {sha256_of(path)}"
-                )
+        check_files(self.folder, self.files)
 
     def check_model(self, model: Path) -> None:
         """Raise `UserError` unless ``model`` is the file the plan was made from."""
@@ -284,14 +277,3 @@ def _check_digest(plan: Plan) -> None:
             f"{expected}, got: {found} (to use an edited plan, compile it: tensoropt-opt MODEL "
             f"--strategies {plan.folder / 'plan.json'} -o NEW)"
         )
-
-
-def _inside(folder: Path, name: str) -> Path:
-    """Return the file's path; a plan from elsewhere must not reach out of its folder."""
-    relative = PurePosixPath(name)
-    path = folder / name
-    if relative.is_absolute() or ".." in relative.parts:
-        raise UserError(f"{folder / 'plan.json'}: files: expected a path inside, got: {name}")
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{folder}: {name} leads out of the folder, expected a file inside")
-    return path

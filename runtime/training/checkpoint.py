@@ -23,6 +23,7 @@ from tensoropt.runtime.session.ranks import gather_into
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.support.files import file_mode
+from tensoropt.runtime.training.integrity import blank_digests, header_digest, seal
 from tensoropt.runtime.training.plan import State, TrainingPlan
 from tensoropt.runtime.training.state import Held
 
@@ -47,7 +48,7 @@ __all__ = [
 Facts = tuple[str | int, ...]
 """The element type of a tensor in a checkpoint, as safetensors calls it, and its sizes."""
 
-_FORMAT = "tensoropt-checkpoint-1"
+_FORMAT = "tensoropt-checkpoint-2"
 
 DTYPES = {
     "float64": "F64",
@@ -163,8 +164,9 @@ def _size(state: State) -> int:
 
 
 def metadata_of(plan: TrainingPlan, progress: Progress, *, moments: bool = True) -> dict[str, str]:
-    """Return what a checkpoint says beside its tensors, of which some may be ``moments``."""
+    """Return the metadata of a checkpoint with or without ``moments``, before it is sealed."""
     names = [state.name for state in plan.state if state.is_moment]
+    tensors = [state.name for state in plan.state if moments or not state.is_moment]
     return {
         "format": _FORMAT,
         "model": plan.plan.model_name,
@@ -172,6 +174,7 @@ def metadata_of(plan: TrainingPlan, progress: Progress, *, moments: bool = True)
         "optimizer": json.dumps(dict(plan.optimizer)),
         "moments": json.dumps(names if moments else None),
         "progress": json.dumps(asdict(progress)),
+        **blank_digests(tensors),
     }
 
 
@@ -239,12 +242,13 @@ def _places(aside: Path, header: bytes, states: Sequence[State]) -> dict[str, Ar
 
 
 def _finish(aside: Path, path: Path, places: dict[str, Array]) -> str | None:
-    """Bring the file to the disk and give it its name; returns what went wrong."""
+    """Seal the file, bring it to the disk and give it its name; returns an error, or None."""
     try:
         while places:
             _, place = places.popitem()
             if isinstance(place, np.memmap):
                 place.flush()
+        seal(aside)
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.chmod(file_mode())
@@ -306,7 +310,7 @@ def facts_text(facts: Facts) -> str:
 
 
 def _opened(path: Path) -> tuple[_Said, dict[str, Facts]]:
-    """Return what a checkpoint says, and by tensor its type and shape."""
+    """Return what a checkpoint says, and by tensor its type and shape. Reads its header alone."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -323,4 +327,5 @@ def _opened(path: Path) -> tuple[_Said, dict[str, Facts]]:
             f"{path}: not a checkpoint of this tensoropt, expected metadata format {_FORMAT}, "
             f"got: {metadata.get('format')}"
         )
+    header_digest(path)
     return _Said.of(path, metadata), tensors

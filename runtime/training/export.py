@@ -14,6 +14,7 @@ from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.training.checkpoint import DTYPES, Facts, facts_text, weights_of
 from tensoropt.runtime.training.constants import constants, tensor_bytes, tensor_dtype
 from tensoropt.runtime.training.inference import for_inference
+from tensoropt.runtime.training.integrity import check_tensors
 
 if TYPE_CHECKING:
     import onnx
@@ -51,6 +52,7 @@ def export_model(model: Path, checkpoint: Path, out: Path) -> None:
     for_inference(exported)
     places = dict(constants(exported))
     trained = weights_of(checkpoint)
+    check_tensors(checkpoint)
     for name, facts in trained.items():
         _check(checkpoint, name, facts, places)
     try:

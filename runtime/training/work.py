@@ -12,6 +12,7 @@ from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.ranks import share_of_cores
 from tensoropt.runtime.training.checkpoint import Progress, check_checkpoint, find_checkpoint
+from tensoropt.runtime.training.integrity import check_tensors
 from tensoropt.runtime.training.job import TrainJob, TrainResult
 from tensoropt.runtime.training.lock import alone_in
 from tensoropt.runtime.training.log import Log
@@ -41,7 +42,10 @@ def run_training(job: TrainJob, comm: MPI.Comm, link: LauncherLink) -> TrainResu
     """
     plan = TrainingPlan.of(Plan.read(job.plan))
     resume = None if job.resume is None else find_checkpoint(Path(job.resume))
-    progress = Progress() if resume is None else check_checkpoint(plan, resume)
+    progress = Progress()
+    if resume is not None:
+        check_tensors(resume, comm)
+        progress = check_checkpoint(plan, resume)
     provider, said = provider_of(job, comm), link.of_rank(comm.rank)
     memory = provider.measure()
     state = Held(plan, comm.rank, provider)

@@ -139,21 +139,21 @@ def test_a_killed_rank_costs_no_more_steps_than_are_between_snapshots(job: Runni
     job.wait(lambda status: status.step > step)
 
 
-def test_a_generation_that_fails_while_it_prepares_leaves_the_job_as_it_was(
-    job: RunningJob, subject: Path
-):
-    client = job.client()
+def test_a_generation_that_fails_while_it_prepares_leaves_the_job_as_it_was(job_on_one: RunningJob):
+    client = job_on_one.client()
     generation = client.status().generation
-    graph = subject / "family" / "4" / "rank3.onnx"
-    kept = graph.read_bytes()
-    graph.write_bytes(kept[:-100])
-    try:
-        with pytest.raises(
-            RefusedError, match=r"generation \d+ \(4 devices\) failed: .*rank3.onnx"
-        ):
-            client.scale(4, wait=True)
-    finally:
-        graph.write_bytes(kept)
+    saved = Path(os.environ["TENSOROPT_JOBS"], job_on_one.name, "coordinator.json")
+    before = json.loads(saved.read_text())["generations"]
+    scaling = client.scale(4, wait=False)
+    end = time.monotonic() + 60
+    while (found := json.loads(saved.read_text())["generations"]).keys() == before.keys():
+        assert time.monotonic() < end
+    (begun,) = found.keys() - before.keys()
+    os.kill(found[begun]["host"]["pid"], signal.SIGKILL)
+    with pytest.raises(
+        RefusedError, match=r"generation \d+ \(4 devices\) failed: its launcher was"
+    ):
+        scaling.result()
     assert client.status().generation == generation
     assert client.status().state == "training"
 

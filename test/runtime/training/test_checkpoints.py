@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from handmade_classifier import Classifier
 from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from sealed import save_sealed
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError
@@ -97,7 +98,7 @@ def spoilt(path: Path, change) -> Path:
     tensors, facts = load_file(path), metadata(path)
     change(tensors, facts)
     out = path.with_name("spoilt.safetensors")
-    save_file(tensors, out, facts)
+    save_sealed(tensors, out, facts)
     return out
 
 

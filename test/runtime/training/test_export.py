@@ -10,7 +10,8 @@ import pytest
 from handmade import model_of, value_info
 from handmade_classifier import Classifier
 from onnx import helper, numpy_helper
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from sealed import save_sealed
 
 from tensoropt.runtime.cli.run import main
 from tensoropt.runtime.support.errors import UserError
@@ -89,7 +90,7 @@ def test_weights_that_are_constants(trained, tmp_path: Path) -> None:
     nodes = [helper.make_node("Constant", [], ["w2"], value=numpy_helper.from_array(np.ones(3)))]
     ends = [value_info("x", "float32", [4])], [value_info("w2", "float64", [3])]
     onnx.save(model_of(nodes, *ends), tmp_path / "m.onnx")
-    save_file({"w2": np.arange(3.0)}, tmp_path / "c", metadata_of(trained))
+    save_sealed({"w2": np.arange(3.0)}, tmp_path / "c", metadata_of(trained))
     export_model(tmp_path / "m.onnx", tmp_path / "c", tmp_path / "o.onnx")
     tensor = onnx.load(tmp_path / "o.onnx").graph.node[0].attribute[0].t
     assert np.array_equal(numpy_helper.to_array(tensor), np.arange(3.0))
@@ -110,7 +111,7 @@ def metadata_of(path: Path) -> dict[str, str]:
     ],
 )
 def test_weights_that_do_not_fit(trained, classifier, tmp_path, tensors, message: str) -> None:
-    save_file(tensors, tmp_path / "c", metadata_of(trained))
+    save_sealed(tensors, tmp_path / "c", metadata_of(trained))
     with pytest.raises(UserError) as error:
         export_model(classifier.model, tmp_path / "c", tmp_path / "o.onnx")
     assert message in str(error.value)

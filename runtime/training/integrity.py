@@ -1,0 +1,185 @@
+"""SHA-256 digests in the metadata of a checkpoint: one for each tensor, one for the header.
+
+They find damage (a flipped bit, a truncated copy, blocks of zeros), not forgery. The digest of the
+header covers the digests of the tensors, so it stands for the whole file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import mmap
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.runtime.support.errors import UserError, one_line
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["DamagedError", "blank_digests", "check_tensors", "header_digest", "seal"]
+
+_HEADER = "header_sha256"
+_TENSORS = "tensors_sha256"
+_BLANK = "0" * 64
+_LENGTH_BYTES = 8
+
+
+class DamagedError(UserError):
+    """A checkpoint does not hold the bytes that were written."""
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The header of a safetensors file; ``start`` is the position of its first tensor, in bytes."""
+
+    raw: bytes
+    metadata: Mapping[str, str]
+    entries: Mapping[str, Any]
+
+    @property
+    def start(self) -> int:
+        return _LENGTH_BYTES + len(self.raw)
+
+    @property
+    def extents(self) -> dict[str, tuple[int, int]]:
+        """The first byte of each tensor in the file, and the byte after its last."""
+        return {
+            name: (self.start + entry["data_offsets"][0], self.start + entry["data_offsets"][1])
+            for name, entry in self.entries.items()
+        }
+
+
+def blank_digests(names: Iterable[str]) -> dict[str, str]:
+    """Return metadata for the tensors ``names``, of the size of those that `seal` puts there."""
+    return {_HEADER: _BLANK, _TENSORS: json.dumps(dict.fromkeys(names, _BLANK))}
+
+
+def seal(path: Path) -> str:
+    """Hash the tensors of a file that was written with `blank_digests`; returns `header_digest`.
+
+    Reads the file once, on all cores, and rewrites its header.
+    """
+    header = _read(path)
+    with path.open("r+b") as file, _mapped(path) as data:
+        with ThreadPoolExecutor() as pool:
+            digests = dict(pool.map(lambda item: _digest(data, *item), header.extents.items()))
+        tensors = {**header.metadata, _TENSORS: json.dumps(digests)}
+        blank = _text({"__metadata__": tensors, **header.entries}, len(header.raw))
+        digest = hashlib.sha256(blank).hexdigest()
+        file.seek(_LENGTH_BYTES)
+        file.write(blank.replace(_BLANK.encode(), digest.encode()))
+    return digest
+
+
+def header_digest(path: Path) -> str:
+    """Return the digest that `seal` put into the header, which must have it: else `DamagedError`.
+
+    Reads the header alone.
+    """
+    return _checked(path, _read(path))
+
+
+def check_tensors(path: Path, comm: MPI.Comm | None = None) -> None:
+    """Compare a checkpoint with its digests; raises `DamagedError` on every rank of ``comm``.
+
+    The ranks share the tensors by their bytes, so together they read the file once.
+    """
+    rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+    error = _damage(path, rank, ranks)
+    errors = [error] if comm is None else comm.allgather(error)
+    found = next((error for error in errors if error is not None), None)
+    if found is not None:
+        raise DamagedError(found)
+
+
+def _damage(path: Path, rank: int, ranks: int) -> str | None:
+    """Return the first damage in the tensors that ``rank`` checks, as a line, or None."""
+    try:
+        header = _read(path)
+        _checked(path, header)
+        expected = json.loads(header.metadata[_TENSORS])
+        extents = header.extents
+        if expected.keys() != extents.keys():
+            odd = min(expected.keys() ^ extents.keys())
+            return f"{path}: damaged: tensor '{odd}' has no digest, or a digest and no data"
+        mine = _shares({name: end - start for name, (start, end) in extents.items()}, ranks)[rank]
+        with _mapped(path) as data:
+            for name in mine:
+                _, found = _digest(data, name, extents[name])
+                if found != expected[name]:
+                    return (
+                        f"{path}: damaged: tensor '{name}' has changed since it was written, "
+                        f"expected sha256 {expected[name]}, got: {found}"
+                    )
+    except (OSError, UserError) as error:
+        text = str(error) if isinstance(error, UserError) else one_line(error)
+        return text if text.startswith(str(path)) else f"{path}: {text}"
+    return None
+
+
+def _shares(sizes: Mapping[str, int], count: int) -> list[list[str]]:
+    """Deal names out to ``count`` lists of about the same size, the largest first."""
+    lists: list[list[str]] = [[] for _ in range(count)]
+    heap = [(0, index) for index in range(count)]
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        size, index = heapq.heappop(heap)
+        lists[index].append(name)
+        heapq.heappush(heap, (size + sizes[name], index))
+    return lists
+
+
+def _read(path: Path) -> _Header:
+    """Return the header of a safetensors file; raises OSError and `DamagedError`."""
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if not 0 < length <= size - _LENGTH_BYTES:
+            raise DamagedError(f"{path}: damaged: its header is longer than the file")
+        raw = file.read(length)
+    try:
+        entries = json.loads(raw)
+        header = _Header(raw, dict(entries.pop("__metadata__")), entries)
+        expected = max((end for _, end in header.extents.values()), default=header.start)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise DamagedError(f"{path}: damaged: its header: {one_line(error)}") from None
+    if size != expected:
+        raise DamagedError(f"{path}: damaged: expected {expected} bytes, got: {size}")
+    return header
+
+
+def _checked(path: Path, header: _Header) -> str:
+    """Return the digest in a header after comparing it with the header's bytes."""
+    expected = header.metadata.get(_HEADER, "")
+    if len(expected) != len(_BLANK) or header.raw.count(expected.encode()) != 1:
+        raise DamagedError(f"{path}: damaged: its header has no digest")
+    blank = header.raw.replace(expected.encode(), _BLANK.encode())
+    found = hashlib.sha256(blank).hexdigest()
+    if found != expected:
+        raise DamagedError(
+            f"{path}: damaged: its header has changed since it was written, "
+            f"expected sha256 {expected}, got: {found}"
+        )
+    return expected
+
+
+def _text(entries: Mapping[str, Any], size: int) -> bytes:
+    """Return a header of ``size`` bytes."""
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    assert len(text) <= size, "a file is sealed that was not written with blank digests"
+    return text.ljust(size)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _digest(data: mmap.mmap, name: str, extent: tuple[int, int]) -> tuple[str, str]:
+    """Return the name with the SHA-256 of its bytes. Other threads run while it is computed."""
+    with memoryview(data) as view, view[slice(*extent)] as part:
+        return name, hashlib.sha256(part).hexdigest()
