@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +55,8 @@ class _Gated(LauncherLink):
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
-    def stop_asked(self) -> bool:
-        return not self._gate()
+    def stop_signal(self) -> int:
+        return 0 if self._gate() else signal.SIGINT
 
 
 def trained_by_turns(

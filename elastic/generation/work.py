@@ -250,7 +250,6 @@ class _Generation:
             cuda_graphs=graphs,
             checkpoint=save_checkpoint(job, trainer, comm),
             export=export_trained(job, trainer, comm) if is_complete else None,
-            interrupted=not is_complete and error is None,
         )
         self._enter("done")
         self._wait_to_leave()

@@ -117,7 +117,7 @@ def train(
         job = TrainJob(str(folder), **{name: _plain(value) for name, value in options.items()})
         result = run_job(job)
         run = _run_of(result, Path(str(job.log)))
-    if result.interrupted:
+    if result.stop_signal:
         raise TrainingInterrupted(run)
     return run
 

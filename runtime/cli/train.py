@@ -124,7 +124,7 @@ def _train(job: TrainJob, arguments: argparse.Namespace) -> int:
     result = run_job(job)
     sys.stdout.write(train_json(result) if arguments.format == "json" else train_text(result))
     sys.stdout.flush()
-    return 130 if result.interrupted else 0
+    return 128 + result.stop_signal if result.stop_signal else 0
 
 
 def _export(job: TrainJob) -> int:

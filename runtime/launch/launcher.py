@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.launch.link import ask_to_stop, shown
+from tensoropt.runtime.launch.link import ENDING, ask_to_stop, shown
 from tensoropt.runtime.launch.oversight import ANSWER_S, PATIENCE_S
 from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import reason
@@ -51,7 +51,7 @@ def launch(
     """Run the job on ``ranks`` new processes of this machine; returns rank 0's results, as JSON.
 
     What the ranks print is added to ``output``, a file, or is kept only until they end. The first
-    Ctrl-C asks the ranks of a ``stoppable`` job to end in order. Raises `UserError` saying which
+    SIGINT, SIGTERM or SIGHUP asks the ranks of a ``stoppable`` job to end in order. Raises `UserError` saying which
     rank failed and why, or which is where when a limit of the job has passed; by then every rank
     has ended.
     """
@@ -95,16 +95,17 @@ def _results(processes: Processes, log: Path, begin: int) -> Any:
 
 
 def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> None:
-    """Wait for the ranks' end; the first Ctrl-C is handed on to them where they can stop."""
+    """Wait for the ranks' end; forward the first signal to them if they can stop in order."""
     # The ranks themselves know where they are; what they are late with, they never began.
     end = math.inf if timeout_s is None else time.monotonic() + timeout_s + _RANKS_END_S
     try:
         if _wait_showing(processes, end):
             return
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, _EndedBySignal) as asked:
         if not stoppable:
             raise
-        ask_to_stop(processes.folder)
+        number = asked.number if isinstance(asked, _EndedBySignal) else signal.SIGINT
+        ask_to_stop(processes.folder, number)
         if _wait_showing(processes, end):
             return
     finally:
@@ -132,17 +133,29 @@ def _too_late(processes: Processes, timeout_s: float | None) -> str:
     return f"no result within --timeout {timeout_s or 0:g} s: {which}, the {ranks} ranks were ended"
 
 
+class _EndedBySignal(SystemExit):
+    """A signal ends this process, unless ranks are asked to stop in order first."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Turn signals that end this process into exceptions meanwhile: it ends the ranks first."""
+    """Turn signals that end this process into exceptions, so that it ends its ranks first.
+
+    A signal that is ignored, as under nohup, stays ignored.
+    """
 
     def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
+        raise _EndedBySignal(number)
 
     before = {}
     try:
-        for ending in (signal.SIGTERM, signal.SIGHUP):
-            before[ending] = signal.signal(ending, end)
+        for ending in ENDING:
+            if signal.getsignal(ending) is not signal.SIG_IGN:
+                before[ending] = signal.signal(ending, end)
     except ValueError:  # not on the main thread: a signal is not ours to handle
         pass
     try:

@@ -1,7 +1,7 @@
 """What a rank and the person who started it tell each other while a job runs.
 
-Rank 0 shows how far it is, and asks whether to stop. Under the launcher both go through files of
-the job's folder: the ranks have no terminal, and a Ctrl-C reaches the launcher only.
+Rank 0 shows progress and asks whether to stop. Under the launcher both go through files of the
+job's folder: the ranks have no terminal, and signals reach the launcher only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tensoropt.runtime.support.status_line import show_line
 
 __all__ = [
     "CHANNEL",
+    "ENDING",
     "FolderLink",
     "LauncherLink",
     "TerminalLink",
@@ -26,6 +27,11 @@ __all__ = [
     "write_aside",
 ]
 
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""The signals by which Slurm, Kubernetes, spot instances and closing terminals end a process."""
+
+_STOP = "stop"  # the file that asks ranks to stop; it holds the signal's number
 
 CHANNEL = "TENSOROPT_CHANNEL"
 """The variable with the descriptor of a rank's channel to the process that started it."""
@@ -37,9 +43,9 @@ class LauncherLink:
     def show(self, text: str) -> None:
         """Show ``text`` in place of what was shown before."""
 
-    def stop_asked(self) -> bool:
-        """Say whether the job should end as soon as its work is in order."""
-        return False
+    def stop_signal(self) -> int:
+        """Return the number of the signal that asked the job to stop in order, 0 before one did."""
+        return 0
 
     def end(self, why: str) -> NoReturn:
         """End the job from any thread, for a reason that whoever started it is to tell."""
@@ -59,8 +65,11 @@ class FolderLink(LauncherLink):
     def show(self, text: str) -> None:
         write_aside(self._folder / "progress", text)
 
-    def stop_asked(self) -> bool:
-        return (self._folder / "stop").exists()
+    def stop_signal(self) -> int:
+        try:
+            return int((self._folder / _STOP).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return 0
 
     def end(self, why: str) -> NoReturn:
         write_aside(self._folder / "ended", why)
@@ -68,20 +77,25 @@ class FolderLink(LauncherLink):
 
 
 class TerminalLink(LauncherLink):
-    """A rank that mpiexec or srun started: its own stderr, and its own SIGINT."""
+    """A rank that mpiexec or srun started: its own stderr, and its own signals."""
 
     def __init__(self) -> None:
-        self._asked = False
-        self._before = signal.signal(signal.SIGINT, self._ask)
+        self._asked = 0
+        self._before = {
+            number: signal.signal(number, self._ask)
+            for number in (signal.SIGINT, *ENDING)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
 
     def _ask(self, number: int, frame: object) -> None:
-        self._asked = True
-        signal.signal(number, self._before)  # a second one ends at once
+        self._asked = number
+        for each, handler in self._before.items():
+            signal.signal(each, handler)  # a second one ends at once
 
     def show(self, text: str) -> None:
         show_line(text)
 
-    def stop_asked(self) -> bool:
+    def stop_signal(self) -> int:
         return self._asked
 
 
@@ -97,9 +111,9 @@ def write_aside(path: Path, text: str) -> None:
     aside.replace(path)
 
 
-def ask_to_stop(folder: Path) -> None:
-    """Let the ranks of the job in ``folder`` end as soon as their work is in order."""
-    (folder / "stop").touch()
+def ask_to_stop(folder: Path, number: int) -> None:
+    """Ask the ranks of the job in ``folder`` to stop in order, on behalf of signal ``number``."""
+    write_aside(folder / _STOP, str(number))
 
 
 def shown(folder: Path) -> str:

@@ -65,7 +65,7 @@ def _all(job: ProfileJob, comm: MPI.Comm, link: LauncherLink) -> Iterator[Measur
         if comm.rank == 0:
             link.show(f"{what} on {comm.size} ranks: {number + 1} of {len(job.tasks)}")
         yield _task(job, task, comm, _Place(threads, provider), left_s)
-        if comm.bcast(link.stop_asked() if comm.rank == 0 else None):
+        if comm.bcast(link.stop_signal() if comm.rank == 0 else None):
             return
 
 

@@ -52,8 +52,8 @@ class TrainResult:
     ``held_bytes`` and ``predicted_bytes`` are per device, by what is held. ``peak_bytes``,
     ``used_bytes``, ``nodes_on_cpu`` and ``cuda_graphs`` are those of `CheckResult`, over both
     graphs. ``predicted_time_s`` is that of a step of one micro-batch on the device that the plan
-    was made for. ``error`` says why training ended before its time, ``interrupted`` that it was
-    asked to.
+    was made for. ``error`` says why training ended before its time; ``stop_signal`` is the
+    signal that asked it to, or 0.
     """
 
     plan: str
@@ -78,7 +78,7 @@ class TrainResult:
     cuda_graphs: str | None = None
     checkpoint: str | None = None
     export: str | None = None
-    interrupted: bool = False
+    stop_signal: int = 0
     error: str | None = None
 
     def facts(self) -> dict[str, object]:

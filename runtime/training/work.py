@@ -92,7 +92,7 @@ def _trained(
         cuda_graphs=graphs,
         checkpoint=_saved(job, trainer, comm, link),
         export=_exported(job, trainer, comm, link) if is_complete else None,
-        interrupted=bool(trainer.asked),
+        stop_signal=trainer.asked,
         error=error,
     )
 
@@ -104,7 +104,7 @@ def _take_steps(
     last = trainer.progress.step + job.steps
     try:
         while trainer.progress.step < last and not trainer.asked:
-            log.add(trainer.step(ask=int(link.stop_asked())))
+            log.add(trainer.step(ask=link.stop_signal()))
             if is_due(job, trainer.progress.step):
                 _saved(job, trainer, comm, link)
     except StoppedError as stopped:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from handmade import edit
 from handmade_classifier import Classifier
+from launched import started
 from safetensors.numpy import load_file
 
 from tensoropt.runtime.cli.run import main
@@ -179,8 +180,10 @@ def test_micro_batches_that_are_not_finite(capsys, classifier, spoilt, tmp_path)
     assert "step 1: the loss is nan, first not finite: 'z' of MatMul node 'fc1' on rank 0" in found
 
 
-def interrupted(command: list[object], log: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command and press Ctrl-C once its log has lines."""
+def interrupted(
+    command: list[object], log: Path, number: int = signal.SIGINT
+) -> subprocess.CompletedProcess[str]:
+    """Run a command and send it a signal, Ctrl-C by default, once its log has lines."""
     child = subprocess.Popen(
         [sys.executable, "-m", "tensoropt.runtime.cli.run", *map(str, command)],
         stdout=subprocess.PIPE,
@@ -192,19 +195,39 @@ def interrupted(command: list[object], log: Path) -> subprocess.CompletedProcess
     while not (log.exists() and log.stat().st_size):
         assert time.monotonic() < end, "did not happen in time"
         time.sleep(0.02)
-    child.send_signal(signal.SIGINT)
+    child.send_signal(number)
     out, err = child.communicate(timeout=30)
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
-def test_ctrl_c_finishes_the_step(plans, data, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_finishes_the_step(plans, data, tmp_path: Path, number: int) -> None:
     log, checkpoint = tmp_path / "log", tmp_path / "checkpoints"
     flags = ["--train", "--data", data, "--steps", 10**7, "--log", log, "--checkpoint", checkpoint]
-    done = interrupted([plans["data2"], *flags], log)
-    assert (done.returncode, done.stderr) == (130, "")
+    done = interrupted([plans["data2"], *flags], log, number)
+    assert (done.returncode, done.stderr) == (128 + number, "")
     last = json.loads(log.read_text().splitlines()[-1])["step"]
     assert find_checkpoint(checkpoint).name == f"step-{last:08d}.safetensors"
     assert done.stdout.startswith(f"step {last}: loss ")
+
+
+def test_a_signal_to_ranks_that_were_started_by_hand(plans, data, tmp_path: Path) -> None:
+    """As Slurm does, which sends SIGTERM to every process of a step."""
+    log, checkpoint = tmp_path / "log", tmp_path / "checkpoints"
+    flags = ["--train", "--data", data, "--steps", 10**7, "--log", log, "--checkpoint", checkpoint]
+    command = [sys.executable, "-m", "tensoropt.runtime.cli.run", plans["data2"], *flags]
+    with started(2, command) as ranks:
+        end = time.monotonic() + 30
+        while not (log.exists() and log.stat().st_size):
+            assert time.monotonic() < end, "did not happen in time"
+            time.sleep(0.02)
+        for rank in ranks:
+            rank.send_signal(signal.SIGTERM)
+        out, err = ranks[0].communicate(timeout=30)
+        assert (ranks[0].returncode, err) == (143, "")
+    last = json.loads(log.read_text().splitlines()[-1])["step"]
+    assert find_checkpoint(checkpoint).name == f"step-{last:08d}.safetensors"
+    assert out.startswith(f"step {last}: loss ")
 
 
 def test_a_timeout(capsys, plans, data) -> None:
