@@ -44,6 +44,23 @@ def test_sequences_of_a_batch_are_independent() -> None:
     }
 
 
+def test_directions_are_independent() -> None:
+    case = network("LSTM", directions=2, state=True, peepholes=True, results=3)
+    assert offered(case) == {
+        "R R R R R R R R -> R R R",
+        "S(1) R R R R S(1) S(1) R -> S(2) S(1) S(1)",
+        "R S(0) S(0) S(0) R S(0) S(0) S(0) -> S(1) S(0) S(0)",
+    }
+
+
+def test_directions_of_their_own_activations_stay_together() -> None:
+    names = ["Sigmoid", "LeakyRelu"]
+    same = network("GRU", directions=2, activations=names * 2, activation_alpha=[0.1, 0.1])
+    other = network("GRU", directions=2, activations=names * 2, activation_alpha=[0.1, 0.2])
+    assert len(offered(same)) == len(offered(other)) + 1
+    check(same, (2,))
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     mesh=st.sampled_from(MESHES),
