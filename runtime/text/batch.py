@@ -23,14 +23,23 @@ class Batch:
 
     Where the plan allows other numbers of sequences alone, the last prompt stands in for those that
     lack: scores come with a row for each of these too, at the end.
+
+    A step reads ``step_tokens`` tokens of all prompts together at most, if the plan can read so few
+    at a time: None sets no limit.
     """
 
     def __init__(
-        self, prompts: Sequence[Sequence[int]], limit: int, decoder: Decoder, reader: Decoder
+        self,
+        prompts: Sequence[Sequence[int]],
+        limit: int,
+        decoder: Decoder,
+        reader: Decoder,
+        step_tokens: int | None = None,
     ) -> None:
         self._decoder, self._reader = decoder, reader
         filled = [*prompts, *[prompts[-1]] * (decoder.rows(len(prompts)) - len(prompts))]
         self.count, self._length = len(filled), max(map(len, filled))
+        self._most = None if step_tokens is None else max(1, step_tokens // self.count)
         self.room = self._length + limit  # tokens of a sequence at its end
         self._ids = np.zeros((self.count, self._length), np.int64)
         self._mask = np.ones((self.count, self.room), np.int64)
@@ -52,10 +61,10 @@ class Batch:
         """Yield how many tokens of the prompts each step reads, and by which plan."""
         left = self._length
         if self._reader is not self._decoder:
-            while size := self._reader.takes(left):
+            while size := self._reader.takes(left, self._most):
                 left -= size
                 yield self._reader, size
-        while size := self._decoder.takes(left):
+        while size := self._decoder.takes(left, self._most):
             left -= size
             yield self._decoder, size
 

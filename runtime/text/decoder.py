@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,14 +94,21 @@ class Decoder:
         known = [self.entry["context"], *(sizes[-1] for sizes in pasts if sizes is not None)]
         return min((size for size in known if size is not None), default=None)
 
-    def takes(self, left: int) -> int:
-        """Return how many of the tokens that are ``left`` of each sequence a step can take."""
+    def takes(self, left: int, most: int | None = None) -> int:
+        """Return how many of the tokens that are ``left`` of each sequence a step can take.
+
+        A step takes ``most`` at most, or the fewest that the plan allows.
+        """
         if self.length is not None:
             return self.length if self.length <= left else 0
         sizes = self.allowed(1)
-        if sizes is not None:
-            return max((size for size in sizes if size <= left), default=0)
-        return left - left % math.lcm(*(own.layout.parts(1) for own in self.inputs.values()))
+        if sizes is None:
+            parts = math.lcm(*(own.layout.parts(1) for own in self.inputs.values()))
+            sizes = range(parts, left + 1, parts)
+        fitting = sizes[: bisect_right(sizes, left)]
+        if most is not None:
+            fitting = fitting[: max(1, bisect_right(fitting, most))]
+        return fitting[-1] if fitting else 0
 
     @property
     def pads(self) -> bool:

@@ -35,8 +35,9 @@ class Text:
     """Continues sequences on a rank: all ranks choose the same tokens, of the same scores.
 
     The message of the first request for new sequences has ``prompts``, their tokens; ``tokens``,
-    how many more there are to be at most; ``end``, tokens that end a sequence; and for the
-    sequences with these ``numbers`` the fields of a ``sampling``. Each request goes on for some
+    how many more there are to be at most; ``end``, tokens that end a sequence; ``step_tokens``, how
+    many tokens of prompts a step reads at most; and for the sequences with these ``numbers`` the
+    fields of a ``sampling``. Each request goes on for some
     ``steps`` at most, and tells the ``tokens`` that were chosen, by step: those of steps that are
     faster than `TOLD_S` together. What is untold then is in the answer. It has an array ``stop`` of
     one number: if the caller sets it, no more steps are taken.
@@ -70,7 +71,13 @@ class Text:
 
     def _continued(self, asked: Message) -> Iterator[list[int]]:
         """Yield the tokens of each step, one of each sequence, or none while prompts are read."""
-        batch = Batch(asked["prompts"], asked["tokens"], self._steps.decoder, self._reading.decoder)
+        batch = Batch(
+            asked["prompts"],
+            asked["tokens"],
+            self._steps.decoder,
+            self._reading.decoder,
+            asked["step_tokens"],
+        )
         count, end = len(asked["prompts"]), {*asked["end"]}
         sampler = Sampler(Sampling(**asked["sampling"]), asked["numbers"])
         steps: Steps | None = None

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -22,6 +21,7 @@ from tensoropt.runtime.text.chat import Chat, ChatTemplate, find_template
 from tensoropt.runtime.text.decoder import check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.sampling import Sampling
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
+from tensoropt.runtime.text.together import batches
 from tensoropt.runtime.text.tokens import TextOf, Vocabulary, find_tokenizer
 
 __all__ = ["AHEAD", "Continuation", "How", "Piece", "Prompt", "TextSession"]
@@ -74,7 +74,9 @@ class TextSession(Closing):
     ``tokenizer`` is a file tokenizer.json: None takes the plan's, if it has one; without any,
     prompts are tokens. ``dims`` gives sizes that the model leaves open, but for those of batch and
     tokens. ``prefill`` is the folder of another plan of the same model, for as many ranks: it reads
-    the prompts, and hands its caches on. The rest is as for `Session`. Caches stay on the ranks.
+    the prompts, and hands its caches on. Sequences of more than ``step_tokens`` tokens do not go
+    through the model together, and longer prompts are read in several steps: None sets no limit.
+    The rest is as for `Session`. Caches stay on the ranks.
 
     One text after the other: other threads wait. Raises `UserError` where the plan has no caches.
     """
@@ -85,6 +87,7 @@ class TextSession(Closing):
         *,
         prefill: Path | str | None = None,
         tokenizer: Path | str | None = None,
+        step_tokens: int | None = None,
         provider: str = "cpu",
         threads: int | None = None,
         dims: Mapping[str, int] | None = None,
@@ -103,6 +106,7 @@ class TextSession(Closing):
         path = find_tokenizer(self.plan, tokenizer)
         self._vocabulary = None if path is None else Vocabulary(path)
         self._template: ChatTemplate | None = None
+        self._step_tokens = step_tokens
         self._turn = threading.Lock()
         self._holder: int | None = None
         self._pool: Pool = start(
@@ -161,11 +165,14 @@ class TextSession(Closing):
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int = 0,
+        cancelled: threading.Event | None = None,
     ) -> Generator[Piece, None, None]:
         """Return an iterator over the tokens of all continuations, as they are made.
 
         ``temperature``, ``top_k``, ``top_p`` and ``seed`` are those of `Sampling`: tokens are
-        drawn unless ``temperature`` is 0. Texts end at any of ``stop``, which is left out.
+        drawn unless ``temperature`` is 0. Texts end at any of ``stop``, which is left out. Once
+        another thread sets ``cancelled``, the ranks end at the step that they are at, also while
+        they read prompts, and the iterator ends.
 
         Raises `UserError` at once for a prompt that is empty or longer than the model's context.
         Close an iterator that is not read to its end: others wait for it.
@@ -176,7 +183,8 @@ class TextSession(Closing):
             raise UserError("stop: expected a tokenizer, as texts are looked for")
         sampling = Sampling(temperature, top_k, top_p, seed)
         tokens = [self.tokens_of(prompt) for prompt in _listed(prompts)]
-        return self._texts(tokens, max_tokens, stop, sampling)
+        cancelled = cancelled or threading.Event()
+        return self._texts(tokens, max_tokens, stop, sampling, cancelled)
 
     def chat(self, messages: Chat, **how: Unpack[How]) -> Continuation:
         """Return what a model answers to messages, each with a ``role`` and its ``content``.
@@ -236,32 +244,30 @@ class TextSession(Closing):
                 raise UserError(f"prompt: expected tokens from 0 to {size} - 1, got: {token}")
 
     def _texts(
-        self, prompts: list[list[int]], max_tokens: int, stop: Sequence[str], sampling: Sampling
+        self,
+        prompts: list[list[int]],
+        max_tokens: int,
+        stop: Sequence[str],
+        sampling: Sampling,
+        cancelled: threading.Event,
     ) -> Generator[Piece, None, None]:
         if self._holder == threading.get_ident():
             raise UserError("a stream of this session is not at its end, expected it to be closed")
         with self._turn:
             self._holder = threading.get_ident()
             try:
-                for numbers in self._batches(prompts):
+                for numbers in self._batches(prompts, max_tokens):
+                    if cancelled.is_set():
+                        return
                     batch = {number: prompts[number] for number in numbers}
-                    yield from self._continued(batch, max_tokens, stop, sampling)
+                    yield from self._continued(batch, max_tokens, stop, sampling, cancelled)
             finally:
                 self._holder = None
 
-    def _batches(self, prompts: list[list[int]]) -> list[list[int]]:
-        """Return the numbers of the prompts that go together: those of one length, or all that
-        there is room for."""
-        order = range(len(prompts))
-        if not self._decoder.pads:
-            together = groupby(
-                sorted(order, key=lambda n: len(prompts[n])), lambda n: len(prompts[n])
-            )
-            groups = [list(group) for _, group in together]
-        else:
-            groups = [list(order)]
-        most = self._decoder.batch or max(1, len(prompts))
-        return [group[at : at + most] for group in groups for at in range(0, len(group), most)]
+    def _batches(self, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
+        lengths, context = [len(prompt) for prompt in prompts], self._decoder.context
+        limit = max_tokens if context is None else min(max_tokens, context - min(lengths))
+        return batches(lengths, self._decoder, limit, self._step_tokens)
 
     def _writer(self, number: int, stop: Sequence[str]) -> _Writer:
         stream = None if self._vocabulary is None else self._vocabulary.stream()
@@ -273,6 +279,7 @@ class TextSession(Closing):
         max_tokens: int,
         stop: Sequence[str],
         sampling: Sampling,
+        cancelled: threading.Event,
     ) -> Generator[Piece, None, None]:
         """Yield the tokens of prompts that go together until each sequence is at its end."""
         writers = [self._writer(number, stop) for number in prompts]
@@ -285,8 +292,9 @@ class TextSession(Closing):
             "end": self._decoder.entry["end"],
             "numbers": list(prompts),
             "sampling": asdict(sampling),
+            "step_tokens": self._step_tokens,
         }
-        with closing(self._steps(asked)) as steps:
+        with closing(self._steps(asked, cancelled)) as steps:
             for count, tokens in enumerate(steps, 1):
                 for writer, token in zip(writers, tokens, strict=True):
                     if not writer.is_done:
@@ -294,23 +302,26 @@ class TextSession(Closing):
                 if all(writer.is_done for writer in writers):
                     return
 
-    def _steps(self, asked: Message) -> Generator[list[int], None, None]:
+    def _steps(
+        self, asked: Message, cancelled: threading.Event
+    ) -> Generator[list[int], None, None]:
         """Yield the tokens of each step as ranks choose them; they are no further than a request.
 
-        So they sleep while nobody takes what they made, and one message does for many tokens.
+        So they sleep while nobody takes what they made, and one message does for many tokens. The
+        end comes early once ``cancelled`` is set.
         """
         shared = self._pool.empty({"stop": (np.dtype(np.int64), (1,))})
         left = asked["tokens"]
-        while left:
+        while left and not cancelled.is_set():
             shared["stop"][0] = 0
-            told = _all_told(self._pool.heard({**asked, "steps": AHEAD}, shared))
+            heard = self._pool.heard({**asked, "steps": AHEAD}, shared)
             try:
-                for tokens in told:
+                for tokens in _all_told(heard, cancelled):
                     left -= 1
                     yield tokens
             finally:  # also when nobody wants more
                 shared["stop"][0] = 1
-                last(told)
+                last(heard)
             asked = {}
 
 
@@ -336,10 +347,10 @@ class _Writer:
 
 
 def _all_told(
-    heard: Generator[Message, None, tuple[Message, object]],
+    heard: Generator[Message, None, tuple[Message, object]], cancelled: threading.Event
 ) -> Generator[list[int], None, None]:
-    """Yield the tokens of each step, of what the ranks tell and answer."""
-    while True:
+    """Yield the tokens of each step, of what the ranks tell and answer, until ``cancelled``."""
+    while not cancelled.is_set():
         try:
             message = next(heard)
         except StopIteration as end:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,12 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.cli.run import main as run_plan
+from tensoropt.runtime.pool.ranks import last
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.support.messages import Message
+from tensoropt.runtime.text.batch import Batch
+from tensoropt.runtime.text.decoder import IDS
 from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.session import AHEAD, TextSession, _all_told
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
@@ -155,7 +159,62 @@ def test_who_wants_no_more_ends_the_steps(
     # As it is set before the first step, that one is the last.
     for stop, steps in ((0, 2), (1, 0)):  # one more reads the prompt
         told = heard({**asked[0], "steps": 3}, {"stop": np.full(1, stop, np.int64)})
-        assert len(list(_all_told(told))) == steps
+        assert len(list(_all_told(told, threading.Event()))) == steps
+
+
+@pytest.mark.parametrize(
+    ("step_tokens", "together"),
+    # Of 3, 5 and 1 tokens, and 6 more each; those without padding have one length in a batch.
+    [(None, ([0, 1, 2],)), (22, ([0, 1], [2])), (21, ([0], [1], [2])), (2, ([0], [1], [2]))],
+)
+def test_steps_have_few_tokens(
+    started: tuple[Path, TextSession],
+    monkeypatch: pytest.MonkeyPatch,
+    step_tokens: int | None,
+    together: Sequence[list[int]],
+) -> None:
+    model, session = started
+    monkeypatch.setattr(session, "_step_tokens", step_tokens)
+    prompts = [list(prompt) for prompt in PROMPTS]
+    if session._decoder.pads:
+        assert session._batches(prompts, 6) == [*together]
+    found = session.generate(prompts, max_tokens=6)
+    assert [list(one.tokens) for one in found] == [greedy(model, p, 6) for p in PROMPTS]
+    assert max(map(_most_read(session, step_tokens), PROMPTS)) <= (step_tokens or 5)
+
+
+def _most_read(session: TextSession, step_tokens: int | None) -> Callable[[Sequence[int]], int]:
+    """Return the most tokens that a step reads of a prompt, as ranks divide it."""
+
+    def most(prompt: Sequence[int]) -> int:
+        decoder = session._decoder
+        batch = Batch([prompt], 6, decoder, decoder, step_tokens)
+        return max(fed[IDS].shape[1] for _, fed in batch.prompts())
+
+    return most
+
+
+def test_a_text_is_cancelled_while_its_prompt_is_read(
+    started: tuple[Path, TextSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = started[1]
+    monkeypatch.setattr(session, "_step_tokens", 1)
+    cancelled, heard, told = threading.Event(), session._pool.heard, []
+
+    def listening(message: Message, shared: dict[str, Array]) -> Any:
+        for one in (listened := heard(message, shared)):
+            told.append(one)
+            cancelled.set()
+            yield one
+        return last(listened)
+
+    monkeypatch.setattr(session._pool, "heard", listening)
+    prompts = [[1] * (CONTEXT - 2), [2] * (CONTEXT - 2)]
+    assert list(session.stream(prompts, max_tokens=1, cancelled=cancelled)) == []
+    assert [one["tokens"] for one in told][:1] == [[]], "what is told before the first token"
+    assert len(told) < CONTEXT - 2
+    monkeypatch.undo()
+    assert len(session.generate([1], max_tokens=1)[0].tokens) == 1
 
 
 def test_a_rank_is_killed_at_a_text(started: tuple[Path, TextSession]) -> None:
