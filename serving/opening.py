@@ -12,7 +12,7 @@ from tensoropt.runtime.support.errors import UserError, did_you_mean
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.model import Model, ServingOptions, specs_of
-from tensoropt.serving.text_model import TextModel
+from tensoropt.serving.text_model import TextLimits, TextModel
 
 __all__ = ["opened", "opened_texts", "split"]
 
@@ -36,7 +36,7 @@ def opened_texts(
     plans: Mapping[str, Path],
     prefills: Mapping[str, Path],
     session_options: Mapping[str, Any],
-    queue: int,
+    limits: TextLimits,
     metrics: Metrics,
 ) -> dict[str, TextModel]:
     """Return a model that continues texts for each plan folder, whose ranks have been started.
@@ -48,12 +48,14 @@ def opened_texts(
     sessions: dict[str, TextSession] = {}
     try:
         for name, folder in plans.items():
-            sessions[name] = TextSession(folder, prefill=prefills.get(name), **own)
+            sessions[name] = TextSession(
+                folder, prefill=prefills.get(name), step_tokens=limits.step_tokens, **own
+            )
     except BaseException:
         for session in sessions.values():
             session.close()
         raise
-    return {name: TextModel(name, one, queue, metrics) for name, one in sessions.items()}
+    return {name: TextModel(name, one, limits, metrics) for name, one in sessions.items()}
 
 
 def opened(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -19,6 +19,9 @@ from tensoropt.serving.text_model import TextModel
 __all__ = ["EXTENSIONS", "Service"]
 
 Read = Callable[[], Awaitable[Infer]]
+Wanted = Callable[[Coroutine[Any, Any, Answer]], Awaitable[Answer]]
+"""Awaits an answer, and cancels it when nobody wants it any more."""
+
 EXTENSIONS = ("binary_tensor_data", "model_repository")
 
 
@@ -81,13 +84,20 @@ class Service:
             "outputs": [_described(spec, varies) for spec in model.outputs],
         }
 
-    async def infer(self, name: str, version: str, read: Read, protocol: str) -> Answer:
-        """Return a model's outputs for what ``read`` reads; raises `RefusedError`."""
+    async def infer(
+        self, name: str, version: str, read: Read, protocol: str, wanted: Wanted | None = None
+    ) -> Answer:
+        """Return a model's outputs for the request that ``read`` reads; raises `RefusedError`.
+
+        The protocol awaits the answer by ``wanted``, if it has to find out when a client leaves.
+        """
         model = self.model(name, version)
         begun, status = perf_counter(), "CANCELLED"
         try:
             self._check_room(model)
-            answer = await self._answered(model, await read())
+            request = await read()
+            answered = self._answered(model, request)
+            answer = await (answered if wanted is None else wanted(answered))
             status = "OK"
         except RefusedError as error:
             status = error.reason.code

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,16 +18,35 @@ from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.ranks import LOOK_S, Restarts
 
-__all__ = ["TextModel"]
+__all__ = ["TextLimits", "TextModel"]
+
+
+@dataclass(frozen=True)
+class TextLimits:
+    """How many requests wait, and how much of the ranks one of them takes.
+
+    ``step_tokens`` is for `TextSession`: the scores of 2048 tokens, over a vocabulary of 128
+    thousand, are 1 GiB in float32.
+    """
+
+    queue: int = 256
+    max_prompts: int = 64
+    step_tokens: int = 2048
 
 
 class TextModel:
     """Continues texts by one plan, one request after the other, while `work` runs."""
 
-    def __init__(self, name: str, session: TextSession, queue: int, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        name: str,
+        session: TextSession,
+        limits: TextLimits,
+        metrics: Metrics,
+    ) -> None:
         self.name = name
-        self._session = session
-        self._most, self._asked = queue, 0
+        self._session, self._limits = session, limits
+        self._asked = 0
         # One thread: what is asked of ranks comes one after another, their restart too.
         self._thread = ThreadPoolExecutor(1, f"ranks-{name}")
         restart = partial(self._in_thread, session.restart)
@@ -41,6 +61,14 @@ class TextModel:
     def describe(self) -> str:
         """Return how requests are answered, for a person."""
         return "continues texts, one request after the other"
+
+    def check_prompts(self, count: int) -> None:
+        """Raise `RefusedError` where a request has more prompts than are allowed."""
+        most = self._limits.max_prompts
+        if count > most:
+            raise RefusedError(
+                Reason.INVALID, f"prompt: expected at most {most} (--max-prompts), got: {count}"
+            )
 
     def tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
         """Return the tokens of a prompt; raises `RefusedError`."""
@@ -67,8 +95,9 @@ class TextModel:
 
         Whoever stops listening ends it.
         """
-        if self._asked >= self._most:
-            raise RefusedError(Reason.UNAVAILABLE, f"{self._most} requests wait already (--queue)")
+        most = self._limits.queue
+        if self._asked >= most:
+            raise RefusedError(Reason.UNAVAILABLE, f"{most} requests wait already (--queue)")
         self._asked += 1
         made, left = _Handed(), threading.Event()
         work = self._thread.submit(self._make, prompts, how, made.put, left)
@@ -88,10 +117,8 @@ class TextModel:
         left: threading.Event,
     ) -> None:
         try:
-            with closing(self._session.stream(prompts, **how)) as stream:
+            with closing(self._session.stream(prompts, cancelled=left, **how)) as stream:
                 for piece in stream:
-                    if left.is_set():
-                        return
                     put(piece)
             put(None)
         except RankFailedError as error:

@@ -18,6 +18,7 @@ from tensoropt.runtime.support.version import TOOL
 
 if TYPE_CHECKING:
     from tensoropt.serving.server import ServerOptions
+    from tensoropt.serving.text_model import TextLimits
 
 __all__ = ["main"]
 
@@ -90,7 +91,7 @@ def _serve(
         session = _session_options(arguments)
         tensors, decoders = split(plans, prefills)
         models = opened(tensors, session, _options(arguments), metrics)
-        texts = opened_texts(decoders, prefills, session, arguments.queue, metrics)
+        texts = opened_texts(decoders, prefills, session, _text_limits(arguments), metrics)
         service = Service(models, metrics, arguments.timeout, texts)
         options = _server_options(arguments)
         limits = options.max_body, arguments.timeout
@@ -139,6 +140,12 @@ def _options(arguments: argparse.Namespace) -> Any:
         is_batching=not arguments.no_batching,
         queue=arguments.queue,
     )
+
+
+def _text_limits(arguments: argparse.Namespace) -> TextLimits:
+    from tensoropt.serving.text_model import TextLimits
+
+    return TextLimits(arguments.queue, arguments.max_prompts, arguments.step_tokens)
 
 
 def _server_options(arguments: argparse.Namespace) -> ServerOptions:
@@ -201,6 +208,10 @@ def _add_batching(add: Any) -> None:
 
 def _add_limits(add: Any) -> None:
     add("--queue", type=integer(1), default=256, metavar="N", help="requests that may wait (256)")
+    add("--max-prompts", type=integer(1), default=64, metavar="N",
+        help="of a request for text (64)")  # fmt: skip
+    add("--step-tokens", type=integer(1), default=2048, metavar="N",
+        help="tokens that a step of a decoder takes at most (2048)")  # fmt: skip
     add("--timeout", type=number(1e-3), default=60.0, metavar="S",
         help="for the answer to a request (60)")  # fmt: skip
     add("--stall", type=number(1e-3), metavar="S",

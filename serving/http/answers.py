@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tensoropt.runtime.support.errors import did_you_mean
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import body_of
+from tensoropt.serving.http.leaving import unless_left
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
@@ -143,13 +144,17 @@ async def answered(
     try:
         body = await body_of(request, max_body)
         async with asyncio.timeout(timeout_s):
-            answer, is_streamed = await read(body)
-            return await answer.streamed() if is_streamed else await answer.whole()
+            return await unless_left(request, _response(read(body)))
     except RefusedError as error:
         return JSONResponse(_error(error), error.reason.status)
     except TimeoutError:
         late = RefusedError(Reason.LATE, f"no answer within {timeout_s:g} s (--timeout)")
         return JSONResponse(_error(late), late.reason.status)
+
+
+async def _response(read: Awaitable[tuple[Answer, bool]]) -> Response:
+    answer, is_streamed = await read
+    return await answer.streamed() if is_streamed else await answer.whole()
 
 
 def named(models: Mapping[str, TextModel], name: str) -> TextModel:

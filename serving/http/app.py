@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -12,6 +13,7 @@ from starlette.exceptions import HTTPException
 from tensoropt.runtime.support.errors import one_line
 from tensoropt.runtime.support.version import __version__
 from tensoropt.serving.http.body import body_of
+from tensoropt.serving.http.leaving import unless_left
 from tensoropt.serving.metrics import CONTENT_TYPE
 from tensoropt.serving.model import VERSION
 from tensoropt.serving.protocol.bodies import LENGTH_HEADER, read_body, write_body
@@ -130,7 +132,8 @@ def _infer(service: Service, max_body: int) -> APIRouter:
             body = await body_of(request, max_body)
             return read_body(body, request.headers.get(LENGTH_HEADER))
 
-        answer = await service.infer(name, version, read, "http")
+        wanted = partial(unless_left, request)
+        answer = await service.infer(name, version, read, "http", wanted)
         body, json_length = write_body(answer)
         if json_length is None:
             return Response(body, media_type="application/json")

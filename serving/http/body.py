@@ -34,7 +34,7 @@ async def body_of(request: Request, most: int) -> bytearray:
     except TimeoutError:
         raise RefusedError(Reason.SLOW, f"body: expected within {BODY_S:g} s") from None
     except ClientDisconnect:
-        raise RefusedError(Reason.INVALID, "body: the client went away") from None
+        raise RefusedError(Reason.LEFT, "body: the client went away") from None
 
 
 async def _received(request: Request, most: int) -> bytearray:

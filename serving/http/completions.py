@@ -61,8 +61,10 @@ def completion_routes(
     async def read(body: bytearray) -> tuple[Answer, bool]:
         asked = AskedCompletion.of(body)
         model = named(models, asked.model)
-        prompts = [model.tokens_of(prompt) for prompt in asked.prompts()]
-        return Completion(model, prompts, asked.how(asked.max_tokens)), asked.stream
+        prompts = asked.prompts()
+        model.check_prompts(len(prompts))
+        tokens = [model.tokens_of(prompt) for prompt in prompts]
+        return Completion(model, tokens, asked.how(asked.max_tokens)), asked.stream
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:

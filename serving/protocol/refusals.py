@@ -15,6 +15,7 @@ class Reason(Enum):
     SLOW = (408, "DEADLINE_EXCEEDED")
     LARGE = (413, "RESOURCE_EXHAUSTED")
     ENCODED = (415, "INVALID_ARGUMENT")
+    LEFT = (499, "CANCELLED")  # as some proxies log it: nobody is there to see it
     FAILED = (500, "INTERNAL")
     UNAVAILABLE = (503, "UNAVAILABLE")
     LATE = (504, "DEADLINE_EXCEEDED")

@@ -15,7 +15,7 @@ from test_completions import Counting
 from tensoropt.runtime.support.errors import RankFailedError
 from tensoropt.serving.http.chats import chat_routes
 from tensoropt.serving.metrics import Metrics
-from tensoropt.serving.text_model import TextModel
+from tensoropt.serving.text_model import TextLimits, TextModel
 
 TALK: Any = [{"role": "system", "content": "ab"}, {"role": "user", "content": "c"}]
 
@@ -27,7 +27,8 @@ def asked(ask: Ask, session: Counting | None = None) -> Any:
 
     async def answer() -> Any:
         app = FastAPI()
-        model = TextModel("m", session or Counting(), 4, Metrics())  # type: ignore[arg-type]
+        counting: Any = session or Counting()
+        model = TextModel("m", counting, TextLimits(queue=4), Metrics())
         app.include_router(chat_routes({"m": model}, 1 << 16, 20.0))
         transport = httpx.ASGITransport(app)
         async with (

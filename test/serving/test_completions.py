@@ -17,7 +17,7 @@ from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.chats import chat_routes
 from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
-from tensoropt.serving.text_model import TextModel
+from tensoropt.serving.text_model import TextLimits, TextModel
 
 URL = "/v1/completions"
 
@@ -43,10 +43,14 @@ class Counting:
     def room(self, tokens: Sequence[int]) -> int:
         return 5
 
-    def stream(self, prompts: Sequence[Sequence[int]], **how: Any) -> Iterator[Piece]:
+    def stream(
+        self, prompts: Sequence[Sequence[int]], cancelled: threading.Event, **how: Any
+    ) -> Iterator[Piece]:
         self.asked.append(how)
         try:
             for count in range(how["max_tokens"]):
+                if cancelled.is_set():
+                    return
                 for number, prompt in enumerate(prompts):
                     if self.error is not None and count == 1:
                         raise self.error
@@ -70,7 +74,7 @@ def session() -> Counting:
 @pytest.fixture
 def client(session: Counting) -> Iterator[TestClient]:
     app = FastAPI()
-    model = TextModel("m", session, 4, Metrics())
+    model = TextModel("m", session, TextLimits(queue=4, max_prompts=3), Metrics())
     for routes in (completion_routes, chat_routes):
         app.include_router(routes({"m": model}, 1 << 16, 20.0))
     with TestClient(app) as client:
@@ -126,6 +130,7 @@ def test_seeds_differ_unless_they_are_given(client: TestClient, session: Countin
         ({"model": "n"}, 404, "model 'n': continues no texts here"),
         ({"prompt": ""}, 400, "prompt: is empty"),
         ({"prompt": 5}, 400, "prompt"),
+        ({"prompt": ["a"] * 4}, 400, "prompt: expected at most 3 (--max-prompts), got: 4"),
         ({"n": 2}, 400, "n: Input should be 1"),
         ({"temperature": -1}, 400, "temperature"),
         ({"max_tokens": "5"}, 400, "max_tokens"),
@@ -152,7 +157,9 @@ def test_ranks_that_end(client: TestClient, session: Counting) -> None:
 def test_whoever_leaves_ends_the_text() -> None:
     async def leave() -> None:
         session = Counting()
-        pieces = TextModel("m", session, 1, Metrics()).pieces([[1]], max_tokens=1 << 30)
+        pieces = TextModel("m", session, TextLimits(queue=1), Metrics()).pieces(
+            [[1]], max_tokens=1 << 30
+        )
         await anext(pieces)
         await pieces.aclose()
         assert await asyncio.to_thread(session.closed.wait, 20)

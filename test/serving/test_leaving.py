@@ -1,0 +1,75 @@
+"""Clients that close their connection before they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from fake_sessions import FakeSession, served
+from fastapi import FastAPI
+from test_completions import URL, Counting
+
+from tensoropt.serving.http.app import make_app
+from tensoropt.serving.http.completions import completion_routes
+from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.text_model import TextLimits, TextModel
+
+
+async def _ask_and_leave(app: FastAPI, path: str, body: object, leaves: asyncio.Event) -> None:
+    """Send a request, and close the connection once ``leaves`` is set."""
+    messages = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        if messages:
+            return messages.pop()
+        await leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: object) -> None:
+        assert leaves.is_set(), f"an answer: {message}"
+
+    where = {"path": path, "raw_path": path.encode(), "query_string": b"", "root_path": ""}
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", **where}
+    await app({**scope, "headers": [], "server": ("x", 80), "client": ("y", 1)}, receive, send)
+
+
+def test_a_text_that_is_not_streamed_ends() -> None:
+    async def check() -> None:
+        session, app, leaves = Counting(), FastAPI(), asyncio.Event()
+        model = TextModel("m", session, TextLimits(), Metrics())
+        app.include_router(completion_routes({"m": model}, 1 << 16, 60.0))
+        body = {"model": "m", "prompt": "a", "max_tokens": 1 << 40}
+        asked = asyncio.create_task(_ask_and_leave(app, URL, body, leaves))
+        while not session.asked:
+            await asyncio.sleep(0.01)
+        leaves.set()
+        assert await asyncio.to_thread(session.closed.wait, 20)
+        await asyncio.wait_for(asked, 20)
+
+    asyncio.run(check())
+
+
+def test_a_request_that_waits_is_not_computed() -> None:
+    async def check() -> None:
+        session, leaves = FakeSession(), asyncio.Event()
+        session.gate.clear()
+        async with served(session) as service:
+            app = make_app(service, 1 << 16)
+            entry = {"name": "x", "datatype": "FP32", "shape": [4, 3]}
+            bodies = [{"inputs": [{**entry, "data": [value] * 12}]} for value in (1, 2, 3)]
+            asked = []
+            for body in bodies:  # two are under way, one waits
+                path = "/v2/models/double/infer"
+                asked.append(asyncio.create_task(_ask_and_leave(app, path, body, leaves)))
+                await asyncio.sleep(0.01)
+            leaves.set()
+            await asyncio.wait_for(asyncio.gather(*asked), 20)
+            session.gate.set()
+            while len(session.runs) < 2:
+                await asyncio.sleep(0.01)
+        assert sorted(run[0, 0] for run in session.runs) == [1.0, 2.0]
+        text = service.metrics.text()
+        assert b'{model="double",protocol="http",status="CANCELLED"} 3.0' in text
+
+    asyncio.run(check())
