@@ -34,8 +34,8 @@ Several plans with as many ranks run one after another in the same processes.
 --train runs the steps of a plan for training on batches of --data; --check is for inference.
 --generate continues a text with the plan of a decoder that has caches.
 A check is UNDECIDED if no output shows anything, as when all are constant: give other --inputs.
-Exit status: 0 if it ran, and passed the --check if there was one; 130 after Ctrl-C, 143 after SIGTERM
-and 129 after SIGHUP, which let training write its checkpoint first; 1 otherwise."""
+Exit status: 0 if it ran, and passed the --check if there was one; 130 after Ctrl-C, 143 after
+SIGTERM and 129 after SIGHUP, which let training write its checkpoint first; 1 otherwise."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

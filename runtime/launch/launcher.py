@@ -51,9 +51,9 @@ def launch(
     """Run the job on ``ranks`` new processes of this machine; returns rank 0's results, as JSON.
 
     What the ranks print is added to ``output``, a file, or is kept only until they end. The first
-    SIGINT, SIGTERM or SIGHUP asks the ranks of a ``stoppable`` job to end in order. Raises `UserError` saying which
-    rank failed and why, or which is where when a limit of the job has passed; by then every rank
-    has ended.
+    SIGINT, SIGTERM or SIGHUP asks the ranks of a ``stoppable`` job to end in order. Raises
+    `UserError` saying which rank failed and why, or which is where when a limit of the job has
+    passed; by then every rank has ended.
     """
     with _terminable(), Processes() as processes:
         job = handed_over(job, processes.folder)

@@ -1,4 +1,4 @@
-"""Damaged files of families and jobs: refused, or replaced by an older state, never trained from."""
+"""Damaged files of families and jobs: refused, or replaced by an older state, never trained on."""
 
 from __future__ import annotations
 
