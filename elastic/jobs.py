@@ -14,7 +14,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,10 @@ def is_alive(name: str) -> bool:
         return job.is_alive()
 
 
+Extends = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
+"""Whether the second request goes on with the job of the first."""
+
+
 class JobFolder(Closing):
     """The files of a job: `create` for its coordinator, which alone writes, `open` to read.
 
@@ -121,6 +125,7 @@ class JobFolder(Closing):
         self._steps = Rows(self.path / "steps.jsonl", "step")
         self._numbering = threading.Lock()
         self._lock: int | None = None
+        self._unwritten: str | None = None
 
     @classmethod
     def open(cls, name: str) -> JobFolder:
@@ -135,17 +140,20 @@ class JobFolder(Closing):
         return folder
 
     @classmethod
-    def create(cls, name: str, asked: Mapping[str, Any]) -> JobFolder:
+    def create(
+        cls, name: str, asked: Mapping[str, Any], extends: Extends = lambda before, asked: False
+    ) -> JobFolder:
         """Return the folder for a coordinator, locked: a new one, or that of a job to go on with.
 
-        ``asked`` is JSON. Raises `UserError` where the job runs, or is another one.
+        ``asked`` is JSON. It must equal the request that the job was started with, or extend it.
+        Raises `UserError` if the job runs, or is another one.
         """
         folder = cls(name)
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_private(folder.path)
         folder.lock()
         try:
-            folder._claim(json.loads(json.dumps(asked)))
+            folder._claim(json.loads(json.dumps(asked)), extends)
         except BaseException:
             folder.close()
             raise
@@ -163,12 +171,19 @@ class JobFolder(Closing):
         self._lock = descriptor
 
     def close(self) -> None:
-        """Bring everything into the files, and let another coordinator go on."""
-        self._events.close()
-        self._steps.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Write everything to the files, and let another coordinator go on.
+
+        Raises `UserError` for what could not be written.
+        """
+        try:
+            try:
+                self._events.close()
+            finally:
+                self._steps.close()
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
     # What the coordinator writes.
 
@@ -184,23 +199,36 @@ class JobFolder(Closing):
 
     def append_step(self, row: StepRow) -> None:
         """Write a step down; whoever asks this object sees it at once, the file with the first step
-        half a second after the last flush, or with `flush_steps`.
+        half a second after the last flush, or with `flush`.
 
         Raises ValueError for a step that is not later than the last one.
         """
         self._steps.append(facts_of(row))
 
-    def flush_steps(self) -> None:
-        """Bring all steps into the file."""
+    def flush(self) -> None:
+        """Write all steps and events to their files; `trouble` says if that failed."""
         self._steps.flush()
+        self._events.flush()
+
+    def trouble(self) -> str | None:
+        """Return the file that could not be written last, and why; None if all could."""
+        for rows in (self._steps, self._events):
+            if rows.error is not None:
+                return f"{rows.path}: {rows.error.strerror}"
+        return self._unwritten
 
     def truncate_steps(self, after_step: int) -> None:
         """Take out the steps later than ``after_step``: they will be taken again."""
         self._steps.truncate(after_step)
 
     def write_status(self, status: JobStatus) -> None:
-        """Replace the status."""
-        self._write("status.json", facts_of(status))
+        """Replace the status; `trouble` says if that failed, and the next one may succeed."""
+        try:
+            self._write("status.json", facts_of(status))
+        except OSError as error:
+            self._unwritten = f"{self.path / 'status.json'}: {error.strerror}"
+        else:
+            self._unwritten = None
 
     def write_api(self, url: str, token: str) -> None:
         """Say where this process serves the API; `remove_api` when it no longer does."""
@@ -295,13 +323,14 @@ class JobFolder(Closing):
             "one that never started" if status is None else f"{status.state} at step {status.step}"
         )
 
-    def _claim(self, asked: dict[str, Any]) -> None:
+    def _claim(self, asked: dict[str, Any], extends: Extends) -> None:
         try:
-            before = self._read("job.json")
+            before: dict[str, Any] | None = self._read("job.json")
         except FileNotFoundError:
+            before = None
+        if before is None or (before != asked and extends(before, asked)):
             self._write("job.json", asked)
-            return
-        if before != asked:
+        elif before != asked:
             raise UserError(f"job '{self.name}': {_difference(before, asked)} ({self.path})")
 
     def _write(self, name: str, facts: Mapping[str, Any]) -> None:

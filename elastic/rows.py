@@ -1,4 +1,4 @@
-"""A file of JSON lines that are numbered in rising order, of which any part is found at once."""
+"""A file of JSON lines, numbered in rising order, with fast access to any range of numbers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ _BLOCK = 1 << 16
 class Rows:
     """The lines of the file at ``path``, numbered by their field ``key``; from any thread.
 
-    One process writes, any may read. A line that a crash left half written is no line.
+    One process writes, any may read. A line that a crash left half written is no line. Lines that a
+    full disk does not take stay in memory, in order, until a later `flush` succeeds; ``error`` is
+    why the last one did not.
     """
 
     def __init__(self, path: Path, key: str, *, flush_s: float = _FLUSH_S) -> None:
-        self._path, self._key, self._flush_s = path, key, flush_s
+        self.error: OSError | None = None
+        self.path = path
+        self._key, self._flush_s = key, flush_s
         self._lock = threading.RLock()
         self._file: IO[bytes] | None = None
+        self._pending: list[tuple[int, bytes]] = []
         self._last, self._flushed = 0, 0.0
 
     def append(self, facts: Mapping[str, Any]) -> None:
@@ -38,39 +43,54 @@ class Rows:
         Raises ValueError unless its number is higher than the last one's.
         """
         with self._lock:
-            file = self._opened()
+            if self._file is None:
+                self._last = self.last()
             number = int(facts[self._key])
             if number <= self._last:
-                raise ValueError(f"{self._path}: expected more than {self._last}, got: {number}")
-            file.write(json_line(facts).encode())
+                raise ValueError(f"{self.path}: expected more than {self._last}, got: {number}")
+            self._pending.append((number, json_line(facts).encode()))
             self._last = number
             if time.monotonic() >= self._flushed + self._flush_s:
                 self.flush()
 
     def flush(self) -> None:
-        """Bring what was appended into the file."""
+        """Write the lines in memory to the file. One that is written in part is taken back."""
         with self._lock:
-            if self._file is not None:
-                self._file.flush()
-                self._flushed = time.monotonic()
+            if not self._pending:
+                return
+            self._flushed = time.monotonic()
+            try:
+                file = self._file or self._open()
+                end = file.seek(0, os.SEEK_END)
+                try:
+                    _write_all(file, b"".join(line for _, line in self._pending))
+                except OSError:
+                    file.truncate(end)
+                    raise
+            except OSError as error:
+                self.error = error
+                return
+            self._pending.clear()
+            self.error = None
 
     def truncate(self, number: int) -> None:
-        """Take out the lines numbered higher than ``number``."""
+        """Take out the lines numbered higher than ``number``. Raises OSError."""
         with self._lock:
-            file = self._opened()
-            file.flush()
-            with self._path.open("rb") as reader:
+            self._pending = [each for each in self._pending if each[0] <= number]
+            file = self._file or self._open()
+            with self._reader() as reader:
                 start = self._start_after(reader, number)
             file.truncate(start)
-            file.seek(start)
             self._last = self.last()
 
     def last(self) -> int:
-        """Return the highest number, 0 where there is no line."""
-        self.flush()
-        with self._reader() as file:
-            end = _end(file)
-            return self._number_at(file, _line_before(file, end)) if end else 0
+        """Return the highest number, 0 if there is no line."""
+        with self._lock:
+            if self._pending:
+                return self._pending[-1][0]
+            with self._reader() as file:
+                end = _end(file)
+                return self._number_at(file, _line_before(file, end)) if end else 0
 
     def after(self, number: int, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the lines numbered higher than ``number``: all, or the last ``limit``.
@@ -79,32 +99,35 @@ class Rows:
         """
         if limit is not None:
             number = max(number, self.last() - limit)
-        self.flush()
-        with self._reader() as file:
-            start, end = self._start_after(file, number), _end(file)
-            file.seek(start)
-            lines = file.read(max(end - start, 0)).splitlines()
-        return [self._parsed(line) for line in lines]
+        with self._lock:
+            self.flush()
+            pending = [line for each, line in self._pending if each > number]
+            with self._reader() as file:
+                start, end = self._start_after(file, number), _end(file)
+                file.seek(start)
+                lines = file.read(max(end - start, 0)).splitlines()
+        return [self._parsed(line) for line in (*lines, *pending)]
 
     def close(self) -> None:
-        """Bring everything into the file, and close it."""
+        """Write everything to the file and close it. Raises `UserError` for lines that are lost."""
         with self._lock:
+            self.flush()
+            lost, self._pending = len(self._pending), []
             if self._file is not None:
                 self._file.close()
                 self._file = None
+            if lost and self.error is not None:
+                raise UserError(f"{self.path}: {self.error.strerror}, {lost} lines are lost")
 
-    def _opened(self) -> IO[bytes]:
-        """Return the file for writing, behind its last whole line."""
-        if self._file is None:
-            self._last = self.last()
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-            self._file = os.fdopen(descriptor, "r+b")
-            self._file.truncate(_end(self._file))
-            self._file.seek(0, os.SEEK_END)
+    def _open(self) -> IO[bytes]:
+        """Open the file for writing, without a last line that is incomplete. Raises OSError."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+        self._file.truncate(_end(self._file))
         return self._file
 
     def _reader(self) -> IO[bytes]:
-        path = self._path if self._path.exists() else Path(os.devnull)
+        path = self.path if self.path.exists() else Path(os.devnull)
         return path.open("rb")
 
     def _start_after(self, file: IO[bytes], number: int) -> int:
@@ -127,9 +150,16 @@ class Rows:
             int(facts[self._key])
         except (ValueError, KeyError, TypeError):
             raise UserError(
-                f"{self._path}: expected lines with '{self._key}', got: {line[:60]!r}"
+                f"{self.path}: expected lines with '{self._key}', got: {line[:60]!r}"
             ) from None
         return facts
+
+
+def _write_all(file: IO[bytes], data: bytes) -> None:
+    """Write ``data`` to an unbuffered file, which may take only a part at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _line_from(file: IO[bytes], place: int) -> int:

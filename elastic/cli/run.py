@@ -210,11 +210,12 @@ def _here(
 ) -> int:
     from tensoropt.elastic.api.server import serve
     from tensoropt.elastic.coordinator.coordinator import Coordinator
+    from tensoropt.elastic.coordinator.settings import extends
 
-    with JobFolder.create(settings.name, settings.facts()) as folder:
+    with JobFolder.create(settings.name, settings.facts(), extends) as folder:
         before = folder.status()
-        if before is not None and before.state == "ended":
-            return _answer(arguments, before, [])  # whoever starts it again sees that it is over
+        if before is not None and before.state == "ended" and before.step >= settings.steps:
+            return _answer(arguments, before, [])
         coordinator = Coordinator(settings, family, engine, folder)
         token = "" if arguments.no_token else None
         with serve(coordinator, arguments.host, arguments.port, token) as serving:

@@ -130,8 +130,7 @@ class Coordinator:
             listener.close()
             self._end_all()
             job.engine.close()
-            job.saved.end()
-            job.close()
+            job.end()
         return job.publish()
 
     def _start(self) -> None:
@@ -180,6 +179,8 @@ class Coordinator:
             self._on_snapshot(generation, rank, message["slot"], message["progress"])
         elif message["kind"] == "checkpoint" and rank == 0:
             self._job.event("checkpoint", f"after step {message['step']}")
+        elif message["kind"] == "no-checkpoint" and rank == 0:
+            self._job.event("no-checkpoint", f"after step {message['step']}: {message['why']}")
 
     def _on_hello(self, connection: Connection, hello: Message) -> None:
         generation = self._job.generations.get(hello["generation"])
@@ -201,7 +202,7 @@ class Coordinator:
             self._on_snapshot(generation, rank.number, **hello["snapshot"])
         self._on_steps(generation, rank, hello["steps"])
         if rank.number == 0:
-            self._job.folder.flush_steps()  # from here on the rank keeps few of them
+            self._job.folder.flush()  # from here on the rank keeps few of them
             generation.progress = hello["progress"]
             if self._has_other_data(generation, hello["data"]):
                 return
@@ -308,7 +309,8 @@ class Coordinator:
 
     def _tick(self) -> None:
         current, stall_s = self._job.current, self._job.settings.stall_s
-        self._job.folder.flush_steps()
+        self._job.tick()
+        self._recovery.retry()
         if current is None or current.is_over or self._job.state not in ("training", "preparing"):
             return
         waited_s = time.monotonic() - self._job.moved_at

@@ -154,9 +154,8 @@ class HandOver:
 
     def _take_charge(self, generation: Generation) -> None:
         """Let the next generation train, and the one before it go."""
-        before, self._job.current, self._job.next = self._job.current, generation, None
-        self._job.saved.current = generation.number
-        self._job.saved.write()
+        before = self._job.current
+        self._job.take_charge(generation)
         at = time.monotonic()  # the ranks may begin before the last of them is told
         generation.tell_all({"kind": "go"})
         if before is not None and not before.is_over:
@@ -171,7 +170,7 @@ class HandOver:
 
     def _let_go(self, generation: Generation) -> None:
         """Let ranks end, which tell no other coordinator of their steps from then on."""
-        self._job.folder.flush_steps()
+        self._job.folder.flush()
         generation.tell_all({"kind": "leave"})
 
     def _tell_of(self, generation: Generation, before: Generation | None, at: float) -> None:

@@ -32,11 +32,19 @@ __all__ = ["Crashes", "Job"]
 
 @dataclass
 class Crashes:
-    """The crashes since the last step: how many, the last one, and which plans failed twice."""
+    """The crashes since the job last went past the step of one.
 
+    Snapshots and checkpoints are older than a crash, so steps before it are taken again: they are
+    no progress. ``step`` is the last one before any of the crashes, ``count`` their number,
+    ``tried`` the plans that failed twice in the same way. ``in_training`` are the errors that ranks
+    reported themselves while they trained, by the step before.
+    """
+
+    step: int = 0
     count: int = 0
     last: tuple[int, str] | None = None
     tried: list[str] = field(default_factory=list)
+    in_training: set[tuple[int, str]] = field(default_factory=set)
 
 
 class Job:
@@ -74,6 +82,8 @@ class Job:
         self.moved_at = time.monotonic()
         self.error: str | None = None
         self.ended_at: float | None = None
+        self._unsaved: str | None = None
+        self._trouble: str | None = None
         self.saved = self._read_saved()
         # It has each step before the folder has: what a coordinator that dies leaves in it goes.
         self._log = None if log is None else Rows(Path(log), "step", flush_s=0.0)
@@ -130,17 +140,59 @@ class Job:
         return tuple(sorted(there, key=lambda name: name in used)[:count])
 
     def launch(self, plan: FamilyPlan, devices: Sequence[str]) -> None:
-        """Start the next generation. Raises `UserError` where that cannot be."""
+        """Start the next generation. Raises `UserError` if that is impossible."""
         number = self.saved.count + 1
         job = self._generation_job(plan, number)
-        host = self.engine.start(job, devices, self.folder.path, self.ended(number))
+        try:
+            host = self.engine.start(job, devices, self.folder.path, self.ended(number))
+        except OSError as error:
+            self._unsaved = f"{error.filename or self.folder.path}: {error.strerror}"
+            raise UserError(self._unsaved) from None
         generation = Generation(number, plan, tuple(devices), host)
-        self.generations[number] = self.next = generation
-        self.next_stage = "starting"
         saved = SavedGeneration(host.facts(), plan.name, list(devices))
         self.saved.count, self.saved.generations[str(number)] = number, saved
-        self.saved.write()
+        self.generations[number] = generation
+        self.save()
+        if self._unsaved is not None:
+            generation.end()  # no coordinator would find its ranks
+            raise UserError(self._unsaved)
+        self.next, self.next_stage = generation, "starting"
         host.begin()
+
+    def take_charge(self, generation: Generation) -> None:
+        """Make ``generation`` the one in charge, and record it for a later coordinator."""
+        self.current, self.next = generation, None
+        self.saved.current = generation.number
+        self.save()
+
+    def save(self) -> None:
+        """Write what a later coordinator needs; on a full disk, `tick` tries again."""
+        try:
+            self.saved.write()
+        except UserError as error:
+            self._unsaved = str(error)
+        else:
+            self._unsaved = None
+
+    def disk_trouble(self) -> str | None:
+        """Return a file that could not be written when that was tried last, and why."""
+        if self._log is not None and self._log.error is not None:
+            return f"{self._log.path}: {self._log.error.strerror}"
+        return self.folder.trouble() or self._unsaved
+
+    def tick(self) -> None:
+        """Write what is still to be written, and report a disk that takes nothing."""
+        self.folder.flush()
+        if self._unsaved is not None:
+            self.save()
+        if self._log is not None:
+            self._log.flush()
+        trouble = self.disk_trouble()
+        if trouble is not None and self._trouble is None:
+            self.event("disk", f"{trouble}; the job goes on, the file is written when it can be")
+        elif trouble is None and self._trouble is not None:
+            self.event("disk", "every file is written again")
+        self._trouble = trouble
 
     def _generation_job(self, plan: FamilyPlan, number: int) -> GenerationJob:
         settings = self.settings
@@ -199,7 +251,8 @@ class Job:
     def add_step(self, generation: Generation, row: dict[str, Any]) -> None:
         """Take down a step of the generation in charge."""
         self.step, self.loss, self.moved_at = row["step"], row["loss"], time.monotonic()
-        self.crashes = Crashes()
+        if self.step > self.crashes.step:
+            self.crashes = Crashes()
         made = StepRow(
             row["step"], row["loss"], row["time_s"], generation.plan.devices, generation.number
         )
@@ -238,7 +291,7 @@ class Job:
 
     def over(self, state: State, text: str) -> None:
         """End the job in one of `OVER`; from then on no coordinator goes on with its log."""
-        self.folder.flush_steps()
+        self.folder.flush()
         if state == "failed":
             self.error = text
         self._end_switch()
@@ -256,10 +309,13 @@ class Job:
                 return
         self.refuse_switch("the job ended first")
 
-    def close(self) -> None:
-        """Let go of the ``--log``; the folder is not the job's own."""
-        if self._log is not None:
-            self._log.close()
+    def end(self) -> None:
+        """Write that no generation is left, and the rest of ``--log``. Raises `UserError`."""
+        try:
+            self.saved.end()
+        finally:
+            if self._log is not None:
+                self._log.close()
 
     # What is said of it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from tensoropt.elastic.control import OVER, RefusedError
@@ -13,7 +14,10 @@ from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Recovery"]
 
-_ATTEMPTS = 10  # to go on after crashes, without a step between them
+_ATTEMPTS = 10  # to go on after crashes, without progress between them
+
+_OWN_WORDS = re.compile(r"rank \d+ of \d+: (.*)")
+"""An error that a rank reported itself, as `runtime.launch.reason` writes it."""
 
 
 class Recovery:
@@ -21,6 +25,7 @@ class Recovery:
 
     def __init__(self, job: Job, handover: HandOver) -> None:
         self._job, self._handover = job, handover
+        self._waiting: FamilyPlan | None = None
 
     def next_failed(self, why: str) -> None:
         """Hear that the next generation is gone: the one in charge goes on, or another is tried."""
@@ -36,7 +41,7 @@ class Recovery:
         self._job.event("lost", f"generation {generation.number} at step {self._job.step}: {why}")
         following = self._job.next
         if following is None or self._job.next_stage == "taking":
-            if following is None:
+            if following is None and not self._fails_again(why):
                 self.recover(generation.plan, why)
             return  # the next one reads the state of the dead, whose memory it has
         self._job.enter("recovering")
@@ -44,6 +49,22 @@ class Recovery:
             self._handover.give_from_rest(following)
         else:
             self._job.next_stage = "starting"
+
+    def _fails_again(self, why: str) -> bool:
+        """End the job if ranks that trained report an error for the second time after a step.
+
+        Other devices do not help against a sample that cannot be read. A rank that is killed does
+        not report: that may be the machine's fault, and `recover` limits the attempts.
+        """
+        found = _OWN_WORDS.fullmatch(why)
+        if found is None or self._job.stops:
+            return False
+        failure = self._job.step, found[1]
+        if failure in self._job.crashes.in_training:
+            self._job.over("failed", f"{why} (twice, after step {self._job.step})")
+            return True
+        self._job.crashes.in_training.add(failure)
+        return False
 
     def recover(self, plan: FamilyPlan, why: str) -> None:
         """Start a generation again: with the same plan, then with fewer devices."""
@@ -53,6 +74,7 @@ class Recovery:
         crashes, failure = self._job.crashes, (self._job.step, why)
         is_same, crashes.last = failure == crashes.last, failure
         crashes.count += 1
+        crashes.step = max(crashes.step, self._job.step)
         if is_same:
             crashes.tried.append(plan.name)
         # What never ran and fails again and again in the same way is no matter of devices.
@@ -63,11 +85,24 @@ class Recovery:
             return
         if self._job.state != "starting":
             self._job.enter("recovering")
+        self._launch(found)
+
+    def _launch(self, plan: FamilyPlan) -> None:
+        """Start a generation; on a full disk, wait for room with the state in memory."""
         try:
-            self._job.launch(found, self._job.choose_devices(found.devices))
+            self._job.launch(plan, self._job.choose_devices(plan.devices))
         except (RefusedError, UserError) as error:
-            self._job.crashes.tried.append(found.name)
-            self.recover(found, str(error))
+            if self._job.disk_trouble() is not None:
+                self._waiting = plan
+                return
+            self._job.crashes.tried.append(plan.name)
+            self.recover(plan, str(error))
+
+    def retry(self) -> None:
+        """Start the generation that waits for room on the disk, if there is one."""
+        plan, self._waiting = self._waiting, None
+        if plan is not None and self._job.state not in OVER:
+            self._launch(plan)
 
     def _plan_after_crash(self, plan: FamilyPlan) -> FamilyPlan | None:
         """Return the plan to go on with: of those not tried in vain, that with most devices."""

@@ -61,7 +61,10 @@ class Saved:
         self.write()
 
     def write(self) -> None:
-        """Write all of it down: it is in the file at the end."""
+        """Replace the file. Raises `UserError`."""
         facts = asdict(self)
         del facts["path"]
-        replace_private(self.path, json.dumps(facts))
+        try:
+            replace_private(self.path, json.dumps(facts))
+        except OSError as error:
+            raise UserError(f"{self.path}: {error.strerror}") from None

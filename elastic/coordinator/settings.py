@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["JobSettings"]
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["JobSettings", "extends"]
 
 
 @dataclass(frozen=True)
@@ -35,3 +38,25 @@ class JobSettings:
     def facts(self) -> dict[str, Any]:
         """Return what tells one job from another, as JSON."""
         return asdict(self)
+
+
+def extends(before: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Return whether ``asked`` is the job ``before`` with more steps. Both are `JobSettings.facts`.
+
+    The learning rates of the steps taken must stay the same: a constant one has no end, but the end
+    of another schedule must not change, else this raises `UserError`.
+    """
+    steps, training = asked["steps"], asked["training"]
+    end = before["training"]["total_steps"]
+    if before["training"]["schedule"] == "constant" and end == before["steps"]:
+        end = steps
+    same = {**before, "steps": steps, "training": {**before["training"], "total_steps": end}}
+    as_before = {**asked, "training": {**training, "total_steps": end}}
+    if steps < before["steps"] or same != as_before:
+        return False
+    if training["total_steps"] != end:
+        raise UserError(
+            f"--steps {steps}: the job '{before['name']}' has a {training['schedule']} learning "
+            f"rate that ends at step {end}, expected --total-steps {end} too, or another --name"
+        )
+    return True

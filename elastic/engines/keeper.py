@@ -1,7 +1,8 @@
 """The launcher of one generation: ``python -m tensoropt.elastic.engines.keeper FILE``.
 
-It stays when its coordinator dies, so that another one finds the generation. FILE holds the job and
-becomes, when the ranks have ended, how they did: ``result`` or ``error``.
+It stays when its coordinator dies, so that another one finds the generation. FILE holds the job,
+with `ROOM_BYTES` of spaces, and is overwritten with the outcome when the ranks have ended:
+``result`` or ``error``. A disk that is full by then has this room.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.support.errors import UserError, one_line
-from tensoropt.runtime.support.files import replace_private
 
-__all__ = ["GO", "main"]
+__all__ = ["GO", "ROOM_BYTES", "main"]
+
+ROOM_BYTES = 1 << 16
+"""Room for the outcome in the file; an outcome takes a few kilobytes."""
 
 GO = b"go"
 """What a coordinator says that has written down where to find this process."""
@@ -25,9 +28,12 @@ GO = b"go"
 def main(path: Path) -> None:
     """Run the generation that the file at ``path`` asks for, to its end."""
     if sys.stdin.buffer.read() != GO:
-        return  # it died before it could: nobody would know of these ranks
+        return  # the coordinator died before it recorded this process: start no orphan ranks
     asked = json.loads(path.read_text(encoding="utf-8"))
-    replace_private(path, json.dumps(_outcome(asked)))
+    outcome = json.dumps(_outcome(asked)).encode().ljust(path.stat().st_size)
+    with path.open("r+b", buffering=0) as file:
+        file.write(outcome)
+        file.truncate(len(outcome))
 
 
 def _outcome(asked: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.elastic.engines.engine import Carrier, Host, Outcome
-from tensoropt.elastic.engines.keeper import GO
+from tensoropt.elastic.engines.keeper import GO, ROOM_BYTES
 from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.elastic.generation.parts import Part, Parts
 from tensoropt.runtime.support.arena import held_open
@@ -54,7 +54,7 @@ class LocalEngine:
     ) -> Host:
         path = folder / f"generation{job.generation}.json"
         asked = {"kind": job.kind, "job": asdict(job), "output": str(folder / "output.log")}
-        replace_private(path, json.dumps(asked))
+        replace_private(path, json.dumps(asked) + " " * ROOM_BYTES)
         environment = dict(os.environ)
         if self._provider == "cuda":
             numbers = (device.partition(":")[2] for device in devices)

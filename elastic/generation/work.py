@@ -229,9 +229,21 @@ class _Generation:
             self._snapshots.begin(self._trainer.progress)
         if is_due(self._job, step):
             self._reports.flush(self._channel)
-            save_checkpoint(self._job, self._trainer, self._comm)
-            self._channel.tell("checkpoint", step=step)
+            self._save_checkpoint()
         return asked in (PAUSE, PAUSE_ON_HOST, STOP)
+
+    def _save_checkpoint(self) -> None:
+        """Write a checkpoint between steps; go on without it if it cannot be written.
+
+        The snapshots in memory and older files are left for a crash.
+        """
+        step = self._trainer.progress.step
+        try:
+            save_checkpoint(self._job, self._trainer, self._comm)
+        except UserError as error:  # on all ranks
+            self._channel.tell("no-checkpoint", step=step, why=str(error))
+        else:
+            self._channel.tell("checkpoint", step=step)
 
     def _pause(self) -> None:
         """Stand still with the state as it is, for the next generation to read."""

@@ -52,8 +52,8 @@ def launch(
 
     What the ranks print is added to ``output``, a file, or is kept only until they end. The first
     SIGINT, SIGTERM or SIGHUP asks the ranks of a ``stoppable`` job to end in order. Raises
-    `UserError` saying which rank failed and why, or which is where when a limit of the job has
-    passed; by then every rank has ended.
+    `UserError` that names the rank that failed and why, or where each rank is when a limit of the
+    job has passed; by then every rank has ended.
     """
     with _terminable(), Processes() as processes:
         job = handed_over(job, processes.folder)

@@ -16,13 +16,20 @@ def sha256_of(path: Path) -> str:
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Replace a file as a whole, its owner's alone: who reads it sees the old one or the new."""
+    """Replace a file that only its owner may read; readers see the old text or the new one.
+
+    Raises OSError and then leaves the old one.
+    """
     aside = path.with_name(f".{path.name}.tmp")
     aside.unlink(missing_ok=True)
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    aside.replace(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def file_mode() -> int:

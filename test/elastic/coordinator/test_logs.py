@@ -49,7 +49,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
         for step in range(1, STEPS + 1):
             made.add_step(made.current, row(step))
         yield made
-        made.close()
+        made.end()
 
 
 def begun(folder: JobFolder, log: Path) -> Job:
@@ -86,5 +86,5 @@ def test_ranks_leave_when_all_their_steps_are_written(job: Job):
 def test_the_next_coordinator_finds_no_step_in_the_folder_that_the_log_has_not(
     job: Job, tmp_path: Path
 ):
-    job.folder.flush_steps()  # as it does now and then
+    job.folder.flush()  # as it does now and then
     assert steps_in(tmp_path / "log.jsonl") == steps_in_the_folder()
