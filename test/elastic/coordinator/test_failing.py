@@ -24,7 +24,8 @@ class Samples:
         if index >= 512 * 25:
             raise OSError("sample is not readable")
         draw = np.random.default_rng(index)
-        return {"x": draw.standard_normal(64, np.float32), "t": draw.standard_normal(32, np.float32)}
+        x, t = (draw.standard_normal(size, np.float32) for size in (64, 32))
+        return {"x": x, "t": t}
 
 def samples():
     return Samples()
