@@ -20,7 +20,7 @@ from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Answer, Infer
 from tensoropt.serving.protocol.tensors import TensorSpec
-from tensoropt.serving.ranks import LOOK_S, Restarts
+from tensoropt.serving.ranks import LOOK_S, UNWANTED_S, Restarts
 
 __all__ = ["VERSION", "Model", "RanksSession", "ServingOptions", "specs_of"]
 
@@ -44,18 +44,24 @@ class RanksSession(Protocol):
         """Return arrays for inputs, which need not be copied for a run."""
         ...
 
+    @property
+    def silent_s(self) -> float:
+        """For how many seconds a run has been without an answer, 0 where there is none."""
+        ...
+
     def restart(self) -> None:
         """Start new ranks in place of those that are left."""
         ...
 
-    def close(self) -> None:
-        """End all ranks."""
+    def close(self, grace_s: float) -> None:
+        """End all ranks, what they are at after so many seconds."""
         ...
 
 
 @dataclass(frozen=True)
 class ServingOptions:
-    """How requests are collected, and how long they may wait."""
+    """How requests are collected, and how long they wait: ranks are not ready while a run that
+    takes longer than ``timeout_s`` is under way."""
 
     batch_delay_s: float = 0.002
     max_batch: int | None = None
@@ -96,7 +102,7 @@ class Model:
         metrics: Metrics,
     ) -> None:
         self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
-        self._session, self._metrics = session, metrics
+        self._session, self._metrics, self._timeout_s = session, metrics, options.timeout_s
         found = batching_of(inputs, outputs, options.max_batch)
         self.batching: Batching | None = found if options.is_batching else None
         self._batcher = Batcher(self._run, self.batching, options.batch_delay_s, options.queue)
@@ -110,8 +116,8 @@ class Model:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all ranks are there."""
-        return self._up.is_set()
+        """Whether all ranks are there, and none is so late that nobody waits for it any more."""
+        return self._up.is_set() and self._session.silent_s <= self._timeout_s
 
     def describe(self) -> str:
         """Return how requests are answered, for a person."""
@@ -142,7 +148,7 @@ class Model:
     async def close(self) -> None:
         """End the ranks; `work` has been cancelled."""
         self._batcher.refuse_all(RefusedError(Reason.UNAVAILABLE, "the server is ending"))
-        await self._in_thread(self._session.close)
+        await asyncio.to_thread(self._session.close, UNWANTED_S)
         self._threads.shutdown()
 
     async def _run(self, make: Callable[[Empty], Tensors], samples: int) -> Tensors:

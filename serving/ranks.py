@@ -6,13 +6,16 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 
-from tensoropt.runtime.support.errors import UserError, one_line, printable
+from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line, printable
 from tensoropt.serving.metrics import Metrics
 
-__all__ = ["LOOK_S", "Restarts"]
+__all__ = ["LOOK_S", "UNWANTED_S", "Restarts"]
 
 LOOK_S = 1.0
 """How often ranks that do nothing are looked at."""
+
+UNWANTED_S = 1.0
+"""How long ranks may stay at runs when all requests are answered or given up: nobody wants them."""
 
 _LONGEST_PAUSE_S = 30.0
 
@@ -38,7 +41,7 @@ class Restarts:
         await asyncio.sleep(pause)
         try:
             await self._restart()
-        except UserError as error:
+        except (UserError, RankFailedError) as error:
             self._tell(one_line(error))
             return
         self._metrics.restarts.labels(self._name).inc()

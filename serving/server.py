@@ -69,8 +69,7 @@ async def serve(
             for task in work:
                 task.cancel()
     finally:
-        for model in service.all_models:
-            await model.close()
+        await asyncio.gather(*(model.close() for model in service.all_models))
 
 
 async def _served(

@@ -16,14 +16,14 @@ from tensoropt.runtime.text.chat import Chat
 from tensoropt.runtime.text.session import Piece, TextSession
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
-from tensoropt.serving.ranks import LOOK_S, Restarts
+from tensoropt.serving.ranks import LOOK_S, UNWANTED_S, Restarts
 
 __all__ = ["TextLimits", "TextModel"]
 
 
 @dataclass(frozen=True)
 class TextLimits:
-    """How many requests wait, and how much of the ranks one of them takes.
+    """How many requests wait and how long, and how much of the ranks one of them takes.
 
     ``step_tokens`` is for `TextSession`: the scores of 2048 tokens, over a vocabulary of 128
     thousand, are 1 GiB in float32.
@@ -32,6 +32,7 @@ class TextLimits:
     queue: int = 256
     max_prompts: int = 64
     step_tokens: int = 2048
+    timeout_s: float = 60.0
 
 
 class TextModel:
@@ -55,8 +56,8 @@ class TextModel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all ranks are there."""
-        return self._session.is_alive
+        """Whether all ranks are there, and none is so late that nobody waits for it any more."""
+        return self._session.is_alive and self._session.silent_s <= self._limits.timeout_s
 
     def describe(self) -> str:
         """Return how requests are answered, for a person."""
@@ -139,7 +140,7 @@ class TextModel:
 
     async def close(self) -> None:
         """End the ranks; `work` has been cancelled."""
-        await self._in_thread(self._session.close)
+        await asyncio.to_thread(self._session.close, UNWANTED_S)
         self._thread.shutdown()
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:

@@ -18,8 +18,9 @@ AT_ONCE = 2
 class PoolJob(Launched):
     """Ranks of ``plan`` that answer requests by a ``program``, one of `programs.PROGRAMS`.
 
-    ``options`` are the program's, as JSON. Getting ready has failed after ``answer_s``, and so has
-    each request; a job's own limits, which count from its start, are not meant for ranks that stay.
+    ``options`` are the program's, as JSON. A request has failed after ``answer_s``, and getting
+    ready after ``ready_s``, or after ``answer_s`` where that is None; a job's own limits, which
+    count from its start, are not meant for ranks that stay.
     """
 
     kind = "pool"
@@ -28,3 +29,4 @@ class PoolJob(Launched):
     options: Mapping[str, Any] = field(default_factory=dict)
     custom_ops: tuple[str, ...] = ()
     answer_s: float | None = None
+    ready_s: float | None = None

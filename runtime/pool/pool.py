@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -20,11 +21,16 @@ from tensoropt.runtime.pool.ranks import Ranks, last
 from tensoropt.runtime.session.session import check_custom_ops
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.dtypes import Array, dtype_of
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.support.settings import check_settings
 
-__all__ = ["Pool", "start"]
+__all__ = ["GRACE_S", "Pool", "start"]
+
+GRACE_S = 30.0
+"""How long ranks may be at work when they are to end: as long as a server waits (``--grace``)."""
+
+_LOOK_S = 0.1  # between two looks at whether a restart is over
 
 
 def start(
@@ -33,19 +39,22 @@ def start(
     options: Mapping[str, Any] | None = None,
     *,
     timeout_s: float | None = None,
+    ready_s: float | None = None,
     **settings: Any,
 ) -> Pool:
     """Return ranks of ``plan`` that answer requests by a program, once they are ready.
 
-    ``program`` is one of `programs.PROGRAMS` and takes ``options``, as JSON. Getting ready and each
-    request fail after ``timeout_s``. ``settings`` are fields of `PoolJob`: threads, provider,
-    share_gpus, cuda_graphs, custom_ops.
+    ``program`` is one of `programs.PROGRAMS` and takes ``options``, as JSON. A request fails after
+    ``timeout_s``, and getting ready after ``ready_s``, which is ``timeout_s`` where it is None.
+    ``settings`` are fields of `PoolJob`: threads, provider, share_gpus, cuda_graphs, custom_ops.
 
     Raises `UserError` where the ranks do not get ready.
     """
     check_settings(settings, timeout_s)
     folder = str(plan.folder.absolute())
-    job = PoolJob(folder, program, dict(options or {}), answer_s=timeout_s, **settings)
+    job = PoolJob(
+        folder, program, dict(options or {}), answer_s=timeout_s, ready_s=ready_s, **settings
+    )
     return Pool(plan, job)
 
 
@@ -59,7 +68,10 @@ class Pool(Closing):
         self._plan, self._job = plan, job
         self._lock, self._owner = threading.RLock(), os.getpid()
         self._blocks = Blocks()
-        self._ranks: Ranks | None = Ranks(job, plan.ranks)
+        self._is_closed = False
+        self._ranks: Ranks | None = None
+        self._starting: Ranks | None = None
+        self._start()
 
     @property
     def is_alive(self) -> bool:
@@ -73,21 +85,47 @@ class Pool(Closing):
         ranks = self._ranks
         return () if ranks is None else ranks.pids
 
-    def close(self) -> None:
-        """End the ranks, after what they are at; again is no error."""
-        with self._lock:
+    @property
+    def silent_s(self) -> float:
+        """For how many seconds ranks that are at work have said nothing; 0 while they sleep."""
+        ranks = self._ranks
+        return 0.0 if ranks is None else ranks.silent_s
+
+    def close(self, grace_s: float = GRACE_S) -> None:
+        """End the ranks, after what they are at or in ``grace_s`` seconds; again is no error."""
+        until = time.monotonic() + grace_s
+        while not self._lock.acquire(timeout=_LOOK_S):  # a restart has it
+            starting = self._starting
+            if starting is not None and time.monotonic() >= until:
+                starting.kill(
+                    f"the session was closed, and its ranks not ready {grace_s:g} s later"
+                )
+        try:
+            self._is_closed = True
             ranks, self._ranks = self._ranks, None
             if ranks is not None:
-                ranks.end()
+                ranks.end(max(until - time.monotonic(), 0.0))
+        finally:
+            self._lock.release()
         self._blocks.clear()
 
     def restart(self) -> None:
         """Start the ranks anew; what those are at that are there fails. Raises `UserError`."""
         with self._lock:
+            if self._is_closed:
+                raise self._closed()
             if self._ranks is not None:
                 self._ranks.kill("the ranks were started anew")
             self._ranks = None  # until there are others
-            self._ranks = Ranks(self._job, self._plan.ranks)
+            self._start()
+
+    def _start(self) -> None:
+        self._starting = ranks = Ranks(self._job, self._plan.ranks)
+        try:
+            ranks.get_ready()
+            self._ranks = ranks
+        finally:
+            self._starting = None
 
     def call(
         self,
@@ -136,13 +174,19 @@ class Pool(Closing):
     def _running(self) -> Ranks:
         ranks = self._ranks
         if ranks is None:
-            raise UserError(f"{self._plan.folder}: the session is closed")
+            raise self._closed() if self._is_closed else self._gone()
         if os.getpid() != self._owner:
             raise UserError(
                 f"{self._plan.folder}: the session is that of process {self._owner}, expected one "
                 "that was started after the fork"
             )
         return ranks
+
+    def _closed(self) -> UserError:
+        return UserError(f"{self._plan.folder}: the session is closed")
+
+    def _gone(self) -> RankFailedError:
+        return RankFailedError(f"{self._plan.folder}: the ranks are not there, expected a restart")
 
     def _parts(self, ranks: Ranks, answers: Sequence[Message]) -> dict[str, Array]:
         """Return the arrays of which only the ranks knew what they are."""

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
@@ -38,11 +38,12 @@ _LEAVE_S = 2.0  # for ranks to end in order
 class Ranks:
     """Running ranks, until `end` is called or this is dropped; from any thread.
 
-    They are ready when this is made. Raises `UserError` where they do not get so.
+    They may be asked after `get_ready`. Raises `UserError` where no rank can be started.
     """
 
     def __init__(self, job: PoolJob, count: int) -> None:
-        self._answer_s = job.answer_s
+        self._answer_s, self._ready_s = job.answer_s, job.ready_s or job.answer_s
+        self._heard_at: float | None = None
         self._processes = Processes()
         self._slots = threading.Semaphore(AT_ONCE)
         self._sending, self._failing = threading.Lock(), threading.Lock()
@@ -55,10 +56,26 @@ class Ranks:
         try:
             handed_over(job, self._processes.folder)
             _start(self._processes, count, over)
-            last(self._answers())
+        except BaseException:
+            self.kill("they were not started")
+            raise
+
+    def get_ready(self) -> None:
+        """Wait until all ranks may be asked; where one does not get so, none is left.
+
+        Raises `UserError`.
+        """
+        try:
+            last(self._answers(self._ready_s))
         except BaseException:
             self.kill("they did not get ready")
             raise
+
+    @property
+    def silent_s(self) -> float:
+        """For how many seconds ranks that are at work have said nothing; 0 while they sleep."""
+        heard_at = self._heard_at  # another thread changes it
+        return 0.0 if heard_at is None else time.monotonic() - heard_at
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -83,18 +100,27 @@ class Ranks:
         """
         try:
             with self._turn(self._send(message, news)):
-                return (yield from self._answers())
+                return (yield from self._answers(self._answer_s))
         except UserError:
             raise
         except BaseException:  # an interrupt: nobody will be there for the answers
             self.kill("the ranks were ended while they were at work")
             raise
 
-    def end(self) -> None:
-        """End the ranks in order, after what they are at."""
-        for _ in range(AT_ONCE):
-            self._slots.acquire()
-        self._end()
+    def end(self, grace_s: float) -> None:
+        """End the ranks in order, after what they are at; kill them after ``grace_s`` seconds."""
+        until = time.monotonic() + grace_s
+        with ExitStack() as stack:
+            for _ in range(AT_ONCE):
+                if not self._slots.acquire(timeout=max(until - time.monotonic(), 0.0)):
+                    self.kill(
+                        f"the session was closed, and its ranks still at work {grace_s:g} s later"
+                    )
+                    return
+                stack.callback(self._slots.release)  # others that wait there fail then
+            with self._turns:
+                self._why = self._why or "the session was closed"
+            self._end()
 
     def kill(self, why: str) -> None:
         """End the ranks at once, whatever they are at; requests fail, and say ``why``."""
@@ -134,35 +160,35 @@ class Ranks:
                 self._answered += 1
                 self._turns.notify_all()
 
-    def _answers(self) -> Answers:
+    def _answers(self, limit_s: float | None) -> Answers:
         """Return the next answer of each rank. Raises `RankFailedError`, or as `_refuse` does."""
+        try:
+            return self._refuse((yield from self._all_answers(limit_s)))
+        finally:
+            self._heard_at = None
+
+    def _all_answers(self, limit_s: float | None) -> Answers:
         channels = self._processes.channels
         waiting = {channel.fileno(): rank for rank, channel in enumerate(channels)}
         answers: dict[int, Message] = {}
-        begin = time.monotonic()
-        end = self._end_of(begin)
+        begin = self._heard_at = time.monotonic()
+        end = _end_of(begin, limit_s)
         while waiting:
             ready = _readable(waiting, end)
             if not ready:
-                raise self._failed(self._why_late(answers))
+                raise self._failed(self._why_late(answers, limit_s))
             for descriptor in ready:
                 message = self._received(channels[waiting[descriptor]])
                 if "told" in message:
+                    self._heard_at = time.monotonic()
                     yield message["told"]
                     begin = begin if answers else time.monotonic()
-                    end = end if answers else self._end_of(begin)
+                    end = end if answers else _end_of(begin, limit_s)
                     continue
                 answers[waiting.pop(descriptor)] = message
                 if "error" in message:
                     end = min(end, 2 * time.monotonic() - begin + _ALIKE_S)
-        return self._refuse([answers[rank] for rank in range(len(answers))])
-
-    def _end_of(self, begin: float) -> float:
-        """Return when an answer is late that ranks have been at since ``begin``.
-
-        The ranks themselves know where they are; what they are late with, they never began.
-        """
-        return math.inf if self._answer_s is None else begin + self._answer_s + RANKS_END_S
+        return [answers[rank] for rank in range(len(answers))]
 
     def _received(self, channel: Connection) -> Message:
         try:
@@ -170,14 +196,14 @@ class Ranks:
         except (EOFError, OSError):
             raise self._failed() from None
 
-    def _why_late(self, answers: dict[int, Message]) -> str:
+    def _why_late(self, answers: dict[int, Message], limit_s: float | None) -> str:
         count = len(self._processes.channels)
         for rank, answer in answers.items():
             if "error" in answer:
                 return f"rank {rank} of {count}: {answer['error']}"
         late = [str(rank) for rank in range(count) if rank not in answers]
         which = f"rank{'s' if len(late) > 1 else ''} {', '.join(late)} of {count}"
-        return f"no answer within {self._answer_s:g} s from {which}"
+        return f"no answer within {limit_s or 0:g} s from {which}"
 
     def _refuse(self, answers: list[Message]) -> list[Message]:
         """Return answers unless some are errors: of all ranks at one place, or else they end."""
@@ -206,6 +232,14 @@ def last(generator: Generator[object, None, T]) -> T:
         except StopIteration as end:
             found: T = end.value
             return found
+
+
+def _end_of(begin: float, limit_s: float | None) -> float:
+    """Return when an answer is late that ranks have been at since ``begin``.
+
+    The ranks themselves know where they are; what they are late with, they never began.
+    """
+    return math.inf if limit_s is None else begin + limit_s + RANKS_END_S
 
 
 def _readable(descriptors: Iterable[int], end: float) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,8 @@ def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
     with channel_to_launcher() as channel, suppress(EOFError):
         try:
             limit = RequestLimit(job.answer_s, comm, link.end)
-            with limit.counting():
+            # A limit of its own for getting ready is watched by who started the ranks.
+            with limit.counting() if job.ready_s is None else nullcontext():
                 program = _opened(job, comm)
         except UserError as error:
             send(channel, _error(str(error), 0))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from tensoropt.runtime.plan.dims import bound
 from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.pool.blocks import Wanted
-from tensoropt.runtime.pool.pool import Pool, start
+from tensoropt.runtime.pool.pool import GRACE_S, Pool, start
 from tensoropt.runtime.session.inputs import (
     as_dtype,
     check_cuts,
@@ -35,7 +35,8 @@ class Session(Closing):
     dimensions for all runs; others may differ from run to run. ``provider`` is "cpu" or "cuda",
     where ``share_gpus`` allows more ranks than GPUs and ``cuda_graphs`` asks for CUDA graphs, with
     which all runs have the sizes of the first.
-    ``custom_ops`` are libraries of operators. Starting and each run fail after ``timeout_s``.
+    ``custom_ops`` are libraries of operators. Each run fails after ``timeout_s``, and starting the
+    ranks after ``ready_s``, which is ``timeout_s`` where it is None.
 
     Any thread may call it: runs queue. Raises `UserError` where the plan cannot be run.
     """
@@ -51,6 +52,7 @@ class Session(Closing):
         cuda_graphs: bool = False,
         custom_ops: Sequence[str] = (),
         timeout_s: float | None = None,
+        ready_s: float | None = None,
     ) -> None:
         self.plan = _inference_plan(plan)
         self._dims, self._has_graphs, self._is_sized = dict(dims or {}), cuda_graphs, True
@@ -65,6 +67,7 @@ class Session(Closing):
             cuda_graphs=cuda_graphs,
             custom_ops=tuple(map(str, custom_ops)),
             timeout_s=timeout_s,
+            ready_s=ready_s,
         )
 
     @property
@@ -81,6 +84,11 @@ class Session(Closing):
     def is_alive(self) -> bool:
         """Whether all ranks are there, so that a run can be tried."""
         return self._pool.is_alive
+
+    @property
+    def silent_s(self) -> float:
+        """For how many seconds a run has been without an answer; 0 where there is none."""
+        return self._pool.silent_s
 
     @property
     def cuda_graphs(self) -> str | None:
@@ -153,9 +161,9 @@ class Session(Closing):
         """Start the ranks anew; what those are at that are there fails. Raises `UserError`."""
         self._pool.restart()
 
-    def close(self) -> None:
-        """End the ranks, after what they are at; again is no error."""
-        self._pool.close()
+    def close(self, grace_s: float = GRACE_S) -> None:
+        """End the ranks, after what they are at or in ``grace_s`` seconds; again is no error."""
+        self._pool.close(grace_s)
 
     def _checked(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[str, Array], dict[str, int]]:
         """Return inputs as arrays of the plan's types, and the sizes of symbolic dimensions."""

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.pool.pool import Pool, start
+from tensoropt.runtime.pool.pool import GRACE_S, Pool, start
 from tensoropt.runtime.pool.ranks import last
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
@@ -94,6 +94,7 @@ class TextSession(Closing):
         share_gpus: bool = False,
         custom_ops: Sequence[str] = (),
         timeout_s: float | None = None,
+        ready_s: float | None = None,
     ) -> None:
         self.plan = Plan.load(plan)
         self._decoder = decoder_of(self.plan, dims)
@@ -118,6 +119,7 @@ class TextSession(Closing):
             share_gpus=share_gpus,
             custom_ops=tuple(map(str, custom_ops)),
             timeout_s=timeout_s,
+            ready_s=ready_s,
         )
 
     @property
@@ -125,9 +127,14 @@ class TextSession(Closing):
         """Whether all ranks are there."""
         return self._pool.is_alive
 
-    def close(self) -> None:
-        """End the ranks; again is no error."""
-        self._pool.close()
+    @property
+    def silent_s(self) -> float:
+        """For how many seconds a step has been without tokens; 0 where there is none."""
+        return self._pool.silent_s
+
+    def close(self, grace_s: float = GRACE_S) -> None:
+        """End the ranks, after what they are at or in ``grace_s`` seconds; again is no error."""
+        self._pool.close(grace_s)
         if self._template is not None:
             self._template.close()
 

@@ -127,7 +127,8 @@ def _session_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "share_gpus": arguments.share_gpus,
         "cuda_graphs": arguments.cuda_graphs,
         "custom_ops": tuple(str(path.resolve()) for path in arguments.custom_ops),
-        "timeout_s": arguments.stall,
+        "timeout_s": arguments.timeout if arguments.stall is None else arguments.stall,
+        "ready_s": arguments.start_timeout,
     }
 
 
@@ -139,13 +140,16 @@ def _options(arguments: argparse.Namespace) -> Any:
         max_batch=arguments.max_batch,
         is_batching=not arguments.no_batching,
         queue=arguments.queue,
+        timeout_s=arguments.timeout,
     )
 
 
 def _text_limits(arguments: argparse.Namespace) -> TextLimits:
     from tensoropt.serving.text_model import TextLimits
 
-    return TextLimits(arguments.queue, arguments.max_prompts, arguments.step_tokens)
+    return TextLimits(
+        arguments.queue, arguments.max_prompts, arguments.step_tokens, arguments.timeout
+    )
 
 
 def _server_options(arguments: argparse.Namespace) -> ServerOptions:
@@ -215,7 +219,9 @@ def _add_limits(add: Any) -> None:
     add("--timeout", type=number(1e-3), default=60.0, metavar="S",
         help="for the answer to a request (60)")  # fmt: skip
     add("--stall", type=number(1e-3), metavar="S",
-        help="start ranks again if their start, or a run, takes longer")  # fmt: skip
+        help="start ranks again if a run or a step of a text takes longer (--timeout)")  # fmt: skip
+    add("--start-timeout", type=number(1e-3), default=600.0, metavar="S",
+        help="for ranks to be ready, which are started again after that (600)")  # fmt: skip
     add("--max-body", type=integer(1), default=64, metavar="MIB", help="of a request (64)")
     add("--grace", type=number(0.0), default=30.0, metavar="S",
         help="for what is under way at the end (30)")  # fmt: skip

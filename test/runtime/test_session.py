@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -243,6 +244,48 @@ def late(plan: Path, limit: float) -> str:
     with pytest.raises(RankFailedError) as caught, Session(plan, timeout_s=limit) as session:
         session.run({"x": np.ones(2, np.float32)})
     return str(caught.value)
+
+
+def test_a_session_is_closed_while_a_run_hangs(hanging: Path) -> None:
+    session, failed = Session(hanging), []
+
+    def run() -> None:
+        with pytest.raises(RankFailedError) as caught:
+            session.run({"x": np.ones(2, np.float32)})
+        failed.append(str(caught.value))
+
+    waiting = [threading.Thread(target=run) for _ in range(3)]  # two are under way
+    for thread in waiting:
+        thread.start()
+    wait_for(lambda: session.silent_s > 0)
+    pids = session.pids
+    session.close(grace_s=0.5)
+    for thread in waiting:
+        thread.join(LIMIT_S)
+    assert not any(map(is_there, pids))
+    assert len(failed) == 3
+    assert "the session was closed, and ranks at work for 0.5 s more" in failed
+    assert session.silent_s == 0.0
+    with pytest.raises(UserError, match="the session is closed"):
+        session.restart()
+
+
+def test_a_session_is_closed_while_its_ranks_start(mixed: Path) -> None:
+    session, failed = Session(mixed, threads=1), []
+
+    def restart() -> None:
+        with pytest.raises(RankFailedError) as caught:
+            session.restart()
+        failed.append(str(caught.value))
+
+    starting = threading.Thread(target=restart)
+    starting.start()
+    wait_for(lambda: session._pool._starting is not None)
+    for process in session._pool._starting._processes.ranks.values():
+        process.send_signal(signal.SIGSTOP)
+    session.close(grace_s=0.5)
+    starting.join(LIMIT_S)
+    assert failed == ["the session was closed, and its ranks not ready 0.5 s later"]
 
 
 def test_a_rank_is_killed(mixed: Path) -> None:

@@ -63,7 +63,11 @@ class FakeSession:
         self.restarts += 1
         self.is_alive = True
 
-    def close(self) -> None:
+    @property
+    def silent_s(self) -> float:
+        return 0.0
+
+    def close(self, grace_s: float) -> None:
         self.is_closed = True
 
 

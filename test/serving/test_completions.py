@@ -62,7 +62,11 @@ class Counting:
     def restart(self) -> None:
         self.is_alive = True
 
-    def close(self) -> None:
+    @property
+    def silent_s(self) -> float:
+        return 0.0
+
+    def close(self, grace_s: float) -> None:
         self.is_alive = False
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -32,10 +34,10 @@ def perceptrons(tmp_path_factory):
     return folder, found
 
 
-def _serving(folder):
+def _serving(folder, *flags):
     plans = [str(folder / "fixed"), f"loose={folder / 'free'}"]
     ports = ["--port", "0", "--grpc-port", "0"]
-    return started([*_COMMAND, *plans, *ports, "--max-batch", "6", "--threads", "1"])
+    return started([*_COMMAND, *plans, *ports, "--max-batch", "6", "--threads", "1", *flags])
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +149,55 @@ def _end(server):
     assert status == 0
     assert "ranks have ended and are started again in 0 s" in said
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+
+
+def test_a_rank_that_hangs_is_noticed_and_started_again(perceptrons):
+    with (
+        _serving(perceptrons[0], "--timeout", "1", "--stall", "3") as server,
+        tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http}") as http,
+    ):
+        x = np.random.default_rng(9).random((4, 6), np.float32)
+        _answer(http, "fixed", x)
+        stopped = _ranks(server)[0]
+        os.kill(stopped, signal.SIGSTOP)
+        models = [name for name in ("fixed", "loose") if _is_late(http, name, x)]
+        assert len(models) == 1
+        assert not http.is_server_ready()
+        assert not http.is_model_ready(*models)
+        until = time.monotonic() + 60
+        while not http.is_server_ready():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        plan = perceptrons[1]["fixed" if models == ["fixed"] else "free"]
+        np.testing.assert_allclose(_answer(http, *models, x), _expected(plan, x), rtol=1e-5)
+        assert not Path(f"/proc/{stopped}").exists()
+
+
+def _is_late(client, model, x):
+    """Say whether a model has no answer in time; ranks do not say of which model they are."""
+    try:
+        _answer(client, model, x)
+    except InferenceServerException as error:
+        assert error.status() == "504"
+        return True
+    return False
+
+
+def test_a_server_ends_though_its_ranks_hang(perceptrons):
+    with (
+        _serving(perceptrons[0], "--timeout", "60", "--grace", "1") as server,
+        socket.create_connection(("127.0.0.1", server.http)) as client,
+    ):
+        ranks = _ranks(server)
+        for rank in ranks:
+            os.kill(rank, signal.SIGSTOP)
+        entry = {"name": "x", "datatype": "FP32", "shape": [4, 6], "data": [0.0] * 24}
+        body = json.dumps({"inputs": [entry]}).encode()
+        head = f"POST /v2/models/fixed/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}"
+        client.sendall(head.encode() + b"\r\n\r\n" + body)
+        time.sleep(0.5)  # until the ranks should be at it
+        begun = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.ended()[0] == 0
+        assert time.monotonic() - begun < 10
+        assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
