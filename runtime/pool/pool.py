@@ -168,8 +168,12 @@ class Pool(Closing):
         return found, {**self._blocks.given(answer), **parts}
 
     def empty(self, wanted: Mapping[str, Wanted]) -> dict[str, Array]:
-        """Return arrays that ranks read where they lie, whose values are not set."""
-        return dict(self._blocks.room(wanted).arrays)
+        """Return arrays that ranks read in place, without values; strings are not shared."""
+        texts = {name: shape for name, (dtype, shape) in wanted.items() if dtype.hasobject}
+        rest = {name: one for name, one in wanted.items() if name not in texts}
+        arrays = dict(self._blocks.room(rest).arrays)
+        arrays.update({name: np.empty(shape, object) for name, shape in texts.items()})
+        return {name: arrays[name] for name in wanted}
 
     def _running(self) -> Ranks:
         ranks = self._ranks

@@ -151,7 +151,8 @@ class Session(Closing):
     def empty(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
         """Return arrays for inputs, by name and shape, in memory that the ranks share.
 
-        Values are not set. Filled and given to `run` they are not copied once more.
+        Values are not set. Filled and given to `run` they are not copied once more. Strings have no
+        place in shared memory: their arrays are plain ones.
         """
         check_names(str(self.plan.folder), shapes, self._inputs)
         wanted = {n: (dtype_of(self._inputs[n].dtype), tuple(s)) for n, s in shapes.items()}

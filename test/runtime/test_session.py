@@ -357,6 +357,9 @@ def test_strings(perceptron: Perceptron, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="nothing has run yet"):
             session.step_times_s(3)
         for given in (words, words.astype(str)):
+            filled = session.empty({"x": x.shape, "words": words.shape})
+            filled["words"][:], filled["x"][:] = given, x
+            np.testing.assert_array_equal(session.run(filled)["same"], words)
             out = session.run({"words": given, "x": x})
             np.testing.assert_array_equal(out["same"], words)
             np.testing.assert_array_equal(out["y"], x)
