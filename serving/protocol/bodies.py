@@ -54,9 +54,10 @@ def _invalid(text: str) -> RefusedError:
 def _json_size(text: str | None, size: int) -> int:
     if text is None:
         return size
-    if not (text.isascii() and text.isdecimal()) or int(text[:20]) > size:
+    digits = text.lstrip("0")[:20] or "0"  # enough for any length: int() refuses 5,000 digits
+    if not (text.isascii() and text.isdecimal()) or int(digits) > size:
         raise _invalid(f"Inference-Header-Content-Length: expected at most {size}, got: {text:.20}")
-    return int(text)
+    return int(digits)
 
 
 def _parsed(text: bytes | bytearray) -> dict[str, Any]:
@@ -156,5 +157,5 @@ def write_body(answer: Answer) -> tuple[bytes, int | None]:
     document = {"model_name": answer.model, "model_version": answer.version, "outputs": entries}
     if answer.id:
         document["id"] = answer.id
-    head = json.dumps(document, separators=(",", ":")).encode()
+    head = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
     return b"".join([head, *pieces]), len(head) if pieces else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from tensoropt.runtime.support.errors import printable
+
 __all__ = ["Reason", "RefusedError"]
 
 
@@ -31,9 +33,17 @@ class Reason(Enum):
         return self.value[1]
 
 
+_LONGEST = 1000  # characters: gRPC sends a line as a header, of at most 8 KiB with all others
+
+
 class RefusedError(Exception):
-    """A request that gets one line of error instead of outputs."""
+    """A request that gets one line of error instead of outputs.
+
+    The line may quote the request: control characters and lone surrogates are escaped, and a long
+    line is cut.
+    """
 
     def __init__(self, reason: Reason, text: str) -> None:
-        super().__init__(text)
+        line = printable(text[: _LONGEST + 1])
+        super().__init__(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...")
         self.reason = reason

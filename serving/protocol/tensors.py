@@ -35,8 +35,14 @@ DATATYPES = {
 """The protocol's element types by the names that plans have for them."""
 
 _NAMES = {datatype: name for name, datatype in DATATYPES.items()}
-_KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf", "V": "iuf"}
+_KINDS = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}, "V": {int, float}}
 _WORDS = {"b": "true and false", "u": "integers", "i": "integers", "f": "numbers", "V": "numbers"}
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""JSON has no such numbers: these are the strings of protobuf's JSON mapping."""
+
+_ROWS = "data: expected a list of rows of one length"
+_MOST_DIMENSIONS = 64  # numpy's limit
+_MOST_BYTES = (1 << 63) - 1  # numpy's limit, which counts a size of 0 as 1
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,7 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memory
     Strings have four bytes of length before each, little-endian. Raises `RefusedError`.
     """
     dtype = _dtype(name, datatype)
+    _check_shape(name, shape, dtype)
     if dtype.hasobject:
         return _shaped(name, list(_strings(name, memoryview(raw))), dtype, shape)
     expected = math.prod(shape) * dtype.itemsize
@@ -124,40 +131,54 @@ def _text(name: str, raw: bytes) -> str:
 def from_values(name: str, datatype: str, shape: Sequence[int], values: Any) -> Array:
     """Return a tensor of a list of numbers, truth values or strings, flat or nested.
 
-    Raises `RefusedError`.
+    Numbers that JSON lacks are the strings "NaN", "Infinity" and "-Infinity". Raises
+    `RefusedError`.
     """
     dtype = _dtype(name, datatype)
+    _check_shape(name, shape, dtype)
     if dtype.hasobject:
-        return _shaped(name, [_string(name, value) for value in _flat(name, values)], dtype, shape)
+        texts = [_string(name, value) for value in _elements(name, values)]
+        return _shaped(name, texts, dtype, shape)
+    return _shaped(name, _numbers(name, datatype, _elements(name, values), dtype), dtype, shape)
+
+
+def _elements(name: str, values: Any) -> list[Any]:
+    """Return nested lists flat; lists in lists of different lengths are elements."""
     try:
-        found = np.array(values) if len(values) else np.empty(0, dtype)
-    except (ValueError, TypeError, OverflowError):
-        raise _refused(name, "data: expected a list of rows of one length") from None
-    if found.size and found.dtype.kind not in _KINDS[dtype.kind]:
+        elements: list[Any] = np.array(values, object).ravel().tolist()
+    except ValueError:
+        raise _refused(name, _ROWS) from None
+    return elements
+
+
+def _numbers(name: str, datatype: str, elements: list[Any], dtype: np.dtype[np.generic]) -> Array:
+    """Return numbers or truth values as an array, if they are all of the kind that is wanted."""
+    kinds = set(map(type, elements))
+    if list in kinds:
+        raise _refused(name, _ROWS)
+    if str in kinds and float in _KINDS[dtype.kind]:
+        elements = [_NOT_FINITE.get(e, e) if type(e) is str else e for e in elements]
+        kinds = set(map(type, elements))
+    if not kinds <= _KINDS[dtype.kind]:
         raise _refused(name, f"data: expected {_WORDS[dtype.kind]} for {datatype}, got: others")
-    return _shaped(name, _cast(name, datatype, found, dtype), dtype, shape)
+    is_float = float in _KINDS[dtype.kind]
+    try:
+        found: Array = np.array(elements, np.float64 if is_float else dtype)
+    except OverflowError:
+        raise _too_large(name, datatype) from None
+    return _narrowed(name, datatype, found, dtype) if is_float else found
 
 
-def _cast(name: str, datatype: str, found: Array, dtype: np.dtype[np.generic]) -> Array:
+def _narrowed(name: str, datatype: str, found: Array, dtype: np.dtype[np.generic]) -> Array:
     with np.errstate(over="ignore"):
         cast: Array = found.astype(dtype)
-    if dtype.kind in "iu":
-        is_same = np.array_equal(cast, found)
-    else:
-        is_same = dtype.kind == "b" or bool(
-            (np.isfinite(cast.astype(np.float64)) == np.isfinite(found)).all()
-        )
-    if not is_same:
-        raise _refused(name, f"data: expected what {datatype} can hold, got: larger values")
+    if not np.array_equal(np.isfinite(cast.astype(np.float64)), np.isfinite(found)):
+        raise _too_large(name, datatype)
     return cast
 
 
-def _flat(name: str, values: Any) -> Iterator[Any]:
-    if not isinstance(values, list):
-        yield values
-        return
-    for value in values:
-        yield from _flat(name, value)
+def _too_large(name: str, datatype: str) -> RefusedError:
+    return _refused(name, f"data: expected what {datatype} can hold, got: larger values")
 
 
 def _string(name: str, value: Any) -> str:
@@ -165,7 +186,20 @@ def _string(name: str, value: Any) -> str:
         return _text(name, value)
     if not isinstance(value, str):
         raise _refused(name, f"data: expected strings for BYTES, got: {value!r:.40}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _refused(name, f"data: expected Unicode, got: {value!r:.40}") from None
     return value
+
+
+def _check_shape(name: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> None:
+    """Refuse a shape that no array has; sizes come as integers of up to 4,300 digits."""
+    if len(shape) > _MOST_DIMENSIONS:
+        raise _refused(name, f"shape: expected at most {_MOST_DIMENSIONS} sizes, got: {len(shape)}")
+    if math.prod(size or 1 for size in shape) * dtype.itemsize > _MOST_BYTES:
+        text = ", ".join(map(str, shape))
+        raise _refused(name, f"shape: expected less than 2^63 bytes, got: [{text:.80}]")
 
 
 def _shaped(name: str, values: Any, dtype: np.dtype[np.generic], shape: Sequence[int]) -> Array:
@@ -186,9 +220,23 @@ def to_raw(array: Array) -> bytes:
 
 
 def to_values(array: Array) -> list[Any]:
-    """Return a tensor's elements in a flat list, as JSON has them."""
+    """Return a tensor's elements in a flat list, as JSON has them.
+
+    NaN and infinities are strings, as `from_values` takes them.
+    """
     if array.dtype.hasobject:
         return [str(text) for text in array.ravel()]
     flat = array.ravel()
-    values: list[Any] = (flat.astype(np.float32) if flat.dtype.kind == "V" else flat).tolist()
+    flat = flat.astype(np.float32) if flat.dtype.kind == "V" else flat
+    if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+        flat = _named(flat)
+    values: list[Any] = flat.tolist()
     return values
+
+
+def _named(flat: Array) -> Array:
+    """Return numbers as objects, where those that JSON lacks are strings."""
+    named: Array = flat.astype(object)
+    for name, value in _NOT_FINITE.items():
+        named[np.isnan(flat) if math.isnan(value) else flat == value] = name
+    return named
