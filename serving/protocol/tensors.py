@@ -35,7 +35,13 @@ DATATYPES = {
 """The protocol's element types by the names that plans have for them."""
 
 _NAMES = {datatype: name for name, datatype in DATATYPES.items()}
-_KINDS = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}, "V": {int, float}}
+_KINDS: dict[str, set[type]] = {
+    "b": {bool},
+    "u": {int},
+    "i": {int},
+    "f": {int, float},
+    "V": {int, float},
+}
 _WORDS = {"b": "true and false", "u": "integers", "i": "integers", "f": "numbers", "V": "numbers"}
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """JSON has no such numbers: these are the strings of protobuf's JSON mapping."""
