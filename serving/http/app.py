@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from tensoropt.runtime.support.errors import one_line
+from tensoropt.runtime.support.errors import one_line, printable
 from tensoropt.runtime.support.version import __version__
 from tensoropt.serving.http.body import body_of
 from tensoropt.serving.http.leaving import unless_left
@@ -66,7 +66,7 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 def _error(status: int, text: str, headers: dict[str, str] | None) -> Response:
-    return JSONResponse({"error": text}, status, headers)
+    return JSONResponse({"error": printable(text)}, status, headers)
 
 
 def _server_routes(service: Service) -> APIRouter:

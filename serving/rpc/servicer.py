@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.serving.protocol import messages
 from tensoropt.serving.protocol.calls import read_call, write_call
-from tensoropt.serving.protocol.refusals import RefusedError
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Infer
 from tensoropt.serving.service import Service
 
@@ -42,18 +43,31 @@ def make_server(
 
 
 def _handler(name: str, method: _Method) -> grpc.RpcMethodHandler[Any, Any]:
-    async def answered(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        try:
-            return await method(request)
-        except RefusedError as error:
-            await context.abort(grpc.StatusCode[error.reason.code], str(error))
+    kind = getattr(messages, f"{name}Request")
 
-    request = getattr(messages, f"{name}Request")
+    async def answered(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            return await method(_parsed(kind, raw))
+        except RefusedError as error:
+            refused = error
+        except Exception as error:
+            refused = RefusedError(Reason.FAILED, one_line(error))
+        return await context.abort(grpc.StatusCode[refused.reason.code], str(refused))
+
     return grpc.unary_unary_rpc_method_handler(
-        answered,
-        request_deserializer=request.FromString,
+        answered,  # bytes: gRPC has no code for a message that its own deserializer refuses
         response_serializer=lambda message: message.SerializeToString(),
     )
+
+
+def _parsed(kind: type[Message], raw: bytes) -> Message:
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        name = kind.DESCRIPTOR.name
+        raise RefusedError(
+            Reason.INVALID, f"message: expected a {name}, got: {len(raw)} bytes that are none"
+        ) from None
 
 
 def _methods(service: Service) -> dict[str, _Method]:

@@ -172,6 +172,38 @@ def test_other_mistakes_of_http(server, path, data, headers, status, text):
     assert text in json.loads(body)["error"]
 
 
+@pytest.mark.parametrize("name", ["ModelInfer", "ModelReady", "ModelMetadata"])
+@pytest.mark.parametrize("raw", [b"\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe"])
+def test_messages_that_do_not_parse(server, name, raw):
+    """A tag without a value, a length past the end, and a name that is not UTF-8."""
+    import grpc
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc}") as channel:
+        call = channel.unary_unary(f"/inference.GRPCInferenceService/{name}")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(raw)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details().startswith(f"message: expected a {name}Request, got: ")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_long_names(clients, protocol):
+    """A line of error is a header in gRPC, and headers have an end."""
+    given = _input(protocol, _x(), name="n" * 10**5)
+    with pytest.raises(InferenceServerException) as caught:
+        clients[protocol].infer("double", [given])
+    assert "the model has none" in caught.value.message() or "input 'nnn" in caught.value.message()
+
+
+@pytest.mark.parametrize("field", ["name", "datatype"])
+def test_lone_surrogates(server, field):
+    given = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3], field: "\ud800"}
+    body = json.dumps({"inputs": [given]}).encode()
+    status, body = _asked(server, "/v2/models/double/infer", body)
+    assert status == 400
+    assert r"'\ud800'" in json.loads(body)["error"]
+
+
 def test_bodies_that_are_too_large_for_grpc(clients):
     x = np.zeros((1 << 19, 3), np.float32)
     with pytest.raises(InferenceServerException) as caught:
