@@ -97,9 +97,7 @@ class Pool(Closing):
         while not self._lock.acquire(timeout=_LOOK_S):  # a restart has it
             starting = self._starting
             if starting is not None and time.monotonic() >= until:
-                starting.kill(
-                    f"the session was closed, and its ranks not ready {grace_s:g} s later"
-                )
+                starting.kill("the session was closed before the ranks were ready")
         try:
             self._is_closed = True
             ranks, self._ranks = self._ranks, None

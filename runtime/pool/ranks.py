@@ -113,9 +113,7 @@ class Ranks:
         with ExitStack() as stack:
             for _ in range(AT_ONCE):
                 if not self._slots.acquire(timeout=max(until - time.monotonic(), 0.0)):
-                    self.kill(
-                        f"the session was closed, and its ranks still at work {grace_s:g} s later"
-                    )
+                    self.kill("the session was closed while the ranks were at work")
                     return
                 stack.callback(self._slots.release)  # others that wait there fail then
             with self._turns:

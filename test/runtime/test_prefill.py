@@ -20,6 +20,7 @@ from tensoropt.runtime.text.decoder import decoder_of
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.opening import opened_texts, split
+from tensoropt.serving.text_model import TextLimits
 
 PROMPTS = ([3, 7, 1], [5, 6, 7, 8, 9], [1])
 
@@ -91,7 +92,7 @@ def test_on_a_server(family: tuple[Path, Path]) -> None:
     with pytest.raises(UserError, match="no such decoder is served, did you mean 'm'"):
         split(plans, {"mm": folder / "whole"})
     options = {"threads": 1, "dims": {}, "cuda_graphs": False}
-    served = opened_texts(plans, prefills, options, 4, Metrics())["m"]
+    served = opened_texts(plans, prefills, options, TextLimits(), Metrics())["m"]
 
     async def tokens() -> list[int]:
         found = [piece.token async for piece in served.pieces([PROMPTS[0]], max_tokens=3)]

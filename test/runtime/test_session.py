@@ -264,7 +264,7 @@ def test_a_session_is_closed_while_a_run_hangs(hanging: Path) -> None:
         thread.join(LIMIT_S)
     assert not any(map(is_there, pids))
     assert len(failed) == 3
-    assert "the session was closed, and ranks at work for 0.5 s more" in failed
+    assert "the session was closed while the ranks were at work" in failed
     assert session.silent_s == 0.0
     with pytest.raises(UserError, match="the session is closed"):
         session.restart()
@@ -285,7 +285,7 @@ def test_a_session_is_closed_while_its_ranks_start(mixed: Path) -> None:
         process.send_signal(signal.SIGSTOP)
     session.close(grace_s=0.5)
     starting.join(LIMIT_S)
-    assert failed == ["the session was closed, and its ranks not ready 0.5 s later"]
+    assert failed == ["the session was closed before the ranks were ready"]
 
 
 def test_a_rank_is_killed(mixed: Path) -> None:
