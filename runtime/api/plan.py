@@ -55,6 +55,7 @@ class SessionOptions(TypedDict, total=False):
     cuda_graphs: bool
     custom_ops: Sequence[str]
     timeout_s: float | None
+    ready_s: float | None
 
 
 class Plan:
