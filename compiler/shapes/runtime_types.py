@@ -9,6 +9,7 @@ import onnx
 
 from tensoropt.compiler.protos.subgraphs import subgraphs
 from tensoropt.compiler.protos.versions import MAX_IR_VERSION
+from tensoropt.compiler.shapes.stand_in import replace_bfloat16
 from tensoropt.compiler.support import native
 from tensoropt.dialects.elements import element_of
 
@@ -97,11 +98,16 @@ def _session_outputs(proto: onnx.ModelProto, *, optimised: bool = False) -> list
     asked = onnx.ModelProto()
     asked.CopyFrom(proto)
     asked.ir_version = min(asked.ir_version, MAX_IR_VERSION)
+    stand_in = replace_bfloat16(asked)
     for graph, _ in list(subgraphs(asked.graph)):
         _fill_constants(graph)
     seconds = native.seconds_for(len(asked.graph.node))
     found = native.call(_load, asked.SerializeToString(), optimised, seconds=seconds)
-    return [_Output(*output) for output in found]
+    outputs = [_Output(*output) for output in found]
+    if stand_in is None:
+        return outputs
+    replaced = {f"tensor({_RUNTIME_NAMES.get(stand_in, stand_in.lower())})": "tensor(bfloat16)"}
+    return [output._replace(type=replaced.get(output.type, output.type)) for output in outputs]
 
 
 def _fill_constants(graph: onnx.GraphProto) -> None:
@@ -143,6 +149,7 @@ def _load(model: bytes, optimised: bool) -> list[tuple[str, str, list[int | str 
 
 
 _RUNTIME_ELEMENTS = {"float": "FLOAT", "double": "DOUBLE", "bool": "BOOL", "string": "STRING"}
+_RUNTIME_NAMES = {name: own for own, name in _RUNTIME_ELEMENTS.items()}
 
 
 def _runtime_type(output: _Output) -> onnx.TypeProto | None:
