@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from handmade_decoder import write_decoder
+from onnx import helper, numpy_helper
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -122,3 +124,21 @@ def test_heads_of_an_open_size(
     assert "kv_cache_dim=8 gives" not in outcome.err
     fixed = opt(model, "--mesh", "2", "--epsilon", "1", "--dim", "kv_cache_dim=8")
     assert "kv_cache_dim" not in fixed.err
+
+
+def test_an_explanation_calls_caches_caches(opt, tmp_path: Path) -> None:
+    """They are no gradients, and attention is not named by its table of angles."""
+    model = onnx.load(write_decoder(tmp_path / "m.onnx", layers=1, in_place=True))
+    (node,) = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"]
+    for name in ("cos_cache", "sin_cache"):
+        table = np.ones((64, 4), np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(table, name))
+        node.input.append(name)
+    node.attribute.append(helper.make_attribute("do_rotary", 1))
+    onnx.save(model, tmp_path / "rotary.onnx")
+    sizes = ["--dim", "batch=2", "--dim", "past=32"]
+    done = opt(tmp_path / "rotary.onnx", "--explain", "--devices", "2", *sizes)
+    assert done.status == 0
+    assert ", caches " in done.out
+    assert "gradient" not in done.out
+    assert "of cos_cache" not in done.out

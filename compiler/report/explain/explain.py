@@ -176,9 +176,10 @@ class _Explainer:
     def _operation(self, index: int, time_s: float, entry: int) -> Operation:
         node, strategy = self.graph.nodes[index], self.point.strategies[index]
         assert node.info is not None
-        named = (
-            self.words.name(node, n) for n, v in enumerate(node.operands) if self._is_weight(v)
-        )
+        weights = [n for n, value in enumerate(node.operands) if self._is_weight(value)]
+        if self.words.meanings.is_attention(node):  # tables of angles and biases do not name it
+            weights = [n for n in weights if n == matrix_of(self.graph, node)]
+        named = (self.words.name(node, n) for n in weights)
         return Operation(
             node.name,
             node.info.name,

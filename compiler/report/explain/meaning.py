@@ -21,7 +21,8 @@ _HEADS = "heads"
 def matrix_of(graph: Graph, node: Node) -> int | None:
     """Return which operand of an op is a matrix of weights that it sums over or looks up, if any.
 
-    Masks and biases run along dimensions of the result.
+    Masks and biases run along dimensions of the result; a table that no strategy splits, as the
+    angles of rotary embeddings, is no such matrix either.
     """
     if node.kind != "op" or node.constant or node.rule is None:
         return None
@@ -29,6 +30,8 @@ def matrix_of(graph: Graph, node: Node) -> int | None:
     for operand, (value, dims) in enumerate(zip(node.operands, node.rule.operands, strict=False)):
         info = None if value is None else graph.values[value].info
         if value is None or info is None or info.rank < 2 or not graph.is_weight(value):
+            continue
+        if not any(factor is not None for factor in dims):
             continue
         sizes = zip(info.shape, dims, strict=False)
         if any(size != 1 and (f is None or f not in made) for size, f in sizes):

@@ -234,7 +234,8 @@ class _Reader:
                 held = graph.values[value]
                 layout = strategy.results[held.index]
                 size = tensor_bytes(held.info, layout, self.tables.mesh)
-                self._note(value, layout, size, node.state or "gradient")
+                kind = node.state or ("caches" if node.is_cache else "gradient")
+                self._note(value, layout, size, kind)
 
     def _keep_constants(self) -> None:
         """Note what is folded at load once per layout in which it is read."""
