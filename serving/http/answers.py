@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tensoropt.runtime.support.errors import did_you_mean
 from tensoropt.runtime.text.session import Piece
@@ -22,27 +22,60 @@ from tensoropt.serving.http.leaving import unless_left
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
-__all__ = ["Answer", "Asked", "answered", "named"]
+__all__ = ["Answer", "Asked", "Given", "answered", "named", "refused"]
 
 _KINDS = {Reason.INVALID: "invalid_request_error", Reason.UNKNOWN: "invalid_request_error"}
 
 
-class Asked(BaseModel):
-    """What a request for text says of how. What is not done here is refused."""
+class Given(BaseModel):
+    """An object of a request: a field of null is a field that is absent, and others are known."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def without_nulls(cls, given: Any) -> Any:
+        """Return the fields that say something."""
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class StreamOptions(Given):
+    """More that a stream may have."""
+
+    include_usage: bool = False
+    include_obfuscation: Literal[False] = False
+
+
+class Asked(Given):
+    """A request for text, and how to make it. Fields that would do something else are refused."""
 
     model: str
     temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int | None = Field(None, ge=1)
-    seed: int | None = Field(None, ge=0)
+    seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)
     stop: str | list[str] | None = None
     stream: bool = False
+    stream_options: StreamOptions | None = None
     user: str | None = None
     n: Literal[1] = 1
-    presence_penalty: Literal[0] = 0
-    frequency_penalty: Literal[0] = 0
+    presence_penalty: float = Field(0.0, ge=0, le=0)
+    frequency_penalty: float = Field(0.0, ge=0, le=0)
+    logit_bias: dict[str, float] = Field({}, max_length=0)
+
+    @model_validator(mode="after")
+    def has_options_of_streams(self) -> Self:
+        """Refuse options of a stream without one, as OpenAI does."""
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options: expected stream to be true")
+        return self
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether a stream ends with the numbers of tokens."""
+        return self.stream_options is not None and self.stream_options.include_usage
 
     @classmethod
     def of(cls, body: bytearray) -> Self:
@@ -57,7 +90,7 @@ class Asked(BaseModel):
     def how(self, max_tokens: int) -> dict[str, Any]:
         """Return how to continue, as `TextSession.stream` takes it."""
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        seed = uuid.uuid4().int >> 64 if self.seed is None else self.seed
+        seed = uuid.uuid4().int >> 64 if self.seed is None else self.seed % (1 << 64)
         asked = self.model_dump(include={"temperature", "top_p", "top_k"})
         return {**asked, "max_tokens": max_tokens, "stop": stops, "seed": seed}
 
@@ -69,8 +102,16 @@ class Answer(ABC):
     whole_kind: ClassVar[str]
     part_kind: ClassVar[str]
 
-    def __init__(self, model: TextModel, prompts: list[list[int]], how: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        model: TextModel,
+        prompts: list[list[int]],
+        how: Mapping[str, Any],
+        *,
+        has_usage: bool = False,
+    ) -> None:
         self._model, self._prompts, self._how = model, prompts, how
+        self._has_usage = has_usage
         self._facts = {"created": int(time.time()), "model": model.name}
         self._id = f"{self.prefix}-{uuid.uuid4().hex}"
 
@@ -115,19 +156,23 @@ class Answer(ABC):
     async def _events(
         self, first: Piece, pieces: AsyncGenerator[Piece, None]
     ) -> AsyncIterator[str]:
+        count = 1
         async with aclosing(pieces):
-            yield self._event(first, is_first=True)
+            yield self._event([self.part(first, is_first=True)])
             try:
                 async for piece in pieces:
-                    yield self._event(piece, is_first=False)
+                    count += 1
+                    yield self._event([self.part(piece, is_first=False)])
             except RefusedError as error:
                 yield _line(_error(error))
                 return
+        if self._has_usage:
+            yield self._event([], self._usage(count))
         yield "data: [DONE]\n\n"
 
-    def _event(self, piece: Piece, *, is_first: bool) -> str:
-        choices = [self.part(piece, is_first=is_first)]
-        return _line({**self._head(self.part_kind), "choices": choices})
+    def _event(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> str:
+        head = self._head(self.part_kind)
+        return _line({**head, "choices": choices, **({"usage": usage} if self._has_usage else {})})
 
 
 async def answered(
@@ -146,10 +191,14 @@ async def answered(
         async with asyncio.timeout(timeout_s):
             return await unless_left(request, _response(read(body)))
     except RefusedError as error:
-        return JSONResponse(_error(error), error.reason.status)
+        return refused(error)
     except TimeoutError:
-        late = RefusedError(Reason.LATE, f"no answer within {timeout_s:g} s (--timeout)")
-        return JSONResponse(_error(late), late.reason.status)
+        return refused(RefusedError(Reason.LATE, f"no answer within {timeout_s:g} s (--timeout)"))
+
+
+def refused(error: RefusedError) -> Response:
+    """Return a refusal as the protocol has it."""
+    return JSONResponse(_error(error), error.reason.status)
 
 
 async def _response(read: Awaitable[tuple[Answer, bool]]) -> Response:
@@ -167,7 +216,8 @@ def named(models: Mapping[str, TextModel], name: str) -> TextModel:
 
 def _error(error: RefusedError) -> dict[str, Any]:
     kind = _KINDS.get(error.reason, "server_error")
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": None}}
+    code = "model_not_found" if error.reason is Reason.UNKNOWN else None
+    return {"error": {"message": str(error), "type": kind, "param": None, "code": code}}
 
 
 def _line(facts: dict[str, Any]) -> str:

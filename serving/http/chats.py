@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tensoropt.runtime.text.session import Piece
-from tensoropt.serving.http.answers import Answer, Asked, answered, named
+from tensoropt.serving.http.answers import Answer, Asked, Given, answered, named
 from tensoropt.serving.text_model import TextModel
 
 __all__ = ["chat_routes"]
 
 
-class Part(BaseModel):
-    """A part of a message: text, and nothing else."""
+_Nothing = Annotated[list[Any], Field(default_factory=list, max_length=0)]
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+
+class Part(Given):
+    """A part of a message: text, and nothing else."""
 
     type: Literal["text"]
     text: str
 
 
-class Said(BaseModel):
-    """A message; which roles there are, the model's template says."""
+class Said(Given):
+    """A message; which roles there are, the model's template says.
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    What an answer of a model has beside its text may come back, where it is empty.
+    """
 
     role: str
     content: str | list[Part]
     name: str | None = None
+    tool_calls: _Nothing
+    annotations: _Nothing
 
     def plain(self) -> dict[str, str]:
         """Return it as templates take it."""
@@ -40,13 +44,39 @@ class Said(BaseModel):
         return {"role": self.role, "content": "".join(parts), **named}
 
 
+class TextFormat(Given):
+    """The form of an answer that is no form."""
+
+    type: Literal["text"]
+
+
 class AskedChat(Asked):
-    """A request for the answer in a chat."""
+    """A request for the answer in a chat.
+
+    Most fields may have the value that changes nothing, and those that only tell the server who
+    asks, or what to keep, may have any.
+    """
 
     messages: list[Said] = Field(min_length=1)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    logprobs: Literal[False] | None = None
+    logprobs: Literal[False] = False
+    top_logprobs: Literal[0] = 0
+    response_format: TextFormat | None = None
+    modalities: list[Literal["text"]] | None = None
+    tools: _Nothing
+    tool_choice: Literal["none", "auto"] = "none"
+    parallel_tool_calls: bool = False
+    functions: _Nothing
+    function_call: Literal["none", "auto"] = "none"
+    store: Literal[False] = False
+    metadata: dict[str, str] | None = None
+    reasoning_effort: Literal["none"] = "none"
+    verbosity: Literal["medium"] = "medium"
+    service_tier: Literal["auto", "default"] = "auto"
+    safety_identifier: str = ""
+    prompt_cache_key: str = ""
+    prompt_cache_retention: str = ""
 
 
 class ChatAnswer(Answer):
@@ -73,7 +103,7 @@ def chat_routes(models: Mapping[str, TextModel], max_body: int, timeout_s: float
         model = named(models, asked.model)
         tokens = await model.tokens_of_chat([said.plain() for said in asked.messages])
         most = asked.max_completion_tokens or asked.max_tokens or model.room(tokens)
-        return ChatAnswer(model, [tokens], asked.how(most)), asked.stream
+        return ChatAnswer(model, [tokens], asked.how(most), has_usage=asked.has_usage), asked.stream
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,7 +11,8 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from tensoropt.runtime.text.session import Piece
-from tensoropt.serving.http.answers import Answer, Asked, answered, named
+from tensoropt.serving.http.answers import Answer, Asked, answered, named, refused
+from tensoropt.serving.protocol.refusals import RefusedError
 from tensoropt.serving.text_model import TextModel
 
 __all__ = ["completion_routes"]
@@ -25,7 +27,7 @@ class AskedCompletion(Asked):
     max_tokens: int = Field(16, ge=1)
     best_of: Literal[1] = 1
     echo: Literal[False] = False
-    logprobs: None = None
+    suffix: Literal[""] = ""
 
     def prompts(self) -> list[str | _Tokens]:
         """Return the prompts as a list, also a single one."""
@@ -53,10 +55,21 @@ def completion_routes(
     """Return the routes; a text, or the first piece of it, must be there within ``timeout_s``."""
     router = APIRouter(prefix="/v1")
 
+    created = int(time.time())
+
+    def described(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": created, "owned_by": "tensoropt"}
+
     @router.get("/models")
     async def listed() -> Response:
-        entries = [{"id": name, "object": "model", "owned_by": "tensoropt"} for name in models]
-        return JSONResponse({"object": "list", "data": entries})
+        return JSONResponse({"object": "list", "data": [described(name) for name in models]})
+
+    @router.get("/models/{name}")
+    async def one(name: str) -> Response:
+        try:
+            return JSONResponse(described(named(models, name).name))
+        except RefusedError as error:
+            return refused(error)
 
     async def read(body: bytearray) -> tuple[Answer, bool]:
         asked = AskedCompletion.of(body)
@@ -64,7 +77,9 @@ def completion_routes(
         prompts = asked.prompts()
         model.check_prompts(len(prompts))
         tokens = [model.tokens_of(prompt) for prompt in prompts]
-        return Completion(model, tokens, asked.how(asked.max_tokens)), asked.stream
+        return Completion(
+            model, tokens, asked.how(asked.max_tokens), has_usage=asked.has_usage
+        ), asked.stream
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import httpx
 import openai
 import pytest
 from fastapi import FastAPI
+from openai.types.chat import completion_create_params
 from test_completions import Counting
 
 from tensoropt.runtime.support.errors import RankFailedError
 from tensoropt.serving.http.chats import chat_routes
+from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.text_model import TextLimits, TextModel
 
@@ -29,7 +32,8 @@ def asked(ask: Ask, session: Counting | None = None) -> Any:
         app = FastAPI()
         counting: Any = session or Counting()
         model = TextModel("m", counting, TextLimits(queue=4), Metrics())
-        app.include_router(chat_routes({"m": model}, 1 << 16, 20.0))
+        for routes in (chat_routes, completion_routes):
+            app.include_router(routes({"m": model}, 1 << 16, 20.0))
         transport = httpx.ASGITransport(app)
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://server") as http,
@@ -91,7 +95,15 @@ def test_a_stream() -> None:
         ({"messages": [{"role": "tool", "content": "a"}]}, 400, "chat template: expected a user"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages.0"),
         ({"n": 2}, 400, "n: Input should be 1"),
-        ({"tools": []}, 400, "tools: Extra inputs are not permitted"),
+        ({"tools": [{"type": "function"}]}, 400, "tools: List should have at most 0 items"),
+        ({"logit_bias": {"5": 1.0}}, 400, "logit_bias: Dictionary should have at most 0 items"),
+        ({"response_format": {"type": "json_object"}}, 400, "response_format.type"),
+        ({"presence_penalty": 0.5}, 400, "presence_penalty: "),
+        ({"store": True}, 400, "store: Input should be False"),
+        ({"stream_options": {"include_usage": True}}, 400, "expected stream to be true"),
+        ({"messages": [{"role": "assistant", "content": None}]}, 400, "content: Field required"),
+        ({"messages": [{**TALK[1], "refusal": "no"}]}, 400, "refusal: Extra inputs are not"),
+        ({"extra_body": {"other": 1}}, 400, "other: Extra inputs are not permitted"),
         ({"max_tokens": 0}, 400, "max_tokens"),
     ],
 )
@@ -100,6 +112,100 @@ def test_refused(fields: dict[str, Any], status: int, why: str) -> None:
         asked(lambda c: c.chat.completions.create(**{"model": "m", "messages": TALK, **fields}))
     assert caught.value.status_code == status
     assert caught.value.type == "invalid_request_error"
+
+
+NOTHING: dict[str, Any] = {
+    "audio": None,
+    "frequency_penalty": 0.0,
+    "function_call": "none",
+    "functions": [],
+    "logit_bias": {},
+    "logprobs": False,
+    "metadata": {"title": "a"},
+    "modalities": ["text"],
+    "n": 1,
+    "parallel_tool_calls": True,
+    "prediction": None,
+    "presence_penalty": 0,
+    "prompt_cache_key": "a",
+    "reasoning_effort": "none",
+    "response_format": {"type": "text"},
+    "safety_identifier": "a",
+    "service_tier": "auto",
+    "stop": [],
+    "store": False,
+    "stream_options": None,
+    "tool_choice": "none",
+    "tools": [],
+    "top_logprobs": 0,
+    "user": "a",
+    "verbosity": "medium",
+    "web_search_options": None,
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_values_that_do_nothing(name: str) -> None:
+    more = {"model": "m", "messages": TALK, name: NOTHING[name]}
+    found = asked(lambda client: client.chat.completions.create(**more))
+    assert found.choices[0].message.content == " 3 4 5 6 7"
+
+
+def test_every_field_may_be_null() -> None:
+    names = get_type_hints(completion_create_params.CompletionCreateParamsBase)
+    nulls = dict.fromkeys(names.keys() - {"model", "messages", "user"})
+    found = asked(
+        lambda client: client.chat.completions.create(model="m", messages=TALK, extra_body=nulls)
+    )
+    assert found.choices[0].message.content == " 3 4 5 6 7"
+
+
+@pytest.mark.parametrize("exclude_none", [False, True])
+def test_an_answer_may_be_sent_back(exclude_none: bool) -> None:
+    async def talk(client: openai.AsyncOpenAI) -> Any:
+        first = await client.chat.completions.create(model="m", messages=TALK)
+        said = first.choices[0].message.model_dump(exclude_none=exclude_none)
+        more: Any = [*TALK, {**said, "annotations": [], "tool_calls": []}, TALK[1]]
+        return await client.chat.completions.create(model="m", messages=more)
+
+    assert asked(talk).usage.prompt_tokens == len("abc 3 4 5 6 7c")
+
+
+def test_a_stream_with_usage() -> None:
+    async def chunks(client: openai.AsyncOpenAI) -> list[Any]:
+        stream = await client.chat.completions.create(
+            model="m", messages=TALK, stream=True, stream_options={"include_usage": True}
+        )
+        return [chunk async for chunk in stream]
+
+    *parts, last = asked(chunks)
+    assert [part.usage for part in parts] == [None] * 5
+    assert all(part.model_dump(exclude_unset=True).keys() >= {"usage"} for part in parts)
+    assert last.choices == []
+    assert last.usage.model_dump(exclude_none=True) == {
+        "prompt_tokens": 3,
+        "completion_tokens": 5,
+        "total_tokens": 8,
+    }
+
+
+def test_a_seed_may_be_negative() -> None:
+    session = Counting()
+    asked(lambda c: c.chat.completions.create(model="m", messages=TALK, seed=-1), session)
+    assert session.asked[0]["seed"] == (1 << 64) - 1
+
+
+def test_models() -> None:
+    async def listed(client: openai.AsyncOpenAI) -> tuple[list[Any], Any]:
+        return (await client.models.list()).data, await client.models.retrieve("m")
+
+    found, one = asked(listed)
+    assert found == [one]
+    assert (one.id, one.object, one.owned_by) == ("m", "model", "tensoropt")
+    assert abs(one.created - time.time()) < 600
+    with pytest.raises(openai.NotFoundError, match="model 'n': continues no texts here") as caught:
+        asked(lambda client: client.models.retrieve("n"))
+    assert (caught.value.type, caught.value.code) == ("invalid_request_error", "model_not_found")
 
 
 def test_ranks_that_end() -> None:

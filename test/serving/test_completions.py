@@ -6,11 +6,12 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from openai.types import completion_create_params
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.text.session import Piece
@@ -123,6 +124,23 @@ def test_a_stream(client: TestClient) -> None:
     assert [choice["finish_reason"] for choice in choices] == [None, None, "length"]
 
 
+def test_a_stream_with_usage(client: TestClient) -> None:
+    answer = asked(client, stream=True, stream_options={"include_usage": True}, prompt=["ab", "c"])
+    lines = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    *parts, last = map(json.loads, lines[:-1])
+    assert {part["usage"] for part in parts} == {None}
+    usage = {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}
+    assert (last["choices"], last["usage"]) == ([], usage)
+
+
+def test_every_field_may_be_null(client: TestClient) -> None:
+    names = get_type_hints(completion_create_params.CompletionCreateParamsBase)
+    answer = asked(client, **dict.fromkeys(names.keys() - {"model", "prompt"}))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["completion_tokens"] == 16
+
+
 def test_seeds_differ_unless_they_are_given(client: TestClient, session: Counting) -> None:
     asked(client), asked(client)
     assert len({how["seed"] for how in session.asked}) == 2
@@ -138,6 +156,7 @@ def test_seeds_differ_unless_they_are_given(client: TestClient, session: Countin
         ({"n": 2}, 400, "n: Input should be 1"),
         ({"temperature": -1}, 400, "temperature"),
         ({"max_tokens": "5"}, 400, "max_tokens"),
+        ({"logprobs": 1}, 400, "logprobs: Extra inputs are not permitted"),
         ({"other": 1}, 400, "other: Extra inputs are not permitted"),
         ({"prompt": "a" * (1 << 17)}, 413, "expected at most 65536 bytes"),
     ],
@@ -146,6 +165,12 @@ def test_refused(client: TestClient, fields: dict[str, Any], status: int, why: s
     answer = asked(client, **fields)
     assert answer.status_code == status
     assert why in answer.json()["error"]["message"]
+
+
+def test_a_lone_surrogate(client: TestClient) -> None:
+    answer = client.post(URL, content=json.dumps({"model": "m", "prompt": "\ud800"}))
+    assert answer.status_code == 400
+    assert "body: Invalid JSON: " in answer.json()["error"]["message"]
 
 
 def test_ranks_that_end(client: TestClient, session: Counting) -> None:
