@@ -10,7 +10,7 @@ RUN apt-get update \
 COPY . /source
 # What a machine needs that only runs plans: no MLIR, no matplotlib.
 RUN python -m venv /opt/tensoropt \
-    && /opt/tensoropt/bin/pip install --no-cache-dir '/source[runtime-cpu,serve]'
+    && /opt/tensoropt/bin/pip install --no-cache-dir '/source[runtime-cpu,serve,text]'
 
 FROM python:3.13-slim
 COPY --from=build /opt/tensoropt /opt/tensoropt
@@ -21,5 +21,5 @@ ENV PATH=/opt/tensoropt/bin:$PATH PYTHONUNBUFFERED=1
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/v2/health/ready', timeout=4)"]
-ENTRYPOINT ["tensoropt-serve", "--host", "0.0.0.0"]
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen(open('/tmp/tensoropt-addresses').readline().strip() + '/v2/health/ready', timeout=4)"]
+ENTRYPOINT ["tensoropt-serve", "--address-file", "/tmp/tensoropt-addresses", "--host", "0.0.0.0"]

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 import uvicorn
 from fastapi import APIRouter, FastAPI
 
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.files import replace_private
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.connection import Connection
 from tensoropt.serving.rpc.servicer import make_server
@@ -30,12 +32,16 @@ _BACKLOG = 2048
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Where a server listens, and what it lets in; ``grpc_port`` None: HTTP alone."""
+    """Where a server listens, and what it lets in; ``grpc_port`` None: HTTP alone.
+
+    ``address_file`` gets the addresses, one per line, while the server serves.
+    """
 
     host: str = "127.0.0.1"
     grpc_port: int | None = 8001
     max_body: int = 64 << 20
     grace_s: float = 30.0
+    address_file: Path | None = None
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -58,7 +64,7 @@ async def serve(
     """Serve until SIGTERM or SIGINT, finish what is under way, and end all ranks.
 
     A second signal ends at once what is under way. ``more`` are routes beside those of the
-    protocol. Raises `UserError` where gRPC cannot listen.
+    protocol. Raises `UserError` if gRPC cannot listen, or the file of addresses cannot be written.
     """
     http = _Http(_config(make_app(service, options.max_body, more), options))
     try:
@@ -81,10 +87,11 @@ async def _served(
         http.force_exit = ending.is_set()  # the second time
         ending.set()
 
-    with _signals(end):
+    addresses = _addresses(listener, rpc.port, options.host)
+    with _signals(end), _address_file(options.address_file, addresses):
         await rpc.start()
         serving = asyncio.create_task(http.serve([listener]))
-        _tell(service, listener, rpc.port, options.host)
+        _tell(service, addresses)
         await ending.wait()
         service.is_ending = True
         http.should_exit = True
@@ -152,12 +159,30 @@ def _signals(work: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _tell(service: Service, listener: socket.socket, rpc_port: int | None, host: str) -> None:
+def _addresses(listener: socket.socket, rpc_port: int | None, host: str) -> list[str]:
+    name = f"[{host}]" if ":" in host else host
+    addresses = [f"http://{name}:{listener.getsockname()[1]}"]
+    return addresses if rpc_port is None else [*addresses, f"grpc://{name}:{rpc_port}"]
+
+
+@contextmanager
+def _address_file(path: Path | None, addresses: Sequence[str]) -> Iterator[None]:
+    """Have the addresses in a file, which goes at the end."""
+    if path is None:
+        yield
+        return
+    try:
+        replace_private(path, "".join(f"{address}\n" for address in addresses))
+    except OSError as error:
+        raise UserError(f"--address-file {path}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _tell(service: Service, addresses: Sequence[str]) -> None:
     """Say where models are served, and how."""
     for model in service.all_models:
         print(f"model '{model.name}': {model.describe()}", file=sys.stderr)
-    name = f"[{host}]" if ":" in host else host
-    places = [f"http://{name}:{listener.getsockname()[1]}"]
-    if rpc_port is not None:
-        places.append(f"grpc://{name}:{rpc_port}")
-    print(f"serving at {' and '.join(places)}", file=sys.stderr, flush=True)
+    print(f"serving at {' and '.join(addresses)}", file=sys.stderr, flush=True)

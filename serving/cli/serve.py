@@ -160,6 +160,7 @@ def _server_options(arguments: argparse.Namespace) -> ServerOptions:
         grpc_port=None if arguments.no_grpc else arguments.grpc_port,
         max_body=arguments.max_body << 20,
         grace_s=arguments.grace,
+        address_file=arguments.address_file,
     )
 
 
@@ -200,6 +201,8 @@ def _add_address(add: Any) -> None:
     add("--port", type=_port, default=8000, metavar="P", help="of HTTP, 0: a free one (8000)")
     add("--grpc-port", type=_port, default=8001, metavar="P", help="of gRPC (8001)")
     add("--no-grpc", action="store_true", help="HTTP alone")
+    add("--address-file", type=Path, metavar="FILE",
+        help="has the addresses, one per line, while the server serves")  # fmt: skip
 
 
 def _add_batching(add: Any) -> None:

@@ -64,6 +64,7 @@ def _main() -> None:
     parser.add_argument("--max-body", type=int, default=1 << 20)
     parser.add_argument("--patience", type=float)
     parser.add_argument("--timeout", type=float, default=60.0)
+    parser.add_argument("--address-file", type=Path)
     arguments = parser.parse_args()
 
     from fake_sessions import INPUTS, OUTPUTS, FakeSession
@@ -87,7 +88,9 @@ def _main() -> None:
     metrics = Metrics()
     model = Model("double", INPUTS, OUTPUTS, FakeSession(), ServingOptions(), metrics)
     service = Service({"double": model}, metrics, arguments.timeout)
-    options = ServerOptions(grpc_port=0, max_body=arguments.max_body)
+    options = ServerOptions(
+        grpc_port=0, max_body=arguments.max_body, address_file=arguments.address_file
+    )
     with listening("127.0.0.1", 0) as listener:
         asyncio.run(serve(service, listener, options, [more]))
 
