@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tensoropt.compiler.protos.op_names import OpNamer
 from tensoropt.compiler.protos.types import static_shape, tensor_element
 from tensoropt.compiler.shapes.evaluate import evaluate
-from tensoropt.compiler.shapes.refine import refine_types
+from tensoropt.compiler.shapes.refine import refine_types, replace_value
 from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
@@ -23,6 +23,7 @@ from tensoropt.dialects.onnx import (
     function,
     is_no_value,
     owner,
+    region_names,
     walk,
 )
 from tensoropt.passes.base import Pass
@@ -57,7 +58,8 @@ class FoldConstantsPass(Pass):
     picks known sizes of a `Shape`, where every result has at most ``limit`` elements and is of an
     integer type, or is a single number. Weights are never folded. What only passes an operand on
     goes: a `Where` that never takes the other one, as no size is negative, and a `Reshape` of a
-    list to one as long. Repeats until nothing changes; each round infers all shapes again if any is
+    list to one as long. An `If` with a literal condition becomes the operations of its branch.
+    Repeats until nothing changes; each round infers all shapes again if any is
     unknown.
     Values come from ONNX Runtime in a child process; what it refuses, or what ends it as a
     division by zero does, stays. Refuses a partitioned module.
@@ -99,6 +101,7 @@ class _Round:
         self.pending: list[ir.Operation] = []
         self.folded: dict[ir.Value, Array] = {}
         self.replaced: dict[ir.Value, ir.Value] = {}  # what only passes an operand on
+        self.decided: list[ir.Operation] = []  # each `If` with a literal condition
         self.resized = False
         """Whether a value has another shape than its type says."""
 
@@ -119,11 +122,18 @@ class _Round:
             folded.erase()
         for value in reversed(self.replaced):
             ir.OpResult(value).owner.erase()
-        return bool(done or self.replaced)
+        for op in self.decided:
+            _inline(op)
+        self.resized |= bool(self.decided)
+        return bool(done or self.replaced or self.decided)
 
     def _visit(self, op: ir.Operation) -> None:
         if op.name == CONSTANT:
             self.known[op.results[0]] = constant_value(op.results[0])
+        elif op.name == "onnx.If":
+            # One inside of another that is decided waits: the other branch goes.
+            if constant_value(op.operands[0]) is not None and not self._is_inside_decided(op):
+                self.decided.append(op)
         elif (array := self._of_sizes(op)) is not None:
             self.known[op.results[0]] = self.folded[op.results[0]] = array
         elif (same := self._same(op)) is not None:
@@ -131,6 +141,12 @@ class _Round:
         elif self._is_foldable(op):
             self.pending.append(op)
             self.known.update((value, None) for value in op.results)
+
+    def _is_inside_decided(self, op: ir.Operation) -> bool:
+        around = op.parent
+        while around is not None and around not in self.decided:
+            around = around.parent
+        return around is not None
 
     def _of_sizes(self, op: ir.Operation) -> Array | None:
         """Return the value of `Shape` or `Size`, or of what known sizes of a `Shape` tell."""
@@ -199,6 +215,20 @@ class _Round:
             return math.prod(shape) <= self.limit
         # A float made from a shape alone is a weight in disguise; it stays with the other weights.
         return math.prod(shape) == 1 and op.name != "onnx.ConstantOfShape"
+
+
+def _inline(op: ir.Operation) -> None:
+    """Put the operations of the branch that an `If` with a literal condition takes in its place."""
+    condition = constant_value(op.operands[0])
+    assert condition is not None, "the condition is a literal"
+    taken = "then_branch" if condition.all() else "else_branch"
+    block = op.regions[region_names(op).index(taken)].blocks[0]
+    *inner, end = (held.operation for held in block)
+    for held in inner:
+        held.move_before(op)
+    for old, new in zip(op.results, end.operands, strict=True):
+        replace_value(old, new)
+    op.erase()
 
 
 def _of_shape(op: ir.Operation) -> Array | None:

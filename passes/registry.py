@@ -22,6 +22,7 @@ _NAMES = (
     "verify-onnx",
     "infer-shapes",
     "fold-constants",
+    "reduce-bags",
     "unpack-sequences",
     "simplify",
     "unmerge-rows",

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tensoropt.compiler.protos.op_names import OpNamer
+from tensoropt.compiler.protos.op_names import NamedBuild, OpNamer
 from tensoropt.compiler.protos.types import type_proto
 from tensoropt.compiler.shapes.refine import refine_types, replace_value
 from tensoropt.dialects.build import Build, int_attr, ints_attr
@@ -119,9 +119,9 @@ class _Round:
         op.erase()
         return True
 
-    def _build(self, op: ir.Operation, what: str = "") -> Build:
-        """Return what makes ops in the place of ``op``, or the op ``what`` that belongs to it."""
-        return Build(self.namer.beside(op, what) if what else op.location, self.version)
+    def _build(self, op: ir.Operation) -> Build:
+        """Return the builder of an op that takes the place of ``op``, and its name."""
+        return Build(op.location, self.version)
 
     # The sequences.
 
@@ -136,7 +136,7 @@ class _Round:
             if keep:
                 return parts
             axis %= ir.RankedTensorType(x.type).rank
-            return [self._build(op, "Squeeze").squeeze(part, [axis]) for part in parts]
+            return [NamedBuild(self.namer, op, self.version).squeeze(x, [axis]) for x in parts]
 
     def _parts(self, op: ir.Operation, x: ir.Value, axis: int, sizes: list[int]) -> Items:
         """Return the results of a new `Split`, none if there are no sizes."""
@@ -146,7 +146,7 @@ class _Round:
         if self.version < _SPLIT_SIZES_OPERAND:
             given = {"axis": int_attr(axis), "split": ints_attr(sizes)}
             return self._build(op).onnx_many("Split", [x], kinds, **given)
-        literal = self._build(op, "sizes").ints(sizes)
+        literal = NamedBuild(self.namer, op, self.version).ints(sizes)
         return self._build(op).onnx_many("Split", [x, literal], kinds, axis=int_attr(axis))
 
     def construct(self, op: ir.Operation) -> Items | None:
@@ -187,7 +187,8 @@ class _Round:
             if not items or not all(isinstance(x.type, ir.RankedTensorType) for x in items):
                 return None
             axis %= ir.RankedTensorType(items[0].type).rank + 1
-            items = [self._build(op, "Unsqueeze").unsqueeze(x, [axis]) for x in items]
+            make = NamedBuild(self.namer, op, self.version)
+            items = [make.unsqueeze(x, [axis]) for x in items]
         if len(items) == 1:
             return items[0]
         return self._build(op).onnx("Concat", items, kind, axis=int_attr(axis)) if items else None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensoropt.compiler.protos.names import Namer
+from tensoropt.dialects.build import Build
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function, node_name, walk
 
-__all__ = ["OpNamer"]
+__all__ = ["NamedBuild", "OpNamer"]
 
 
 class OpNamer:
@@ -25,3 +28,26 @@ class OpNamer:
         if name is None:
             return op.location
         return ir.Location.name(self._namer.unique(f"{name}.{what}"))
+
+
+class NamedBuild(Build):
+    """Builds the ops that replace ``op``, each with a name of its own."""
+
+    def __init__(self, namer: OpNamer, op: ir.Operation, opset: int) -> None:
+        super().__init__(op.location, opset)
+        object.__setattr__(self, "namer", namer)
+        object.__setattr__(self, "op", op)
+
+    namer: OpNamer
+    op: ir.Operation
+
+    def onnx_many(
+        self,
+        op_type: str,
+        operands: Sequence[ir.Value],
+        results: Sequence[ir.Type],
+        **attributes: ir.Attribute,
+    ) -> list[ir.Value]:
+        """Return the results of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
+        one = Build(self.namer.beside(self.op, op_type), self.opset)
+        return one.onnx_many(op_type, operands, results, **attributes)

@@ -169,3 +169,34 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     return %0, %1 : tensor<i64>, tensor<i64>
   }
 }
+
+// -----
+
+// An If with a literal condition is its branch, inside of another one too, whose condition follows.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<4xf32> {topt.name = "x"}) -> (tensor<4xf32> {topt.name = "y"}, tensor<4xf32> {topt.name = "z"}) {
+    // CHECK: %[[N:.*]] = "onnx.Neg"([[X:%\w+]])
+    // CHECK-NEXT: onnx.Constant
+    // CHECK-NEXT: %[[A:.*]] = "onnx.Abs"(%[[N]])
+    // CHECK-NEXT: return %[[A]], [[X]]
+    %two = "onnx.Constant"() {value = dense<2> : tensor<i64>} : () -> tensor<i64>
+    %four = "onnx.Constant"() {value = dense<4> : tensor<i64>} : () -> tensor<i64>
+    %less = "onnx.Less"(%two, %four) : (tensor<i64>, tensor<i64>) -> tensor<i1>
+    %0, %1 = "onnx.If"(%less) ({
+      %5 = "onnx.Exp"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      "onnx.Yield"(%5, %5) : (tensor<4xf32>, tensor<4xf32>) -> ()
+    }, {
+      %2 = "onnx.Neg"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      %3 = "onnx.Equal"(%two, %four) : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      %4 = "onnx.If"(%3) ({
+        %6 = "onnx.Abs"(%2) : (tensor<4xf32>) -> tensor<4xf32>
+        "onnx.Yield"(%6) : (tensor<4xf32>) -> ()
+      }, {
+        "onnx.Yield"(%2) : (tensor<4xf32>) -> ()
+      }) {topt.regions = ["else_branch", "then_branch"]} : (tensor<i1>) -> tensor<4xf32>
+      "onnx.Yield"(%4, %x) : (tensor<4xf32>, tensor<4xf32>) -> ()
+    }) {topt.regions = ["else_branch", "then_branch"]} : (tensor<i1>) -> (tensor<4xf32>, tensor<4xf32>)
+    return %0, %1 : tensor<4xf32>, tensor<4xf32>
+  }
+}

@@ -113,7 +113,7 @@ class Vjp:
             source, target = Path(folder, "model.onnx"), Path(folder, "vjp.onnx")
             source.write_bytes(self.model.SerializeToString())
             module = load(source, {})
-            self._run("verify-onnx,infer-shapes,unpack-sequences", module)
+            self._run("verify-onnx,infer-shapes,reduce-bags,unpack-sequences", module)
             with module.context, ir.Location.unknown():
                 self._differentiate(module)
             self._run("dce", module)

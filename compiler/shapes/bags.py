@@ -1,0 +1,541 @@
+"""Recognises loops over the bags of an embedding, as PyTorch's exporters write `EmbeddingBag`.
+
+The body of a loop is run on descriptions instead of numbers: the number of a step, an offset, the
+rows from one offset to the next, their reduction. A loop with a result that is none of these is no
+loop over bags.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.compiler.protos.types import static_shape
+from tensoropt.dialects.build import Build, sizes_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import attribute, constant_value, is_no_value, owner, region_names
+
+__all__ = ["Bags", "bags_of"]
+
+Array = npt.NDArray[np.generic]
+Kind = Literal["Sum", "Mean", "Max"]
+
+
+class _OtherError(Exception):
+    """What an op makes is none of the descriptions, or a loop is none over bags."""
+
+
+@dataclass(frozen=True)
+class _Outer:
+    """A tensor that is made outside of the loop."""
+
+    value: ir.Value
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A literal."""
+
+    array: Array
+
+    @property
+    def integer(self) -> int:
+        if self.array.size != 1:
+            raise _OtherError
+        return int(self.array.item())
+
+
+@dataclass(frozen=True)
+class _Count:
+    """The number of the step plus ``more``."""
+
+    more: int
+
+
+@dataclass(frozen=True)
+class _Offset:
+    """``offsets[step + more]``, but ``last`` in the last step."""
+
+    offsets: ir.Value
+    more: int
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """All rows of ``value``; of a ``table`` at the indices ``value``; or of a list as a column."""
+
+    value: ir.Value
+    table: _Outer | None = None
+    is_column: bool = False
+
+    def build(self, make: Build) -> ir.Value:
+        """Return the rows of all bags."""
+        if self.table is not None:
+            return make.take(self.table.value, self.value, 0)
+        return make.unsqueeze(self.value, [1]) if self.is_column else self.value
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a product from one offset to another, or to a known end."""
+
+    factors: tuple[_Factor, ...]
+    start: _Offset
+    end: _Offset | int
+
+
+@dataclass(frozen=True)
+class _Length:
+    """A known end minus an offset."""
+
+    end: int
+    start: _Offset
+
+
+@dataclass(frozen=True)
+class _Test:
+    """Says if the loop goes on, a step is the last, a bag is empty or a length positive."""
+
+    about: Literal["goes on", "last", "empty", "positive"]
+    bound: int = 0
+    offsets: tuple[_Offset, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Reduced:
+    """Rows that are reduced; ``divisor`` is the length that divides the sum in the last step,
+    ``empty`` replaces it if there are no rows: zeros where it is ``None``."""
+
+    kind: Kind
+    rows: _Rows
+    keeps_rank: bool
+    divisor: _Length | None = None
+    empty: _Outer | None = None
+
+
+@dataclass(frozen=True)
+class _Zeros:
+    """Zeros, of any shape."""
+
+
+@dataclass(frozen=True)
+class _Items:
+    """The results of the steps before."""
+
+
+@dataclass(frozen=True)
+class _Other:
+    """Anything else, which no bag is made of."""
+
+
+_Known = (
+    _Outer | _Number | _Count | _Offset | _Rows | _Length | _Test | _Reduced | _Zeros | _Items
+    | _Other
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Bags:
+    """``count`` bags of rows, each reduced to its sum, mean or maximum.
+
+    ``loop`` is the op that does so, ``made`` the one of the result: itself, or what joins its
+    sequence. ``empty`` (a row) is the result of an empty bag, zeros for ``None``.
+    """
+
+    loop: ir.Operation
+    made: ir.Operation
+    count: int
+    reduced: _Reduced
+
+    @property
+    def kind(self) -> Kind:
+        return self.reduced.kind
+
+    @property
+    def empty(self) -> ir.Value | None:
+        return None if self.reduced.empty is None else self.reduced.empty.value
+
+    @property
+    def row_count(self) -> int:
+        return sizes_of(self.reduced.rows.factors[0].value)[0]
+
+    def rows(self, make: Build) -> ir.Value:
+        """Return the rows of all bags."""
+        first, *others = (factor.build(make) for factor in self.reduced.rows.factors)
+        for other in others:
+            first = make.mul(first, other)
+        return first
+
+    def offsets(self, make: Build) -> ir.Value:
+        """Return where each bag begins, and the end of the last."""
+        end = self.reduced.rows.end
+        assert isinstance(end, _Offset), "the rows of a bag end at an offset"
+        return self._with_end(make, end.last)
+
+    def divided(self, make: Build) -> ir.Value:
+        """Return the offsets whose differences are the lengths of bags."""
+        divisor = self.reduced.divisor
+        return self.offsets(make) if divisor is None else self._with_end(make, divisor.end)
+
+    def _with_end(self, make: Build, end: int | None) -> ir.Value:
+        offsets = self.reduced.rows.start.offsets
+        if end is None or end == _last_of(offsets):
+            return offsets
+        last = make.cast(make.ints([end]), ir.RankedTensorType(offsets.type).element_type)
+        return make.concat([make.slice(offsets, 0, 0, self.count), last], 0)
+
+    def common_size(self) -> int | None:
+        """Return the rows of each bag if all have as many, and no row is in none."""
+        offsets, end = constant_value(self.reduced.rows.start.offsets), self.reduced.rows.end
+        if offsets is None or not isinstance(end, _Offset):
+            return None
+        divisor = self.reduced.divisor
+        ends = {self.row_count, end.last, None if divisor is None else divisor.end}
+        size = self.row_count // self.count
+        even = np.arange(self.count + 1) * size
+        known = offsets[: self.count + 1]
+        whole = size > 0 and ends <= {self.row_count, None} and size * self.count == self.row_count
+        return size if whole and np.array_equal(known, even) else None
+
+    def erase(self) -> None:
+        """Remove the loop, which nothing reads any more."""
+        is_joined = self.loop != self.made
+        self.made.erase()
+        if is_joined:
+            self.loop.erase()
+
+
+def _last_of(offsets: ir.Value) -> int | None:
+    """Return the last offset, if it is known: of a literal, or one that a `Concat` appends."""
+    op, known = owner(offsets), constant_value(offsets)
+    if known is None and op is not None and op.name == "onnx.Concat":
+        known = constant_value(op.operands[len(op.operands) - 1])
+    return None if known is None or known.ndim != 1 or not known.size else int(known[-1])
+
+
+def bags_of(loop: ir.Operation) -> Bags | None:
+    """Return the bags that a `Loop` reduces, ``None`` if it is another loop."""
+    try:
+        found = _with_sequence(loop) if len(loop.operands) > 2 else _with_scan(loop)
+    except _OtherError:
+        return None
+    return found if _is_known(found) else None
+
+
+def _is_known(bags: Bags) -> bool:
+    """Say whether all sizes are known, and offsets are as many as bags, and an end."""
+    rows = bags.reduced.rows
+    shapes = [static_shape(f.value.type) for f in rows.factors]
+    shapes += [static_shape(f.table.value.type) for f in rows.factors if f.table is not None]
+    if None in shapes or bags.count < 1 or not isinstance(rows.end, _Offset):
+        return False
+    known = [shape for shape in shapes if shape is not None]
+    same = len({shape[0] for shape in known[: len(rows.factors)]}) == 1
+    offsets = static_shape(rows.start.offsets.type)
+    wide = max(len(shape) for shape in known) == 2
+    return same and wide and offsets == [bags.count + 1] and _follows(rows.start, rows.end)
+
+
+def _follows(start: _Offset, end: _Offset) -> bool:
+    """Say whether a bag ends where the next one begins."""
+    if start.more or start.last is not None:
+        return False
+    if end.offsets == start.offsets:
+        return end.more == 1
+    first, second = constant_value(start.offsets), constant_value(end.offsets)
+    if first is not None and second is not None:
+        return end.more == 0 and np.array_equal(first[1:], second)
+    op = owner(end.offsets)
+    if op is None or op.name != "onnx.Slice" or op.operands[0] != start.offsets or end.more:
+        return False
+    bounds = [constant_value(operand) for operand in [*op.operands][1:]]
+    length = (static_shape(start.offsets.type) or [0])[0]
+    wanted = (1, length, 0, 1)
+    return len(bounds) <= len(wanted) and all(
+        bound is not None and (bound.item() == value or (i == 1 and bound.item() > length))
+        for i, (bound, value) in enumerate(zip(bounds, wanted, strict=False))
+    )
+
+
+def _with_scan(loop: ir.Operation) -> Bags:
+    """Return the bags of a loop that stacks its results, as PyTorch's older exporter writes it."""
+    body = loop.regions[0].blocks[0]
+    count = constant_value(loop.operands[0])
+    _check(count is not None and count.size == 1 and len(loop.results) == 1)
+    _check(is_no_value(loop.operands[1]) or _is_true(loop.operands[1]))
+    run = _Body({body.arguments[0]: _Count(0), body.arguments[1]: _Number(np.array(True))})
+    goes_on, reduced = run.run(body)
+    _check(isinstance(goes_on, _Number) and bool(goes_on.array.all()))
+    assert count is not None
+    return _bags(loop, loop, int(count.item()), reduced, keeps_rank=False)
+
+
+def _with_sequence(loop: ir.Operation) -> Bags:
+    """Return the bags of a loop that inserts its results into a sequence, which is joined."""
+    body = loop.regions[0].blocks[0]
+    _check(is_no_value(loop.operands[0]) and _is_true(loop.operands[1]))
+    _check(len(loop.results) == 2 and not [*loop.results[0].uses])
+    first, empty = constant_value(loop.operands[2]), owner(loop.operands[3])
+    _check(first is not None and not first.any())
+    _check(empty is not None and empty.name == "onnx.SequenceEmpty")
+    uses = [use.owner.operation for use in loop.results[1].uses]
+    _check(len(uses) == 1 and uses[0].name == "onnx.ConcatFromSequence")
+    _check(attribute(uses[0], "axis") == 0 and not attribute(uses[0], "new_axis", 0))
+    run = _Body({body.arguments[2]: _Count(0), body.arguments[3]: _Items()})
+    goes_on, count, reduced = run.run(body)
+    _check(count == _Count(1) and isinstance(goes_on, _Test) and goes_on.about == "goes on")
+    assert isinstance(goes_on, _Test)
+    run.check_last(goes_on.bound)
+    return _bags(loop, uses[0], goes_on.bound, reduced, keeps_rank=True)
+
+
+def _bags(
+    loop: ir.Operation, made: ir.Operation, count: int, reduced: _Known, *, keeps_rank: bool
+) -> Bags:
+    if not isinstance(reduced, _Reduced) or reduced.keeps_rank != keeps_rank:
+        raise _OtherError
+    return Bags(loop, made, count, reduced)
+
+
+def _check(right: bool) -> None:
+    if not right:
+        raise _OtherError
+
+
+def _is_true(value: ir.Value) -> bool:
+    known = constant_value(value)
+    return known is not None and bool(known.all())
+
+
+class _Body:
+    """Runs the body of a loop on descriptions."""
+
+    def __init__(self, known: dict[ir.Value, _Known]) -> None:
+        self.known = known
+        self.last_steps: set[int] = set()
+
+    def check_last(self, count: int) -> None:
+        """Check that every test for the last step is about the last of ``count``."""
+        _check(self.last_steps <= {count - 1})
+
+    def run(self, block: ir.Block) -> list[_Known]:
+        """Return the results of a block, the items for those that are sequences."""
+        ops = [op.operation for op in block]
+        for op in ops[:-1]:
+            self.known.update(dict.fromkeys(op.results, _Other()))
+            if op.name in _OPS:
+                with suppress(_OtherError):
+                    self.known[op.results[0]] = _OPS[op.name](self, op)
+        return [self.value(value) for value in ops[-1].operands]
+
+    def value(self, value: ir.Value) -> _Known:
+        """Return the description of a value, which may come from outside."""
+        if value in self.known:
+            return self.known[value]
+        literal = constant_value(value)
+        return _Outer(value) if literal is None else _Number(literal)
+
+    def operands(self, op: ir.Operation) -> list[_Known]:
+        return [self.value(value) for value in op.operands if not is_no_value(value)]
+
+    def constant(self, op: ir.Operation) -> _Known:
+        literal = constant_value(op.results[0])
+        assert literal is not None, "a Constant has a value"
+        return _Number(literal)
+
+    def same(self, op: ir.Operation) -> _Known:
+        """Return the operand of a `Cast`, `CastLike`, `Reshape`, `Unsqueeze` of one number."""
+        x = self.value(op.operands[0])
+        if isinstance(x, _Rows) and op.name == "onnx.Unsqueeze":
+            return self._column(op, x)
+        _check(isinstance(x, _Number | _Count | _Offset | _Length))
+        return x
+
+    def _column(self, op: ir.Operation, x: _Rows) -> _Known:
+        axes = self.value(op.operands[1])
+        _check(isinstance(axes, _Number) and axes.integer == 1 and len(x.factors) == 1)
+        _check(x.factors[0].table is None and len(_shape(x.factors[0].value)) == 1)
+        return replace(x, factors=(replace(x.factors[0], is_column=True),))
+
+    def identity(self, op: ir.Operation) -> _Known:
+        return self.value(op.operands[0])
+
+    def expand(self, op: ir.Operation) -> _Known:
+        x = self.value(op.operands[0])
+        _check(isinstance(x, _Number) and not x.array.any())
+        return _Zeros()
+
+    def add(self, op: ir.Operation) -> _Known:
+        a, b = self.operands(op)
+        if isinstance(a, _Count) and isinstance(b, _Number):
+            return _Count(a.more + b.integer)
+        raise _OtherError
+
+    def sub(self, op: ir.Operation) -> _Known:
+        a, b = self.operands(op)
+        if isinstance(a, _Number) and isinstance(b, _Number):
+            return _Number(np.array(a.integer - b.integer))
+        if isinstance(a, _Number) and isinstance(b, _Offset):
+            return _Length(a.integer, b)
+        raise _OtherError
+
+    def mul(self, op: ir.Operation) -> _Known:
+        a, b = self.operands(op)
+        if not isinstance(a, _Rows) or not isinstance(b, _Rows):
+            raise _OtherError
+        _check((a.start, a.end) == (b.start, b.end))
+        return replace(a, factors=(*a.factors, *b.factors))
+
+    def div(self, op: ir.Operation) -> _Known:
+        a, b = self.operands(op)
+        if not isinstance(a, _Reduced) or not isinstance(b, _Length):
+            raise _OtherError
+        _check(a.kind == "Sum" and a.divisor is None and b.start == a.rows.start)
+        return replace(a, kind="Mean", divisor=b)
+
+    def compare(self, op: ir.Operation) -> _Known:
+        """Return the meaning of a `Less`, `Greater` or `Equal`."""
+        a, b = self.operands(op)
+        pair = (op.name, type(a), type(b))
+        if isinstance(a, _Offset) and isinstance(b, _Offset) and op.name == "onnx.Equal":
+            return _Test("empty", offsets=(a, b))
+        if not isinstance(b, _Number):
+            raise _OtherError
+        if pair == ("onnx.Less", _Count, _Number) and a == _Count(1):
+            return _Test("goes on", b.integer)
+        if pair == ("onnx.Equal", _Count, _Number) and a == _Count(0):
+            self.last_steps.add(b.integer)
+            return _Test("last")
+        if isinstance(a, _Length) and op.name == "onnx.Greater" and b.integer == 0:
+            return _Test("positive", a.end, (a.start,))
+        raise _OtherError
+
+    def gather(self, op: ir.Operation) -> _Known:
+        x, at = self.operands(op)
+        if not isinstance(x, _Outer | _Number) or attribute(op, "axis", 0) != 0:
+            raise _OtherError
+        if isinstance(at, _Count):
+            return _Offset(op.operands[0], at.more)
+        if not isinstance(at, _Rows) or len(at.factors) != 1 or at.factors[0].table is not None:
+            raise _OtherError
+        _check(len(_shape(at.factors[0].value)) == 1 and len(_shape(op.operands[0])) == 2)
+        return replace(at, factors=(replace(at.factors[0], table=_Outer(op.operands[0])),))
+
+    def slice(self, op: ir.Operation) -> _Known:
+        x, start, end, *others = self.operands(op)
+        _check(isinstance(x, _Outer | _Number))
+        for other, wanted in zip(others, (0, 1), strict=False):
+            _check(isinstance(other, _Number) and other.integer == wanted)
+        source = op.operands[0]
+        if isinstance(start, _Count):
+            _check(end == _Count(start.more + 1) and len(_shape(source)) == 1)
+            return _Offset(source, start.more)
+        if not isinstance(start, _Offset) or not isinstance(end, _Offset | _Number):
+            raise _OtherError
+        stop = end if isinstance(end, _Offset) else end.integer
+        return _Rows((_Factor(source),), start, stop)
+
+    def reduce(self, op: ir.Operation) -> _Known:
+        x, *axes = self.operands(op)
+        dims = axes[0].array.tolist() if axes and isinstance(axes[0], _Number) else None
+        dims = attribute(op, "axes") if dims is None else dims
+        if not isinstance(x, _Rows) or dims != [0]:
+            raise _OtherError
+        _check(any(f.table is not None or len(_shape(f.value)) == 2 for f in x.factors))
+        return _Reduced(_KINDS[op.name], x, bool(attribute(op, "keepdims", 1)))
+
+    def insert(self, op: ir.Operation) -> _Known:
+        """Return the item that a `SequenceInsert` puts behind those of the steps before."""
+        _check(isinstance(self.value(op.operands[0]), _Items) and len(op.operands) == 2)
+        return self.value(op.operands[1])
+
+    def branch(self, op: ir.Operation) -> _Known:
+        test, names = self.value(op.operands[0]), region_names(op)
+        _check(isinstance(test, _Test) and len(op.results) == 1)
+        each = {
+            name: self.run(region.blocks[0])[0]
+            for name, region in zip(names, op.regions, strict=True)
+        }
+        assert isinstance(test, _Test)
+        yes, no = each["then_branch"], each["else_branch"]
+        if test.about == "empty":
+            return _of_empty(test, yes, no)
+        if test.about == "last":
+            return _of_last(yes, no)
+        return _of_positive(test, yes, no)
+
+
+def _of_empty(test: _Test, yes: _Known, no: _Known) -> _Known:
+    """Return a reduction with the result of an empty bag."""
+    if not isinstance(no, _Reduced) or not isinstance(no.rows.end, _Offset):
+        raise _OtherError
+    _check(test.offsets == (no.rows.start, replace(no.rows.end, last=None)))
+    if isinstance(yes, _Outer):
+        return replace(no, empty=yes)
+    _check(isinstance(yes, _Zeros) or (isinstance(yes, _Number) and not yes.array.any()))
+    return no
+
+
+def _of_last(yes: _Known, no: _Known) -> _Known:
+    """Return rows, or their mean, that have an end or a divisor of their own in the last step."""
+    if isinstance(yes, _Rows) and isinstance(no, _Rows) and isinstance(no.end, _Offset):
+        _check(isinstance(yes.end, int) and yes == replace(no, end=yes.end))
+        assert isinstance(yes.end, int)
+        return replace(no, end=replace(no.end, last=yes.end))
+    if not isinstance(yes, _Reduced) or not isinstance(no, _Reduced):
+        raise _OtherError
+    _check(yes.divisor is not None and no == replace(yes, divisor=None))
+    return yes
+
+
+def _of_positive(test: _Test, yes: _Known, no: _Known) -> _Known:
+    """Return a sum divided by a length: one that is not positive is of an empty bag."""
+    if not isinstance(yes, _Reduced) or not isinstance(no, _Reduced):
+        raise _OtherError
+    _check(test.about == "positive" and yes.divisor == _Length(test.bound, *test.offsets))
+    _check(no == replace(yes, kind="Sum", divisor=None))
+    return yes
+
+
+def _shape(value: ir.Value) -> list[int]:
+    shape = static_shape(value.type)
+    if shape is None or math.prod(shape) == 0:
+        raise _OtherError
+    return shape
+
+
+_KINDS: dict[str, Kind] = {
+    "onnx.ReduceSum": "Sum",
+    "onnx.ReduceMean": "Mean",
+    "onnx.ReduceMax": "Max",
+}
+_OPS: dict[str, Callable[[_Body, ir.Operation], _Known]] = {
+    "onnx.Add": _Body.add,
+    "onnx.Cast": _Body.same,
+    "onnx.CastLike": _Body.same,
+    "onnx.Constant": _Body.constant,
+    "onnx.Div": _Body.div,
+    "onnx.Equal": _Body.compare,
+    "onnx.Expand": _Body.expand,
+    "onnx.Gather": _Body.gather,
+    "onnx.Greater": _Body.compare,
+    "onnx.Identity": _Body.identity,
+    "onnx.If": _Body.branch,
+    "onnx.Less": _Body.compare,
+    "onnx.Mul": _Body.mul,
+    "onnx.ReduceMax": _Body.reduce,
+    "onnx.ReduceMean": _Body.reduce,
+    "onnx.ReduceSum": _Body.reduce,
+    "onnx.Reshape": _Body.same,
+    "onnx.SequenceInsert": _Body.insert,
+    "onnx.Slice": _Body.slice,
+    "onnx.Sub": _Body.sub,
+    "onnx.Unsqueeze": _Body.same,
+}

@@ -1,0 +1,132 @@
+"""`reduce-bags`: reduce all bags of an embedding at once, not in a loop over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tensoropt.compiler.protos.op_names import NamedBuild, OpNamer
+from tensoropt.compiler.shapes.bags import Bags, bags_of
+from tensoropt.compiler.shapes.refine import refine_types, replace_value
+from tensoropt.dialects.build import element_type, int_attr, sizes_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import constant_value, function, opsets
+from tensoropt.passes.base import Pass
+from tensoropt.passes.fold_constants import fold_rounds
+from tensoropt.passes.numbering import forget_removed
+
+__all__ = ["ReduceBagsPass"]
+
+_SCATTERS_SINCE = 18
+"""The first opset in which ScatterElements keeps the largest of several."""
+
+
+@dataclass(frozen=True)
+class ReduceBagsPass(Pass):
+    """Reduces the bags of an `nn.EmbeddingBag` at once.
+
+    PyTorch's exporters write one as a `Loop` that slices the rows of a bag out of all rows, from
+    one offset to the next, and reduces them: to their sum, mean or maximum. A `Loop` runs whole.
+    If all bags have one known size, as those of a matrix of indices have, the rows are reshaped and
+    reduced along a dimension. Otherwise each row is scattered to its bag: sums and means by a
+    `ScatterND` that adds, maxima by a `ScatterElements`. Weights of samples stay products of the
+    rows.
+
+    A `Loop` of any other form stays, as does one over a number of bags or rows that is not known,
+    and one before opset 18 unless its bags have one size. An empty bag gives zeros, as in PyTorch;
+    the `Loop` of the older exporter fails on it unless it adds. Refuses nothing.
+    """
+
+    name: ClassVar[str] = "reduce-bags"
+    summary: ClassVar[str] = "Reduce all bags of an embedding at once, not in a loop over them."
+
+    def run(self, module: ir.Module) -> None:
+        version, namer, changed = opsets(module).get("", 1), OpNamer(module), False
+        with module.context, ir.Location.unknown():
+            for held in list(function(module).regions[0].blocks[0]):
+                op = held.operation
+                bags = bags_of(op) if op.name == "onnx.Loop" else None
+                if bags is not None:
+                    changed |= _Rewrite(bags, NamedBuild(namer, op, version)).run()
+            if changed:
+                refine_types(module)
+                for _ in fold_rounds(module):
+                    pass
+            forget_removed(module)
+
+
+@dataclass(frozen=True)
+class _Rewrite:
+    """What puts the reduction of ``bags`` in the place of the op that makes them."""
+
+    bags: Bags
+    make: NamedBuild
+
+    def run(self) -> bool:
+        """Say whether the loop was replaced."""
+        bags = self.bags
+        size = bags.common_size()
+        if size is None and self.make.opset < _SCATTERS_SINCE:
+            return False
+        with ir.InsertionPoint(bags.made):
+            rows = bags.rows(self.make)
+            made = self._reshaped(rows, size) if size else self._scattered(rows)
+        replace_value(bags.made.results[0], made)
+        bags.erase()
+        return True
+
+    def _reshaped(self, rows: ir.Value, size: int) -> ir.Value:
+        count, width = self.bags.count, sizes_of(rows)[1]
+        split = self.make.reshape(rows, [count, size, width])
+        return self.make.reduce(f"Reduce{self.bags.kind}", split, [1], keepdims=False)
+
+    def _scattered(self, rows: ir.Value) -> ir.Value:
+        """Return the rows put together by their bags."""
+        bags, make = self.bags, self.make
+        offsets = bags.offsets(make)
+        made = self._summed(rows, offsets) if bags.kind != "Max" else self._largest(rows, offsets)
+        sizes = make.sub(
+            make.slice(bags.divided(make), 0, 1, bags.count + 1),
+            make.slice(offsets, 0, 0, bags.count),
+        )
+        if bags.kind == "Mean":
+            least_one = make.binary("Max", sizes, make.scalar(1, sizes))
+            made = make.div(made, make.unsqueeze(make.cast(least_one, element_type(rows)), [1]))
+        if bags.kind != "Max" and bags.empty is None:
+            return made
+        empty = make.scalar(0.0, rows) if bags.empty is None else bags.empty
+        has_rows = make.compare("Greater", sizes, make.scalar(0, sizes))
+        return make.where(make.unsqueeze(has_rows, [1]), made, empty)
+
+    def _summed(self, rows: ir.Value, offsets: ir.Value) -> ir.Value:
+        make, (count, width) = self.make, sizes_of(rows)
+        zeros = make.expand(make.scalar(0.0, rows), [self.bags.count + 2, width])
+        held = [zeros, make.unsqueeze(self._slots(offsets, count), [1]), rows]
+        made = make.onnx("ScatterND", held, zeros.type, reduction=ir.StringAttr.get("add"))
+        return make.slice(made, 0, 1, self.bags.count + 1)
+
+    def _largest(self, rows: ir.Value, offsets: ir.Value) -> ir.Value:
+        """Return the largest of each bag; ONNX Runtime's ScatterND would lose some."""
+        make, (count, width) = self.make, sizes_of(rows)
+        least = make.expand(make.scalar(float("-inf"), rows), [self.bags.count + 2, width])
+        slots = make.expand(make.unsqueeze(self._slots(offsets, count), [1]), [count, width])
+        attributes = {"axis": int_attr(0), "reduction": ir.StringAttr.get("max")}
+        made = make.onnx("ScatterElements", [least, slots, rows], least.type, **attributes)
+        return make.slice(made, 0, 1, self.bags.count + 1)
+
+    def _slots(self, offsets: ir.Value, count: int) -> ir.Value:
+        """Return how many offsets are at or before each row: the number of its bag and 1.
+
+        Slot 0 collects the rows before the first bag, and the last slot those after all bags.
+        """
+        make, known = self.make, constant_value(offsets)
+        if known is not None:
+            return make.constant(np.searchsorted(known, np.arange(count), "right"))
+        zeros = make.constant(np.zeros(count + 1, np.int64))
+        ones = make.constant(np.ones(self.bags.count + 1, np.int64))
+        attributes = {"axis": int_attr(0), "reduction": ir.StringAttr.get("add")}
+        begun = make.onnx("ScatterElements", [zeros, offsets, ones], zeros.type, **attributes)
+        sums = make.onnx("CumSum", [begun, make.constant(np.array(0, np.int64))], begun.type)
+        return make.slice(sums, 0, 0, count)
