@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.plan.plan import Plan, check_dims, dim_names
 from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.errors import UserError, did_you_mean
 from tensoropt.runtime.text.session import TextSession
@@ -14,7 +14,19 @@ from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.model import Model, ServingOptions, specs_of
 from tensoropt.serving.text_model import TextLimits, TextModel
 
-__all__ = ["opened", "opened_texts", "split"]
+__all__ = ["check_sizes", "opened", "opened_texts", "own_sizes", "split"]
+
+
+def check_sizes(plans: Iterable[Path], dims: Mapping[str, int]) -> None:
+    """Raise `UserError` for a size in ``dims`` whose name is in no plan."""
+    check_dims(dims, [tensor for path in plans for tensor in Plan.load(path).inputs])
+
+
+def own_sizes(plan: Plan, session_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for the session of one plan: with the sizes that it has names for."""
+    names = dim_names(plan.inputs)
+    dims = {name: size for name, size in session_options["dims"].items() if name in names}
+    return {**session_options, "dims": dims}
 
 
 def split(
@@ -49,7 +61,10 @@ def opened_texts(
     try:
         for name, folder in plans.items():
             sessions[name] = TextSession(
-                folder, prefill=prefills.get(name), step_tokens=limits.step_tokens, **own
+                folder,
+                prefill=prefills.get(name),
+                step_tokens=limits.step_tokens,
+                **own_sizes(Plan.load(folder), own),
             )
     except BaseException:
         for session in sessions.values():
@@ -89,7 +104,7 @@ def _opened(
     sessions: list[Session],
 ) -> Model:
     plan = Plan.load(folder)
-    dims = session_options["dims"]
-    inputs, outputs = specs_of(plan.inputs, dims), specs_of(plan.outputs, dims)
-    sessions.append(Session(folder, **session_options))
+    own = own_sizes(plan, session_options)
+    inputs, outputs = specs_of(plan.inputs, own["dims"]), specs_of(plan.outputs, own["dims"])
+    sessions.append(Session(folder, **own))
     return Model(name, inputs, outputs, sessions[-1], options, metrics)

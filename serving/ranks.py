@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 
-from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line, printable
+from tensoropt.runtime.support.errors import TensoroptError, one_line, printable
 from tensoropt.serving.metrics import Metrics
 
 __all__ = ["LOOK_S", "UNWANTED_S", "Restarts"]
@@ -41,7 +41,7 @@ class Restarts:
         await asyncio.sleep(pause)
         try:
             await self._restart()
-        except (UserError, RankFailedError) as error:
+        except TensoroptError as error:
             self._tell(one_line(error))
             return
         self._metrics.restarts.labels(self._name).inc()

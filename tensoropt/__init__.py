@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tensoropt.runtime.api.plan import Plan, diff
     from tensoropt.runtime.api.train import TrainingInterrupted, TrainingRun, train
     from tensoropt.runtime.pool.session import Session
-    from tensoropt.runtime.support.errors import RankFailedError, UserError
+    from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
     from tensoropt.runtime.support.version import __version__
     from tensoropt.runtime.text.session import TextSession
 
@@ -31,6 +31,7 @@ __all__ = [
     "RankFailedError",
     "Scaling",
     "Session",
+    "TensoroptError",
     "TextSession",
     "Training",
     "TrainingInterrupted",
@@ -52,7 +53,7 @@ _HOMES = {
     "tensoropt.runtime.api.plan": ("Plan", "diff"),
     "tensoropt.runtime.api.train": ("TrainingInterrupted", "TrainingRun", "train"),
     "tensoropt.runtime.pool.session": ("Session",),
-    "tensoropt.runtime.support.errors": ("RankFailedError", "UserError"),
+    "tensoropt.runtime.support.errors": ("RankFailedError", "TensoroptError", "UserError"),
     "tensoropt.runtime.support.version": ("__version__",),
     "tensoropt.runtime.text.session": ("TextSession",),
 }

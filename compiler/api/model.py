@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -64,6 +65,11 @@ def load(
     from tensoropt.compiler.support.installation import check_installation
 
     check_installation()
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(
+            f"load: expected the path of a file, got: {type(path).__name__} (a model in memory has "
+            "to be saved first: onnx.save(model, 'model.onnx'))"
+        )
     load_rules(None if rules is None else Path(rules))
     model = Model(Path(path), _checked(dims or {}), None if weights is None else Path(weights))
     with said_to(progress) as say:

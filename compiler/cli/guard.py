@@ -6,9 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.support.command import INTERRUPTED
-from tensoropt.runtime.support.errors import printable
+from tensoropt.runtime.support.errors import TensoroptError, printable
 from tensoropt.runtime.support.status_line import clear_line
 
 __all__ = ["BROKEN_PIPE", "FAILURE", "INTERRUPTED", "guarded"]
@@ -20,7 +19,7 @@ BROKEN_PIPE = 141
 def guarded(action: Callable[[], int]) -> int:
     """Run ``action`` and return the exit status of the command.
 
-    A :class:`UserError` or an ``OSError`` (a full disk, an unreadable file) is printed as
+    A :class:`TensoroptError` or an ``OSError`` (a full disk, an unreadable file) is printed as
     ``error: ...``; any other exception is a bug of ours and keeps its traceback.
     """
     if sys.stdout is None:
@@ -29,7 +28,7 @@ def guarded(action: Callable[[], int]) -> int:
         status = action()
         sys.stdout.flush()
         return status
-    except UserError as error:
+    except TensoroptError as error:
         return _refuse(str(error))
     except BrokenPipeError:
         _silence_stdout()

@@ -14,7 +14,7 @@ from typing import Any
 
 from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.workers import worker_of
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import TensoroptError, one_line
 
 __all__ = ["GO", "ROOM_BYTES", "main"]
 
@@ -42,7 +42,7 @@ def _outcome(asked: dict[str, Any]) -> dict[str, Any]:
         job = worker.job_from(asked["job"])
         ranks = worker.check(job).ranks
         return {"result": launch(job, ranks, output=Path(asked["output"]))}
-    except UserError as error:
+    except TensoroptError as error:
         return {"error": str(error)}
     except Exception as error:
         return {"error": f"the launcher failed: {one_line(error)}"}

@@ -14,15 +14,17 @@ from tensoropt.runtime.support.version import TOOL
 
 __all__ = ["main"]
 
+_MISTAKE = 2  # as of diff(1): 1 is an answer
+
 _DESCRIPTION = """\
 Look at plans without running them: nothing but their folders is read, and no compiler is needed.
 Exit status: 0 if it was shown, if two plans do the same, if a plan is sound; 1 if plans differ or
-there are problems, which are printed; 1 with one line on stderr for a mistake."""
+there are problems, which are printed; 2 with one line on stderr for a mistake."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    return answered(lambda: _main(argv))
+    return answered(lambda: _main(argv), failure=_MISTAKE)
 
 
 def _main(argv: Sequence[str] | None) -> int:

@@ -19,8 +19,8 @@ from typing import Any
 from tensoropt.runtime.launch.link import ENDING, ask_to_stop, shown
 from tensoropt.runtime.launch.oversight import ANSWER_S, PATIENCE_S
 from tensoropt.runtime.launch.processes import Processes
-from tensoropt.runtime.launch.reason import reason
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.launch.reason import failure
+from tensoropt.runtime.support.errors import RankFailedError
 from tensoropt.runtime.support.job import Launched
 from tensoropt.runtime.support.status_line import clear_line, show_line
 
@@ -52,8 +52,8 @@ def launch(
 
     What the ranks print is added to ``output``, a file, or is kept only until they end. The first
     SIGINT, SIGTERM or SIGHUP asks the ranks of a ``stoppable`` job to end in order. Raises
-    `UserError` that names the rank that failed and why, or where each rank is when a limit of the
-    job has passed; by then every rank has ended.
+    `UserError` if a rank refuses its input, else `RankFailedError` that names the rank that failed
+    and why, or where each rank is when a limit of the job has passed; by then every rank has ended.
     """
     with _terminable(), Processes() as processes:
         job = handed_over(job, processes.folder)
@@ -70,7 +70,7 @@ def launch_one(
 ) -> Any:
     """Run one rank of the job, which finds the others as ``environment`` says; returns its results.
 
-    They are as `launch` returns them, None of a rank other than 0. Raises `UserError`.
+    They are as `launch` returns them, None of a rank other than 0. Raises as `launch` does.
     """
     with _terminable(), Processes() as processes:
         handed_over(job, processes.folder)
@@ -87,10 +87,10 @@ def handed_over(job: Launched, folder: Path) -> Launched:
 
 
 def _results(processes: Processes, log: Path, begin: int) -> Any:
-    """Return what rank 0 has written; raises `UserError` where a rank has not ended in order."""
+    """Return the results of rank 0; raises `failure` unless every rank has ended in order."""
     results, talks = processes.folder / "results.json", 0 in processes.ranks
     if processes.codes() != dict.fromkeys(processes.ranks, 0) or (talks and not results.is_file()):
-        raise UserError(reason(processes, log, begin))
+        raise failure(processes, log, begin)
     return json.loads(results.read_text(encoding="utf-8")) if talks else None
 
 
@@ -110,7 +110,7 @@ def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> Non
             return
     finally:
         clear_line()
-    raise UserError(_too_late(processes, timeout_s))
+    raise RankFailedError(_too_late(processes, timeout_s))
 
 
 def _wait_showing(processes: Processes, end: float) -> bool:

@@ -1,7 +1,8 @@
 """The program of one rank process: ``python -m tensoropt.runtime.launch.rank FOLDER``.
 
-FOLDER holds ``job.json`` and takes ``rank<r>.up``, ``rank<r>.error``, ``ended`` where a limit of
-the job was passed and, from rank 0, ``results.json``. The launcher makes it and removes it.
+FOLDER holds ``job.json`` and takes ``rank<r>.up``, ``rank<r>.refused`` for a `UserError` or
+``rank<r>.error`` for another, ``ended`` when a limit of the job has passed and, from rank 0,
+``results.json``. The launcher makes it and removes it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from tensoropt.runtime.launch.link import FolderLink, write_aside
 from tensoropt.runtime.launch.workers import worker_of
-from tensoropt.runtime.support.errors import one_line
+from tensoropt.runtime.support.errors import UserError, one_line
 
 __all__ = ["main"]
 
@@ -30,7 +31,8 @@ def main(folder: Path) -> None:
         _work(folder)
     except BaseException as error:
         _tell_others(one_line(error))
-        write_aside(folder / f"rank{rank}.error", one_line(error))
+        kind = "refused" if isinstance(error, UserError) else "error"
+        write_aside(folder / f"rank{rank}.{kind}", one_line(error))
         os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Why a job has failed: which rank did, and in its own words where it had any."""
+"""Reasons of failed jobs: the rank at fault, with its own error if it reported one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import signal
 from pathlib import Path
 
 from tensoropt.runtime.launch.processes import Processes
+from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
 
-__all__ = ["reason"]
+__all__ = ["failure", "reason"]
 
 _HEAR_S = 1.0  # for the other ranks to hear which one has ended
 
@@ -26,15 +27,29 @@ def reason(processes: Processes, log: Path, begin: int = 0) -> str:
     ended = folder / "ended"
     if ended.is_file():
         return ended.read_text(encoding="utf-8")
-    errors = sorted(folder.glob("rank*.error"), key=lambda path: path.stat().st_mtime_ns)
+    errors = _errors(folder)
     if errors:
         rank = errors[0].stem.removeprefix("rank")
         return f"rank {rank} of {ranks}: {errors[0].read_text(encoding='utf-8')}"
     return _killed(processes) or _ended(processes, _text_from(log, begin))
 
 
+def failure(processes: Processes, log: Path, begin: int = 0) -> TensoroptError:
+    """Return `reason` as an error: a `UserError` if the first rank to fail refused its input."""
+    text = reason(processes, log, begin)
+    first = next(iter(_errors(processes.folder)), None)
+    is_refused = first is not None and first.suffix == ".refused"
+    return UserError(text) if is_refused else RankFailedError(text)
+
+
 def _said(folder: Path) -> bool:
-    return (folder / "ended").is_file() or any(folder.glob("rank*.error"))
+    return (folder / "ended").is_file() or bool(_errors(folder))
+
+
+def _errors(folder: Path) -> list[Path]:
+    """Return the files with errors that ranks reported, the first one first."""
+    found = [*folder.glob("rank*.error"), *folder.glob("rank*.refused")]
+    return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
 def _killed(processes: Processes) -> str | None:

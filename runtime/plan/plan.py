@@ -9,21 +9,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from tensoropt.runtime.plan.dims import divisor, sizes_in_words
+from tensoropt.runtime.plan.dims import divisor, sizes_in_words, terms
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.files import check_files, path_inside
 from tensoropt.runtime.plan.layout import Layout, parse_layout
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.support.files import sha256_of
 
-__all__ = ["SCHEMA", "Plan", "Tensor", "allowed_dims", "read_document", "tensor_of"]
+__all__ = [
+    "SCHEMA",
+    "Plan",
+    "Tensor",
+    "allowed_dims",
+    "check_dims",
+    "dim_names",
+    "read_document",
+    "tensor_of",
+]
 
 SCHEMA = 1
 
@@ -214,6 +223,22 @@ def _build(folder: Path, document: Entries) -> Plan:
         files=document["files"],
         document=document,
     )
+
+
+def dim_names(tensors: Iterable[Tensor]) -> set[str]:
+    """Return the names of symbolic dimensions, and those that their arithmetic reads."""
+    names = {size for tensor in tensors for size in tensor.shape if isinstance(size, str)}
+    return names.union(*map(terms, names))
+
+
+def check_dims(dims: Iterable[str], tensors: Iterable[Tensor], flag: str = "--dim") -> None:
+    """Raise `UserError` for a name in ``dims`` that no dimension of ``tensors`` has."""
+    known = dim_names(tensors)
+    for name in dims:
+        if name not in known:
+            raise UserError(
+                f"{flag} {name}: no input has such a dimension{did_you_mean(name, known)}"
+            )
 
 
 def allowed_dims(document: Entries) -> dict[str, range]:

@@ -21,7 +21,7 @@ from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import reason
 from tensoropt.runtime.pool.job import AT_ONCE, PoolJob
 from tensoropt.runtime.pool.limit import RANKS_END_S
-from tensoropt.runtime.support.errors import RankFailedError, UserError
+from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
 from tensoropt.runtime.support.messages import Message, receive
 
 __all__ = ["Answers", "Ranks", "last"]
@@ -101,7 +101,7 @@ class Ranks:
         try:
             with self._turn(self._send(message, news)):
                 return (yield from self._answers(self._answer_s))
-        except UserError:
+        except TensoroptError:
             raise
         except BaseException:  # an interrupt: nobody will be there for the answers
             self.kill("the ranks were ended while they were at work")

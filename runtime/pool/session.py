@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tensoropt.runtime.plan.dims import bound
-from tensoropt.runtime.plan.plan import Plan, Tensor
+from tensoropt.runtime.plan.plan import Plan, Tensor, check_dims
 from tensoropt.runtime.pool.blocks import Wanted
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, start
 from tensoropt.runtime.session.inputs import (
@@ -23,7 +23,7 @@ from tensoropt.runtime.session.inputs import (
 )
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of
-from tensoropt.runtime.support.errors import RankFailedError, UserError, did_you_mean
+from tensoropt.runtime.support.errors import UserError, did_you_mean
 
 __all__ = ["Session"]
 
@@ -55,6 +55,7 @@ class Session(Closing):
         ready_s: float | None = None,
     ) -> None:
         self.plan = _inference_plan(plan)
+        check_dims(dims or (), self.plan.inputs, f"{plan}: dims")
         self._dims, self._has_graphs, self._is_sized = dict(dims or {}), cuda_graphs, True
         self._inputs = {tensor.name: tensor for tensor in self.plan.inputs}
         self._outputs = {tensor.name: tensor for tensor in self.plan.outputs}
@@ -131,8 +132,6 @@ class Session(Closing):
         """
         try:
             return self._pool.call({"outputs": names}, arrays, room)[1]
-        except RankFailedError:
-            raise
         except UserError:
             if not room:
                 raise
@@ -169,6 +168,12 @@ class Session(Closing):
     def _checked(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[str, Array], dict[str, int]]:
         """Return inputs as arrays of the plan's types, and the sizes of symbolic dimensions."""
         where, dims = str(self.plan.folder), dict(self._dims)
+        if not isinstance(inputs, Mapping):
+            names = ", ".join(self._inputs)
+            raise UserError(
+                f"{where}: expected a dictionary of arrays by input name ({names}), "
+                f"got: {type(inputs).__name__}"
+            )
         match_names(where, inputs, self._inputs)
         arrays = {
             name: _typed(where, tensor, np.asarray(inputs[name]))

@@ -17,7 +17,7 @@ import numpy as np
 
 from tensoropt.runtime.device.host_memory import exact_blocks
 from tensoropt.runtime.plan.dims import bound, terms
-from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.plan.plan import Tensor, check_dims
 from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of, is_native
 from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.support.job import DRAWS, INT_RANGE, Job
@@ -94,13 +94,7 @@ def check_cuts(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tens
 def _shapes_from_dims(
     tensors: Sequence[Tensor], dims: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
-    names = {size for tensor in tensors for size in tensor.shape if isinstance(size, str)}
-    known = names.union(*map(terms, names))
-    for name in dims:
-        if name not in known:
-            raise UserError(
-                f"--dim {name}: no input has such a dimension{did_you_mean(name, known)}"
-            )
+    check_dims(dims, tensors)
     for tensor in tensors:
         for size in tensor.shape:
             if isinstance(_sized(size, dims), str):

@@ -1,18 +1,25 @@
-"""The one error a user of the runtime can cause."""
+"""The errors that commands print as one line."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["RankFailedError", "UserError", "did_you_mean", "one_line", "printable"]
+__all__ = [
+    "RankFailedError",
+    "TensoroptError",
+    "UserError",
+    "did_you_mean",
+    "one_line",
+    "printable",
+]
 
 
 _BOUND = "Error in execution: "  # what ONNX Runtime puts first where inputs are bound
 
 
-class UserError(Exception):
-    """A mistake in the input, or a failed rank: one line saying where and what is wrong.
+class TensoroptError(Exception):
+    """One line that names a place, a cause and a remedy: `UserError` or `RankFailedError`.
 
     The command line prints it as ``error: <text>`` and exits with status 1, without a traceback.
     """
@@ -20,8 +27,16 @@ class UserError(Exception):
     __module__ = "tensoropt"  # where people find it
 
 
-class RankFailedError(UserError):
-    """A rank has ended that others count on, so that all of them were ended."""
+class UserError(TensoroptError):
+    """A mistake in the input, which the same call would find again."""
+
+    __module__ = "tensoropt"
+
+
+class RankFailedError(TensoroptError):
+    """A rank died, hangs or crashed, so all ranks were ended. The same call may succeed."""
+
+    __module__ = "tensoropt"
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
@@ -42,6 +57,6 @@ def one_line(error: BaseException) -> str:
         return text.split(" : ", 3)[-1]
     if text.startswith(_BOUND):
         return text.removeprefix(_BOUND)
-    if isinstance(error, UserError):
+    if isinstance(error, TensoroptError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from tensoropt.runtime.support.command import INTERRUPTED
-from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line, printable
+from tensoropt.runtime.support.errors import (
+    TensoroptError,
+    UserError,
+    did_you_mean,
+    one_line,
+    printable,
+)
 from tensoropt.runtime.support.status_line import clear_line
 
 __all__ = ["Parser", "answered", "integer", "number"]
@@ -36,25 +42,28 @@ def _flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
                 yield from _flags_of(command)
 
 
-def answered(work: Callable[[], int]) -> int:
-    """Do a command's work and return its exit status: an error is one line on stderr."""
+def answered(work: Callable[[], int], *, failure: int = 1) -> int:
+    """Do a command's work and return its exit status.
+
+    An error is one line on stderr, and the status ``failure``.
+    """
     try:
         return work()
-    except UserError as error:
-        return _refuse(str(error))
+    except TensoroptError as error:
+        return _refuse(str(error), failure)
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:  # a full disk, a reader of stdout that went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
-        return 141 if isinstance(error, BrokenPipeError) else _refuse(one_line(error))
+        return 141 if isinstance(error, BrokenPipeError) else _refuse(one_line(error), failure)
     finally:
         clear_line()
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str, status: int) -> int:
     clear_line()
     print(f"error: {printable(message)}", file=sys.stderr)
-    return 1
+    return status
 
 
 def number(low: float) -> Callable[[str], float]:

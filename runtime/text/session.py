@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.plan.plan import Plan, check_dims
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, start
 from tensoropt.runtime.pool.ranks import last
 from tensoropt.runtime.support.closing import Closing
@@ -97,6 +97,7 @@ class TextSession(Closing):
         ready_s: float | None = None,
     ) -> None:
         self.plan = Plan.load(plan)
+        check_dims(dims or (), self.plan.inputs, f"{plan}: dims")
         self._decoder = decoder_of(self.plan, dims)
         check_steps(self._decoder)
         options: dict[str, Any] = {"dims": dict(dims or {})}

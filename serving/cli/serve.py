@@ -81,7 +81,7 @@ def _serve(
     from tensoropt.serving.http.chats import chat_routes
     from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.metrics import Metrics
-    from tensoropt.serving.opening import opened, opened_texts, split
+    from tensoropt.serving.opening import check_sizes, opened, opened_texts, split
     from tensoropt.serving.server import listening, serve
     from tensoropt.serving.service import Service
 
@@ -89,6 +89,7 @@ def _serve(
     with listener:
         metrics = Metrics()
         session = _session_options(arguments)
+        check_sizes([*plans.values(), *prefills.values()], session["dims"])
         tensors, decoders = split(plans, prefills)
         models = opened(tensors, session, _options(arguments), metrics)
         texts = opened_texts(decoders, prefills, session, _text_limits(arguments), metrics)
@@ -111,11 +112,12 @@ def _loop_factory() -> Any:
 
 
 def _export(arguments: argparse.Namespace, plans: Mapping[str, Path]) -> int:
+    from tensoropt.serving.opening import check_sizes
     from tensoropt.serving.triton.repository import export
 
     session, options = _session_options(arguments), _options(arguments)
-    for name, plan in plans.items():
-        export(arguments.export_triton, name, plan, session, options)
+    check_sizes(plans.values(), session["dims"])
+    export(arguments.export_triton, plans, session, options)
     return 0
 
 

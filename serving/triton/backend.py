@@ -16,7 +16,7 @@ import numpy as np
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.dtypes import Array
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import TensoroptError, one_line
 from tensoropt.serving.batching.merging import merged, parts
 from tensoropt.serving.batching.pending import Pending
 from tensoropt.serving.batching.sizes import Batching, batching_of
@@ -118,7 +118,7 @@ class _Plan:
             if not self._session.is_alive:
                 self._session.restart()
             return self._outputs(requests)
-        except UserError as error:
+        except TensoroptError as error:
             return [one_line(error)] * len(requests)
 
     def _outputs(self, requests: Sequence[Mapping[str, Array]]) -> Sequence[Mapping[str, Array]]:

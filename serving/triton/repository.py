@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.serving.batching.sizes import Batching, batching_of
 from tensoropt.serving.model import VERSION, ServingOptions, specs_of
+from tensoropt.serving.opening import own_sizes
 from tensoropt.serving.protocol.tensors import TensorSpec
 from tensoropt.serving.triton.backend import OPTIONS
 
-__all__ = ["config_text", "export"]
+__all__ = ["CONFIG", "config_text", "export"]
+
+CONFIG = "config.pbtxt"
 
 _MODEL = """\
 # Triton's Python backend loads this file; tensoropt must be installed for its Python.
@@ -29,33 +34,80 @@ TritonPythonModel = model_class(triton)
 
 def export(
     repository: Path,
+    plans: Mapping[str, Path],
+    session_options: Mapping[str, Any],
+    options: ServingOptions,
+) -> None:
+    """Write each plan into ``repository`` as a model, or as the next version of one.
+
+    All plans are checked first, and a model appears when it is complete. Raises `UserError` if a
+    plan cannot be served, or is no version of the model of its name: they differ in inputs, outputs
+    or batches.
+    """
+    models = [_model(repository, name, plans[name], session_options, options) for name in plans]
+    for model in models:
+        model.write()
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A plan as a version of the model in ``folder``."""
+
+    folder: Path
+    plan: Path
+    config: str
+    session_options: Mapping[str, Any]
+
+    def write(self) -> None:
+        """Write the files next to their place, and rename them."""
+        is_new = not self.folder.exists()
+        place = self.folder if is_new else self.folder / str(self._last_version() + 1)
+        with tempfile.TemporaryDirectory(dir=_made(place.parent), prefix=".export.") as name:
+            aside = Path(name) / "model"
+            version = aside / VERSION if is_new else aside
+            version.mkdir(parents=True)
+            shutil.copytree(self.plan, version / "plan")
+            (version / "model.py").write_text(_MODEL, encoding="utf-8")
+            facts = json.dumps(dict(self.session_options), indent=2)
+            (version / OPTIONS).write_text(facts + "\n", encoding="utf-8")
+            if is_new:
+                (aside / CONFIG).write_text(self.config, encoding="utf-8")
+            aside.rename(place)
+
+    def _last_version(self) -> int:
+        numbers = [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
+        return max(numbers, default=0)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _model(
+    repository: Path,
     name: str,
     folder: Path,
     session_options: Mapping[str, Any],
     options: ServingOptions,
-) -> None:
-    """Write the model ``name`` of the plan in ``folder`` into ``repository``.
-
-    Raises `UserError` where there is such a model already, or the plan cannot be served.
-    """
+) -> _Model:
     plan = Plan.load(folder)
-    dims = session_options["dims"]
-    inputs, outputs = specs_of(plan.inputs, dims), specs_of(plan.outputs, dims)
+    own = own_sizes(plan, session_options)
+    inputs, outputs = specs_of(plan.inputs, own["dims"]), specs_of(plan.outputs, own["dims"])
     for spec in (*inputs, *outputs):
         if spec.dtype == "bfloat16":
             raise UserError(f"{folder}: '{spec.name}': Triton's Python backend has no bfloat16")
     batching = batching_of(inputs, outputs, options.max_batch) if options.is_batching else None
+    config = config_text(name, inputs, outputs, batching, options.batch_delay_s)
     model = repository / name
     if model.exists():
-        raise UserError(f"{model}: expected no such folder, got: one that is there")
-    version = model / VERSION
-    version.mkdir(parents=True)
-    shutil.copytree(folder, version / "plan")
-    (version / "model.py").write_text(_MODEL, encoding="utf-8")
-    facts = json.dumps(dict(session_options), indent=2)
-    (version / OPTIONS).write_text(facts + "\n", encoding="utf-8")
-    text = config_text(name, inputs, outputs, batching, options.batch_delay_s)
-    (model / "config.pbtxt").write_text(text, encoding="utf-8")
+        path = model / CONFIG
+        if not path.is_file() or path.read_text(encoding="utf-8") != config:
+            raise UserError(
+                f"{model}: holds another model, expected one with the same {CONFIG} to add a "
+                f"version to, or another NAME={folder}"
+            )
+    return _Model(model, folder, config, own)
 
 
 def config_text(

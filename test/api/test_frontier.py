@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 from graphs.bert import Bert
 
@@ -209,3 +210,8 @@ def test_weights_are_split_where_they_take_longer_to_read_than_ranks_wait(
     whole = sum(file.stat().st_size for file in tmp_path.iterdir())
     kept = to.load(path).frontier(devices=2, epsilon=0.1).fastest.static_bytes
     assert least <= kept / whole <= most
+
+
+def test_a_model_in_memory_is_refused() -> None:
+    with pytest.raises(to.UserError, match=r"expected the path of a file, got: ModelProto .*saved"):
+        to.load(onnx.ModelProto())  # type: ignore[arg-type]

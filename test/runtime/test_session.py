@@ -32,7 +32,7 @@ from onnx import helper
 from session_parent import ticks, wait_until_busy
 
 from tensoropt.runtime.pool.session import Session
-from tensoropt.runtime.support.errors import RankFailedError, UserError
+from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
 
 LIMIT_S = 120.0
 
@@ -174,6 +174,22 @@ def test_names_that_are_not_there(session: Session) -> None:
         session.run(feeds(), ["sun"])
     with pytest.raises(UserError, match="array 'colums' is not an input of the plan, did you mean"):
         session.empty({"colums": (2,)})
+
+
+def test_an_array_without_a_name(session: Session) -> None:
+    with pytest.raises(UserError, match=r"expected a dictionary of arrays by input name \(.*rows"):
+        session.run(np.zeros((4, 6), np.float32))
+
+
+def test_a_size_of_no_dimension(session: Session) -> None:
+    with pytest.raises(UserError, match=r"dims bach: no input has such a dimension, did you mean"):
+        Session(session.plan.folder, dims={"bach": 4})
+
+
+def test_a_rank_that_dies_is_no_mistake() -> None:
+    assert not issubclass(RankFailedError, UserError)
+    assert issubclass(RankFailedError, TensoroptError)
+    assert issubclass(UserError, TensoroptError)
 
 
 def test_what_all_ranks_refuse(session: Session) -> None:

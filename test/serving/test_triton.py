@@ -129,7 +129,7 @@ def test_a_model_that_is_there_is_kept(tmp_path, capsys):
     plan = Perceptron(tmp_path).plan(tmp_path / "plan")
     (tmp_path / "repository" / "plan").mkdir(parents=True)
     assert main([str(plan), "--export-triton", str(tmp_path / "repository")]) == 1
-    assert "expected no such folder, got: one that is there" in capsys.readouterr().err
+    assert "plan: holds another model, expected one with the same" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16"])
@@ -142,3 +142,33 @@ def test_types_that_its_python_backend_lacks(tmp_path, capsys, dtype):
     plan = edit(Perceptron(tmp_path).plan(tmp_path / "plan"), change)
     assert main([str(plan), "--export-triton", str(tmp_path / "repository")]) == 1
     assert "'y': Triton's Python backend has no bfloat16" in capsys.readouterr().err
+
+
+def test_a_plan_becomes_the_next_version(tmp_path):
+    plan = Perceptron(tmp_path, 4).plan(tmp_path / "plan")
+    export = [f"mlp={plan}", "--export-triton", str(tmp_path / "repository")]
+    assert main(export) == 0
+    assert main(export) == 0
+    model = tmp_path / "repository" / "mlp"
+    assert sorted(path.name for path in model.iterdir()) == ["1", "2", "config.pbtxt"]
+    assert (model / "2" / "plan" / "plan.json").is_file()
+
+
+def test_another_model_is_no_version(tmp_path, capsys):
+    """Nothing of a refused export is left, of no plan that it names."""
+    plan = Perceptron(tmp_path, 4).plan(tmp_path / "plan")
+    repository = tmp_path / "repository"
+    assert main([f"mlp={plan}", "--export-triton", str(repository)]) == 0
+    again = [f"new={plan}", f"mlp={plan}", "--export-triton", str(repository), "--no-batching"]
+    assert main(again) == 1
+    assert "mlp: holds another model, expected one with the same config.pbtxt" in (
+        capsys.readouterr().err
+    )
+    assert [path.name for path in repository.iterdir()] == ["mlp"]
+
+
+def test_a_size_of_no_dimension_is_refused(tmp_path, capsys):
+    plan = Perceptron(tmp_path, 4).plan(tmp_path / "plan")
+    assert main([str(plan), "--export-triton", str(tmp_path / "r"), "--dim", "bach=8"]) == 1
+    assert "--dim bach: no input has such a dimension" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()

@@ -15,7 +15,7 @@ import ray
 from tensoropt.elastic.engines.on_ray.cluster import own_address
 from tensoropt.runtime.launch.launcher import launch_one
 from tensoropt.runtime.launch.workers import worker_of
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import TensoroptError, one_line
 
 __all__ = ["Runner"]
 
@@ -79,7 +79,7 @@ class Runner:
             node = ray.get_runtime_context().get_node_id()
             environment = {**_environment(), **meeting, "TENSOROPT_NODE": node}
             self._outcome = {"result": launch_one(job, rank, ranks, environment, log)}
-        except UserError as error:
+        except TensoroptError as error:
             self._outcome = {"error": str(error)}
         except Exception as error:
             self._outcome = {

@@ -190,7 +190,7 @@ def test_links_that_lead_out_are_not_followed(plan: Path, command, tmp_path: Pat
     (plan / "rank0.onnx").symlink_to(tmp_path / "elsewhere")
     for what in ("show", "validate"):
         status, text = command(what, plan)
-        assert status == 1
+        assert status == (1 if what == "validate" else 2)
         assert "elsewhere" not in text
     (plan / "plan.json").rename(tmp_path / "plan.json")
     (plan / "plan.json").symlink_to(tmp_path / "plan.json")
@@ -211,7 +211,7 @@ def test_a_pipe_in_the_place_of_a_graph_is_not_waited_for(plan: Path, command) -
     (plan / "rank0.onnx").unlink()
     os.mkfifo(plan / "rank0.onnx")
     assert "rank0.onnx: expected a file" in command("validate", plan)[1]
-    assert command("show", plan)[0] == 1
+    assert command("show", plan)[0] == 2
 
 
 def test_names_that_are_no_text(plan: Path, command) -> None:
@@ -238,7 +238,7 @@ def test_an_input_that_the_graph_has_otherwise(perceptron: Perceptron, tmp_path,
 def test_mistakes(command, tmp_path: Path) -> None:
     status, text = command("show", tmp_path / "no")
     assert (status, text) == (
-        1,
+        2,
         f"error: {tmp_path / 'no'}: expected a plan directory, got: no such folder\n",
     )
     assert "expected a command: show, diff or validate" in command()[1]
@@ -310,3 +310,10 @@ def test_starts_are_collectives_of_a_plan(
     plan = reduced(perceptron, tmp_path / "half", nodes, nodes[:1])
     assert "expected one wait for it, got: 0" in command("validate", plan)[1]
     assert "never ends, rank 1 has no more" in command("validate", hanging_later)[1]
+
+
+def test_plans_that_cannot_be_compared(plan: Path, command, tmp_path: Path) -> None:
+    """As of diff(1), 1 is an answer and 2 a mistake."""
+    status, text = command("diff", plan, tmp_path / "none")
+    assert (status, text.startswith("error: ")) == (2, True)
+    assert command("diff", plan)[0] == 2
