@@ -30,17 +30,20 @@ class ReduceBagsPass(Pass):
     PyTorch's exporters write one as a `Loop` that slices the rows of a bag out of all rows, from
     one offset to the next, and reduces them: to their sum, mean or maximum. A `Loop` runs whole.
     If all bags have one known size, as those of a matrix of indices have, the rows are reshaped and
-    reduced along a dimension. Otherwise each row is scattered to its bag: sums and means by a
-    `ScatterND` that adds, maxima by a `ScatterElements`. Weights of samples stay products of the
-    rows.
+    reduced along a dimension. With ``scatter``, each row of other bags is scattered to its bag, by
+    a `ScatterND` that adds, or by a `ScatterElements` for maxima: ONNX Runtime does so element by
+    element, more slowly than the `Loop`, but a training step can differentiate it. Weights of
+    samples stay products of the rows.
 
-    A `Loop` of any other form stays, as does one over a number of bags or rows that is not known,
-    and one before opset 18 unless its bags have one size. An empty bag gives zeros, as in PyTorch;
-    the `Loop` of the older exporter fails on it unless it adds. Refuses nothing.
+    A `Loop` of any other form stays, as does one over a number of bags or rows that is not known.
+    Before opset 18 nothing is scattered. An empty bag gives zeros, as in PyTorch; the `Loop` of the
+    older exporter fails on it unless it adds. Refuses nothing.
     """
 
     name: ClassVar[str] = "reduce-bags"
     summary: ClassVar[str] = "Reduce all bags of an embedding at once, not in a loop over them."
+
+    scatter: bool = False
 
     def run(self, module: ir.Module) -> None:
         version, namer, changed = opsets(module).get("", 1), OpNamer(module), False
@@ -48,8 +51,10 @@ class ReduceBagsPass(Pass):
             for held in list(function(module).regions[0].blocks[0]):
                 op = held.operation
                 bags = bags_of(op) if op.name == "onnx.Loop" else None
-                if bags is not None:
-                    changed |= _Rewrite(bags, NamedBuild(namer, op, version)).run()
+                scatters = self.scatter and version >= _SCATTERS_SINCE
+                if bags is not None and (scatters or bags.common_size()):
+                    _Rewrite(bags, NamedBuild(namer, op, version)).run()
+                    changed = True
             if changed:
                 refine_types(module)
                 for _ in fold_rounds(module):
@@ -64,18 +69,15 @@ class _Rewrite:
     bags: Bags
     make: NamedBuild
 
-    def run(self) -> bool:
-        """Say whether the loop was replaced."""
+    def run(self) -> None:
+        """Replace the loop."""
         bags = self.bags
         size = bags.common_size()
-        if size is None and self.make.opset < _SCATTERS_SINCE:
-            return False
         with ir.InsertionPoint(bags.made):
             rows = bags.rows(self.make)
             made = self._reshaped(rows, size) if size else self._scattered(rows)
         replace_value(bags.made.results[0], made)
         bags.erase()
-        return True
 
     def _reshaped(self, rows: ir.Value, size: int) -> ir.Value:
         count, width = self.bags.count, sizes_of(rows)[1]

@@ -74,6 +74,8 @@ class _Round:
         self.version = opsets(module).get("", 1)
         self.namer = OpNamer(module)
         self.items: dict[ir.Value, Items] = {}
+        self.misjudged = False
+        """Whether an item has another rank than ONNX infers, so that later types are wrong."""
 
     def unpack(self) -> bool:
         """Replace what reads a known sequence; return whether anything was replaced."""
@@ -87,6 +89,8 @@ class _Round:
                     sequences.append(op)
             elif op.name in _MAKES_TENSOR and op.operands[0] in self.items:
                 changed |= self._replace(op)
+            if self.misjudged:
+                break
         for op in reversed(sequences):
             changed |= self._leave(op)
         return changed
@@ -97,6 +101,7 @@ class _Round:
             made = _TENSORS[op.name](self, op, self.items[op.operands[0]])
         if made is None:
             return False
+        self.misjudged = _rank(made) not in (None, _rank(op.results[0]))
         replace_value(op.results[0], made)
         op.erase()
         return True
@@ -265,6 +270,11 @@ def _position(op: ir.Operation, index: int, default: int, end: int) -> int | Non
     at, length = int(literal.item()), end - (op.name == "onnx.SequenceInsert")
     at += length if at < 0 else 0
     return at if 0 <= at < end else None
+
+
+def _rank(value: ir.Value) -> int | None:
+    kind = value.type
+    return kind.rank if isinstance(kind, ir.RankedTensorType) else None
 
 
 def _with_size(kind: ir.Type, axis: int, size: int) -> ir.Type:

@@ -35,6 +35,7 @@ which it has passed, and can be printed after each, read back, and continued fro
 TRAINING_PHASES: Mapping[str, str] = {
     **PHASES,
     "prepare": PHASES["prepare"]
+    .replace("reduce-bags", "reduce-bags{scatter=true}")
     .replace("simplify", "simplify{keep-dropout=true}")
     .replace("fold-transposes", "fold-transposes{all=true}"),
 }

@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p fold-constants,reduce-bags,dce --split-input-file | filecheck %s
+// RUN: tensoropt-opt %s -p 'fold-constants,reduce-bags{scatter=true},dce' --split-input-file | filecheck %s
 
 // Bags of one size are reduced along a dimension: the loop of PyTorch's older exporter.
 // CHECK-LABEL: func.func @main

@@ -125,7 +125,7 @@ def test_bags_are_those_of_pytorch(
         proto.graph.input.remove(own)
         proto.graph.initializer.append(onnx.numpy_helper.from_array(inputs["o"], "o"))
     module = driver.load(saved(proto, tmp_path), {})
-    driver.run_phase(module, "prepare")
+    driver.run_phase(module, "prepare", training=True)
     names = {op.name for op in walk(function(module))}
     assert "onnx.Loop" not in names
     assert ("onnx.Reshape" in names) == (known and offsets == EVEN)
@@ -134,6 +134,12 @@ def test_bags_are_those_of_pytorch(
     given = {name: inputs[name] for name in ("x", "w", *([] if known else ["o"]))}
     wanted = expected({name: torch.tensor(held) for name, held in inputs.items()}, mode)
     np.testing.assert_allclose(run(written[0], given)[0], wanted.numpy(), rtol=1e-12)
+
+
+def test_inference_scatters_nothing(tmp_path: Path) -> None:
+    module = driver.load(saved(model("newer", "sum"), tmp_path), {})
+    driver.run_phase(module, "prepare")
+    assert "onnx.Loop" in {op.name for op in walk(function(module))}
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])

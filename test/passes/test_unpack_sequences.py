@@ -82,7 +82,7 @@ class Program:
         return model(self.nodes, [x], outputs, self.literals, opset=18)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_nothing_is_left_of_sequences_and_the_results_are_the_same(data: Any) -> None:
     proto = Program(data.draw).proto()

@@ -113,7 +113,8 @@ class Vjp:
             source, target = Path(folder, "model.onnx"), Path(folder, "vjp.onnx")
             source.write_bytes(self.model.SerializeToString())
             module = load(source, {})
-            self._run("verify-onnx,infer-shapes,reduce-bags,unpack-sequences", module)
+            before = "verify-onnx,infer-shapes,reduce-bags{scatter=true},unpack-sequences"
+            self._run(before, module)
             with module.context, ir.Location.unknown():
                 self._differentiate(module)
             self._run("dce", module)
