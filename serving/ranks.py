@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 
-from tensoropt.runtime.support.errors import TensoroptError, one_line, printable
+from tensoropt.runtime.support.errors import TensoroptError, one_line
+from tensoropt.serving.log import LOG
 from tensoropt.serving.metrics import Metrics
 
 __all__ = ["LOOK_S", "UNWANTED_S", "Restarts"]
@@ -34,7 +34,7 @@ class Restarts:
         self._tries = 0
 
     async def start(self) -> None:
-        """Try once; what fails is told on stderr."""
+        """Try once; the log tells what fails."""
         pause = min(2.0 ** (self._tries - 1), _LONGEST_PAUSE_S) if self._tries else 0.0
         self._tries += 1
         self._tell(f"ranks have ended and are started again in {pause:g} s")
@@ -48,4 +48,4 @@ class Restarts:
         self._tell("ranks are there again")
 
     def _tell(self, text: str) -> None:
-        print(f"model '{self._name}': {printable(text)}", file=sys.stderr, flush=True)
+        LOG.warning("model '%s': %s", self._name, text)

@@ -6,7 +6,6 @@ import asyncio
 import math
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.files import replace_private
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.connection import Connection
+from tensoropt.serving.http.logged import Logged
+from tensoropt.serving.log import LOG
 from tensoropt.serving.rpc.servicer import make_server
 from tensoropt.serving.service import Service
 
@@ -110,11 +111,11 @@ class _Http(uvicorn.Server):
 
 def _config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
+        Logged(app),
         http=Connection,
         loop="none",
         log_config=None,
-        log_level="critical",
+        log_level="warning",
         access_log=False,
         lifespan="off",
         ws="none",
@@ -184,5 +185,5 @@ def _address_file(path: Path | None, addresses: Sequence[str]) -> Iterator[None]
 def _tell(service: Service, addresses: Sequence[str]) -> None:
     """Say where models are served, and how."""
     for model in service.all_models:
-        print(f"model '{model.name}': {model.describe()}", file=sys.stderr)
-    print(f"serving at {' and '.join(addresses)}", file=sys.stderr, flush=True)
+        LOG.info("model '%s': %s", model.name, model.describe())
+    LOG.info("serving at %s", " and ".join(addresses))

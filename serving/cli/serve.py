@@ -80,11 +80,13 @@ def _serve(
 ) -> int:
     from tensoropt.serving.http.chats import chat_routes
     from tensoropt.serving.http.completions import completion_routes
+    from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.opening import check_sizes, opened, opened_texts, split
     from tensoropt.serving.server import listening, serve
     from tensoropt.serving.service import Service
 
+    set_up(is_json=arguments.log_format == "json", has_requests=not arguments.no_access_log)
     listener = listening(arguments.host, arguments.port)
     with listener:
         metrics = Metrics()
@@ -187,6 +189,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write a model repository for Triton's Python backend, and serve nothing")  # fmt: skip
     _add_address(parser.add_argument_group("where it can be asked").add_argument)
     _add_batching(parser.add_argument_group("how requests share runs").add_argument)
+    _add_log(parser.add_argument_group("the log, on stderr").add_argument)
     _add_limits(parser.add_argument_group("limits").add_argument)
     add_provider_flags(parser)
     return parser
@@ -205,6 +208,12 @@ def _add_address(add: Any) -> None:
     add("--no-grpc", action="store_true", help="HTTP alone")
     add("--address-file", type=Path, metavar="FILE",
         help="has the addresses, one per line, while the server serves")  # fmt: skip
+
+
+def _add_log(add: Any) -> None:
+    add("--log-format", choices=("text", "json"), default="text",
+        help="lines for people, or one object of JSON per line (text)")  # fmt: skip
+    add("--no-access-log", action="store_true", help="log requests only if they fail with 5xx")
 
 
 def _add_batching(add: Any) -> None:

@@ -19,6 +19,7 @@ from tensoropt.runtime.support.errors import did_you_mean
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import body_of
 from tensoropt.serving.http.leaving import unless_left
+from tensoropt.serving.log import note
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
@@ -164,6 +165,7 @@ class Answer(ABC):
                     count += 1
                     yield self._event([self.part(piece, is_first=False)])
             except RefusedError as error:
+                note(error)
                 yield _line(_error(error))
                 return
         if self._has_usage:
@@ -198,6 +200,7 @@ async def answered(
 
 def refused(error: RefusedError) -> Response:
     """Return a refusal as the protocol has it."""
+    note(error)
     return JSONResponse(_error(error), error.reason.status)
 
 

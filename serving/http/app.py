@@ -14,6 +14,7 @@ from tensoropt.runtime.support.errors import one_line, printable
 from tensoropt.runtime.support.version import __version__
 from tensoropt.serving.http.body import body_of
 from tensoropt.serving.http.leaving import unless_left
+from tensoropt.serving.log import note
 from tensoropt.serving.metrics import CONTENT_TYPE
 from tensoropt.serving.model import VERSION
 from tensoropt.serving.protocol.bodies import LENGTH_HEADER, read_body, write_body
@@ -49,6 +50,7 @@ def make_app(service: Service, max_body: int, more: Sequence[APIRouter] = ()) ->
 
 
 async def _refused(_: Request, error: Exception) -> Response:
+    note(error)
     refused = cast(RefusedError, error)
     headers = _CLOSING if refused.reason in _UNREAD else None
     return _error(refused.reason.status, str(refused), headers)

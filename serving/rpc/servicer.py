@@ -9,6 +9,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.serving.log import ID_HEADER, logged, note
 from tensoropt.serving.protocol import messages
 from tensoropt.serving.protocol.calls import read_call, write_call
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
@@ -46,17 +47,30 @@ def _handler(name: str, method: _Method) -> grpc.RpcMethodHandler[Any, Any]:
     kind = getattr(messages, f"{name}Request")
 
     async def answered(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        try:
-            return await method(_parsed(kind, raw))
-        except RefusedError as error:
-            refused = error
-        except Exception as error:
-            refused = RefusedError(Reason.FAILED, one_line(error))
-        return await context.abort(grpc.StatusCode[refused.reason.code], str(refused))
+        given = dict(context.invocation_metadata() or ()).get(ID_HEADER)
+        with logged(
+            "grpc", name, context.peer(), given if isinstance(given, str) else None
+        ) as line:
+            context.set_trailing_metadata(((ID_HEADER, line.id),))
+            try:
+                answer = await method(_parsed(kind, raw))
+            except Exception as error:
+                note(error)
+                refused = _refusal(error)
+                line.status = refused.reason.status
+                return await context.abort(grpc.StatusCode[refused.reason.code], str(refused))
+            line.status = 200
+            return answer
 
     return grpc.unary_unary_rpc_method_handler(
         answered,  # bytes: gRPC has no code for a message that its own deserializer refuses
         response_serializer=lambda message: message.SerializeToString(),
+    )
+
+
+def _refusal(error: Exception) -> RefusedError:
+    return (
+        error if isinstance(error, RefusedError) else RefusedError(Reason.FAILED, one_line(error))
     )
 
 

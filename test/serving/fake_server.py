@@ -48,7 +48,7 @@ def _found(process: subprocess.Popen[str]) -> Server:
     assert process.stderr is not None
     for line in process.stderr:
         said += line
-        if match := _SERVING.match(line):
+        if match := _SERVING.search(line):
             return Server(process, int(match[1]), int(match[2] or 0))
     raise AssertionError(f"the server ended: {said}")
 
@@ -65,12 +65,14 @@ def _main() -> None:
     parser.add_argument("--patience", type=float)
     parser.add_argument("--timeout", type=float, default=60.0)
     parser.add_argument("--address-file", type=Path)
+    parser.add_argument("--log-format")
     arguments = parser.parse_args()
 
     from fake_sessions import INPUTS, OUTPUTS, FakeSession
     from fastapi import APIRouter, Response
 
     from tensoropt.serving.http import body, connection
+    from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.model import Model, ServingOptions
     from tensoropt.serving.server import ServerOptions, listening, serve
@@ -79,7 +81,12 @@ def _main() -> None:
     if arguments.patience is not None:
         body.BODY_S = connection.HEADERS_S = connection.ANSWER_S = arguments.patience
 
+    set_up(is_json=arguments.log_format == "json", has_requests=arguments.log_format is not None)
     more = APIRouter()
+
+    @more.get("/broken")
+    async def broken() -> Response:
+        raise ValueError("broken\nin two lines")
 
     @more.get("/big")
     async def big() -> Response:

@@ -129,7 +129,7 @@ def test_ranks_that_end_while_idle_come_back(monkeypatch):
     asyncio.run(check())
 
 
-def test_ranks_are_started_again_until_they_stay(monkeypatch, capsys):
+def test_ranks_are_started_again_until_they_stay(monkeypatch, caplog):
     pauses = []
     sleep = asyncio.sleep
 
@@ -147,7 +147,7 @@ def test_ranks_are_started_again_until_they_stay(monkeypatch, capsys):
 
     asyncio.run(check())
     assert [pause for pause in pauses if pause][:6] == [1, 2, 4, 8, 16, 30]
-    assert "model 'double': no memory for ranks" in capsys.readouterr().err
+    assert "model 'double': no memory for ranks" in caplog.text
 
 
 def test_an_answer_that_takes_too_long():
