@@ -34,7 +34,6 @@ class Reference:
     inputs: Inputs
     provider: Provider
     seeded: bytes | None
-    session: RankSession
     outputs: dict[str, Array]
     blind: frozenset[str]
     times_s: tuple[float, ...] = ()
@@ -66,34 +65,36 @@ def one_device(job: Job, provider: Provider) -> Reference:
 
     Where none does, on those that let most. Raises `UserError` where the model runs on none.
     """
-    best: Reference | None = None
+    best: tuple[Reference, RankSession] | None = None
     refusal: UserError | None = None
     plan = Plan.read(job.plans[0])
     seeded = seeded_model(Path(str(job.model)), plan)
     for inputs in draws(make_inputs(job, plan.inputs)):
-        if best is not None and inputs.job.int_range != best.job.int_range:
+        if best is not None and inputs.job.int_range != best[0].job.int_range:
             break  # smaller integers are for tables too small for the usual ones
         try:
             found = _reference(inputs, provider, seeded)
         except UserError as error:
             refusal = refusal or error
             continue
-        if best is None or len(found.blind) < len(best.blind):
+        if best is None or len(found[0].blind) < len(best[0].blind):
             best = found
-        if not best.blind:
+        if not best[0].blind:
             break
     if best is None:
         hint = " (inputs are drawn, see --int-range and --inputs)" if job.inputs is None else ""
         raise UserError(f"the one-device run failed: {refusal}{hint}") from None
-    return _timed(best)
+    return _timed(*best)
 
 
-def _reference(inputs: Inputs, provider: Provider, seeded: bytes | None) -> Reference:
+def _reference(
+    inputs: Inputs, provider: Provider, seeded: bytes | None
+) -> tuple[Reference, RankSession]:
     session = _opened(inputs, provider, seeded)
     _run(session, inputs)
     outputs = session.fetch()
     blind = frozenset(name for name, array in outputs.items() if blindness(array, inputs.job))
-    return Reference(inputs, provider, seeded, session, outputs, blind)
+    return Reference(inputs, provider, seeded, outputs, blind), session
 
 
 def _opened(
@@ -103,9 +104,12 @@ def _opened(
     return one_device_session(model, provider, changed=seeded, optimised=optimised)
 
 
-def _timed(reference: Reference) -> Reference:
-    """Take as many steps as the ranks will: what draws numbers draws others in each."""
-    session, runs = reference.session, reference.job.runs
+def _timed(reference: Reference, session: RankSession) -> Reference:
+    """Take as many steps as the ranks will: what draws numbers draws others in each.
+
+    The session ends here, so its memory is no part of the plan's.
+    """
+    runs = reference.job.runs
     if runs:
         reference.times_s = tuple(timed_s(session.run) for _ in range(runs))
         reference.outputs = session.fetch()

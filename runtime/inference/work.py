@@ -18,6 +18,7 @@ from tensoropt.runtime.check.compare import compare, describe
 from tensoropt.runtime.check.first_difference import first_difference
 from tensoropt.runtime.check.layer_times import layer_times
 from tensoropt.runtime.check.reference import Reference, drawn_text, one_device
+from tensoropt.runtime.device.memory import return_freed
 from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import check_provider, provider_of
 from tensoropt.runtime.launch.link import LauncherLink
@@ -108,6 +109,7 @@ def run_job(job: Job, comm: MPI.Comm, link: LauncherLink) -> list[CheckResult]:
     if job.model is not None:
         link.show(f"running {job.model} on one device")
     reference = one_device(job, provider) if job.model is not None and comm.rank == 0 else None
+    return_freed()
     wait_idle(comm)
     if job.model is not None:  # the inputs that all ranks draw
         job = comm.bcast(None if reference is None else reference.job)

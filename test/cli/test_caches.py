@@ -142,3 +142,14 @@ def test_an_explanation_calls_caches_caches(opt, tmp_path: Path) -> None:
     assert ", caches " in done.out
     assert "gradient" not in done.out
     assert "of cos_cache" not in done.out
+
+
+def test_a_pin_of_what_cannot_be_split(opt, tmp_path: Path) -> None:
+    """Nodes that have a sequence of unknown size are not said to have none."""
+    model = write_decoder(tmp_path / "m.onnx", layers=1, in_place=True)
+    flags = ["--dim", "batch=2", "--dim", "past=32", "--forbid", "node:*=sequence"]
+    done = opt(model, "--pareto", "--devices", "2", *flags)
+    assert done.status == 1
+    assert "nodes have sequence, but none can split it: in '" in done.err
+    assert "its size is open (--dim gives it one); expected batch, heads" in done.err
+    assert "did you mean" not in done.err

@@ -10,9 +10,12 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from handmade import Perceptron
+from onnx import TensorProto, helper, numpy_helper
 
+from tensoropt.compiler.cli.opt import main as plan_of
 from tensoropt.runtime.cli.run import main
 from tensoropt.runtime.inference.jobs import check_plan, check_plans
 from tensoropt.runtime.support.errors import UserError
@@ -252,3 +255,24 @@ def test_nothing_of_the_compiler_is_imported() -> None:
     names = ", ".join(f"tensoropt.runtime.{name}" for name in modules)
     code = f"import sys, {names}; print([m for m in sys.modules if 'tensoropt.comp' in m])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_a_check_leaves_the_peak_of_the_plan(capsys, tmp_path: Path) -> None:
+    """The one-device run has all weights, which are no part of what a rank of the plan takes."""
+    weights = [np.eye(1024, dtype=np.float32) for _ in range(12)]
+    nodes, last = [], "x"
+    for number in range(len(weights)):
+        nodes.append(helper.make_node("MatMul", [last, f"w{number}"], [f"h{number}"]))
+        last = f"h{number}"
+    stored = [numpy_helper.from_array(w, f"w{n}") for n, w in enumerate(weights)]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 1024]) for n in ("x", last)]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
+    model = tmp_path / "model.onnx"
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), model)
+    assert plan_of([str(model), "--mesh", "2", "--pick", "leanest", "-o", str(tmp_path / "p")]) == 0
+    capsys.readouterr()
+    flags = [tmp_path / "p", "--runs", 2, "--format", "json"]
+    alone = json.loads(run(capsys, *flags)[1])["peak_bytes"]
+    checked = json.loads(run(capsys, *flags, "--check", model)[1])["peak_bytes"]
+    assert checked < 1.15 * alone  # 48 MiB of weights are a third of it

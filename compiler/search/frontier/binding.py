@@ -253,14 +253,30 @@ def _rule(node: Node) -> NamedRule:
 
 
 def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:
-    """Say what could be split of the nodes that a pin matches."""
-    having = [kind for kind in KINDS if any(i in factors_of_kind(graph, kind) for i in indices)]
-    letters = dict.fromkeys(name for i in indices for name in _rule(graph.nodes[i]).names)
+    """Return an error that names the words a pin could have, or why no node can be split so."""
+    kinds = {kind: factors_of_kind(graph, kind) for kind in KINDS}
+    rules = {index: _rule(graph.nodes[index]) for index in indices}
+    having = [
+        kind
+        for kind, factors in kinds.items()
+        if any(_role(rule, kind, factors.get(index))[0] for index, rule in rules.items())
+    ]
+    letters = dict.fromkeys(name for rule in rules.values() for name in rule.names)
     known = [*having, REPLICATE, PARTIAL, *letters]
     words = [word for word, _ in pin.says if word not in known] or [pin.says[0][0]]
+    expected = f"expected {', '.join(known)}"
+    whole = [index for index in indices if index in kinds.get(words[0], {})]
+    if whole:
+        names = "1 node has" if len(whole) == 1 else f"{len(whole)} nodes have"
+        size = rules[whole[0]].rule.factors[kinds[words[0]][whole[0]]].size
+        why = "its size is open (--dim gives it one)" if size is None else f"its size is {size}"
+        return UserError(
+            f"{pin.source}: {names} {words[0]}, but none can split it: in "
+            f"'{graph.nodes[whole[0]].name}' {why}; {expected}"
+        )
     what = f"none of the {len(indices)} nodes has" if len(indices) > 1 else "the node has no"
     near = did_you_mean(words[0], known) or _where_heads_end(graph, pin, indices)
-    return UserError(f"{pin.source}: {what} {words[0]}, expected {', '.join(known)}{near}")
+    return UserError(f"{pin.source}: {what} {words[0]}, {expected}{near}")
 
 
 def _where_heads_end(graph: Graph, pin: Pin, indices: Sequence[int]) -> str:
