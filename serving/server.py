@@ -18,6 +18,7 @@ from fastapi import APIRouter, FastAPI
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.files import replace_private
 from tensoropt.serving.http.app import make_app
+from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.connection import Connection
 from tensoropt.serving.http.logged import Logged
 from tensoropt.serving.log import LOG
@@ -33,14 +34,13 @@ _BACKLOG = 2048
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Where a server listens, and what it lets in; ``grpc_port`` None: HTTP alone.
+    """Where a server listens, and how it ends; ``grpc_port`` None: HTTP alone.
 
     ``address_file`` gets the addresses, one per line, while the server serves.
     """
 
     host: str = "127.0.0.1"
     grpc_port: int | None = 8001
-    max_body: int = 64 << 20
     grace_s: float = 30.0
     address_file: Path | None = None
 
@@ -60,22 +60,25 @@ async def serve(
     service: Service,
     listener: socket.socket,
     options: ServerOptions,
+    bodies: Bodies,
     more: Sequence[APIRouter] = (),
 ) -> None:
     """Serve until SIGTERM or SIGINT, finish what is under way, and end all ranks.
 
-    A second signal ends at once what is under way. ``more`` are routes beside those of the
-    protocol. Raises `UserError` if gRPC cannot listen, or the file of addresses cannot be written.
+    A second signal ends at once what is under way. ``bodies`` limits HTTP requests, and ``more``
+    adds routes to the protocol's. Raises `UserError` if gRPC cannot listen, or the file of
+    addresses cannot be written.
     """
-    http = _Http(_config(make_app(service, options.max_body, more), options))
+    http = _Http(_config(make_app(service, bodies, more), options))
     try:
-        rpc = _Rpc(service, options)
+        rpc = _Rpc(service, options, bodies)
         async with asyncio.TaskGroup() as tasks:
             work = [tasks.create_task(model.work()) for model in service.all_models]
             await _served(service, listener, http, rpc, options)
             for task in work:
                 task.cancel()
     finally:
+        bodies.side.close()
         await asyncio.gather(*(model.close() for model in service.all_models))
 
 
@@ -130,13 +133,11 @@ def _config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
 class _Rpc:
     """gRPC's server, where there is to be one."""
 
-    def __init__(self, service: Service, options: ServerOptions) -> None:
+    def __init__(self, service: Service, options: ServerOptions, bodies: Bodies) -> None:
         self._server: grpc.aio.Server | None = None
         self.port: int | None = None
         if options.grpc_port is not None:
-            self._server, self.port = make_server(
-                service, options.max_body, options.host, options.grpc_port
-            )
+            self._server, self.port = make_server(service, bodies, options.host, options.grpc_port)
 
     async def start(self) -> None:
         if self._server is not None:

@@ -46,7 +46,7 @@ class TextModel:
         metrics: Metrics,
     ) -> None:
         self.name = name
-        self._session, self._limits = session, limits
+        self._session, self.limits = session, limits
         self._asked = 0
         # One thread: what is asked of ranks comes one after another, their restart too.
         self._thread = ThreadPoolExecutor(1, f"ranks-{name}")
@@ -57,33 +57,24 @@ class TextModel:
     @property
     def is_ready(self) -> bool:
         """Whether all ranks are there, and none is so late that nobody waits for it any more."""
-        return self._session.is_alive and self._session.silent_s <= self._limits.timeout_s
+        return self._session.is_alive and self._session.silent_s <= self.limits.timeout_s
 
     def describe(self) -> str:
         """Return how requests are answered, for a person."""
         return "continues texts, one request after the other"
 
-    def check_prompts(self, count: int) -> None:
-        """Raise `RefusedError` where a request has more prompts than are allowed."""
-        most = self._limits.max_prompts
-        if count > most:
-            raise RefusedError(
-                Reason.INVALID, f"prompt: expected at most {most} (--max-prompts), got: {count}"
-            )
+    @property
+    def context(self) -> int | None:
+        """The most tokens of a text, None where nothing says it."""
+        return self._session.context
 
-    def tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
+    async def tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
         """Return the tokens of a prompt; raises `RefusedError`."""
-        try:
-            return self._session.tokens_of(prompt)
-        except UserError as error:
-            raise RefusedError(Reason.INVALID, one_line(error)) from None
+        return await _checked(self._session.tokens_of, prompt)
 
     async def tokens_of_chat(self, messages: Chat) -> list[int]:
         """Return the tokens of a chat; raises `RefusedError`."""
-        try:
-            return await asyncio.to_thread(self._session.tokens_of_chat, messages)
-        except UserError as error:
-            raise RefusedError(Reason.INVALID, one_line(error)) from None
+        return await _checked(self._session.tokens_of_chat, messages)
 
     def room(self, tokens: Sequence[int]) -> int:
         """Return how many tokens may follow these, where nobody says."""
@@ -96,7 +87,7 @@ class TextModel:
 
         Whoever stops listening ends it.
         """
-        most = self._limits.queue
+        most = self.limits.queue
         if self._asked >= most:
             raise RefusedError(Reason.UNAVAILABLE, f"{most} requests wait already (--queue)")
         self._asked += 1
@@ -145,6 +136,14 @@ class TextModel:
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+async def _checked(tokens_of: Callable[[Any], list[int]], given: object) -> list[int]:
+    """Return tokens, which a thread makes; raises `RefusedError`."""
+    try:
+        return await asyncio.to_thread(tokens_of, given)
+    except UserError as error:
+        raise RefusedError(Reason.INVALID, one_line(error)) from None
 
 
 class _Handed:

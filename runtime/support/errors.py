@@ -15,6 +15,7 @@ __all__ = [
 ]
 
 
+_LONGEST_WORD = 200  # characters: names in models may be long, too
 _BOUND = "Error in execution: "  # what ONNX Runtime puts first where inputs are bound
 
 
@@ -40,7 +41,12 @@ class RankFailedError(TensoroptError):
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return ``", did you mean 'x'?"`` for the nearest of ``choices``, or an empty string."""
+    """Return ``", did you mean 'x'?"`` for the nearest of ``choices``, or an empty string.
+
+    A very long word, which is no slip of the pen, is not compared: that would take seconds.
+    """
+    if len(word) > _LONGEST_WORD:
+        return ""
     near = difflib.get_close_matches(word, list(choices), n=1)
     return f", did you mean '{near[0]}'?" if near else ""
 

@@ -17,7 +17,7 @@ from typing import Any
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.messages import Message, receive, send
-from tensoropt.runtime.text.rendering import RENDER_S
+from tensoropt.runtime.text.rendering import LONGEST, RENDER_S
 
 __all__ = ["Chat", "ChatTemplate", "find_template"]
 
@@ -78,6 +78,10 @@ class ChatTemplate:
 
         Raises `UserError` where the template refuses it, and where it takes too long or too much.
         """
+        texts = (value for one in messages for value in one.values() if isinstance(value, str))
+        size = sum(map(len, texts))
+        if size > LONGEST:  # which the text would have, too
+            raise UserError(f"messages: expected at most {LONGEST} characters, got: {size}")
         variables = {**self._tokens, "messages": [*messages], "add_generation_prompt": True}
         with self._lock:
             if self._renderer is None or not self._renderer.end.alive:

@@ -124,6 +124,11 @@ class TextSession(Closing):
         )
 
     @property
+    def context(self) -> int | None:
+        """The most tokens of a text, None where nothing says it."""
+        return self._decoder.context
+
+    @property
     def is_alive(self) -> bool:
         """Whether all ranks are there."""
         return self._pool.is_alive
@@ -219,7 +224,9 @@ class TextSession(Closing):
             )
         if self._vocabulary is None:
             raise UserError(f"{self.plan.folder}: has no tokenizer.json, expected --tokenizer FILE")
-        tokens = self._vocabulary.tokens(self._template.text_of(messages), is_begun=True)
+        text = self._template.text_of(messages)
+        self._check_beginning(self._vocabulary, text)
+        tokens = self._vocabulary.tokens(text, is_begun=True)
         self._check(tokens)
         return tokens
 
@@ -231,22 +238,29 @@ class TextSession(Closing):
                     f"{self.plan.folder}: has no tokenizer.json, expected --tokenizer FILE, or "
                     "tokens for a prompt"
                 )
-            tokens = self._vocabulary.tokens(prompt) if prompt else []
-        else:
-            tokens = [int(token) for token in prompt]
-        self._check(tokens)
-        return tokens
+            self._check_beginning(self._vocabulary, prompt)
+            prompt = self._vocabulary.tokens(prompt) if prompt else []
+        self._check(prompt)
+        return [int(token) for token in prompt]
 
-    def _check(self, tokens: list[int]) -> None:
-        if not tokens:
+    def _check_beginning(self, vocabulary: Vocabulary, text: str) -> None:
+        context = self._decoder.context
+        if context is not None and vocabulary.exceeds(text, context):
+            raise self._too_long(f"more, in {len(text)} characters")
+
+    def _too_long(self, found: str) -> UserError:
+        context = self._decoder.context
+        whose = "model" if context == self._decoder.entry["context"] else "plan"
+        return UserError(
+            f"prompt: expected fewer tokens than the {whose}'s context of {context}, got: {found}"
+        )
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        if not len(tokens):
             raise UserError("prompt: is empty, expected at least one token")
         context, size = self._decoder.context, self._decoder.scores.shape[2]
         if context is not None and len(tokens) >= context:
-            whose = "model" if context == self._decoder.entry["context"] else "plan"
-            raise UserError(
-                f"prompt: expected fewer tokens than the {whose}'s context of {context}, "
-                f"got: {len(tokens)}"
-            )
+            raise self._too_long(str(len(tokens)))
         for token in tokens:
             if token < 0 or (isinstance(size, int) and token >= size):
                 raise UserError(f"prompt: expected tokens from 0 to {size} - 1, got: {token}")

@@ -15,6 +15,8 @@ __all__ = ["FILE", "TextOf", "Vocabulary", "find_tokenizer"]
 
 FILE = "tokenizer.json"
 
+_BEGINNING = 16  # characters for each token that is allowed: most texts have about 4
+
 
 def find_tokenizer(plan: Plan, given: Path | str | None) -> Path | None:
     """Return the file with a plan's tokenizer: the one that is given, or the plan's own."""
@@ -43,8 +45,24 @@ class Vocabulary:
             ) from None
 
     def tokens(self, text: str, *, is_begun: bool = False) -> list[int]:
-        """Return the tokens of a text, with those that begin one unless it has them itself."""
-        return list(self._tokenizer.encode(text, add_special_tokens=not is_begun).ids)
+        """Return the tokens of a text, with those that begin one unless it has them itself.
+
+        It encodes a batch of one, since only batches release Python's lock in this library.
+        """
+        (found,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=not is_begun)
+        return list(found.ids)
+
+    def exceeds(self, text: str, most: int) -> bool:
+        """Say whether the beginning of a text alone proves that it has more than ``most`` tokens.
+
+        A cut changes the last tokens of the beginning, so it must have twice as many.
+        """
+        size = _BEGINNING * most
+        while size < len(text):
+            if len(self.tokens(text[:size])) > 2 * most:
+                return True
+            size *= 2
+        return False
 
     def stream(self) -> TextOf:
         """Return what makes text of tokens that come one by one."""

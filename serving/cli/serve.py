@@ -17,6 +17,7 @@ from tensoropt.runtime.support.flags import Parser, answered, integer, number
 from tensoropt.runtime.support.version import TOOL
 
 if TYPE_CHECKING:
+    from tensoropt.serving.http.body import Bodies
     from tensoropt.serving.server import ServerOptions
     from tensoropt.serving.text_model import TextLimits
 
@@ -97,10 +98,11 @@ def _serve(
         texts = opened_texts(decoders, prefills, session, _text_limits(arguments), metrics)
         service = Service(models, metrics, arguments.timeout, texts)
         options = _server_options(arguments)
-        limits = options.max_body, arguments.timeout
+        bodies = _bodies(arguments)
+        limits = bodies, arguments.timeout
         routes = [completion_routes(texts, *limits), chat_routes(texts, *limits)]
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(service, listener, options, routes if texts else []))
+            runner.run(serve(service, listener, options, bodies, routes if texts else []))
     return 0
 
 
@@ -156,13 +158,21 @@ def _text_limits(arguments: argparse.Namespace) -> TextLimits:
     )
 
 
+def _bodies(arguments: argparse.Namespace) -> Bodies:
+    from tensoropt.serving.http.body import Bodies
+    from tensoropt.serving.side_process import SideProcess
+
+    most = arguments.max_body << 20
+    together = None if arguments.max_bodies is None else arguments.max_bodies << 20
+    return Bodies(most, together, SideProcess(most, arguments.timeout))
+
+
 def _server_options(arguments: argparse.Namespace) -> ServerOptions:
     from tensoropt.serving.server import ServerOptions
 
     return ServerOptions(
         host=arguments.host,
         grpc_port=None if arguments.no_grpc else arguments.grpc_port,
-        max_body=arguments.max_body << 20,
         grace_s=arguments.grace,
         address_file=arguments.address_file,
     )
@@ -237,6 +247,8 @@ def _add_limits(add: Any) -> None:
     add("--start-timeout", type=number(1e-3), default=600.0, metavar="S",
         help="for ranks to be ready, which are started again after that (600)")  # fmt: skip
     add("--max-body", type=integer(1), default=64, metavar="MIB", help="of a request (64)")
+    add("--max-bodies", type=integer(1), metavar="MIB",
+        help="of all requests under way (4 times --max-body)")  # fmt: skip
     add("--grace", type=number(0.0), default=30.0, metavar="S",
         help="for what is under way at the end (30)")  # fmt: skip
 

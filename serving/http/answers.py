@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from tensoropt.runtime.support.errors import did_you_mean
 from tensoropt.runtime.text.session import Piece
-from tensoropt.serving.http.body import body_of
+from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.http.leaving import unless_left
 from tensoropt.serving.log import note
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
@@ -179,9 +179,9 @@ class Answer(ABC):
 
 async def answered(
     request: Request,
-    max_body: int,
+    bodies: Bodies,
     timeout_s: float,
-    read: Callable[[bytearray], Awaitable[tuple[Answer, bool]]],
+    read: Callable[[Body], Awaitable[tuple[Answer, bool]]],
 ) -> Response:
     """Return the answer to a request, or the protocol's error.
 
@@ -189,9 +189,10 @@ async def answered(
     of it, must be there within ``timeout_s``.
     """
     try:
-        body = await body_of(request, max_body)
-        async with asyncio.timeout(timeout_s):
-            return await unless_left(request, _response(read(body)))
+        with bodies.of(request) as body:
+            await body.read()
+            async with asyncio.timeout(timeout_s):
+                return await unless_left(request, _response(read(body)))
     except RefusedError as error:
         return refused(error)
     except TimeoutError:

@@ -12,12 +12,18 @@ from starlette.exceptions import HTTPException
 
 from tensoropt.runtime.support.errors import one_line, printable
 from tensoropt.runtime.support.version import __version__
-from tensoropt.serving.http.body import body_of
+from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.leaving import unless_left
 from tensoropt.serving.log import note
 from tensoropt.serving.metrics import CONTENT_TYPE
 from tensoropt.serving.model import VERSION
-from tensoropt.serving.protocol.bodies import LENGTH_HEADER, read_body, write_body
+from tensoropt.serving.protocol.bodies import (
+    LENGTH_HEADER,
+    is_long_to_read,
+    is_long_to_write,
+    read_body,
+    write_body,
+)
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Infer
 from tensoropt.serving.service import Service
@@ -29,7 +35,7 @@ _UNREAD = (Reason.LARGE, Reason.SLOW, Reason.ENCODED, Reason.UNAVAILABLE, Reason
 """Refusals that may come before a body was read: the rest of it must not be taken for a request."""
 
 
-def make_app(service: Service, max_body: int, more: Sequence[APIRouter] = ()) -> FastAPI:
+def make_app(service: Service, bodies: Bodies, more: Sequence[APIRouter] = ()) -> FastAPI:
     """Return the application; ``more`` are routes of other protocols on the same server."""
     app = FastAPI(
         title="tensoropt",
@@ -42,7 +48,7 @@ def make_app(service: Service, max_body: int, more: Sequence[APIRouter] = ()) ->
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(HTTPException, _not_found)
     app.add_exception_handler(Exception, _failed)
-    for router in (_server_routes(service), _model_routes(service), _infer(service, max_body)):
+    for router in (_server_routes(service), _model_routes(service), _infer(service, bodies)):
         app.include_router(router)
     for router in more:
         app.include_router(router)
@@ -124,22 +130,27 @@ def _model_routes(service: Service) -> APIRouter:
     return router
 
 
-def _infer(service: Service, max_body: int) -> APIRouter:
+def _infer(service: Service, bodies: Bodies) -> APIRouter:
     router = APIRouter(prefix="/v2/models/{name}")
 
     @router.post("/infer")
     @router.post("/versions/{version}/infer")
     async def infer(request: Request, name: str, version: str = "") -> Response:
         async def read() -> Infer:
-            body = await body_of(request, max_body)
-            return read_body(body, request.headers.get(LENGTH_HEADER))
+            found, json_length = await body.read(), request.headers.get(LENGTH_HEADER)
+            if is_long_to_read(found, json_length):
+                return await bodies.side.run(read_body, found, json_length)
+            return read_body(found, json_length)
 
-        wanted = partial(unless_left, request)
-        answer = await service.infer(name, version, read, "http", wanted)
-        body, json_length = write_body(answer)
-        if json_length is None:
-            return Response(body, media_type="application/json")
-        headers = {LENGTH_HEADER: str(json_length)}
-        return Response(body, headers=headers, media_type="application/octet-stream")
+        with bodies.of(request) as body:
+            answer = await service.infer(name, version, read, "http", partial(unless_left, request))
+            if is_long_to_write(answer):
+                content, json_size = await bodies.side.run(write_body, answer)
+            else:
+                content, json_size = write_body(answer)
+        if json_size is None:
+            return Response(content, media_type="application/json")
+        headers = {LENGTH_HEADER: str(json_size)}
+        return Response(content, headers=headers, media_type="application/octet-stream")
 
     return router

@@ -3,50 +3,123 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
+from tensoropt.serving.side_process import SMALL, SideProcess
 
-__all__ = ["BODY_S", "body_of"]
+__all__ = ["BODY_S", "Bodies", "Body"]
 
 BODY_S = 30.0
 """How long a client may take for a body."""
 
+_UNCOUNTED = 1 << 16
+"""Bytes of a body that do not count, so that large bodies cannot shut out small requests. All
+connections of a server together may hold 256 MiB of them."""
 
-async def body_of(request: Request, most: int) -> bytearray:
-    """Return the whole body, of at most ``most`` bytes; raises `RefusedError`.
+T = TypeVar("T")
 
-    What is too large is refused by its Content-Length, before any of it is read, or else as soon as
-    more has come. The connection is closed after that.
+
+class Bodies:
+    """Limits the bodies of requests under way to ``most`` bytes each and ``together`` in total.
+
+    ``side`` parses long JSON.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.strip().lower() != "identity":
-        raise RefusedError(
-            Reason.ENCODED, f"Content-Encoding: expected none, got: '{encoding:.20}'"
+
+    def __init__(
+        self, most: int, together: int | None = None, side: SideProcess | None = None
+    ) -> None:
+        self.most, self._together = most, 4 * most if together is None else together
+        self.side = side or SideProcess(most)
+        self._held = 0
+
+    @contextmanager
+    def of(self, request: Request) -> Iterator[Body]:
+        """Return a context with the body of a request, which releases its share at the end."""
+        body = Body(self, request)
+        try:
+            yield body
+        finally:
+            self._held -= body.counted
+
+    def check_room(self, size: int) -> None:
+        """Raise `RefusedError` unless ``size`` more bytes fit."""
+        if self._held + size > self._together:
+            raise RefusedError(
+                Reason.UNAVAILABLE,
+                f"body: the requests under way have {self._held} bytes, expected at most "
+                f"{self._together} together (--max-bodies), got: {size} more",
+            )
+
+    def hold(self, size: int) -> None:
+        """Count ``size`` more bytes; raises `RefusedError` unless they fit."""
+        self.check_room(size)
+        self._held += size
+
+
+class Body:
+    """The body of one request."""
+
+    def __init__(self, bodies: Bodies, request: Request) -> None:
+        self._bodies, self._request = bodies, request
+        self._found: bytearray | None = None
+        self.counted = 0
+
+    async def read(self) -> bytearray:
+        """Return the whole body; raises `RefusedError`.
+
+        A large body is refused by its Content-Length before any of it is read, or else as soon as
+        it exceeds the limit. Then the connection is closed.
+        """
+        if self._found is None:
+            self._check_headers()
+            try:
+                async with asyncio.timeout(BODY_S):
+                    self._found = await self._received()
+            except TimeoutError:
+                raise RefusedError(Reason.SLOW, f"body: expected within {BODY_S:g} s") from None
+            except ClientDisconnect:
+                raise RefusedError(Reason.LEFT, "body: the client went away") from None
+        return self._found
+
+    async def parsed(self, parse: Callable[..., T], *more: object) -> T:
+        """Parse the body with ``parse``, in the side process if it is long.
+
+        Raises `RefusedError`.
+        """
+        found = await self.read()
+        if len(found) <= SMALL:
+            return parse(found, *more)
+        return await self._bodies.side.run(parse, found, *more)
+
+    def _check_headers(self) -> None:
+        encoding = self._request.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() != "identity":
+            raise RefusedError(
+                Reason.ENCODED, f"Content-Encoding: expected none, got: '{encoding:.20}'"
+            )
+        length, most = self._request.headers.get("content-length", "0"), self._bodies.most
+        if not (length.isascii() and length.isdecimal()) or int(length[:20]) > most:
+            raise self._too_large(f"{length:.20}")
+        self._bodies.check_room(max(0, int(length[:20]) - _UNCOUNTED))
+
+    async def _received(self) -> bytearray:
+        body = bytearray()
+        async for piece in self._request.stream():
+            if len(body) + len(piece) > self._bodies.most:
+                raise self._too_large("more")
+            count = max(0, len(body) + len(piece) - _UNCOUNTED) - self.counted
+            self._bodies.hold(count)
+            self.counted += count
+            body += piece
+        return body
+
+    def _too_large(self, found: str) -> RefusedError:
+        return RefusedError(
+            Reason.LARGE,
+            f"body: expected at most {self._bodies.most} bytes (--max-body), got: {found}",
         )
-    length = request.headers.get("content-length", "0")
-    if not (length.isascii() and length.isdecimal()) or int(length[:20]) > most:
-        raise _too_large(most, f"{length:.20}")
-    try:
-        async with asyncio.timeout(BODY_S):
-            return await _received(request, most)
-    except TimeoutError:
-        raise RefusedError(Reason.SLOW, f"body: expected within {BODY_S:g} s") from None
-    except ClientDisconnect:
-        raise RefusedError(Reason.LEFT, "body: the client went away") from None
-
-
-async def _received(request: Request, most: int) -> bytearray:
-    body = bytearray()
-    async for piece in request.stream():
-        if len(body) + len(piece) > most:
-            raise _too_large(most, "more")
-        body += piece
-    return body
-
-
-def _too_large(most: int, found: str) -> RefusedError:
-    return RefusedError(
-        Reason.LARGE, f"body: expected at most {most} bytes (--max-body), got: {found}"
-    )

@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.answers import Answer, Asked, Given, answered, named
+from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.text_model import TextModel
 
 __all__ = ["chat_routes"]
 
+
+_MOST_MESSAGES = 8192
+"""Of a chat: each takes time on the event loop."""
 
 _Nothing = Annotated[list[Any], Field(default_factory=list, max_length=0)]
 
@@ -25,6 +29,10 @@ class Part(Given):
     text: str
 
 
+def _joined(content: str | list[Part]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
 class Said(Given):
     """A message; which roles there are, the model's template says.
 
@@ -32,16 +40,15 @@ class Said(Given):
     """
 
     role: str
-    content: str | list[Part]
+    content: Annotated[str | list[Part], AfterValidator(_joined)]
     name: str | None = None
     tool_calls: _Nothing
     annotations: _Nothing
 
     def plain(self) -> dict[str, str]:
         """Return it as templates take it."""
-        parts = [self.content] if isinstance(self.content, str) else [p.text for p in self.content]
         named = {} if self.name is None else {"name": self.name}
-        return {"role": self.role, "content": "".join(parts), **named}
+        return {"role": self.role, "content": str(self.content), **named}
 
 
 class TextFormat(Given):
@@ -57,7 +64,7 @@ class AskedChat(Asked):
     asks, or what to keep, may have any.
     """
 
-    messages: list[Said] = Field(min_length=1)
+    messages: list[Said] = Field(min_length=1, max_length=_MOST_MESSAGES)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: Literal[False] = False
@@ -94,12 +101,12 @@ class ChatAnswer(Answer):
         return {"index": piece.number, "delta": delta, "logprobs": None, "finish_reason": finish}
 
 
-def chat_routes(models: Mapping[str, TextModel], max_body: int, timeout_s: float) -> APIRouter:
+def chat_routes(models: Mapping[str, TextModel], bodies: Bodies, timeout_s: float) -> APIRouter:
     """Return the route; limits are as for `completion_routes`."""
     router = APIRouter(prefix="/v1/chat")
 
-    async def read(body: bytearray) -> tuple[Answer, bool]:
-        asked = AskedChat.of(body)
+    async def read(body: Body) -> tuple[Answer, bool]:
+        asked = await body.parsed(AskedChat.of)
         model = named(models, asked.model)
         tokens = await model.tokens_of_chat([said.plain() for said in asked.messages])
         most = asked.max_completion_tokens or asked.max_tokens or model.room(tokens)
@@ -107,6 +114,6 @@ def chat_routes(models: Mapping[str, TextModel], max_body: int, timeout_s: float
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:
-        return await answered(request, max_body, timeout_s, read)
+        return await answered(request, bodies, timeout_s, read)
 
     return router

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -12,7 +12,8 @@ from pydantic import Field
 
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.answers import Answer, Asked, answered, named, refused
-from tensoropt.serving.protocol.refusals import RefusedError
+from tensoropt.serving.http.body import Bodies, Body
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
 __all__ = ["completion_routes"]
@@ -29,12 +30,31 @@ class AskedCompletion(Asked):
     echo: Literal[False] = False
     suffix: Literal[""] = ""
 
+    @classmethod
+    def within(cls, body: bytearray, most_prompts: int, most_tokens: int | None) -> Self:
+        """Return what a body asks for, of few enough prompts; raises `RefusedError`.
+
+        A prompt of more tokens than any model takes is refused, too: it takes long to be passed on.
+        """
+        asked = cls.of(body)
+        prompts = asked.prompts()
+        if len(prompts) > most_prompts:
+            raise _refused(f"at most {most_prompts} (--max-prompts)", len(prompts))
+        longest = max((len(one) for one in prompts if not isinstance(one, str)), default=0)
+        if most_tokens is not None and longest > most_tokens:
+            raise _refused(f"at most {most_tokens} tokens", longest)
+        return asked
+
     def prompts(self) -> list[str | _Tokens]:
         """Return the prompts as a list, also a single one."""
         one = isinstance(self.prompt, str) or (
             bool(self.prompt) and isinstance(self.prompt[0], int)
         )
         return [self.prompt] if one else list(self.prompt)  # type: ignore[list-item, arg-type]
+
+
+def _refused(expected: str, got: int) -> RefusedError:
+    return RefusedError(Reason.INVALID, f"prompt: expected {expected}, got: {got}")
 
 
 class Completion(Answer):
@@ -50,7 +70,7 @@ class Completion(Answer):
 
 
 def completion_routes(
-    models: Mapping[str, TextModel], max_body: int, timeout_s: float
+    models: Mapping[str, TextModel], bodies: Bodies, timeout_s: float
 ) -> APIRouter:
     """Return the routes; a text, or the first piece of it, must be there within ``timeout_s``."""
     router = APIRouter(prefix="/v1")
@@ -71,18 +91,19 @@ def completion_routes(
         except RefusedError as error:
             return refused(error)
 
-    async def read(body: bytearray) -> tuple[Answer, bool]:
-        asked = AskedCompletion.of(body)
+    async def read(body: Body) -> tuple[Answer, bool]:
+        most = max(model.limits.max_prompts for model in models.values())
+        contexts = [model.context for model in models.values() if model.context is not None]
+        longest = max(contexts) if len(contexts) == len(models) else None
+        asked = await body.parsed(AskedCompletion.within, most, longest)
         model = named(models, asked.model)
-        prompts = asked.prompts()
-        model.check_prompts(len(prompts))
-        tokens = [model.tokens_of(prompt) for prompt in prompts]
+        tokens = [await model.tokens_of(prompt) for prompt in asked.prompts()]
         return Completion(
             model, tokens, asked.how(asked.max_tokens), has_usage=asked.has_usage
         ), asked.stream
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:
-        return await answered(request, max_body, timeout_s, read)
+        return await answered(request, bodies, timeout_s, read)
 
     return router

@@ -1,4 +1,4 @@
-"""Clients that close their connection before they are answered: nothing is computed for them."""
+"""Clients that close their connection before their answer: it is not computed."""
 
 from __future__ import annotations
 

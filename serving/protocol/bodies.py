@@ -21,11 +21,13 @@ from tensoropt.serving.protocol.tensors import (
     to_raw,
     to_values,
 )
+from tensoropt.serving.side_process import SMALL
 
-__all__ = ["LENGTH_HEADER", "read_body", "write_body"]
+__all__ = ["LENGTH_HEADER", "is_long_to_read", "is_long_to_write", "read_body", "write_body"]
 
 LENGTH_HEADER = "inference-header-content-length"
 
+_VALUE = 8  # bytes of a value in JSON, about
 _NOT_HERE = ("shared_memory_region", "classification")
 
 
@@ -45,6 +47,18 @@ def read_body(body: bytes | bytearray, json_length: str | None) -> Infer:
     if len(raw):
         raise _invalid(f"body: expected its end after the last input, got: {len(raw)} bytes more")
     return Infer(inputs, _read_outputs(document), _id(document), _binary_default(document))
+
+
+def is_long_to_read(body: bytes | bytearray, json_length: str | None) -> bool:
+    """Say whether `read_body` takes long: it does for JSON, and for each string among bytes."""
+    size = _json_size(json_length, len(body))
+    return size > SMALL or (len(body) > SMALL and b'"BYTES"' in body[:size])
+
+
+def is_long_to_write(answer: Answer) -> bool:
+    """Say whether `write_body` takes long: it does for each value in JSON, and each string."""
+    slow = (a.size for asked, a in answer.outputs if a.dtype.hasobject or not asked.is_binary)
+    return sum(slow) > SMALL // _VALUE
 
 
 def _invalid(text: str) -> RefusedError:

@@ -19,8 +19,9 @@ from tensoropt.serving.protocol.tensors import (
     from_values,
     to_raw,
 )
+from tensoropt.serving.side_process import SMALL
 
-__all__ = ["read_call", "write_call"]
+__all__ = ["is_long_to_read", "read_call", "read_call_bytes", "write_call"]
 
 _FIELDS = {
     "BOOL": "bool_contents",
@@ -32,6 +33,18 @@ _FIELDS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+
+
+def is_long_to_read(request: ModelInferRequest) -> bool:
+    """Say whether `read_call` takes long: it does for typed contents, and for strings."""
+    raw = sum(map(len, request.raw_input_contents))
+    has_texts = any(entry.datatype == "BYTES" for entry in request.inputs)
+    return request.ByteSize() - (0 if has_texts else raw) > SMALL
+
+
+def read_call_bytes(message: bytes) -> Infer:
+    """Return the request in a serialised message; raises `RefusedError`."""
+    return read_call(ModelInferRequest.FromString(message))
 
 
 def read_call(request: ModelInferRequest) -> Infer:

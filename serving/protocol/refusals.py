@@ -47,3 +47,6 @@ class RefusedError(Exception):
         line = printable(text[: _LONGEST + 1])
         super().__init__(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...")
         self.reason = reason
+
+    def __reduce__(self) -> tuple[type[RefusedError], tuple[Reason, str]]:
+        return RefusedError, (self.reason, str(self))

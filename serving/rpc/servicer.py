@@ -10,11 +10,13 @@ from google.protobuf.message import DecodeError, Message
 
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.serving.log import ID_HEADER, logged, note
+from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.protocol import messages
-from tensoropt.serving.protocol.calls import read_call, write_call
+from tensoropt.serving.protocol.calls import is_long_to_read, read_call, read_call_bytes, write_call
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Infer
 from tensoropt.serving.service import Service
+from tensoropt.serving.side_process import SideProcess
 
 __all__ = ["make_server"]
 
@@ -23,17 +25,22 @@ _Method = Callable[[Any], Awaitable[Any]]
 
 
 def make_server(
-    service: Service, max_body: int, host: str, port: int
+    service: Service, bodies: Bodies, host: str, port: int
 ) -> tuple[grpc.aio.Server, int]:
-    """Return a server that can be started, and its port; raises `UserError`."""
+    """Return a server that can be started, and its port; raises `UserError`.
+
+    Messages are as long as ``bodies`` at most; how long they are together, gRPC does not limit.
+    """
     options = [
         ("grpc.so_reuseport", 0),  # or two servers share a port without a word
-        ("grpc.max_receive_message_length", max_body),
+        ("grpc.max_receive_message_length", bodies.most),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_connection_idle_ms", _IDLE_MS),
     ]
     server = grpc.aio.server(options=options)
-    handlers = {name: _handler(name, method) for name, method in _methods(service).items()}
+    handlers = {
+        name: _handler(name, method) for name, method in _methods(service, bodies.side).items()
+    }
     handler = grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
     server.add_generic_rpc_handlers((handler,))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -84,7 +91,7 @@ def _parsed(kind: type[Message], raw: bytes) -> Message:
         ) from None
 
 
-def _methods(service: Service) -> dict[str, _Method]:
+def _methods(service: Service, side: SideProcess) -> dict[str, _Method]:
     """Return what answers each method, by its name in the protocol."""
 
     async def live(_: Any) -> Any:
@@ -107,6 +114,8 @@ def _methods(service: Service) -> dict[str, _Method]:
 
     async def infer(request: Any) -> Any:
         async def read() -> Infer:
+            if is_long_to_read(request):
+                return await side.run(read_call_bytes, request.SerializeToString())
             return read_call(request)
 
         return write_call(

@@ -28,6 +28,7 @@ from tensoropt.runtime.text.decoder import IDS
 from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.session import AHEAD, TextSession, _all_told
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
+from tensoropt.runtime.text.tokens import Vocabulary
 
 PROMPTS = ([3, 7, 1], [5, 6, 7, 8, 9], [1])
 CONTEXT = 40
@@ -244,6 +245,18 @@ def test_prompts_that_are_refused(started: tuple[Path, TextSession], prompt, why
     with pytest.raises(UserError, match=why):
         session.stream(prompt)
     assert session.is_alive
+
+
+def test_a_very_long_prompt_is_refused_by_its_beginning(
+    started: tuple[Path, TextSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, sizes = started[1], []
+    encode = Vocabulary.tokens
+    monkeypatch.setattr(Vocabulary, "tokens", lambda v, t: sizes.append(len(t)) or encode(v, t))
+    with pytest.raises(UserError, match="expected fewer tokens than the model's context of 40"):
+        session.tokens_of("t1 " * 1_000_000)
+    assert max(sizes) < 10_000
+    assert session.tokens_of(" " * 10_000 + "t1") == [1]
 
 
 def test_a_plan_of_single_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

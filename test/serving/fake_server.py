@@ -62,6 +62,7 @@ def fake_server(*arguments: str) -> Iterator[Server]:
 def _main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--max-body", type=int, default=1 << 20)
+    parser.add_argument("--max-bodies", type=int)
     parser.add_argument("--patience", type=float)
     parser.add_argument("--timeout", type=float, default=60.0)
     parser.add_argument("--address-file", type=Path)
@@ -77,6 +78,7 @@ def _main() -> None:
     from tensoropt.serving.model import Model, ServingOptions
     from tensoropt.serving.server import ServerOptions, listening, serve
     from tensoropt.serving.service import Service
+    from tensoropt.serving.side_process import SideProcess
 
     if arguments.patience is not None:
         body.BODY_S = connection.HEADERS_S = connection.ANSWER_S = arguments.patience
@@ -95,11 +97,11 @@ def _main() -> None:
     metrics = Metrics()
     model = Model("double", INPUTS, OUTPUTS, FakeSession(), ServingOptions(), metrics)
     service = Service({"double": model}, metrics, arguments.timeout)
-    options = ServerOptions(
-        grpc_port=0, max_body=arguments.max_body, address_file=arguments.address_file
-    )
+    options = ServerOptions(grpc_port=0, address_file=arguments.address_file)
+    side = SideProcess(arguments.max_body, arguments.timeout)
+    bodies = body.Bodies(arguments.max_body, arguments.max_bodies, side)
     with listening("127.0.0.1", 0) as listener:
-        asyncio.run(serve(service, listener, options, [more]))
+        asyncio.run(serve(service, listener, options, bodies, [more]))
 
 
 if __name__ == "__main__":

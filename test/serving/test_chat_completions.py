@@ -15,6 +15,7 @@ from openai.types.chat import completion_create_params
 from test_completions import Counting
 
 from tensoropt.runtime.support.errors import RankFailedError
+from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.chats import chat_routes
 from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
@@ -33,7 +34,7 @@ def asked(ask: Ask, session: Counting | None = None) -> Any:
         counting: Any = session or Counting()
         model = TextModel("m", counting, TextLimits(queue=4), Metrics())
         for routes in (chat_routes, completion_routes):
-            app.include_router(routes({"m": model}, 1 << 16, 20.0))
+            app.include_router(routes({"m": model}, Bodies(1 << 16), 20.0))
         transport = httpx.ASGITransport(app)
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://server") as http,

@@ -15,6 +15,7 @@ from openai.types import completion_create_params
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.text.session import Piece
+from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.chats import chat_routes
 from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
@@ -27,7 +28,7 @@ class Counting:
     """Continues by counting on from the length of the prompt; text is the same as tokens."""
 
     def __init__(self) -> None:
-        self.is_alive, self.error = True, None
+        self.is_alive, self.error, self.context = True, None, 1 << 14
         self.asked: list[dict[str, Any]] = []
         self.closed = threading.Event()
 
@@ -81,7 +82,7 @@ def client(session: Counting) -> Iterator[TestClient]:
     app = FastAPI()
     model = TextModel("m", session, TextLimits(queue=4, max_prompts=3), Metrics())
     for routes in (completion_routes, chat_routes):
-        app.include_router(routes({"m": model}, 1 << 16, 20.0))
+        app.include_router(routes({"m": model}, Bodies(1 << 16), 20.0))
     with TestClient(app) as client:
         yield client
 
@@ -153,6 +154,7 @@ def test_seeds_differ_unless_they_are_given(client: TestClient, session: Countin
         ({"prompt": ""}, 400, "prompt: is empty"),
         ({"prompt": 5}, 400, "prompt"),
         ({"prompt": ["a"] * 4}, 400, "prompt: expected at most 3 (--max-prompts), got: 4"),
+        ({"prompt": [1] * 20_000}, 400, "prompt: expected at most 16384 tokens, got: 20000"),
         ({"n": 2}, 400, "n: Input should be 1"),
         ({"temperature": -1}, 400, "temperature"),
         ({"max_tokens": "5"}, 400, "max_tokens"),

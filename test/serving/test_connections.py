@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -147,3 +149,79 @@ def test_a_client_that_goes_away(client):
 def test_lengths_that_are_none(client, length):
     client.sendall(_INFER + b"Content-Length: " + length + b"\r\n\r\n")
     assert _all(client).split(b" ")[1] in (b"400", b"413")
+
+
+@pytest.fixture(scope="module")
+def roomy():
+    """A server of bodies of 32 MiB, of which there may be 48 MiB together."""
+    with fake_server("--max-body", str(32 << 20), "--max-bodies", str(48 << 20)) as found:
+        yield found
+
+
+def test_unfinished_bodies_are_bounded_together(roomy):
+    before, size = _memory(roomy), 16 << 20
+    head = _INFER + b"Content-Length: %d\r\n\r\n" % (size + 1)
+    with contextlib.ExitStack() as stack:
+        refused = 0
+        for _ in range(12):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", roomy.http), 60))
+            try:
+                client.sendall(head + bytes(size))
+                client.settimeout(0.5)
+                refused += client.recv(1 << 10).startswith(b"HTTP/1.1 503")
+            except TimeoutError:
+                pass  # it is held
+            except OSError:
+                refused += 1
+        assert refused >= 9
+        assert _memory(roomy) - before < 96 << 20
+        assert _infer(roomy, [1.0, 2.0, 3.0])["outputs"][0]["data"] == [2.0, 4.0, 6.0]
+    _infer(roomy, [0.5] * (1 << 20), status=400)  # there is room again
+
+
+def _body(values):
+    entry = {"name": "x", "datatype": "FP32", "shape": [1, len(values)], "data": values}
+    return json.dumps({"inputs": [entry]}).encode()
+
+
+def _infer(server, values, status=200):
+    """Return the answer to one sample."""
+    return _post(server, _body(values), status)
+
+
+def _post(server, body, status):
+    with contextlib.closing(_client(server)) as client:
+        client.request("POST", "/v2/models/double/infer", body)
+        answer = client.getresponse()
+        found = json.loads(answer.read())
+    assert answer.status == status, found
+    return found
+
+
+def _client(server):
+    return http.client.HTTPConnection("127.0.0.1", server.http, timeout=60)
+
+
+def test_long_json_does_not_keep_others_waiting(roomy):
+    """A server that parsed 30 MiB on its event loop would not answer until it had."""
+    waits, done = [], threading.Event()
+
+    def ask():
+        while not done.is_set():
+            begun = time.monotonic()
+            with contextlib.closing(_client(roomy)) as client:
+                client.request("GET", "/v2/health/ready")
+                assert client.getresponse().status == 200
+            waits.append(time.monotonic() - begun)
+            time.sleep(0.01)
+
+    _infer(roomy, [0.5] * (1 << 16), status=400)  # the process is there
+    long = _body([0.25] * (5 << 20))
+    asking = threading.Thread(target=ask)
+    asking.start()
+    begun = time.monotonic()
+    _post(roomy, long, status=400)
+    took = time.monotonic() - begun
+    done.set()
+    asking.join()
+    assert max(waits) < took / 2

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from test_completions import URL, Counting
 
 from tensoropt.serving.http.app import make_app
+from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.text_model import TextLimits, TextModel
@@ -38,7 +39,7 @@ def test_a_text_that_is_not_streamed_ends() -> None:
     async def check() -> None:
         session, app, leaves = Counting(), FastAPI(), asyncio.Event()
         model = TextModel("m", session, TextLimits(), Metrics())
-        app.include_router(completion_routes({"m": model}, 1 << 16, 60.0))
+        app.include_router(completion_routes({"m": model}, Bodies(1 << 16), 60.0))
         body = {"model": "m", "prompt": "a", "max_tokens": 1 << 40}
         asked = asyncio.create_task(_ask_and_leave(app, URL, body, leaves))
         while not session.asked:
@@ -55,7 +56,7 @@ def test_a_request_that_waits_is_not_computed() -> None:
         session, leaves = FakeSession(), asyncio.Event()
         session.gate.clear()
         async with served(session) as service:
-            app = make_app(service, 1 << 16)
+            app = make_app(service, Bodies(1 << 16))
             entry = {"name": "x", "datatype": "FP32", "shape": [4, 3]}
             bodies = [{"inputs": [{**entry, "data": [value] * 12}]} for value in (1, 2, 3)]
             asked = []

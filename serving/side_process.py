@@ -1,0 +1,126 @@
+"""A process for work that would hold the event loop: reading and writing long JSON.
+
+Python's parsers hold its lock until they have read all of a text, so a thread would not help. The
+process has limits of time and memory, so no request can exhaust the server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
+
+__all__ = ["SMALL", "SideProcess"]
+
+SMALL = 1 << 17
+"""Bytes of JSON that the event loop reads itself (`bench/serving_abuse.py` prints the time)."""
+
+_GROWTH = 24
+"""Bytes of memory for each byte of JSON: `1,` takes 15 per byte, in a list and in the arrays."""
+
+_IMPORTS = 1 << 29
+"""Bytes of addresses for modules, which are imported with the first call, and their threads."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SideProcess:
+    """Calls functions in turn in another process, which the first call starts.
+
+    A call fails after ``timeout_s`` seconds, or if it allocates more memory than JSON of
+    ``max_body`` bytes needs. Use it from one event loop.
+    """
+
+    def __init__(self, max_body: int = 64 << 20, timeout_s: float = 60.0) -> None:
+        self._memory_bytes, self._timeout_s = _IMPORTS + _GROWTH * max_body, timeout_s
+        self._executor: ProcessPoolExecutor | None = None
+        self._process: set[BaseProcess] = set()
+        self._turn = asyncio.Semaphore(1)
+
+    async def run(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+        """Call ``work`` there. Raises its errors, and `RefusedError` at a limit."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._done(work, *given, **named)
+        except TimeoutError:
+            why = f"body: was not read within {self._timeout_s:g} s (--timeout)"
+            raise RefusedError(Reason.LATE, why) from None
+        except (BrokenProcessPool, MemoryError):
+            raise RefusedError(
+                Reason.LARGE,
+                "body: takes too much time or memory as JSON, expected tensors as bytes",
+            ) from None
+
+    async def _done(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+        await self._turn.acquire()
+        try:
+            if self._executor is None:
+                self._executor = self._started()
+            before = {*active_children()}
+            found = self._executor.submit(_limited, self._timeout_s, work, given, named)
+            self._process |= {*active_children()} - before  # by the first call
+        except BaseException:
+            self._turn.release()
+            raise
+        waiting = asyncio.wrap_future(found)
+        # The process stays busy until then even if this task is cancelled.
+        loop = asyncio.get_running_loop()
+        found.add_done_callback(lambda _: loop.call_soon_threadsafe(self._turn.release))
+        try:
+            return await waiting
+        except BrokenProcessPool:
+            self._executor = None
+            self._process.clear()
+            raise
+
+    def _started(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            1, get_context("spawn"), _confine, (os.getpid(), self._memory_bytes)
+        )
+
+    def close(self) -> None:
+        """Kill the process."""
+        executor, self._executor = self._executor, None
+        for process in self._process:
+            process.kill()
+        if executor is not None:
+            executor.shutdown()
+
+
+def _confine(parent: int, memory_bytes: int) -> None:
+    """Bind this process to its parent and let it allocate ``memory_bytes`` more.
+
+    The parent handles Ctrl-C.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has died before
+        os._exit(1)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * os.sysconf("SC_PAGE_SIZE") + memory_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _limited(
+    seconds: float, work: Callable[..., T], given: tuple[Any, ...], named: dict[str, Any]
+) -> T:
+    """Call ``work``; the system ends this process after ``seconds`` of processor time."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        return work(*given, **named)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
