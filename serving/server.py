@@ -137,7 +137,9 @@ class _Rpc:
         self._server: grpc.aio.Server | None = None
         self.port: int | None = None
         if options.grpc_port is not None:
-            self._server, self.port = make_server(service, bodies, options.host, options.grpc_port)
+            self._server, self.port = make_server(
+                service, bodies.most, bodies.side, options.host, options.grpc_port
+            )
 
     async def start(self) -> None:
         if self._server is not None:

@@ -21,10 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 
-__all__ = ["SMALL", "SideProcess"]
-
-SMALL = 1 << 17
-"""Bytes of JSON that the event loop reads itself (`bench/serving_abuse.py` prints the time)."""
+__all__ = ["SideProcess"]
 
 _GROWTH = 24
 """Bytes of memory for each byte of JSON: `1,` takes 15 per byte, in a list and in the arrays."""

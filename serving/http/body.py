@@ -10,7 +10,8 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
-from tensoropt.serving.side_process import SMALL, SideProcess
+from tensoropt.serving.protocol.requests import SMALL
+from tensoropt.serving.side_process import SideProcess
 
 __all__ = ["BODY_S", "Bodies", "Body"]
 

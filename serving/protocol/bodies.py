@@ -12,7 +12,7 @@ from typing import Any
 
 from tensoropt.runtime.support.dtypes import Array, name_of
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
-from tensoropt.serving.protocol.requests import Answer, Infer
+from tensoropt.serving.protocol.requests import SMALL, Answer, Infer
 from tensoropt.serving.protocol.tensors import (
     DATATYPES,
     Requested,
@@ -21,7 +21,6 @@ from tensoropt.serving.protocol.tensors import (
     to_raw,
     to_values,
 )
-from tensoropt.serving.side_process import SMALL
 
 __all__ = ["LENGTH_HEADER", "is_long_to_read", "is_long_to_write", "read_body", "write_body"]
 

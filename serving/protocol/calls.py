@@ -11,7 +11,7 @@ from tensoropt.serving.protocol.messages import (
     ModelInferResponse,
 )
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
-from tensoropt.serving.protocol.requests import Answer, Infer
+from tensoropt.serving.protocol.requests import SMALL, Answer, Infer
 from tensoropt.serving.protocol.tensors import (
     DATATYPES,
     Requested,
@@ -19,7 +19,6 @@ from tensoropt.serving.protocol.tensors import (
     from_values,
     to_raw,
 )
-from tensoropt.serving.side_process import SMALL
 
 __all__ = ["is_long_to_read", "read_call", "read_call_bytes", "write_call"]
 

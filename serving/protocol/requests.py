@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.serving.protocol.tensors import Requested
 
-__all__ = ["Answer", "Infer"]
+__all__ = ["SMALL", "Answer", "Infer"]
+
+SMALL = 1 << 17
+"""Bytes of JSON that the event loop reads itself (`bench/serving_abuse.py` prints the time)."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from google.protobuf.message import DecodeError, Message
 
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.serving.log import ID_HEADER, logged, note
-from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.protocol import messages
 from tensoropt.serving.protocol.calls import is_long_to_read, read_call, read_call_bytes, write_call
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
@@ -25,22 +24,21 @@ _Method = Callable[[Any], Awaitable[Any]]
 
 
 def make_server(
-    service: Service, bodies: Bodies, host: str, port: int
+    service: Service, max_body: int, side: SideProcess, host: str, port: int
 ) -> tuple[grpc.aio.Server, int]:
     """Return a server that can be started, and its port; raises `UserError`.
 
-    Messages are as long as ``bodies`` at most; how long they are together, gRPC does not limit.
+    A message has at most ``max_body`` bytes; gRPC does not limit their sum. ``side`` reads long
+    messages.
     """
     options = [
         ("grpc.so_reuseport", 0),  # or two servers share a port without a word
-        ("grpc.max_receive_message_length", bodies.most),
+        ("grpc.max_receive_message_length", max_body),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_connection_idle_ms", _IDLE_MS),
     ]
     server = grpc.aio.server(options=options)
-    handlers = {
-        name: _handler(name, method) for name, method in _methods(service, bodies.side).items()
-    }
+    handlers = {name: _handler(name, method) for name, method in _methods(service, side).items()}
     handler = grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
     server.add_generic_rpc_handlers((handler,))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
