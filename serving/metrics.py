@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -12,11 +13,16 @@ from prometheus_client import (
     Gauge,
     Histogram,
     ProcessCollector,
+    Summary,
     disable_created_metrics,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
+
+__all__ = ["CONTENT_TYPE", "Metrics", "Sums"]
+
+Sums = defaultdict[str, float]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -53,6 +59,22 @@ class Metrics:
             "tensoropt_batch_samples", "Samples that a run had, without what filled it up.",
             ["model"], buckets=_SAMPLES, registry=registry,
         )  # fmt: skip
+        self.queued = Histogram(
+            "tensoropt_queue_seconds", "From a request's arrival to the run that it is in.",
+            ["model"], buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+        self.tokens = Counter(
+            "tensoropt_tokens", "Tokens of texts, by kind: prompt or completion.",
+            ["model", "kind"], registry=registry,
+        )  # fmt: skip
+        self._failed = Summary(
+            "tensoropt_failed_request_seconds", "From a request's headers to its refusal.",
+            ["model", "protocol"], registry=registry,
+        )  # fmt: skip
+        self._last = Gauge(
+            "tensoropt_last_answer_seconds", "The Unix time of the last answer.",
+            ["model"], registry=registry,
+        )  # fmt: skip
         self.restarts = Counter(
             "tensoropt_rank_restarts", "How often ranks were started again.",
             ["model"], registry=registry,
@@ -73,6 +95,26 @@ class Metrics:
         self.restarts.labels(model)
 
     @contextmanager
+    def request(self, model: str, protocol: str) -> Iterator[None]:
+        """Count a request, and its time, by how it ends."""
+        begun, status = perf_counter(), "CANCELLED"
+        try:
+            yield
+            status = "OK"
+        except RefusedError as error:
+            status = error.reason.code
+            raise
+        except Exception:
+            status = Reason.FAILED.code
+            raise
+        finally:
+            self.requests.labels(model, protocol, status).inc()
+            times = self.latency if status == "OK" else self._failed
+            times.labels(model, protocol).observe(perf_counter() - begun)
+            if status == "OK":
+                self._last.labels(model).set_to_current_time()
+
+    @contextmanager
     def step(self, model: str, samples: int) -> Iterator[None]:
         """Count a run for so many samples, and its time if it comes to its end.
 
@@ -84,6 +126,15 @@ class Metrics:
         self.steps.labels(model).observe(ended - max(begun, self._ended.get(model, 0.0)))
         self.samples.labels(model).observe(samples)
         self._ended[model] = ended
+
+    def sums(self, models: Collection[str]) -> dict[str, Sums]:
+        """Return the sums of counts, and of times in seconds, by the names of their series."""
+        found: dict[str, Sums] = {model: defaultdict(float) for model in models}
+        for family in self._registry.collect():
+            for sample in family.samples:
+                if sample.labels.get("model") in found:
+                    found[sample.labels["model"]][sample.name] += sample.value
+        return found
 
     def text(self) -> bytes:
         """Return all of them in Prometheus's text format."""

@@ -105,7 +105,9 @@ class Model:
         self._session, self._metrics, self._timeout_s = session, metrics, options.timeout_s
         found = batching_of(inputs, outputs, options.max_batch)
         self.batching: Batching | None = found if options.is_batching else None
-        self._batcher = Batcher(self._run, self.batching, options.batch_delay_s, options.queue)
+        waited = metrics.queued.labels(name).observe
+        delay_s, queue = options.batch_delay_s, options.queue
+        self._batcher = Batcher(self._run, self.batching, delay_s, queue, waited)
         # Two wait for runs, one starts ranks.
         self._threads = ThreadPoolExecutor(3, f"ranks-{name}")
         self._up, self._failed = asyncio.Event(), asyncio.Event()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from time import perf_counter
 from typing import Any
 
 from tensoropt.runtime.support.errors import did_you_mean, one_line
@@ -14,6 +13,7 @@ from tensoropt.serving.model import VERSION, Model
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Answer, Infer
 from tensoropt.serving.protocol.tensors import TensorSpec
+from tensoropt.serving.statistics import described
 from tensoropt.serving.text_model import TextModel
 
 __all__ = ["EXTENSIONS", "Service"]
@@ -22,7 +22,7 @@ Read = Callable[[], Awaitable[Infer]]
 Wanted = Callable[[Coroutine[Any, Any, Answer]], Awaitable[Answer]]
 """Awaits an answer, and cancels it when nobody wants it any more."""
 
-EXTENSIONS = ("binary_tensor_data", "model_repository")
+EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics")
 
 
 class Service:
@@ -55,18 +55,48 @@ class Service:
 
     def is_model_ready(self, name: str, version: str) -> bool:
         """Say whether a model can answer; raises `RefusedError` where there is none."""
-        return self.model(name, version).is_ready and not self.is_ending
+        return self.found(name, version).is_ready and not self.is_ending
 
-    def model(self, name: str, version: str) -> Model:
+    def found(self, name: str, version: str) -> Model | TextModel:
         """Return a model; an empty version is the only one. Raises `RefusedError`."""
-        if name not in self.models:
-            near = did_you_mean(name, self.models)
+        model = self.models.get(name) or self.texts.get(name)
+        if model is None:
+            near = did_you_mean(name, [*self.models, *self.texts])
             raise RefusedError(Reason.UNKNOWN, f"model '{name:.80}': not served here{near}")
         if version not in ("", VERSION):
             raise RefusedError(
                 Reason.UNKNOWN, f"model '{name}': expected version {VERSION}, got: '{version:.20}'"
             )
-        return self.models[name]
+        return model
+
+    def model(self, name: str, version: str) -> Model:
+        """Return a model that takes tensors; raises `RefusedError`."""
+        model = self.found(name, version)
+        if isinstance(model, TextModel):
+            raise RefusedError(
+                Reason.INVALID,
+                f"model '{name}': takes texts, expected a request to /v1/completions",
+            )
+        return model
+
+    def index(self, *, ready_only: bool = False) -> list[dict[str, str]]:
+        """Return the name, version and state of each model."""
+        entries = [self._indexed(model.name) for model in self.all_models]
+        return [entry for entry in entries if entry["state"] == "READY" or not ready_only]
+
+    def _indexed(self, name: str) -> dict[str, str]:
+        is_ready = self.is_model_ready(name, VERSION)
+        why = "the server is ending" if self.is_ending else "ranks are being started"
+        state, reason = ("READY", "") if is_ready else ("UNAVAILABLE", why)
+        return {"name": name, "version": VERSION, "state": state, "reason": reason}
+
+    def statistics(self, name: str, version: str) -> dict[str, Any]:
+        """Return statistics of one model, or of all for an empty name; raises `RefusedError`."""
+        if name:
+            self.found(name, version)
+        names = [name] if name else [model.name for model in self.all_models]
+        sums = self.metrics.sums(names)
+        return {"model_stats": [described(one, VERSION, sums[one]) for one in names]}
 
     def metadata(self) -> dict[str, Any]:
         """Return what the server is."""
@@ -74,12 +104,13 @@ class Service:
 
     def model_metadata(self, name: str, version: str) -> dict[str, Any]:
         """Return what a model takes and gives; raises `RefusedError` where there is none."""
-        model = self.model(name, version)
+        model = self.found(name, version)
+        head = {"name": name, "versions": [VERSION], "platform": "tensoropt_plan"}
+        if isinstance(model, TextModel):  # its tensors are between the server and the ranks
+            return {**head, "inputs": [], "outputs": []}
         varies = model.batching is not None
         return {
-            "name": name,
-            "versions": [VERSION],
-            "platform": "tensoropt_plan",
+            **head,
             "inputs": [_described(spec, varies) for spec in model.inputs],
             "outputs": [_described(spec, varies) for spec in model.outputs],
         }
@@ -92,20 +123,11 @@ class Service:
         The protocol awaits the answer by ``wanted``, if it has to find out when a client leaves.
         """
         model = self.model(name, version)
-        begun, status = perf_counter(), "CANCELLED"
-        try:
+        with self.metrics.request(name, protocol):
             self._check_room(model)
             request = await read()
             answered = self._answered(model, request)
-            answer = await (answered if wanted is None else wanted(answered))
-            status = "OK"
-        except RefusedError as error:
-            status = error.reason.code
-            raise
-        finally:
-            self.metrics.requests.labels(name, protocol, status).inc()
-        self.metrics.latency.labels(name, protocol).observe(perf_counter() - begun)
-        return answer
+            return await (answered if wanted is None else wanted(answered))
 
     def _check_room(self, model: Model) -> None:
         """Refuse what would be refused anyway before it is read."""

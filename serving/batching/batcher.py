@@ -31,17 +31,27 @@ class _Request:
     inputs: Tensors
     samples: int
     outputs: asyncio.Future[Tensors]
+    since_s: float
 
 
 class Batcher:
     """Answers requests by runs of ``run``, of which two are under way at most.
 
     ``batching`` None makes a run of each request. At most ``queue`` requests wait. A run that fails
-    fails for the requests that are in it, and for no other.
+    fails for the requests that are in it, and for no other. ``waited`` hears for how many seconds
+    each waited for its run.
     """
 
-    def __init__(self, run: Run, batching: Batching | None, delay_s: float, queue: int) -> None:
+    def __init__(
+        self,
+        run: Run,
+        batching: Batching | None,
+        delay_s: float,
+        queue: int,
+        waited: Callable[[float], None] = lambda _: None,
+    ) -> None:
         self._run, self._batching, self._queue = run, batching, queue
+        self._waited = waited
         size, delay = (batching.size, delay_s) if batching else (1, 0.0)
         self._pending = Pending[_Request](size, delay)
         self._under_way = 0
@@ -66,8 +76,9 @@ class Batcher:
         """
         samples = self._samples(inputs)
         self.check_room()
-        request = _Request(inputs, samples, asyncio.get_running_loop().create_future())
-        self._pending.add(request, _key(inputs), samples, time.monotonic())
+        outputs = asyncio.get_running_loop().create_future()
+        request = _Request(inputs, samples, outputs, time.monotonic())
+        self._pending.add(request, _key(inputs), samples, request.since_s)
         self._changed.set()
         try:
             return await request.outputs
@@ -114,6 +125,8 @@ class Batcher:
         return 0.0 if self._under_way < _MOST_RUNS and self._pending.is_full else math.inf
 
     async def _work_on(self, requests: Sequence[_Request]) -> None:
+        for request in requests:
+            self._waited(time.monotonic() - request.since_s)
         try:
             await self._answer(requests)
         finally:

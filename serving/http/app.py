@@ -16,7 +16,6 @@ from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.leaving import unless_left
 from tensoropt.serving.log import note
 from tensoropt.serving.metrics import CONTENT_TYPE
-from tensoropt.serving.model import VERSION
 from tensoropt.serving.protocol.bodies import (
     LENGTH_HEADER,
     is_long_to_read,
@@ -94,7 +93,11 @@ def _server_routes(service: Service) -> APIRouter:
 
     @router.post("/v2/repository/index")
     async def index() -> Response:
-        return JSONResponse([_indexed(service, name) for name in service.models])
+        return JSONResponse(service.index())
+
+    @router.get("/v2/models/stats")
+    async def statistics() -> Response:
+        return JSONResponse(service.statistics("", ""))
 
     @router.get("/metrics")
     async def metrics() -> Response:
@@ -103,19 +106,17 @@ def _server_routes(service: Service) -> APIRouter:
     return router
 
 
-def _indexed(service: Service, name: str) -> dict[str, str]:
-    is_ready = service.is_model_ready(name, VERSION)
-    state = "READY" if is_ready else "UNAVAILABLE"
-    reason = "" if is_ready else "ranks are being started"
-    return {"name": name, "version": VERSION, "state": state, "reason": reason}
-
-
 def _state(facts: dict[str, Any]) -> Response:
     return JSONResponse(facts, 200 if facts["ready"] else 503)
 
 
 def _model_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/v2/models/{name}")
+
+    @router.get("/stats")
+    @router.get("/versions/{version}/stats")
+    async def statistics(name: str, version: str = "") -> Response:
+        return JSONResponse(service.statistics(name, version))
 
     @router.get("")
     @router.get("/versions/{version}")

@@ -120,5 +120,19 @@ def _methods(service: Service, side: SideProcess) -> dict[str, _Method]:
             await service.infer(request.model_name, request.model_version, read, "grpc")
         )
 
-    methods = (live, ready, model_ready, metadata, model_metadata, infer)
+    methods = (live, ready, model_ready, metadata, model_metadata, infer, *_extensions(service))
     return dict(zip(messages.METHODS, methods, strict=True))
+
+
+def _extensions(service: Service) -> tuple[_Method, _Method]:
+    """Return the methods that the protocol has from Triton."""
+
+    async def index(request: Any) -> Any:
+        if request.repository_name:
+            raise RefusedError(Reason.UNKNOWN, "repository_name: expected none, there is only one")
+        return messages.RepositoryIndexResponse(models=service.index(ready_only=request.ready))
+
+    async def statistics(request: Any) -> Any:
+        return messages.ModelStatisticsResponse(**service.statistics(request.name, request.version))
+
+    return index, statistics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -211,11 +212,47 @@ def test_bodies_that_are_too_large_for_grpc(clients):
     assert caught.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
 
 
-def test_the_index_of_models(clients):
-    found = clients["http"].get_model_repository_index()
-    assert [(one["name"], one["version"], one["state"]) for one in found] == [
-        ("double", "1", "READY")
-    ]
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_index_of_models(clients, protocol):
+    as_dict = {"as_json": True} if protocol == "grpc" else {}
+    found = clients[protocol].get_model_repository_index(**as_dict)
+    found = found["models"] if protocol == "grpc" else found
+    entry = {"name": "double", "version": "1", "state": "READY", "reason": ""}
+    assert found == ([entry] if protocol == "http" else [{k: v for k, v in entry.items() if v}])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("name", ["", "double"])
+def test_statistics(clients, protocol, name):
+    client = clients[protocol]
+
+    def asked():
+        as_dict = {"as_json": True} if protocol == "grpc" else {}
+        (one,) = client.get_inference_statistics(name, **as_dict)["model_stats"]
+        return one
+
+    def count(found, part):
+        return int(found["inference_stats"][part].get("count", 0))
+
+    client.infer("double", [_input(protocol, _x())])
+    before = asked()
+    client.infer("double", [_input(protocol, _x(samples=3))])
+    with pytest.raises(InferenceServerException):
+        client.infer("double", [_input(protocol, _x(samples=5))])
+    after = asked()
+    assert (after["name"], after["version"]) == ("double", "1")
+    for field, more in (("inference_count", 3), ("execution_count", 1)):
+        assert int(after[field]) - int(before[field]) == more
+    for part, more in (("success", 1), ("fail", 1), ("queue", 1), ("compute_infer", 1)):
+        assert count(after, part) - count(before, part) == more
+        assert int(after["inference_stats"][part]["ns"]) > 0
+    assert abs(int(after["last_inference"]) / 1e3 - time.time()) < 60
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_statistics_of_a_model_that_is_not_there(clients, protocol):
+    with pytest.raises(InferenceServerException, match="model 'duble': not served here"):
+        clients[protocol].get_inference_statistics("duble")
 
 
 def test_metrics_are_prometheus_text(server, clients):
