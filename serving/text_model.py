@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line
@@ -19,6 +20,8 @@ from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.ranks import LOOK_S, UNWANTED_S, Restarts
 
 __all__ = ["TextLimits", "TextModel"]
+
+_PROTOCOL = "openai"  # in metrics
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class TextModel:
         metrics: Metrics,
     ) -> None:
         self.name = name
-        self._session, self.limits = session, limits
+        self._session, self.limits, self._metrics = session, limits, metrics
         self._asked = 0
         # One thread: what is asked of ranks comes one after another, their restart too.
         self._thread = ThreadPoolExecutor(1, f"ranks-{name}")
@@ -87,19 +90,33 @@ class TextModel:
 
         Whoever stops listening ends it.
         """
+        with self._metrics.request(self.name, _PROTOCOL):
+            self._check_room()
+            self._asked += 1
+            made, left = _Handed(), threading.Event()
+            work = self._thread.submit(self._make, prompts, how, made.put, left, perf_counter())
+            try:
+                while (piece := await made.next()) is not None:
+                    self._metrics.tokens.labels(self.name, "completion").inc()
+                    yield piece
+            finally:
+                left.set()
+                work.cancel()
+                self._asked -= 1
+
+    def _check_room(self) -> None:
         most = self.limits.queue
         if self._asked >= most:
             raise RefusedError(Reason.UNAVAILABLE, f"{most} requests wait already (--queue)")
-        self._asked += 1
-        made, left = _Handed(), threading.Event()
-        work = self._thread.submit(self._make, prompts, how, made.put, left)
+
+    @contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Count a request that is refused before the ranks hear of it."""
         try:
-            while (piece := await made.next()) is not None:
-                yield piece
-        finally:
-            left.set()
-            work.cancel()
-            self._asked -= 1
+            yield
+        except RefusedError as error:
+            self._metrics.requests.labels(self.name, _PROTOCOL, error.reason.code).inc()
+            raise
 
     def _make(
         self,
@@ -107,7 +124,10 @@ class TextModel:
         how: dict[str, Any],
         put: Callable[[Piece | RefusedError | None], None],
         left: threading.Event,
+        since_s: float,
     ) -> None:
+        self._metrics.queued.labels(self.name).observe(perf_counter() - since_s)
+        self._metrics.tokens.labels(self.name, "prompt").inc(sum(map(len, prompts)))
         try:
             with closing(self._session.stream(prompts, cancelled=left, **how)) as stream:
                 for piece in stream:
@@ -118,7 +138,9 @@ class TextModel:
         except UserError as error:
             put(RefusedError(Reason.INVALID, one_line(error)))
         except Exception as error:
-            put(RefusedError(Reason.FAILED, one_line(error)))
+            failed = RefusedError(Reason.FAILED, one_line(error))
+            failed.__cause__ = error  # the log names its place
+            put(failed)
 
     async def work(self) -> None:
         """Keep ranks alive until cancelled; pauses grow while they keep failing."""

@@ -108,7 +108,8 @@ def chat_routes(models: Mapping[str, TextModel], bodies: Bodies, timeout_s: floa
     async def read(body: Body) -> tuple[Answer, bool]:
         asked = await body.parsed(AskedChat.of)
         model = named(models, asked.model)
-        tokens = await model.tokens_of_chat([said.plain() for said in asked.messages])
+        with model.refusals():
+            tokens = await model.tokens_of_chat([said.plain() for said in asked.messages])
         most = asked.max_completion_tokens or asked.max_tokens or model.room(tokens)
         return ChatAnswer(model, [tokens], asked.how(most), has_usage=asked.has_usage), asked.stream
 

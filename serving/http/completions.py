@@ -74,7 +74,6 @@ def completion_routes(
 ) -> APIRouter:
     """Return the routes; a text, or the first piece of it, must be there within ``timeout_s``."""
     router = APIRouter(prefix="/v1")
-
     created = int(time.time())
 
     def described(name: str) -> dict[str, Any]:
@@ -97,7 +96,8 @@ def completion_routes(
         longest = max(contexts) if len(contexts) == len(models) else None
         asked = await body.parsed(AskedCompletion.within, most, longest)
         model = named(models, asked.model)
-        tokens = [await model.tokens_of(prompt) for prompt in asked.prompts()]
+        with model.refusals():
+            tokens = [await model.tokens_of(prompt) for prompt in asked.prompts()]
         return Completion(
             model, tokens, asked.how(asked.max_tokens), has_usage=asked.has_usage
         ), asked.stream
