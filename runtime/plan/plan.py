@@ -146,6 +146,19 @@ class Plan:
         """Whether an operator rounds what was computed to 8 bits."""
         return any(_ROUNDS.match(row["op"]) for row in self.document["strategies"])
 
+    @property
+    def sha256(self) -> str:
+        """The digest of plan.json, which has those of all other files."""
+        return self.document.get("sha256", "none")
+
+    def check_unchanged(self, sha256: str, why: str) -> None:
+        """Raise `UserError`, which tells ``why``, unless the plan has the digest ``sha256``."""
+        if self.sha256 != sha256:
+            raise UserError(
+                f"{self.folder}: another plan has replaced this one, expected sha256 {sha256}, "
+                f"got: {self.sha256} ({why})"
+            )
+
     def check_files(self) -> None:
         """Raise `UserError` unless every file of the plan is the one that was written."""
         check_files(self.folder, self.files)

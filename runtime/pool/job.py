@@ -8,10 +8,13 @@ from typing import Any
 
 from tensoropt.runtime.support.job import Launched
 
-__all__ = ["AT_ONCE", "PoolJob"]
+__all__ = ["AT_ONCE", "REPLACED", "PoolJob"]
 
 AT_ONCE = 2
 """Requests that are under way at a time: ranks find the next one there when they are done."""
+
+REPLACED = "a new session loads it, and a server on SIGHUP"
+"""How to use a plan that replaced the one of a session in its folder."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class PoolJob(Launched):
 
     ``options`` are the program's, as JSON. A request has failed after ``answer_s``, and getting
     ready after ``ready_s``, or after ``answer_s`` where that is None; a job's own limits, which
-    count from its start, are not meant for ranks that stay.
+    count from its start, are not meant for ranks that stay. Ranks refuse a plan without the digest
+    ``sha256``: another one has replaced it in its folder.
     """
 
     kind = "pool"
@@ -30,3 +34,4 @@ class PoolJob(Launched):
     custom_ops: tuple[str, ...] = ()
     answer_s: float | None = None
     ready_s: float | None = None
+    sha256: str = ""

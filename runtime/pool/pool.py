@@ -15,7 +15,7 @@ from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.launch.launcher import ranks_present
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.blocks import Blocks, Wanted
-from tensoropt.runtime.pool.job import PoolJob
+from tensoropt.runtime.pool.job import REPLACED, PoolJob
 from tensoropt.runtime.pool.places import packed_texts, unpacked_texts
 from tensoropt.runtime.pool.ranks import Ranks, last
 from tensoropt.runtime.session.session import check_custom_ops
@@ -25,7 +25,7 @@ from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.support.settings import check_settings
 
-__all__ = ["GRACE_S", "Pool", "start"]
+__all__ = ["GRACE_S", "Pool", "check_unchanged", "start"]
 
 GRACE_S = 30.0
 """How long ranks may be at work when they are to end: as long as a server waits (``--grace``)."""
@@ -53,7 +53,13 @@ def start(
     check_settings(settings, timeout_s)
     folder = str(plan.folder.absolute())
     job = PoolJob(
-        folder, program, dict(options or {}), answer_s=timeout_s, ready_s=ready_s, **settings
+        folder,
+        program,
+        dict(options or {}),
+        sha256=plan.sha256,
+        answer_s=timeout_s,
+        ready_s=ready_s,
+        **settings,
     )
     return Pool(plan, job)
 
@@ -115,6 +121,7 @@ class Pool(Closing):
             if self._ranks is not None:
                 self._ranks.kill("the ranks were started anew")
             self._ranks = None  # until there are others
+            check_unchanged(self._plan)
             self._start()
 
     def _start(self) -> None:
@@ -201,6 +208,12 @@ class Pool(Closing):
         asked = {"put": places, "of": answers[0]["number"]}
         last(ranks.ask(asked, partial(self._blocks.news, (room,))))
         return {**texts, **self._blocks.given(room)}
+
+
+def check_unchanged(plan: Plan) -> None:
+    """Raise `UserError` unless the folder of a loaded plan still has all of its files."""
+    Plan.described(plan.folder).check_unchanged(plan.sha256, REPLACED)
+    plan.check_files()
 
 
 def _refuse_ranks(plan: Plan) -> None:

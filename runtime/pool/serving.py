@@ -12,7 +12,7 @@ from tensoropt.runtime.launch.link import LauncherLink, channel_to_launcher
 from tensoropt.runtime.launch.oversight import collectives_of
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.pool.job import AT_ONCE, PoolJob
+from tensoropt.runtime.pool.job import AT_ONCE, REPLACED, PoolJob
 from tensoropt.runtime.pool.limit import RequestLimit
 from tensoropt.runtime.pool.places import MappedBlocks, packed_texts, unpacked_texts
 from tensoropt.runtime.pool.programs import Part, Program, Rank, Request, opener_of
@@ -44,7 +44,9 @@ def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
 
 
 def _opened(job: PoolJob, comm: MPI.Comm) -> Program:
-    rank = Rank(job, Plan.read(job.plan), comm, provider_of(job, comm))
+    plan = Plan.read(job.plan)
+    plan.check_unchanged(job.sha256, REPLACED)
+    rank = Rank(job, plan, comm, provider_of(job, comm))
     return opener_of(job.program)(rank)
 
 

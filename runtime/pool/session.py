@@ -158,7 +158,10 @@ class Session(Closing):
         return self._pool.empty(wanted)
 
     def restart(self) -> None:
-        """Start the ranks anew; what those are at that are there fails. Raises `UserError`."""
+        """Start the ranks anew; runs of the old ones fail.
+
+        Raises `UserError`, also for a plan that was replaced in its folder.
+        """
         self._pool.restart()
 
     def close(self, grace_s: float = GRACE_S) -> None:

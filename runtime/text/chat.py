@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tensoropt.runtime.plan.files import check_files
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.messages import Message, receive, send
@@ -36,6 +37,7 @@ def find_template(plan: Plan) -> ChatTemplate | None:
         named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
         source = named.get("default")
     if _TEMPLATE in plan.files:
+        check_files(plan.folder, {_TEMPLATE: plan.files[_TEMPLATE]})
         source = (plan.folder / _TEMPLATE).read_text(encoding="utf-8")
     if not isinstance(source, str):
         return None
@@ -47,6 +49,7 @@ def find_template(plan: Plan) -> ChatTemplate | None:
 def _config(plan: Plan) -> dict[str, Any]:
     if _CONFIG not in plan.files:
         return {}
+    check_files(plan.folder, {_CONFIG: plan.files[_CONFIG]})
     path = plan.folder / _CONFIG
     try:
         values = json.loads(path.read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 
 from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.pool.job import REPLACED
 from tensoropt.runtime.pool.programs import Rank, Reply, Request
 from tensoropt.runtime.session.opening import opened_session
 from tensoropt.runtime.support.dtypes import Array, dtype_of
@@ -50,7 +51,9 @@ class Text:
         self._comm = rank.comm
         self._steps = self._reading = _steps(rank, rank.plan)
         if prefill is not None:
-            self._reading = _steps(rank, Plan.read(prefill), beside=rank.plan)
+            reader = Plan.read(prefill)
+            reader.check_unchanged(rank.job.options["prefill_sha256"], REPLACED)
+            self._reading = _steps(rank, reader, beside=rank.plan)
         self._scores: SharedScores | None = None
         self._stop: Array = np.zeros(1, np.int64)
         self._told_at = 0.0

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from tensoropt.runtime.plan.plan import Plan, check_dims
-from tensoropt.runtime.pool.pool import GRACE_S, Pool, start
+from tensoropt.runtime.pool.pool import GRACE_S, Pool, check_unchanged, start
 from tensoropt.runtime.pool.ranks import last
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
@@ -101,10 +101,13 @@ class TextSession(Closing):
         self._decoder = decoder_of(self.plan, dims)
         check_steps(self._decoder)
         options: dict[str, Any] = {"dims": dict(dims or {})}
+        self._prefill: Plan | None = None
         if prefill is not None:
             reader = decoder_of(Plan.load(prefill), dims)
             check_reader(reader, self._decoder)
+            self._prefill = reader.plan
             options["prefill"] = str(reader.plan.folder.absolute())
+            options["prefill_sha256"] = reader.plan.sha256
         path = find_tokenizer(self.plan, tokenizer)
         self._vocabulary = None if path is None else Vocabulary(path)
         self._template: ChatTemplate | None = None
@@ -145,7 +148,12 @@ class TextSession(Closing):
             self._template.close()
 
     def restart(self) -> None:
-        """Start the ranks anew, whether they are there or not. Raises `UserError`."""
+        """Start the ranks anew, whether they are there or not.
+
+        Raises `UserError`, also for a plan that was replaced in its folder.
+        """
+        if self._prefill is not None:
+            check_unchanged(self._prefill)
         self._pool.restart()
 
     def generate(

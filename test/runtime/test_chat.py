@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.files import sha256_of
 from tensoropt.runtime.text.chat import ChatTemplate, find_template
 
 CHATML = """\
@@ -99,12 +100,12 @@ def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def found(folder: Path, **files: object) -> ChatTemplate | None:
-    for name, content in files.items():
+def found(folder: Path, **contents: object) -> ChatTemplate | None:
+    for name, content in contents.items():
         text = content if isinstance(content, str) else json.dumps(content)
         (folder / name.replace("__", ".")).write_text(text)
-    names = dict.fromkeys(path.name for path in folder.iterdir())
-    return find_template(SimpleNamespace(folder=folder, files=names))  # type: ignore[arg-type]
+    files = {path.name: sha256_of(path) for path in folder.iterdir()}
+    return find_template(SimpleNamespace(folder=folder, files=files))  # type: ignore[arg-type]
 
 
 def test_where_templates_are_found(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -317,6 +318,21 @@ def test_a_rank_is_killed(mixed: Path) -> None:
     session.close()
     with pytest.raises(UserError, match="closed"):
         session.run(feeds())
+
+
+def test_a_plan_that_was_replaced_is_not_started(perceptron: Perceptron, tmp_path: Path) -> None:
+    plan, other = tmp_path / "plan", tmp_path / "other"
+    perceptron.plan(plan)
+    Perceptron(tmp_path, 8).plan(other)
+    with Session(plan, threads=1) as session:
+        shutil.rmtree(plan)
+        other.rename(plan)
+        with pytest.raises(UserError, match=r"plan: another plan has replaced this one, expected"):
+            session.restart()
+        assert not session.is_alive
+        # Ranks look themselves, too: it may be replaced while they start.
+        with pytest.raises(UserError, match="another plan has replaced this one"):
+            session._pool._start()
 
 
 def test_a_session_is_interrupted_and_killed(hanging: Path, tmp_path: Path) -> None:
