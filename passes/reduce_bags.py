@@ -33,7 +33,7 @@ class ReduceBagsPass(Pass):
     reduced along a dimension. With ``scatter``, each row of other bags is scattered to its bag, by
     a `ScatterND` that adds, or by a `ScatterElements` for maxima: ONNX Runtime does so element by
     element, more slowly than the `Loop`, but a training step can differentiate it. Weights of
-    samples stay products of the rows.
+    samples stay products of the rows; rows of the index of padding are left out.
 
     A `Loop` of any other form stays, as does one over a number of bags or rows that is not known.
     Before opset 18 nothing is scattered. An empty bag gives zeros, as in PyTorch; the `Loop` of the
@@ -74,49 +74,79 @@ class _Rewrite:
         bags = self.bags
         size = bags.common_size()
         with ir.InsertionPoint(bags.made):
-            rows = bags.rows(self.make)
-            made = self._reshaped(rows, size) if size else self._scattered(rows)
+            rows, kept = self._rows()
+            made = self._reshaped(rows, size, kept) if size else self._scattered(rows, kept)
         replace_value(bags.made.results[0], made)
         bags.erase()
 
-    def _reshaped(self, rows: ir.Value, size: int) -> ir.Value:
-        count, width = self.bags.count, sizes_of(rows)[1]
-        split = self.make.reshape(rows, [count, size, width])
-        return self.make.reduce(f"Reduce{self.bags.kind}", split, [1], keepdims=False)
+    def _rows(self) -> tuple[ir.Value, ir.Value | None]:
+        """Return the rows of all bags, those of padding filled, and which are kept if not all."""
+        make, rows, kept = self.make, self.bags.rows(self.make), self.bags.keeps(self.make)
+        if kept is None:
+            return rows, None
+        fill = make.scalar(float("-inf") if self.bags.kind == "Max" else 0.0, rows)
+        return make.where(make.unsqueeze(kept, [1]), rows, fill), kept
 
-    def _scattered(self, rows: ir.Value) -> ir.Value:
+    def _reshaped(self, rows: ir.Value, size: int, kept: ir.Value | None) -> ir.Value:
+        make, bags, width = self.make, self.bags, sizes_of(rows)[1]
+        each = make.reshape(rows, [bags.count, size, width])
+        if kept is None:
+            return make.reduce(f"Reduce{bags.kind}", each, [1], keepdims=False)
+        made = make.reduce(f"Reduce{_combined(bags.kind)}", each, [1], keepdims=False)
+        ones = make.reshape(make.cast(kept, _int64()), [bags.count, size])
+        return self._finished(made, make.reduce("ReduceSum", ones, [1], keepdims=False))
+
+    def _scattered(self, rows: ir.Value, kept: ir.Value | None) -> ir.Value:
         """Return the rows put together by their bags."""
         bags, make = self.bags, self.make
         offsets = bags.offsets(make)
-        made = self._summed(rows, offsets) if bags.kind != "Max" else self._largest(rows, offsets)
-        sizes = make.sub(
-            make.slice(bags.divided(make), 0, 1, bags.count + 1),
-            make.slice(offsets, 0, 0, bags.count),
-        )
+        slots = self._slots(offsets, sizes_of(rows)[0])
+        made = self._summed(rows, slots) if bags.kind != "Max" else self._largest(rows, slots)
+        if kept is not None:
+            return self._finished(made, self._counted(kept, slots))
+        if bags.kind == "Sum" and bags.empty is None:
+            return made
+        ends = make.slice(bags.divided(make), 0, 1, bags.count + 1)
+        return self._finished(made, make.sub(ends, make.slice(offsets, 0, 0, bags.count)))
+
+    def _finished(self, made: ir.Value, sizes: ir.Value) -> ir.Value:
+        """Return means of sums, and what bags without rows give."""
+        bags, make = self.bags, self.make
         if bags.kind == "Mean":
             least_one = make.binary("Max", sizes, make.scalar(1, sizes))
-            made = make.div(made, make.unsqueeze(make.cast(least_one, element_type(rows)), [1]))
+            made = make.div(made, make.unsqueeze(make.cast(least_one, element_type(made)), [1]))
         if bags.kind != "Max" and bags.empty is None:
             return made
-        empty = make.scalar(0.0, rows) if bags.empty is None else bags.empty
+        empty = make.scalar(0.0, made) if bags.empty is None else bags.empty
         has_rows = make.compare("Greater", sizes, make.scalar(0, sizes))
         return make.where(make.unsqueeze(has_rows, [1]), made, empty)
 
-    def _summed(self, rows: ir.Value, offsets: ir.Value) -> ir.Value:
-        make, (count, width) = self.make, sizes_of(rows)
-        zeros = make.expand(make.scalar(0.0, rows), [self.bags.count + 2, width])
-        held = [zeros, make.unsqueeze(self._slots(offsets, count), [1]), rows]
+    def _summed(self, rows: ir.Value, slots: ir.Value) -> ir.Value:
+        make = self.make
+        zeros = make.expand(make.scalar(0.0, rows), [self.bags.count + 2, sizes_of(rows)[1]])
+        held = [zeros, make.unsqueeze(slots, [1]), rows]
         made = make.onnx("ScatterND", held, zeros.type, reduction=ir.StringAttr.get("add"))
         return make.slice(made, 0, 1, self.bags.count + 1)
 
-    def _largest(self, rows: ir.Value, offsets: ir.Value) -> ir.Value:
+    def _largest(self, rows: ir.Value, slots: ir.Value) -> ir.Value:
         """Return the largest of each bag; ONNX Runtime's ScatterND would lose some."""
         make, (count, width) = self.make, sizes_of(rows)
         least = make.expand(make.scalar(float("-inf"), rows), [self.bags.count + 2, width])
-        slots = make.expand(make.unsqueeze(self._slots(offsets, count), [1]), [count, width])
-        attributes = {"axis": int_attr(0), "reduction": ir.StringAttr.get("max")}
-        made = make.onnx("ScatterElements", [least, slots, rows], least.type, **attributes)
-        return make.slice(made, 0, 1, self.bags.count + 1)
+        places = make.expand(make.unsqueeze(slots, [1]), [count, width])
+        return self._elements(least, places, rows, "max")
+
+    def _counted(self, kept: ir.Value, slots: ir.Value) -> ir.Value:
+        """Return how many rows of each bag are kept."""
+        zeros = self.make.constant(np.zeros(self.bags.count + 2, np.int64))
+        return self._elements(zeros, slots, self.make.cast(kept, _int64()), "add")
+
+    def _elements(
+        self, data: ir.Value, places: ir.Value, updates: ir.Value, reduction: str
+    ) -> ir.Value:
+        attributes = {"axis": int_attr(0), "reduction": ir.StringAttr.get(reduction)}
+        held = [data, places, updates]
+        made = self.make.onnx("ScatterElements", held, data.type, **attributes)
+        return self.make.slice(made, 0, 1, self.bags.count + 1)
 
     def _slots(self, offsets: ir.Value, count: int) -> ir.Value:
         """Return how many offsets are at or before each row: the number of its bag and 1.
@@ -132,3 +162,12 @@ class _Rewrite:
         begun = make.onnx("ScatterElements", [zeros, offsets, ones], zeros.type, **attributes)
         sums = make.onnx("CumSum", [begun, make.constant(np.array(0, np.int64))], begun.type)
         return make.slice(sums, 0, 0, count)
+
+
+def _combined(kind: str) -> str:
+    """Return the reduction that comes first: a mean is a sum that is divided later."""
+    return "Sum" if kind == "Mean" else kind
+
+
+def _int64() -> ir.Type:
+    return ir.IntegerType.get_signless(64)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ class _Number:
 
     @property
     def integer(self) -> int:
-        if self.array.size != 1:
+        if self.array.size != 1 or self.array.dtype.kind != "i":
             raise _OtherError
         return int(self.array.item())
 
@@ -83,12 +83,58 @@ class _Factor:
 
 
 @dataclass(frozen=True)
+class _Padding:
+    """Leaves out the rows whose index, in a table of ``rows``, is that of padding."""
+
+    indices: _Outer
+    index: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class _Rows:
-    """The rows of a product from one offset to another, or to a known end."""
+    """The rows of a product from one offset to another, or to a known end, without padding."""
 
     factors: tuple[_Factor, ...]
     start: _Offset
     end: _Offset | int
+    padding: _Padding | None = None
+
+
+# The inner loop that collects the numbers of the rows that are no padding.
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The number of a row plus ``more``."""
+
+    more: int
+
+
+@dataclass(frozen=True)
+class _Index:
+    """The index of a row; ``table`` is added if it is negative."""
+
+    indices: _Outer
+    table: int | None = None
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The numbers of the rows that were kept before, and of this one if it is no ``padding``."""
+
+    adds: bool = False
+    padding: _Padding | None = None
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The numbers of the rows from one offset to another that are no padding, or their count."""
+
+    padding: _Padding
+    start: _Offset
+    end: _Offset
+    is_count: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,11 +147,14 @@ class _Length:
 
 @dataclass(frozen=True)
 class _Test:
-    """Says if the loop goes on, a step is the last, a bag is empty or a length positive."""
+    """Says something of a step, a bag, a length or an index."""
 
-    about: Literal["goes on", "last", "empty", "positive"]
+    about: Literal[
+        "goes on", "last", "empty", "positive", "begins", "more rows", "negative", "padding", "kept"
+    ]
     bound: int = 0
     offsets: tuple[_Offset, ...] = ()
+    padding: _Padding | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +186,7 @@ class _Other:
 
 _Known = (
     _Outer | _Number | _Count | _Offset | _Rows | _Length | _Test | _Reduced | _Zeros | _Items
-    | _Other
+    | _Other | _Place | _Index | _Places | _Kept
 )  # fmt: skip
 
 
@@ -172,6 +221,18 @@ class Bags:
         for other in others:
             first = make.mul(first, other)
         return first
+
+    def keeps(self, make: Build) -> ir.Value | None:
+        """Return which rows are no padding, ``None`` if all are."""
+        padding = self.reduced.rows.padding
+        if padding is None:
+            return None
+        indices = padding.indices.value
+        same = [
+            make.compare("Equal", indices, make.scalar(index, indices))
+            for index in (padding.index, padding.index - padding.rows)
+        ]
+        return make.unary("Not", make.binary("Or", *same))
 
     def offsets(self, make: Build) -> ir.Value:
         """Return where each bag begins, and the end of the last."""
@@ -234,6 +295,11 @@ def _is_known(bags: Bags) -> bool:
     rows = bags.reduced.rows
     shapes = [static_shape(f.value.type) for f in rows.factors]
     shapes += [static_shape(f.table.value.type) for f in rows.factors if f.table is not None]
+    if (
+        rows.padding is not None
+        and static_shape(rows.padding.indices.value.type) != (shapes[0] or [])[:1]
+    ):
+        return False
     if None in shapes or bags.count < 1 or not isinstance(rows.end, _Offset):
         return False
     known = [shape for shape in shapes if shape is not None]
@@ -268,20 +334,23 @@ def _with_scan(loop: ir.Operation) -> Bags:
     """Return the bags of a loop that stacks its results, as PyTorch's older exporter writes it."""
     body = loop.regions[0].blocks[0]
     count = constant_value(loop.operands[0])
-    _check(count is not None and count.size == 1 and len(loop.results) == 1)
+    _check(count is not None and count.size == 1)
+    _check(len(loop.operands) == 2 and len(loop.results) == 1)
     _check(is_no_value(loop.operands[1]) or _is_true(loop.operands[1]))
     run = _Body({body.arguments[0]: _Count(0), body.arguments[1]: _Number(np.array(True))})
     goes_on, reduced = run.run(body)
     _check(isinstance(goes_on, _Number) and bool(goes_on.array.all()))
     assert count is not None
+    run.check_last(int(count.item()))
     return _bags(loop, loop, int(count.item()), reduced, keeps_rank=False)
 
 
 def _with_sequence(loop: ir.Operation) -> Bags:
     """Return the bags of a loop that inserts its results into a sequence, which is joined."""
     body = loop.regions[0].blocks[0]
+    _check(len(loop.operands) == 4 and len(loop.results) == 2)
     _check(is_no_value(loop.operands[0]) and _is_true(loop.operands[1]))
-    _check(len(loop.results) == 2 and not [*loop.results[0].uses])
+    _check(not [*loop.results[0].uses])
     first, empty = constant_value(loop.operands[2]), owner(loop.operands[3])
     _check(first is not None and not first.any())
     _check(empty is not None and empty.name == "onnx.SequenceEmpty")
@@ -328,6 +397,8 @@ class _Body:
     def run(self, block: ir.Block) -> list[_Known]:
         """Return the results of a block, the items for those that are sequences."""
         ops = [op.operation for op in block]
+        for argument in block.arguments:
+            self.known.setdefault(argument, _Other())
         for op in ops[:-1]:
             self.known.update(dict.fromkeys(op.results, _Other()))
             if op.name in _OPS:
@@ -342,8 +413,11 @@ class _Body:
         literal = constant_value(value)
         return _Outer(value) if literal is None else _Number(literal)
 
-    def operands(self, op: ir.Operation) -> list[_Known]:
-        return [self.value(value) for value in op.operands if not is_no_value(value)]
+    def operands(self, op: ir.Operation, least: int = 2, most: int | None = None) -> list[_Known]:
+        """Return the operands that are there, of which as many are expected."""
+        found = [self.value(value) for value in op.operands if not is_no_value(value)]
+        _check(least <= len(found) <= (most or least))
+        return found
 
     def constant(self, op: ir.Operation) -> _Known:
         literal = constant_value(op.results[0])
@@ -355,7 +429,9 @@ class _Body:
         x = self.value(op.operands[0])
         if isinstance(x, _Rows) and op.name == "onnx.Unsqueeze":
             return self._column(op, x)
-        _check(isinstance(x, _Number | _Count | _Offset | _Length))
+        if not isinstance(x, _Number | _Length):
+            held = str(ir.ShapedType(op.results[0].type).element_type)
+            _check(isinstance(x, _Count | _Offset | _Place) and held in ("i32", "i64"))
         return x
 
     def _column(self, op: ir.Operation, x: _Rows) -> _Known:
@@ -374,8 +450,10 @@ class _Body:
 
     def add(self, op: ir.Operation) -> _Known:
         a, b = self.operands(op)
-        if isinstance(a, _Count) and isinstance(b, _Number):
-            return _Count(a.more + b.integer)
+        if isinstance(a, _Count | _Place) and isinstance(b, _Number):
+            return replace(a, more=a.more + b.integer)
+        if isinstance(a, _Index) and isinstance(b, _Number):
+            return replace(a, table=b.integer)
         raise _OtherError
 
     def sub(self, op: ir.Operation) -> _Known:
@@ -403,19 +481,49 @@ class _Body:
     def compare(self, op: ir.Operation) -> _Known:
         """Return the meaning of a `Less`, `Greater` or `Equal`."""
         a, b = self.operands(op)
-        pair = (op.name, type(a), type(b))
-        if isinstance(a, _Offset) and isinstance(b, _Offset) and op.name == "onnx.Equal":
-            return _Test("empty", offsets=(a, b))
-        if not isinstance(b, _Number):
+        found = _COMPARISONS.get((op.name, type(a), type(b)))
+        if found is None:
             raise _OtherError
-        if pair == ("onnx.Less", _Count, _Number) and a == _Count(1):
-            return _Test("goes on", b.integer)
-        if pair == ("onnx.Equal", _Count, _Number) and a == _Count(0):
-            self.last_steps.add(b.integer)
-            return _Test("last")
-        if isinstance(a, _Length) and op.name == "onnx.Greater" and b.integer == 0:
-            return _Test("positive", a.end, (a.start,))
-        raise _OtherError
+        return found(self, a, b)
+
+    def is_last(self, a: _Known, b: _Number) -> _Test:
+        _check(a == _Count(0))
+        self.last_steps.add(b.integer)
+        return _Test("last")
+
+    def negated(self, op: ir.Operation) -> _Known:
+        """Return the meaning of a `Not`."""
+        x = self.value(op.operands[0])
+        if not isinstance(x, _Test) or x.about != "padding":
+            raise _OtherError
+        return replace(x, about="kept")
+
+    def size(self, op: ir.Operation) -> _Known:
+        x = self.value(op.operands[0])
+        if not isinstance(x, _Kept):
+            raise _OtherError
+        return replace(x, is_count=True)
+
+    def concat(self, op: ir.Operation) -> _Known:
+        """Return the rows that were kept, and this one."""
+        _check(self.operands(op) == [_Places(), _Place(0)])
+        return _Places(adds=True)
+
+    def loop(self, op: ir.Operation) -> _Known:
+        """Return what a loop over the rows of a bag collects: those that are no padding."""
+        begins, places, start = self.operands(op, 3)
+        _check(is_no_value(op.operands[0]) and len(op.results) == 2)
+        body = op.regions[0].blocks[0]
+        _check(isinstance(begins, _Test) and begins.about == "begins")
+        _check(isinstance(places, _Number) and places.array.size == 0)
+        assert isinstance(begins, _Test)
+        self.known.update({body.arguments[2]: _Places(), body.arguments[3]: _Place(0)})
+        goes_on, kept, place = self.run(body)
+        _check(goes_on == _Test("more rows", offsets=begins.offsets[1:]) and place == _Place(1))
+        first, end = begins.offsets
+        if not isinstance(kept, _Places) or kept.padding is None or start != first:
+            raise _OtherError
+        return _Kept(kept.padding, first, end)
 
     def gather(self, op: ir.Operation) -> _Known:
         x, at = self.operands(op)
@@ -423,13 +531,17 @@ class _Body:
             raise _OtherError
         if isinstance(at, _Count):
             return _Offset(op.operands[0], at.more)
+        if isinstance(at, _Place):
+            return _Index(_Outer(op.operands[0]))
+        if isinstance(at, _Kept) and not at.is_count:
+            return _Rows((_Factor(op.operands[0]),), at.start, at.end, at.padding)
         if not isinstance(at, _Rows) or len(at.factors) != 1 or at.factors[0].table is not None:
             raise _OtherError
         _check(len(_shape(at.factors[0].value)) == 1 and len(_shape(op.operands[0])) == 2)
         return replace(at, factors=(replace(at.factors[0], table=_Outer(op.operands[0])),))
 
     def slice(self, op: ir.Operation) -> _Known:
-        x, start, end, *others = self.operands(op)
+        x, start, end, *others = self.operands(op, 3, 5)
         _check(isinstance(x, _Outer | _Number))
         for other, wanted in zip(others, (0, 1), strict=False):
             _check(isinstance(other, _Number) and other.integer == wanted)
@@ -443,7 +555,7 @@ class _Body:
         return _Rows((_Factor(source),), start, stop)
 
     def reduce(self, op: ir.Operation) -> _Known:
-        x, *axes = self.operands(op)
+        x, *axes = self.operands(op, 1, 2)
         dims = axes[0].array.tolist() if axes and isinstance(axes[0], _Number) else None
         dims = attribute(op, "axes") if dims is None else dims
         if not isinstance(x, _Rows) or dims != [0]:
@@ -469,6 +581,11 @@ class _Body:
             return _of_empty(test, yes, no)
         if test.about == "last":
             return _of_last(yes, no)
+        if test.about == "negative":
+            return _of_negative(yes, no)
+        if test.about == "kept":
+            _check((yes, no) == (_Places(adds=True), _Places()))
+            return replace(_Places(adds=True), padding=test.padding)
         return _of_positive(test, yes, no)
 
 
@@ -477,6 +594,7 @@ def _of_empty(test: _Test, yes: _Known, no: _Known) -> _Known:
     if not isinstance(no, _Reduced) or not isinstance(no.rows.end, _Offset):
         raise _OtherError
     _check(test.offsets == (no.rows.start, replace(no.rows.end, last=None)))
+    _check(test.padding == no.rows.padding)
     if isinstance(yes, _Outer):
         return replace(no, empty=yes)
     _check(isinstance(yes, _Zeros) or (isinstance(yes, _Number) and not yes.array.any()))
@@ -492,6 +610,13 @@ def _of_last(yes: _Known, no: _Known) -> _Known:
     if not isinstance(yes, _Reduced) or not isinstance(no, _Reduced):
         raise _OtherError
     _check(yes.divisor is not None and no == replace(yes, divisor=None))
+    return yes
+
+
+def _of_negative(yes: _Known, no: _Known) -> _Known:
+    """Return an index that counts from the end of its table if it is negative."""
+    if not isinstance(yes, _Index) or no != replace(yes, table=None):
+        raise _OtherError
     return yes
 
 
@@ -511,6 +636,51 @@ def _shape(value: ir.Value) -> list[int]:
     return shape
 
 
+def _padding(body: _Body, a: _Index, b: _Number) -> _Test:
+    if a.table is None:
+        raise _OtherError
+    return _Test("padding", padding=_Padding(a.indices, b.integer, a.table))
+
+
+def _is_zero(test: _Test) -> Callable[[_Body, _Known, _Number], _Test]:
+    def found(body: _Body, a: _Known, b: _Number) -> _Test:
+        _check(b.integer == 0)
+        return test
+
+    return found
+
+
+def _goes_on(body: _Body, a: _Count, b: _Number) -> _Test:
+    _check(a == _Count(1))
+    return _Test("goes on", b.integer)
+
+
+def _more_rows(body: _Body, a: _Place, b: _Offset) -> _Test:
+    _check(a == _Place(1))
+    return _Test("more rows", offsets=(b,))
+
+
+def _positive(body: _Body, a: _Length, b: _Number) -> _Test:
+    _check(b.integer == 0)
+    return _Test("positive", a.end, (a.start,))
+
+
+def _none_kept(body: _Body, a: _Kept, b: _Number) -> _Test:
+    _check(a.is_count and b.integer == 0)
+    return _Test("empty", offsets=(a.start, a.end), padding=a.padding)
+
+
+_COMPARISONS: dict[tuple[str, type, type], Callable[[_Body, Any, Any], _Test]] = {
+    ("onnx.Equal", _Offset, _Offset): lambda body, a, b: _Test("empty", offsets=(a, b)),
+    ("onnx.Equal", _Count, _Number): _Body.is_last,
+    ("onnx.Equal", _Index, _Number): _padding,
+    ("onnx.Equal", _Kept, _Number): _none_kept,
+    ("onnx.Less", _Count, _Number): _goes_on,
+    ("onnx.Less", _Index, _Number): _is_zero(_Test("negative")),
+    ("onnx.Less", _Offset, _Offset): lambda body, a, b: _Test("begins", offsets=(a, b)),
+    ("onnx.Less", _Place, _Offset): _more_rows,
+    ("onnx.Greater", _Length, _Number): _positive,
+}
 _KINDS: dict[str, Kind] = {
     "onnx.ReduceSum": "Sum",
     "onnx.ReduceMean": "Mean",
@@ -520,6 +690,7 @@ _OPS: dict[str, Callable[[_Body, ir.Operation], _Known]] = {
     "onnx.Add": _Body.add,
     "onnx.Cast": _Body.same,
     "onnx.CastLike": _Body.same,
+    "onnx.Concat": _Body.concat,
     "onnx.Constant": _Body.constant,
     "onnx.Div": _Body.div,
     "onnx.Equal": _Body.compare,
@@ -529,12 +700,15 @@ _OPS: dict[str, Callable[[_Body, ir.Operation], _Known]] = {
     "onnx.Identity": _Body.identity,
     "onnx.If": _Body.branch,
     "onnx.Less": _Body.compare,
+    "onnx.Loop": _Body.loop,
     "onnx.Mul": _Body.mul,
+    "onnx.Not": _Body.negated,
     "onnx.ReduceMax": _Body.reduce,
     "onnx.ReduceMean": _Body.reduce,
     "onnx.ReduceSum": _Body.reduce,
     "onnx.Reshape": _Body.same,
     "onnx.SequenceInsert": _Body.insert,
+    "onnx.Size": _Body.size,
     "onnx.Slice": _Body.slice,
     "onnx.Sub": _Body.sub,
     "onnx.Unsqueeze": _Body.same,

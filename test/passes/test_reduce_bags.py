@@ -20,6 +20,8 @@ from tensoropt.compiler.pipeline import driver
 from tensoropt.dialects.onnx import function, walk
 
 ROWS, WIDTH, INDICES = 9, 4, 12
+X = np.random.default_rng(0).permutation(np.arange(INDICES) % ROWS)
+PADDING = int(X[0])
 KINDS = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax"}
 EVEN, UNEVEN, WITH_EMPTY = [0, 3, 6, 9], [0, 1, 6, 7], [0, 5, 5, 12]
 
@@ -27,7 +29,8 @@ HEAD = """<ir_version: 10, opset_import: ["": 20]>
 bags (int64[12] x, int64[4] o, double[9, 4] w) => (y)
 <int64[1] zero = {0}, int64[1] flat = {-1}, int64[1] twelve = {12}, int64 one = {1},
  int64 two = {2},
- int64 count = {4}, int64 first = {0}, int64 three = {3},
+ int64 count = {4}, int64 first = {0}, int64 three = {3}, int64 nine = {9},
+ int64 padding = {PADDING},
  int64[1] begin = {1}, int64[1] far = {9223372036854775807}, bool yes = {1}>
 { offsets = Concat <axis = 0> (o, twelve)
 """
@@ -70,6 +73,53 @@ NEWER = """
   }>
   y = ConcatFromSequence <axis = 0> (all)
 }"""
+# With padding, it collects the rows that are none in a loop of its own.
+PADDED = """
+  rows = Gather (w, x)
+  empty = SequenceEmpty <dtype = 11> ()
+  n, all = Loop (, yes, first, empty) <body = body (
+    int64 step, bool c, int64 i, seq(double[1, 4]) held
+  ) => (bool d, int64 j, seq(double[1, 4]) more) {
+    after = Add (i, one)
+    s = Gather (offsets, i)
+    e = Gather (offsets, after)
+    begins = Less (s, e)
+    nothing = Constant <value = int64[0] {}> ()
+    places, end = Loop (, begins, nothing, s) <body = inner (
+      int64 t, bool u, int64[k] known, int64 p
+    ) => (bool goes, int64[l] longer, int64 q) {
+      index = Gather (x, p)
+      below = Less (index, first)
+      wrapped = If (below) <
+        then_branch = wrap () => (int64 a) { a = Add (index, nine) },
+        else_branch = plain () => (int64 a) { a = Identity (index) }
+      >
+      is_padding = Equal (wrapped, padding)
+      is_kept = Not (is_padding)
+      longer = If (is_kept) <
+        then_branch = adds () => (int64[m] b) {
+          p1 = Reshape (p, flat)
+          b = Concat <axis = 0> (known, p1)
+        },
+        else_branch = leaves () => (int64[n] b) { b = Identity (known) }
+      >
+      q = Add (p, one)
+      goes = Less (q, e)
+    }>
+    size = Size (places)
+    none = Equal (size, first)
+    v = If (none) <
+      then_branch = nothing_kept () => (double[1, 4] z) {
+        z = Constant <value = double[1, 4] {0, 0, 0, 0}> ()
+      },
+      else_branch = own () => (double[1, 4] z) { r = Gather (rows, places) z = %s (r, zero) }
+    >
+    more = SequenceInsert (held, v)
+    j = Add (i, one)
+    d = Less (j, count)
+  }>
+  y = ConcatFromSequence <axis = 0> (all)
+}"""
 OF_BAG = {
     "sum": "r = Slice (rows, s, e) z = ReduceSum (r, zero)",
     "mean": """r = Slice (rows, s, e)
@@ -96,24 +146,26 @@ OF_BAG = {
 
 
 def model(form: str, mode: str) -> onnx.ModelProto:
-    text = OLDER % KINDS[mode] if form == "older" else NEWER % OF_BAG[mode]
-    proto: onnx.ModelProto = onnx.parser.parse_model(HEAD + text)
+    body = {"older": OLDER, "newer": NEWER, "padded": PADDED}[form]
+    inside = OF_BAG[mode] if form == "newer" else KINDS[mode]
+    text = HEAD.replace("PADDING", str(PADDING)) + body % inside
+    proto: onnx.ModelProto = onnx.parser.parse_model(text)
     return proto
 
 
 def feeds(offsets: list[int]) -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    x = rng.permutation(np.arange(INDICES) % ROWS)
-    return {"x": x, "o": np.array(offsets), "w": rng.normal(size=(ROWS, WIDTH))}
+    table = np.random.default_rng(1).normal(size=(ROWS, WIDTH))
+    return {"x": X, "o": np.array(offsets), "w": table}
 
 
-def expected(tensors: Mapping[str, Any], mode: str) -> Any:
+def expected(tensors: Mapping[str, Any], form: str, mode: str) -> Any:
     x, o, w = (tensors[name] for name in ("x", "o", "w"))
-    return torch.nn.functional.embedding_bag(x, w, o, mode=mode)
+    padding = PADDING if form == "padded" else None
+    return torch.nn.functional.embedding_bag(x, w, o, mode=mode, padding_idx=padding)
 
 
 @pytest.mark.parametrize("mode", KINDS)
-@pytest.mark.parametrize("form", ["older", "newer"])
+@pytest.mark.parametrize("form", ["older", "newer", "padded"])
 @pytest.mark.parametrize("offsets", [EVEN, UNEVEN, WITH_EMPTY])
 @pytest.mark.parametrize("known", [False, True])
 def test_bags_are_those_of_pytorch(
@@ -132,7 +184,7 @@ def test_bags_are_those_of_pytorch(
     source = ParameterSource(tmp_path / "model.onnx")
     written = export_model(module, tmp_path / "out.onnx", source)
     given = {name: inputs[name] for name in ("x", "w", *([] if known else ["o"]))}
-    wanted = expected({name: torch.tensor(held) for name, held in inputs.items()}, mode)
+    wanted = expected({name: torch.tensor(held) for name, held in inputs.items()}, form, mode)
     np.testing.assert_allclose(run(written[0], given)[0], wanted.numpy(), rtol=1e-12)
 
 
@@ -143,7 +195,7 @@ def test_inference_scatters_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])
-@pytest.mark.parametrize("form", ["older", "newer"])
+@pytest.mark.parametrize("form", ["older", "newer", "padded"])
 def test_gradients_of_tables(form: str, mode: str) -> None:
-    vjp = check_model(model(form, mode), feeds(UNEVEN), torch=lambda t: expected(t, mode))
+    vjp = check_model(model(form, mode), feeds(UNEVEN), torch=lambda t: expected(t, form, mode))
     assert "Loop" not in vjp.ops
