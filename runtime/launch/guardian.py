@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["clean", "shared_folder", "shared_memory"]
+__all__ = ["clean", "shared_memory"]
 
 _PATIENCE_S = 4.0  # for killed processes to be gone
 _SHARED = Path("/dev/shm")
@@ -34,28 +34,15 @@ def clean(folder: Path, group: int) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
-    for path in _files_of_mpich(folder.name):
+    for path in shared_memory(folder.name):
         path.unlink(missing_ok=True)
-    shutil.rmtree(shared_folder(folder.name), ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def shared_folder(job: str) -> Path:
-    """Return where UCX is to put the files in which the ranks of a job share memory."""
-    return _SHARED / job
-
-
 def shared_memory(job: str) -> list[Path]:
-    """Return the files and the folder in which the ranks of a job share memory, as far as they are
-    there."""
-    folder = shared_folder(job)
-    return [*_files_of_mpich(job), *([folder] if folder.exists() else [])]
+    """Return the files through which the ranks of a job share memory, as MPICH names them.
 
-
-def _files_of_mpich(job: str) -> list[Path]:
-    """Return the files in which MPICH does, by the name that it gives them.
-
-    They are there only while MPI is brought up: once all ranks have one, its name is removed.
+    They exist only while MPI starts: MPICH removes the name as soon as all ranks have the file.
     """
     number = 0x811C9DC5  # 32 bits of FNV-1a
     for byte in job.encode():

@@ -23,6 +23,7 @@ from types import TracebackType
 
 from tensoropt.runtime.launch import guardian
 from tensoropt.runtime.launch.link import CHANNEL
+from tensoropt.runtime.launch.shared_memory import check_shared_memory
 from tensoropt.runtime.ops import library_path
 
 __all__ = ["Processes"]
@@ -58,11 +59,7 @@ class Processes:
         self._ended: list[subprocess.Popen[bytes]] = []
         self._watch(self._guardian)
         self.folder.mkdir(mode=0o700)
-        self._locks = [_locked(self.folder)]
-        self._shared = guardian.shared_folder(self.folder.name)
-        with suppress(FileNotFoundError):  # a machine without /dev/shm
-            self._shared.mkdir(mode=0o700)
-            self._locks.append(_locked(self._shared))
+        self._lock = _locked(self.folder)
 
     def __enter__(self) -> Processes:
         return self
@@ -71,7 +68,9 @@ class Processes:
         """Start all ``count`` ranks of a job, whose output is added to ``log``.
 
         Where they are ``talking``, ``channels`` has a connection to each, open while it is used.
+        Raises `UserError` if /dev/shm has too little room for them.
         """
+        check_shared_memory(count)
         self.count = count
         with ExitStack() as stack, log.open("ab") as file:
             hub, ranks = _connected(count, stack)
@@ -109,8 +108,6 @@ class Processes:
             # What the ranks' libraries leave behind (ONNX Runtime does) goes with the folder.
             "TMPDIR": str(self.folder),
         }
-        if self._shared.is_dir():
-            own["UCX_POSIX_DIR"] = str(self._shared)
         self.ranks[rank] = subprocess.Popen(
             [sys.executable, "-P", "-m", "tensoropt.runtime.launch.rank", str(self.folder)],
             stdin=subprocess.DEVNULL,
@@ -180,7 +177,7 @@ class Processes:
             guardian.clean(self.folder, self._guardian.pid)
         for process in self.ranks.values():
             process.wait()
-        for descriptor in (*self._watched, *self._locks):
+        for descriptor in (*self._watched, self._lock):
             os.close(descriptor)
 
     def _guardian_ends(self) -> bool:
@@ -220,18 +217,11 @@ def _locked(folder: Path) -> int:
 
 
 def _remove_dead() -> None:
-    """Remove what jobs left of which every process was killed at once: no lock is held there.
-
-    Of one whose folder somebody else has removed, what its ranks shared is still there.
-    """
-    own, shared = Path(tempfile.gettempdir()), guardian.shared_folder("")
-    names = {folder.name for place in (own, shared) for folder in place.glob(f"{_PREFIX}*")}
-    for name in names:
+    """Remove the folders of jobs that lost every process at once: nobody locks these."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError), ExitStack() as stack:
-            for folder in (own / name, shared / name):
-                if folder.exists():
-                    _check_dead(folder, stack)
-            guardian.clean(own / name, 0)
+            _check_dead(folder, stack)
+            guardian.clean(folder, 0)
 
 
 def _check_dead(folder: Path, stack: ExitStack) -> None:

@@ -13,6 +13,11 @@ __all__ = ["failure", "reason"]
 
 _HEAR_S = 1.0  # for the other ranks to hear which one has ended
 
+_HINTS = {
+    signal.SIGKILL: " (out of memory?)",
+    signal.SIGBUS: " (no room left in /dev/shm, or on the disk of a mapped file?)",
+}
+
 _HEARD = re.compile(r"^error: (rank \d+ of \d+ ended.*)$", re.MULTILINE)
 
 
@@ -57,7 +62,7 @@ def _killed(processes: Processes) -> str | None:
     ranks = processes.count
     for rank, code in processes.codes().items():
         if code < 0:
-            hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+            hint = _HINTS.get(-code, "")
             return f"rank {rank} of {ranks} was killed by signal {-code}{hint}"
     if processes.lost_guardian():
         return "the process that cleans up after the ranks was killed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tensoropt.runtime.launch.shared_memory import check_shared_memory, local_ranks
 from tensoropt.runtime.ops import library
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ def world(job: str = "") -> MPI.Comm:
 
     ``job`` is what they must have in common, see `library.start`. Raises `UserError`.
     """
+    check_shared_memory(local_ranks())
     library.start(job)
     from mpi4py import MPI  # finds MPI up and leaves its end to the library
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import os
 from typing import Any, TypedDict
 
 from tensoropt.runtime.ops import library_path
@@ -114,6 +115,9 @@ def start(job: str = "") -> None:
 
     ``job`` is what the ranks must have in common, as "NAME=HASH,NAME=HASH". Raises `UserError`.
     """
+    # UCX shares memory through files in /dev/shm or without files. Files need five times the room,
+    # 64 MiB of a container would do for 10 ranks, and UCX crashes if the room runs out.
+    os.environ.setdefault("UCX_TLS", "^posix")
     _check(_function("tensoropt_start", ctypes.c_char_p, ctypes.c_char_p)(job.encode()))
 
 

@@ -104,7 +104,7 @@ def plan(folder: Path, ranks: int) -> Path:
 
 def started(mark: str, plan: Path, ranks: int, folder: Path, *, alone: bool) -> Job:
     """Start a job: by itself where ``alone``, else as ranks that find each other."""
-    own = {"CHAOS": mark, "TMPDIR": str(folder), "UCX_POSIX_DIR": str(folder)}
+    own = {"CHAOS": mark, "TMPDIR": str(folder)}
     command = [*RUN, str(plan), "--runs", "200"]
     if alone:
         names = FolderNames(folder)

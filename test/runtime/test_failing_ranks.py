@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -208,32 +207,14 @@ def test_launcher_and_guardian_are_killed(plan: Path, hanging: Path, temporary: 
     job.communicate(timeout=LIMIT_S)
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks.values()))
     (folder,) = temporary.iterdir()
-    shared = guardian.shared_folder(folder.name)
     assert main([str(plan)]) == 0
-    assert folder.is_dir() and shared.is_dir()  # it might have been just made
-    for own in (folder, shared):
-        os.utime(own, (0, 0))
-        with held(own):
-            assert main([str(plan)]) == 0
-            assert folder.is_dir() and shared.is_dir()
-    assert main([str(plan)]) == 0
-    assert not folder.exists() and not shared.exists()
-
-
-def test_what_ranks_shared_goes_without_the_folder_of_their_job(
-    plan: Path, temporary: Path
-) -> None:
-    """Somebody else has removed that, as systems do with old folders in /tmp."""
-    shared = guardian.shared_folder(f"tensoropt-run-{uuid.uuid4().hex}")
-    shared.mkdir()
-    Path(shared, "piece").write_bytes(b"0")
-    os.utime(shared, (0, 0))
-    with held(shared):
+    assert folder.is_dir()  # it might have been just made
+    os.utime(folder, (0, 0))
+    with held(folder):
         assert main([str(plan)]) == 0
-        assert shared.is_dir()
+        assert folder.is_dir()
     assert main([str(plan)]) == 0
-    assert not shared.exists()
-    assert not any(temporary.iterdir())
+    assert not folder.exists()
 
 
 @contextmanager
@@ -256,11 +237,11 @@ def test_the_names_of_shared_memory(hanging: Path, temporary: Path) -> None:
     seen = os.read(created, 1 << 16)
     os.close(created)
     names = {watched / name.decode() for name in re.findall(rb"mpich_shm_[0-9a-f]+_0", seen)}
-    assert guardian.shared_memory(folder.name) == [watched / folder.name]
+    assert guardian.shared_memory(folder.name) == []
     gone = {name for name in names if not name.exists()}  # of jobs of other tests too
     for name in gone:
         name.touch()
-    (name, _) = guardian.shared_memory(folder.name)
+    (name,) = guardian.shared_memory(folder.name)
     assert name in gone
     for other in gone - {name}:
         other.unlink()

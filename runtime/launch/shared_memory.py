@@ -1,0 +1,45 @@
+"""The room in /dev/shm that MPI needs for the ranks of one machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["BYTES_PER_RANK", "check_shared_memory", "local_ranks"]
+
+BYTES_PER_RANK = 1 << 20 | 1 << 14
+"""Bytes of MPICH's file for each rank of a machine; test/runtime/test_shared_memory.py compares."""
+
+_SHARED = Path("/dev/shm")
+_MIB = 1 << 20
+_COUNTS = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def check_shared_memory(ranks: int, folder: Path = _SHARED) -> None:
+    """Raise `UserError` if ``folder`` has too little room for ``ranks`` ranks of this machine.
+
+    MPICH maps its file without reserving room, so a rank that finds none dies by SIGBUS.
+    """
+    try:
+        facts = os.statvfs(folder)
+    except OSError:
+        return  # MPI says itself that a system has no shared memory
+    free, needed = facts.f_bavail * facts.f_frsize, ranks * BYTES_PER_RANK
+    if facts.f_blocks and free < needed:  # a tmpfs without a limit has no blocks
+        raise UserError(
+            f"{folder}: expected {needed / _MIB:.1f} MiB of free room for {ranks} "
+            f"rank{'' if ranks == 1 else 's'}, got: {free / _MIB:.1f} MiB; remove files from it or "
+            "enlarge it (docker run --shm-size 256m; Kubernetes: an emptyDir with medium Memory; "
+            "a host: mount -o remount,size=256m)"
+        )
+
+
+def local_ranks() -> int:
+    """Return how many ranks the environment puts on this machine, 1 if it does not say."""
+    counts = [os.environ.get(name, "") for name in _COUNTS]
+    if os.environ.get("MASTER_ADDR") in _LOOPBACK:
+        counts.append(os.environ.get("WORLD_SIZE", ""))
+    return next((int(count) for count in counts if count.isdecimal()), 1)
