@@ -13,7 +13,7 @@ __all__ = ["failure", "reason"]
 
 _HEAR_S = 1.0  # for the other ranks to hear which one has ended
 
-_HINTS = {
+_HINTS: dict[int, str] = {
     signal.SIGKILL: " (out of memory?)",
     signal.SIGBUS: " (no room left in /dev/shm, or on the disk of a mapped file?)",
 }
