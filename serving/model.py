@@ -121,6 +121,11 @@ class Model:
         """Whether all ranks are there, and none is so late that nobody waits for it any more."""
         return self._up.is_set() and self._session.silent_s <= self._timeout_s
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits or is under way."""
+        return self._batcher.is_idle
+
     def describe(self) -> str:
         """Return how requests are answered, for a person."""
         if self.batching is None:

@@ -14,7 +14,7 @@ from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.model import Model, ServingOptions, specs_of
 from tensoropt.serving.text_model import TextLimits, TextModel
 
-__all__ = ["check_sizes", "opened", "opened_texts", "own_sizes", "split"]
+__all__ = ["Opener", "check_sizes", "opened", "opened_texts", "own_sizes", "split"]
 
 
 def check_sizes(plans: Iterable[Path], dims: Mapping[str, int]) -> None:
@@ -27,6 +27,67 @@ def own_sizes(plan: Plan, session_options: Mapping[str, Any]) -> dict[str, Any]:
     names = dim_names(plan.inputs)
     dims = {name: size for name, size in session_options["dims"].items() if name in names}
     return {**session_options, "dims": dims}
+
+
+class Opener:
+    """Opens the plans of a server, and those that were replaced in their folders since.
+
+    ``prefills`` are plans that read the prompts of some decoders, and ``session_options`` those of
+    `Session`.
+    """
+
+    def __init__(
+        self,
+        plans: Mapping[str, Path],
+        prefills: Mapping[str, Path],
+        session_options: Mapping[str, Any],
+        options: ServingOptions,
+        limits: TextLimits,
+        metrics: Metrics,
+    ) -> None:
+        self._plans, self._prefills, self._session_options = plans, prefills, session_options
+        self._options, self._limits, self._metrics = options, limits, metrics
+        check_sizes([*plans.values(), *prefills.values()], session_options["dims"])
+        self._digests = {name: self._found_digests(name) for name in plans}
+        self._decoders = split(plans, prefills)[1].keys()
+
+    def opened(self) -> tuple[dict[str, Model], dict[str, TextModel]]:
+        """Return all models, whose ranks have been started, and those that continue texts.
+
+        Raises `TensoroptError`.
+        """
+        return self._opened(self._plans, self._prefills)
+
+    def reopened(self, name: str) -> Model | TextModel | None:
+        """Return a model of the plan that is in a model's folder now, None if that is the same.
+
+        Raises `TensoroptError`.
+        """
+        digests = self._found_digests(name)
+        if digests == self._digests[name]:
+            return None
+        plans = {name: self._plans[name]}
+        prefills = {name: path for name, path in self._prefills.items() if name in plans}
+        is_decoder = bool(split(plans, {})[1])
+        if is_decoder != (name in self._decoders):
+            kinds = "a plan with caches", "one without"
+            expected, got = kinds if name in self._decoders else kinds[::-1]
+            raise UserError(f"{self._plans[name]}: expected {expected} as before, got: {got}")
+        models, texts = self._opened(plans, prefills)
+        self._digests[name] = digests
+        return texts[name] if is_decoder else models[name]
+
+    def _opened(
+        self, plans: Mapping[str, Path], prefills: Mapping[str, Path]
+    ) -> tuple[dict[str, Model], dict[str, TextModel]]:
+        tensors, decoders = split(plans, prefills)
+        session = self._session_options
+        models = opened(tensors, session, self._options, self._metrics)
+        return models, opened_texts(decoders, prefills, session, self._limits, self._metrics)
+
+    def _found_digests(self, name: str) -> list[str]:
+        folders = [plans[name] for plans in (self._plans, self._prefills) if name in plans]
+        return [Plan.described(folder).sha256 for folder in folders]
 
 
 def split(

@@ -6,7 +6,7 @@ import asyncio
 import math
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.connection import Connection
 from tensoropt.serving.http.logged import Logged
 from tensoropt.serving.log import LOG
+from tensoropt.serving.reloading import Reloads, Reopen
 from tensoropt.serving.rpc.servicer import make_server
 from tensoropt.serving.service import Service
 
@@ -62,8 +63,11 @@ async def serve(
     options: ServerOptions,
     bodies: Bodies,
     more: Sequence[APIRouter] = (),
+    reopen: Reopen = lambda _: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, finish what is under way, and end all ranks.
+
+    On SIGHUP, ``reopen`` opens the plans that were replaced in their folders.
 
     A second signal ends at once what is under way. ``bodies`` limits HTTP requests, and ``more``
     adds routes to the protocol's. Raises `UserError` if gRPC cannot listen, or the file of
@@ -73,10 +77,11 @@ async def serve(
     try:
         rpc = _Rpc(service, options, bodies)
         async with asyncio.TaskGroup() as tasks:
-            work = [tasks.create_task(model.work()) for model in service.all_models]
-            await _served(service, listener, http, rpc, options)
-            for task in work:
-                task.cancel()
+            reloads = Reloads(service, reopen, options.grace_s)
+            work = tasks.create_task(reloads.work())
+            with _signals({signal.SIGHUP: reloads.ask}):
+                await _served(service, listener, http, rpc, options)
+            work.cancel()
     finally:
         bodies.side.close()
         await asyncio.gather(*(model.close() for model in service.all_models))
@@ -92,7 +97,10 @@ async def _served(
         ending.set()
 
     addresses = _addresses(listener, rpc.port, options.host)
-    with _signals(end), _address_file(options.address_file, addresses):
+    with (
+        _signals({signal.SIGTERM: end, signal.SIGINT: end}),
+        _address_file(options.address_file, addresses),
+    ):
         await rpc.start()
         serving = asyncio.create_task(http.serve([listener]))
         _tell(service, addresses)
@@ -152,14 +160,14 @@ class _Rpc:
 
 
 @contextmanager
-def _signals(work: Callable[[], None]) -> Iterator[None]:
+def _signals(works: Mapping[int, Callable[[], None]]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number, work in works.items():
         loop.add_signal_handler(number, work)
     try:
         yield
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in works:
             loop.remove_signal_handler(number)
 
 

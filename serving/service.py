@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from tensoropt.runtime.support.errors import did_you_mean, one_line
@@ -33,10 +33,10 @@ class Service:
 
     def __init__(
         self,
-        models: Mapping[str, Model],
+        models: dict[str, Model],
         metrics: Metrics,
         timeout_s: float,
-        texts: Mapping[str, TextModel] | None = None,
+        texts: dict[str, TextModel] | None = None,
     ) -> None:
         self.models, self.metrics = models, metrics
         self.texts = texts or {}
@@ -52,6 +52,18 @@ class Service:
     def all_models(self) -> list[Model | TextModel]:
         """All that have ranks."""
         return [*self.models.values(), *self.texts.values()]
+
+    def replace(self, model: Model | TextModel) -> Model | TextModel:
+        """Give new requests to a model in place of another of its name and kind, and return that.
+
+        The routes for texts share ``texts``.
+        """
+        old: Model | TextModel
+        if isinstance(model, TextModel):
+            old, self.texts[model.name] = self.texts[model.name], model
+        else:
+            old, self.models[model.name] = self.models[model.name], model
+        return old
 
     def is_model_ready(self, name: str, version: str) -> bool:
         """Say whether a model can answer; raises `RefusedError` where there is none."""
@@ -126,7 +138,7 @@ class Service:
         with self.metrics.request(name, protocol):
             self._check_room(model)
             request = await read()
-            answered = self._answered(model, request)
+            answered = self._answered(name, version, request)
             return await (answered if wanted is None else wanted(answered))
 
     def _check_room(self, model: Model) -> None:
@@ -135,10 +147,11 @@ class Service:
             raise RefusedError(Reason.UNAVAILABLE, "the server is ending")
         model.check_room()
 
-    async def _answered(self, model: Model, request: Infer) -> Answer:
+    async def _answered(self, name: str, version: str, request: Infer) -> Answer:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await model.infer(request)
+                # Another model may have replaced the first one while the request was read.
+                return await self.model(name, version).infer(request)
         except TimeoutError:
             raise RefusedError(
                 Reason.LATE, f"no answer within {self._timeout_s:g} s (--timeout)"

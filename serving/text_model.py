@@ -50,7 +50,7 @@ class TextModel:
     ) -> None:
         self.name = name
         self._session, self.limits, self._metrics = session, limits, metrics
-        self._asked = 0
+        self._asked, self._is_closed = 0, False
         # One thread: what is asked of ranks comes one after another, their restart too.
         self._thread = ThreadPoolExecutor(1, f"ranks-{name}")
         restart = partial(self._in_thread, session.restart)
@@ -61,6 +61,11 @@ class TextModel:
     def is_ready(self) -> bool:
         """Whether all ranks are there, and none is so late that nobody waits for it any more."""
         return self._session.is_alive and self._session.silent_s <= self.limits.timeout_s
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits or is under way."""
+        return not self._asked
 
     def describe(self) -> str:
         """Return how requests are answered, for a person."""
@@ -105,6 +110,8 @@ class TextModel:
                 self._asked -= 1
 
     def _check_room(self) -> None:
+        if self._is_closed:
+            raise RefusedError(Reason.UNAVAILABLE, "the model was loaded again, expected a retry")
         most = self.limits.queue
         if self._asked >= most:
             raise RefusedError(Reason.UNAVAILABLE, f"{most} requests wait already (--queue)")
@@ -153,6 +160,7 @@ class TextModel:
 
     async def close(self) -> None:
         """End the ranks; `work` has been cancelled."""
+        self._is_closed = True
         await asyncio.to_thread(self._session.close, UNWANTED_S)
         self._thread.shutdown()
 

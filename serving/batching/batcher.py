@@ -61,6 +61,11 @@ class Batcher:
         """Return how many requests wait."""
         return len(self._pending)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits or is under way."""
+        return not self._pending and not self._under_way
+
     def check_room(self) -> None:
         """Raise `RefusedError` where no more requests may wait."""
         if len(self._pending) >= self._queue:

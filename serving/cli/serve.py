@@ -83,7 +83,7 @@ def _serve(
     from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
-    from tensoropt.serving.opening import check_sizes, opened, opened_texts, split
+    from tensoropt.serving.opening import Opener
     from tensoropt.serving.server import listening, serve
     from tensoropt.serving.service import Service
 
@@ -92,17 +92,16 @@ def _serve(
     with listener:
         metrics = Metrics()
         session = _session_options(arguments)
-        check_sizes([*plans.values(), *prefills.values()], session["dims"])
-        tensors, decoders = split(plans, prefills)
-        models = opened(tensors, session, _options(arguments), metrics)
-        texts = opened_texts(decoders, prefills, session, _text_limits(arguments), metrics)
+        limits = _text_limits(arguments)
+        opener = Opener(plans, prefills, session, _options(arguments), limits, metrics)
+        models, texts = opener.opened()
         service = Service(models, metrics, arguments.timeout, texts)
         options = _server_options(arguments)
         bodies = _bodies(arguments)
-        limits = bodies, arguments.timeout
-        routes = [completion_routes(texts, *limits), chat_routes(texts, *limits)]
+        how = bodies, arguments.timeout
+        routes = [completion_routes(texts, *how), chat_routes(texts, *how)] if texts else []
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(service, listener, options, bodies, routes if texts else []))
+            runner.run(serve(service, listener, options, bodies, routes, opener.reopened))
     return 0
 
 
