@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from tensoropt.compiler.report.frontier import FrontierReport
@@ -99,6 +99,16 @@ def open_turns(names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"note: the body of {shown} may run any number of times and counts once"
     return f"note: the bodies of {shown}{more} may run any number of times and count once each"
+
+
+def left_whole(shares: Mapping[str, float], devices: int) -> str:
+    """Return the line on operators that no strategy splits, with their parts of the time."""
+    shown = [f"{op} {share:.0%}" for op, share in list(shares.items())[:_SHOWN]]
+    more = f" and {len(shares) - _SHOWN} more" if len(shares) > _SHOWN else ""
+    return (
+        f"note: {sum(shares.values()):.0%} of the work is whole on each of {devices} devices, as "
+        f"nothing splits these operators at these sizes: {', '.join(shown)}{more} (--explain)"
+    )
 
 
 def undivided(frontier: FrontierReport, point: Point, parts: int, odd: int, better: int) -> str:

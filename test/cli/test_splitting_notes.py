@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import onnx
@@ -76,3 +77,25 @@ def test_sizes_that_are_open(opt, named: Path) -> None:
         "--dim 'batch size=8' gives it one"
     )
     assert opt(named, "--devices", "2", "--dim", "batch size=8").err == ""
+
+
+def test_operators_that_nothing_splits(opt, tmp_path: Path) -> None:
+    """A product that is split, and a NonZero of its result, which runs whole."""
+    helper, float_, int64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    x = helper.make_tensor_value_info("x", float_, [512, 256])
+    w = helper.make_tensor_value_info("w", float_, [256, 512])
+    y = helper.make_tensor_value_info("y", float_, [512, 512])
+    n = helper.make_tensor_value_info("n", int64, [2, None])
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("NonZero", ["y"], ["n"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [x, w], [y, n])
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "n.onnx")
+    (line,) = opt(tmp_path / "n.onnx", "--devices", "2", "--pick", "leanest").err.splitlines()
+    assert re.fullmatch(
+        r"note: \d+% of the work is whole on each of 2 devices, as nothing splits these operators "
+        r"at these sizes: NonZero \d+% \(--explain\)",
+        line,
+    )

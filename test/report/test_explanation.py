@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from tensoropt.compiler.pipeline import driver
@@ -115,3 +117,21 @@ def test_layers_are_found_by_names_or_by_what_repeats() -> None:
     ]
     assert repeats("xxabcdabcdabcdyefghefgh") == [(2, 4, 3), (15, 4, 2)]
     assert repeats("abcdefgh") == []
+
+
+def test_experts_are_split_by_experts(tmp_path: Path) -> None:
+    """A product of weights with three dimensions is one for each expert: no columns are cut."""
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    x = helper.make_tensor_value_info("x", kind, [1, 64, 64])
+    y = helper.make_tensor_value_info("y", kind, [8, 64, 128])
+    weight = onnx.numpy_helper.from_array(np.ones((8, 64, 128), np.float32), "experts.w1")
+    node = helper.make_node("MatMul", ["x", "experts.w1"], ["y"], name="w1")
+    graph = helper.make_graph([node], "g", [x], [y], [weight])
+    opsets = [helper.make_opsetid("", 20)]
+    path = tmp_path / "moe.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    module = driver.load(path, {})
+    driver.advance(module, "rules")
+    points = list(frontier(read_graphs(module), Request(devices=2, epsilon=0.0)).points)
+    texts = [explanation_text(explained(points, index)) for index in range(len(points))]
+    assert any("split by experts of experts.w1 over x" in text for text in texts)

@@ -10,12 +10,14 @@ from itertools import chain
 
 from tensoropt.compiler.search.problem.graph import Graph, Node
 
-__all__ = ["Meanings", "matrix_of"]
+__all__ = ["Meanings", "is_stacked", "matrix_of"]
 
 _PRODUCTS = frozenset({"MatMul", "Gemm", "com.microsoft.FusedMatMul", "Einsum"})
+_STACKS = frozenset({"MatMul", "com.microsoft.MoE", "com.microsoft.QMoE"})
 _SPATIAL = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 _COLUMNS, _ROWS = "output features", "input features"
 _HEADS = "heads"
+_EXPERTS = "experts"  # weights of three dimensions in a product are those of experts
 
 
 def matrix_of(graph: Graph, node: Node) -> int | None:
@@ -37,6 +39,15 @@ def matrix_of(graph: Graph, node: Node) -> int | None:
         if any(size != 1 and (f is None or f not in made) for size, f in sizes):
             return operand
     return None
+
+
+def is_stacked(graph: Graph, node: Node, operand: int, dim: int) -> bool:
+    """Return whether a dimension of a weight numbers matrices, each for a product of its own."""
+    value = node.operands[operand]
+    info = None if value is None else graph.values[value].info
+    if node.info is None or info is None or node.info.name not in _STACKS:
+        return False
+    return dim < info.rank - 2
 
 
 class Meanings:
@@ -105,7 +116,10 @@ class Meanings:
         for dim, factor in enumerate(node.rule.operands[operand]):
             if factor is None or (factor in others and factor in made):
                 continue
-            self.dims.setdefault((value, dim), columns if factor in made else rows)
+            label = columns if factor in made else rows
+            if is_stacked(self.graph, node, operand, dim):
+                label = _EXPERTS
+            self.dims.setdefault((value, dim), label)
 
     def _read_factors(self, node: Node, but: int) -> set[int | None]:
         """Return the factors along which what an op reads runs, weights left out."""

@@ -7,7 +7,7 @@ from itertools import chain
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import AxisRole, Linear, Strategy
-from tensoropt.compiler.report.explain.meaning import Meanings, matrix_of
+from tensoropt.compiler.report.explain.meaning import Meanings, is_stacked, matrix_of
 from tensoropt.compiler.report.explanation import Split
 from tensoropt.compiler.search.problem.graph import Graph, Node
 
@@ -82,7 +82,7 @@ class Words:
         own = node.rule.operands[matrix].index(factor)
         value = node.operands[matrix]
         label = self.meanings.dims.get((value, own), label) if value is not None else label
-        if node.info.name == "Gather":
+        if node.info.name == "Gather" or is_stacked(self.graph, node, matrix, own):
             return Split(axes, f"split by {label}", label, weight, not made)
         return Split(axes, "column split" if made else "row split", label, weight, not made)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.bodies import whole_time_s
@@ -11,9 +11,10 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
 
-__all__ = ["Op", "divisible_share", "ops_of", "split_shares"]
+__all__ = ["Op", "divisible_share", "ops_of", "split_shares", "whole_shares"]
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,44 @@ def divisible_share(ops: Iterable[Op], pieces: int, pads: Pads) -> float:
 
     Cuts with padding count where ``pads`` offers them. Linear in the ops.
     """
-    mesh, known = Mesh((pieces,)), dict[int, bool]()
-    pairs = []
+    divides = _divisibility(pieces, pads)
+    return _share((op.time_s, divides(op.rule)) for op in ops)
+
+
+def whole_shares(ops: Sequence[Op], extents: Iterable[int], graph: Graph) -> dict[str, float]:
+    """Return the operators that no axis of these extents can split, the costliest first.
+
+    Each with its part of the time of all ``ops``, 0 to 1. Scalars are left out. Linear in the ops.
+    """
+    tests = [_divisibility(extent, graph.pads) for extent in extents]
+    total_s = sum(op.time_s for op in ops)
+    found = dict[str, float]()
     for op in ops:
-        if id(op.rule) not in known:
-            options = strategies(op.rule, mesh, pads)
-            known[id(op.rule)] = any(isinstance(option.roles[0], int) for option in options)
-        pairs.append((op.time_s, known[id(op.rule)]))
-    return _share(pairs)
+        info = graph.nodes[op.index].info
+        if info is None or not total_s or _is_scalar(info):
+            continue
+        if not any(divides(op.rule) for divides in tests):
+            found[info.name] = found.get(info.name, 0.0) + op.time_s / total_s
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _is_scalar(info: OpInfo) -> bool:
+    """Return whether an op reads and makes single elements alone."""
+    known = [tensor for tensor in (*info.operands, *info.results) if tensor is not None]
+    return all(size == 1 for tensor in known for size in tensor.shape)
+
+
+def _divisibility(pieces: int, pads: Pads) -> Callable[[Rule], bool]:
+    """Return a test of rules: whether an operator can be cut in ``pieces``. It remembers answers."""
+    mesh, known = Mesh((pieces,)), dict[int, tuple[Rule, bool]]()
+
+    def divides(rule: Rule) -> bool:
+        if id(rule) not in known:
+            options = strategies(rule, mesh, pads)
+            known[id(rule)] = rule, any(isinstance(option.roles[0], int) for option in options)
+        return known[id(rule)][1]
+
+    return divides
 
 
 def _share(pairs: Iterable[tuple[float, bool]]) -> float:
