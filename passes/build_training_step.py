@@ -63,6 +63,9 @@ class BuildTrainingStepPass(Pass):
     searched_batches: str | None = field(default=None, metadata={"option": False})
     """What says in place of ``micro_batches`` which numbers are searched: the caller, who has the
     model, builds a step for each."""
+    unfreeze: str = field(default="", metadata={"option": False})
+    """Patterns of tables and masks that are trained. The caller, which has the model, freezes the
+    others by name."""
 
     @classmethod
     def of(cls, spec: TrainingSpec, recompute: str | None = None) -> BuildTrainingStepPass:
@@ -96,7 +99,8 @@ class BuildTrainingStepPass(Pass):
                 f"--micro-batches: expected a number without a search, got: {self.searched_batches}"
             )
         put_alternatives(module, self._distinct_steps(module))
-        own = {option.name: getattr(self, option.name) for option in fields(self)}
+        options = [option for option in fields(self) if option.metadata.get("option", True)]
+        own = {option.name: getattr(self, option.name) for option in options}
         settings = {name: value for name, value in own.items() if value is not None}
         TRAINING.set(module.operation.attributes, settings)
 

@@ -29,7 +29,8 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import united
 from tensoropt.compiler.training.cut import argument_names, copy_of
 from tensoropt.compiler.training.micro_batches import numbers_of
-from tensoropt.compiler.training.spec import check_patterns
+from tensoropt.compiler.training.spec import check_patterns, parse_patterns, pattern_of
+from tensoropt.compiler.training.tables import frozen_tables
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TRAINING
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -361,8 +362,13 @@ class Model:
         module = self._prepared(compilation, say)
         notes = [*_notes(module), *decoder_notes(module, source.weights)]
         if step is not None and not open_dims(module):
-            module, trained = _trained(module, step, compilation, say)
-            notes = trained
+            frozen, trained = parse_patterns(step.freeze), parse_patterns(step.unfreeze)
+            check_patterns("--freeze", frozen, argument_names(module))
+            tables = frozen_tables(module, frozen, trained)
+            patterns = [step.freeze, *map(pattern_of, tables)]
+            step = replace(step, freeze=",".join(filter(None, patterns)))
+            compilation = replace(compilation, step=step)
+            module, notes = _trained(module, compilation, say, tables)
         compilation.advance(module, "rules", say)
         return Program(source, module, compilation, notes)
 
@@ -405,14 +411,12 @@ def _prefixed(say: Say, prefix: str) -> Say:
 
 
 def _trained(
-    module: ir.Module, step: BuildTrainingStepPass, compilation: Compilation, say: Say
+    module: ir.Module, compilation: Compilation, say: Say, tables: Sequence[str]
 ) -> tuple[ir.Module, list[str]]:
-    """Return the training step of a prepared ``module``, and what to say of it."""
-    spec = step.one_spec
-    check_patterns(spec.freeze, argument_names(module))
+    """Return the training step of a prepared ``module``, and notes on it and its ``tables``."""
     made = copy_of(module)
     compilation.advance(made, "train", say)
-    return made, [*training_notes(module, made, spec.precision)]
+    return made, [*training_notes(module, made, compilation.step.precision, tables)]
 
 
 def _notes(module: ir.Module) -> list[str]:

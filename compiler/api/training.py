@@ -39,7 +39,9 @@ class Training:
     ``clip_norm`` bounds the norm of all gradients together, ``precision`` is float32, float16 or
     bfloat16. ``recompute`` says which activations are computed again in the backward pass: none,
     light, half, blocks, or auto (the default), which searches them all. Parameters whose name
-    matches a pattern of ``freeze`` stay as they are.
+    matches a pattern of ``freeze`` stay as they are, and so do tables and masks, which are only
+    added, multiplied or compared, unless a pattern of ``unfreeze`` matches or the exporter names
+    them as parameters.
 
     Raises :class:`UserError` where these do not go together.
     """
@@ -55,6 +57,7 @@ class Training:
     precision: str = "float32"
     recompute: str | None = None
     freeze: str | Sequence[str] = ()
+    unfreeze: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.step()
@@ -77,7 +80,6 @@ class Training:
     def _pass(self) -> BuildTrainingStepPass:
         from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
-        patterns = [self.freeze] if isinstance(self.freeze, str) else self.freeze
         batches = str(self.micro_batches)
         searched = batches if is_searched(batches) else None
         if searched is not None:
@@ -90,7 +92,8 @@ class Training:
             searched_batches=searched,
             clip_norm=self.clip_norm,
             precision=self.precision,
-            freeze=",".join(pattern for text in patterns for pattern in parse_patterns(text)),
+            freeze=_patterns(self.freeze),
+            unfreeze=_patterns(self.unfreeze),
         )
 
     def _rates(self) -> dict[str, Any]:
@@ -148,6 +151,12 @@ def step_of(
                 f"--strategies {request.strategies}: is for training, expected --train --loss"
             )
     return None if training is None else training.step(planned, compared=compared)
+
+
+def _patterns(given: str | Sequence[str]) -> str:
+    """Return patterns of names, each perhaps several, as the pass takes them."""
+    texts = [given] if isinstance(given, str) else given
+    return ",".join(pattern for text in texts for pattern in parse_patterns(text))
 
 
 def _checked(make: Callable[[], T]) -> T:

@@ -274,3 +274,5 @@ def add_training(group: argparse._ArgumentGroup) -> None:
     )
     add("--freeze", action="append", default=[], metavar="PATTERN",
         help="parameters not to train, by name such as 'embed*' (repeatable)")  # fmt: skip
+    add("--unfreeze", action="append", default=[], metavar="PATTERN",
+        help="tables and masks to train, which otherwise are not (repeatable)")  # fmt: skip

@@ -21,6 +21,7 @@ _FLAGS = (
     "precision",
     "recompute",
     "freeze",
+    "unfreeze",
 )
 _WORDS = ("loss", "optimizer", "precision", "recompute")
 _NUMBERS = ("momentum", "adam_epsilon", "weight_decay", "clip_norm")
@@ -48,7 +49,7 @@ def read_training(args: argparse.Namespace) -> Training | None:
     given |= {name: _number(_flag(name), getattr(args, name)) for name in _NUMBERS}
     given |= {"betas": _betas(args.betas), "micro_batches": args.micro_batches}
     said = {name: value for name, value in given.items() if value is not None}
-    return Training(freeze=args.freeze, **said)
+    return Training(freeze=args.freeze, unfreeze=args.unfreeze, **said)
 
 
 def _betas(text: str | None) -> tuple[float, float] | None:

@@ -319,6 +319,8 @@ def _note_ranges(module: ir.Module, dims: Mapping[str, Sizes]) -> None:
 def _parameter(parameter: Parameter) -> ir.Attribute:
     """Return the attributes of a parameter."""
     attributes = {**keys.NAME.item(parameter.name), **keys.PARAM.item(True)}
+    if parameter.listed:
+        attributes |= keys.LISTED.item(True)
     if parameter.fixed:
         attributes |= keys.FIXED.item(True)
     return ir.DictAttr.get(attributes)

@@ -36,12 +36,14 @@ _LFS_POINTER = b"version https://git-lfs"
 class Parameter(NamedTuple):
     """A tensor of the model file that stays there: its name in the module and its TensorProto.
 
-    ``fixed`` says that training leaves it as it is, though nobody asked for that.
+    ``fixed`` says that training leaves it unchanged by default, ``listed`` that the exporter names
+    it as a parameter to train.
     """
 
     name: str
     tensor: onnx.TensorProto
     fixed: bool = False
+    listed: bool = False
 
 
 @dataclass
@@ -236,8 +238,9 @@ def _find_parameters(model: Model, training: bool) -> dict[tuple[Scope, str], Pa
             is_setting = tensor.name in how
             stored = tensor.name in trained and not is_setting
             if stored or not is_literal(tensor, setting=is_setting):
-                fixed = training and not known.get(tensor.name, True)
-                found[scope, tensor.name] = Parameter(namer.unique(tensor.name), tensor, fixed)
+                said = known.get(tensor.name) if training else None
+                name = namer.unique(tensor.name)
+                found[scope, tensor.name] = Parameter(name, tensor, said is False, said is True)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tensoropt.compiler.training.kernels import on_cuda, without_kernels
@@ -15,21 +15,22 @@ __all__ = ["batch_notes", "training_notes"]
 
 _SHOWN = 4
 _WIDELY_KNOWN = 21  # the last opset that all CUDA kernels are for
-# What reads a mask or a table of positions, and what moves it there.
-_USES = "Add And Div Equal Greater Less Max Min Mul Not Or Pow Sub Where"
-_MOVES = "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze"
-_TABLE, _MOVED = frozenset(_USES.split()), frozenset(_MOVES.split())
 
 
-def training_notes(module: ir.Module, step: ir.Module, precision: str) -> Iterator[str]:
-    """Yield lines on ``step``, the training step of a prepared ``module``. Linear in its ops."""
+def training_notes(
+    module: ir.Module, step: ir.Module, precision: str, tables: Sequence[str]
+) -> Iterator[str]:
+    """Yield lines on ``step``, the training step of a prepared ``module``. Linear in its ops.
+
+    ``tables`` are frozen by default.
+    """
     weights = _arguments(module, keys.PARAM)
     state = _arguments(step, keys.STATE)
     trained = [name for name in state if name in weights and _kind(state[name]) == "parameter"]
     kept = [name for name in weights if name not in state]
     still = f"; not trained: {_counted(kept, weights)}, {_names(kept)}" if kept else ""
     yield f"note: trained: {_counted(trained, weights)}{still}"
-    yield from _suspects(module, trained, weights)
+    yield from _frozen(tables)
     yield from _exporter(module)
     if precision == "bfloat16":
         yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: run this with --provider cuda"
@@ -68,35 +69,14 @@ def _kind(argument: tuple[ir.Value, ir.DictAttr]) -> str:
     return keys.STATE.of(argument[1])
 
 
-def _suspects(module: ir.Module, trained: Iterable[str], weights: _Arguments) -> Iterator[str]:
-    """Yield the line on tables and masks, unless the exporter has said what is a parameter."""
-    if keys.LOST.on(module.operation.attributes):
-        return
-    found = [name for name in trained if _is_table(weights[name][0])]
-    if found:
-        flag = ",".join(found[:_SHOWN])
+def _frozen(tables: Sequence[str]) -> Iterator[str]:
+    """Yield the line on tables and masks that are not trained by default."""
+    if tables:
+        flag = ",".join(tables[:_SHOWN])
         yield (
-            f"note: trained, though only added, multiplied or compared, as tables and masks are: "
-            f"{_names(found)}; --freeze '{flag}' leaves them as they are"
+            f"note: not trained, since they are only added, multiplied or compared, as tables and "
+            f"masks are: {_names(tables)}; --unfreeze '{flag}' trains them"
         )
-
-
-def _is_table(value: ir.Value) -> bool:
-    """Say whether a tensor that is no vector is only added, multiplied, compared or selected."""
-    long = [size for size in ir.RankedTensorType(value.type).shape if size != 1]
-    return len(long) != 1 and _TABLE.issuperset(_readers(value))
-
-
-def _readers(value: ir.Value) -> Iterator[str]:
-    """Yield the operators that read ``value``, through what only moves elements."""
-    for use in value.uses:
-        op = use.owner.operation if hasattr(use.owner, "operation") else use.owner
-        name = op.name.removeprefix("onnx.")
-        if name in _MOVED:
-            for result in op.results:
-                yield from _readers(result)
-        else:
-            yield name
 
 
 def _exporter(module: ir.Module) -> Iterator[str]:

@@ -20,6 +20,7 @@ __all__ = [
     "check_patterns",
     "parse_loss",
     "parse_patterns",
+    "pattern_of",
 ]
 
 LOSSES = ("output", "softmax-cross-entropy", "mse")
@@ -68,12 +69,19 @@ def parse_patterns(text: str) -> tuple[str, ...]:
     return tuple(pattern for pattern in text.split(",") if pattern)
 
 
-def check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
-    """Raise UserError for a pattern that none of ``names`` matches."""
+def check_patterns(
+    flag: str, patterns: Sequence[str], names: Sequence[str], none: str = "no weight"
+) -> None:
+    """Raise UserError, with the ``flag``, for a pattern that none of ``names`` matches."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             near = did_you_mean(pattern, names)
-            raise UserError(f"--freeze: '{pattern}' matches the name of no weight{near}")
+            raise UserError(f"{flag}: '{pattern}' matches the name of {none}{near}")
+
+
+def pattern_of(name: str) -> str:
+    """Return a pattern that matches ``name``; a comma, which parts patterns, matches any letter."""
+    return "".join("?" if c == "," else f"[{c}]" if c in "[*?" else c for c in name)
 
 
 @dataclass(frozen=True)

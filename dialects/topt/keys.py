@@ -38,6 +38,7 @@ __all__ = [
     "IR_VERSION",
     "KEYS",
     "LAYOUT",
+    "LISTED",
     "LOST",
     "MERGED",
     "MICRO_BATCHES",
@@ -283,6 +284,8 @@ LAYOUT = _key("layout", _LAYOUT, ARGUMENT, RESULT)
 """How the tensor lies over the ranks."""
 PARAM = _key("param", _FLAG, ARGUMENT)
 """The argument is a weight, whose bytes lie in the model file."""
+LISTED = _key("listed", _FLAG, ARGUMENT)
+"""The exporter names this as a parameter of the model, to be trained."""
 FIXED = _key("fixed", _FLAG, ARGUMENT)
 """The argument is a weight that the exporter does not call a parameter."""
 STATE = _key("state", _TEXT, ARGUMENT)

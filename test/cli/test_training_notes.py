@@ -58,16 +58,29 @@ def test_what_is_trained_is_counted(opt, deep: Path) -> None:
     assert opt(deep, "--devices", "2").err == ""
 
 
-def test_tables_are_pointed_at(noted) -> None:
+def test_tables_are_not_trained(noted) -> None:
     nodes = [helper.make_node("Mul", ["x", "cos"], ["z"])]
     first, second = noted(nodes, {"cos": [8, 16]})
-    assert first == "note: trained: 5 tensors of 1,152 elements"
-    assert "'cos'; --freeze 'cos' leaves them as they are" in second
+    assert first == (
+        "note: trained: 4 tensors of 1,024 elements; not trained: 1 tensor of 128 elements, 'cos'"
+    )
+    assert second == (
+        "note: not trained, since they are only added, multiplied or compared, as tables and masks "
+        "are: 'cos'; --unfreeze 'cos' trains them"
+    )
 
 
-def test_a_table_that_is_left_alone_is_not(noted) -> None:
+def test_a_table_is_trained_if_asked_for(noted) -> None:
     nodes = [helper.make_node("Mul", ["x", "cos"], ["z"])]
+    assert noted(nodes, {"cos": [8, 16]}, "--unfreeze", "c*") == [
+        "note: trained: 5 tensors of 1,152 elements"
+    ]
     assert len(noted(nodes, {"cos": [8, 16]}, "--freeze", "cos")) == 1
+
+
+def test_only_tables_are_unfrozen(deep: Path, refused) -> None:
+    message = refused(deep, *FLAGS, "--unfreeze", "w1")
+    assert message == "--unfreeze: 'w1' matches the name of no table or mask"
 
 
 def test_a_bias_and_a_weight_are_no_tables(noted) -> None:

@@ -80,7 +80,7 @@ def _is_scalar(info: OpInfo) -> bool:
 
 
 def _divisibility(pieces: int, pads: Pads) -> Callable[[Rule], bool]:
-    """Return a test of rules: whether an operator can be cut in ``pieces``. It remembers answers."""
+    """Return a test of rules, which remembers answers: can an operator be cut in ``pieces``?"""
     mesh, known = Mesh((pieces,)), dict[int, tuple[Rule, bool]]()
 
     def divides(rule: Rule) -> bool:

@@ -1,0 +1,59 @@
+"""Tables and masks among the weights of a model, which are not trained by default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from tensoropt.compiler.training.reverse import is_float
+from tensoropt.compiler.training.spec import check_patterns
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
+
+__all__ = ["frozen_tables", "tables_of"]
+
+# What reads a mask or a table of positions, and what moves it there.
+_USES = "Add And Div Equal Greater Less Max Min Mul Not Or Pow Sub Where"
+_MOVES = "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze"
+_TABLE, _MOVED = frozenset(_USES.split()), frozenset(_MOVES.split())
+
+
+def frozen_tables(module: ir.Module, freeze: Sequence[str], unfreeze: Sequence[str]) -> list[str]:
+    """Return the tables of a prepared ``module`` that no pattern of either kind matches.
+
+    Raises UserError for a pattern of ``unfreeze`` that matches no table.
+    """
+    tables = list(tables_of(module))
+    check_patterns("--unfreeze", unfreeze, tables, "no table or mask")
+    known = (*freeze, *unfreeze)
+    return [name for name in tables if not any(fnmatchcase(name, each) for each in known)]
+
+
+def tables_of(module: ir.Module) -> Iterator[str]:
+    """Yield the weights that look like tables and masks: only added, multiplied or compared.
+
+    A vector is none, as biases are, nor is a parameter that the exporter names. Linear in the ops.
+    """
+    for value, own in onnx.arguments(onnx.function(module)):
+        is_known = not keys.PARAM.on(own) or keys.FIXED.on(own) or keys.LISTED.on(own)
+        if not is_known and is_float(value) and _is_table(value):
+            yield keys.NAME.of(own)
+
+
+def _is_table(value: ir.Value) -> bool:
+    kind = ir.RankedTensorType(value.type)
+    long = [size for size in kind.shape if size != 1]
+    return len(long) != 1 and _TABLE.issuperset(_readers(value))
+
+
+def _readers(value: ir.Value) -> Iterator[str]:
+    """Yield the operators that read ``value``, through those that only move elements."""
+    for use in value.uses:
+        op = use.owner.operation if hasattr(use.owner, "operation") else use.owner
+        name = op.name.removeprefix("onnx.")
+        if name in _MOVED:
+            for result in op.results:
+                yield from _readers(result)
+        else:
+            yield name
