@@ -1,6 +1,6 @@
-"""A server whose model has no ranks, in a process of its own: what it is started with and found by.
+"""A server whose models have no ranks, in a process of its own: its start, and its address.
 
-python fake_server.py [--max-body BYTES] [--seconds-for-headers S]
+python fake_server.py [--max-body BYTES] [--patience S] [--models all] ...
 """
 
 from __future__ import annotations
@@ -67,18 +67,23 @@ def _main() -> None:
     parser.add_argument("--timeout", type=float, default=60.0)
     parser.add_argument("--address-file", type=Path)
     parser.add_argument("--log-format")
+    parser.add_argument("--models", default="double", choices=("double", "all"))
     arguments = parser.parse_args()
 
-    from fake_sessions import INPUTS, OUTPUTS, FakeSession
+    from fake_sessions import INPUTS, OUTPUTS, SAME, WORDS, EchoSession, FakeSession
     from fastapi import APIRouter, Response
+    from test_completions import Short
 
     from tensoropt.serving.http import body, connection
+    from tensoropt.serving.http.chats import chat_routes
+    from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.model import Model, ServingOptions
     from tensoropt.serving.server import ServerOptions, listening, serve
     from tensoropt.serving.service import Service
     from tensoropt.serving.side_process import SideProcess
+    from tensoropt.serving.text_model import TextLimits, TextModel
 
     if arguments.patience is not None:
         body.BODY_S = connection.HEADERS_S = connection.ANSWER_S = arguments.patience
@@ -95,13 +100,18 @@ def _main() -> None:
         return Response(bytes(32 << 20))
 
     metrics = Metrics()
-    model = Model("double", INPUTS, OUTPUTS, FakeSession(), ServingOptions(), metrics)
-    service = Service({"double": model}, metrics, arguments.timeout)
+    models = {"double": Model("double", INPUTS, OUTPUTS, FakeSession(), ServingOptions(), metrics)}
+    texts: dict[str, TextModel] = {}
+    if arguments.models == "all":
+        models["words"] = Model("words", WORDS, SAME, EchoSession(), ServingOptions(), metrics)
+        texts["m"] = TextModel("m", Short(), TextLimits(), metrics)
+    service = Service(models, metrics, arguments.timeout, texts)
     options = ServerOptions(grpc_port=0, address_file=arguments.address_file)
     side = SideProcess(arguments.max_body, arguments.timeout)
     bodies = body.Bodies(arguments.max_body, arguments.max_bodies, side)
+    routes = [completion_routes(texts, bodies, 20.0), chat_routes(texts, bodies, 20.0)]
     with listening("127.0.0.1", 0) as listener:
-        asyncio.run(serve(service, listener, options, bodies, [more]))
+        asyncio.run(serve(service, listener, options, bodies, [more, *(routes if texts else [])]))
 
 
 if __name__ == "__main__":

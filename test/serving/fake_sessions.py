@@ -71,6 +71,20 @@ class FakeSession:
         self.is_closed = True
 
 
+class EchoSession(FakeSession):
+    """Answers strings with themselves."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        return {"same": inputs["words"]}
+
+    def empty(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+        return {name: np.empty(shape, object) for name, shape in shapes.items()}
+
+
+WORDS = (TensorSpec("words", "string", (4, 2)),)
+SAME = (TensorSpec("same", "string", (4, 2)),)
+
+
 def model_of(session: FakeSession, **options: object) -> Model:
     return Model("double", INPUTS, OUTPUTS, session, ServingOptions(**options), Metrics())
 

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from openai.types import completion_create_params
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError
+from tensoropt.runtime.text.sampling import Sampling
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.chats import chat_routes
@@ -70,6 +71,17 @@ class Counting:
 
     def close(self, grace_s: float) -> None:
         self.is_alive = False
+
+
+class Short(Counting):
+    """Has a context of few tokens, and refuses what `TextSession` refuses."""
+
+    def stream(
+        self, prompts: Sequence[Sequence[int]], cancelled: threading.Event, **how: Any
+    ) -> Iterator[Piece]:
+        Sampling(**{name: how[name] for name in ("temperature", "top_k", "top_p", "seed")})
+        most = min(how["max_tokens"], self.room([]))
+        yield from super().stream(prompts, cancelled, **{**how, "max_tokens": most})
 
 
 @pytest.fixture
