@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from importer.models import F32, model, node, saved, untyped, value
+from onnx import numpy_helper
 
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.report.explain.explain import explain
@@ -88,6 +90,21 @@ def test_megatron_has_columns_then_rows_and_two_sums_per_layer(megatron: Explana
     sums = [c.producer for c in block.communication if c.kind == "all_reduce"]
     assert sums == ["node_Gemm_281", "node_Gemm_283"]
     assert all("partial sums" in c.why for c in block.communication if c.kind == "all_reduce")
+
+
+def test_a_recurrent_network_is_split_by_directions(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"w": (2, 256, 64), "r": (2, 256, 64)}
+    weights = [
+        numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    attributes = {"hidden_size": 64, "direction": "bidirectional"}
+    lstm = node("LSTM", ["x", "w", "r"], ["y"], name="lstm", **attributes)
+    proto = model([lstm], [value("x", F32, [64, 1, 64])], [untyped("y")], weights)
+    points = planned(str(saved(proto, tmp_path)), devices=2)
+    (op,) = (op for op in explained(points, 0).layers[0].operations if op.weights)
+    assert [split.text for split in op.splits] == ["split by directions of w over x"]
 
 
 def test_a_neighbour_says_what_it_does_otherwise(free: list[FrontierPoint]) -> None:

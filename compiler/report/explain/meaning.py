@@ -13,11 +13,14 @@ from tensoropt.compiler.search.problem.graph import Graph, Node
 __all__ = ["Meanings", "is_stacked", "matrix_of"]
 
 _PRODUCTS = frozenset({"MatMul", "Gemm", "com.microsoft.FusedMatMul", "Einsum"})
-_STACKS = frozenset({"MatMul", "com.microsoft.MoE", "com.microsoft.QMoE"})
+# What the first dimension of a weight numbers, by the operator that reads it.
+_STACKS = {
+    **dict.fromkeys(("MatMul", "com.microsoft.MoE", "com.microsoft.QMoE"), "experts"),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), "directions"),
+}
 _SPATIAL = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 _COLUMNS, _ROWS = "output features", "input features"
 _HEADS = "heads"
-_EXPERTS = "experts"  # weights of three dimensions in a product are those of experts
 
 
 def matrix_of(graph: Graph, node: Node) -> int | None:
@@ -117,8 +120,8 @@ class Meanings:
             if factor is None or (factor in others and factor in made):
                 continue
             label = columns if factor in made else rows
-            if is_stacked(self.graph, node, operand, dim):
-                label = _EXPERTS
+            if node.info is not None and is_stacked(self.graph, node, operand, dim):
+                label = _STACKS[node.info.name]
             self.dims.setdefault((value, dim), label)
 
     def _read_factors(self, node: Node, but: int) -> set[int | None]:
