@@ -6,8 +6,9 @@ import asyncio
 import hmac
 import json
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from tensoropt.runtime.support.errors import one_line, printable
@@ -21,6 +22,7 @@ _App = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
 
 _MOST_BYTES = 1 << 16
 _BODY_S = 10.0
+_MOST_REQUESTS = 200  # that wait for something at a time
 _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -48,6 +50,7 @@ class Guard:
     app: _App
     token: str
     hosts: frozenset[str] | None
+    _requests: set[int] = field(default_factory=set)
 
     async def __call__(
         self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send
@@ -58,13 +61,25 @@ class Guard:
         try:
             headers = _headers(scope)
             self._check(scope, headers)
-            body = await _body(headers, receive)
-            await self.app(scope, _again(body, receive), answer)
+            with self._counted(id(scope)):
+                body = await _body(headers, receive)
+                await self.app(scope, _again(body, receive), answer)
         except _RefusalError as error:
             await answer.refuse(error.status, str(error))
         except Exception as error:
             print(f"error: API: {printable(one_line(error))}", file=sys.stderr)
             await answer.refuse(500, one_line(error))
+
+    @contextmanager
+    def _counted(self, request: int) -> Iterator[None]:
+        """Count a request that may come in; refuse one too many."""
+        if len(self._requests) >= _MOST_REQUESTS:
+            raise _RefusalError(503, f"{_MOST_REQUESTS} requests are under way already, try again")
+        self._requests.add(request)
+        try:
+            yield
+        finally:
+            self._requests.discard(request)
 
     def _check(self, scope: MutableMapping[str, Any], headers: dict[str, str]) -> None:
         self._check_host(headers.get("host", ""))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from tensoropt.elastic.api.app import make_app
 from tensoropt.elastic.api.guard import Guard
@@ -18,12 +19,12 @@ from tensoropt.elastic.control import JobControl
 from tensoropt.elastic.jobs import Address
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.http_connection import BoundedConnection
 
 __all__ = ["Serving", "serve"]
 
 _START_S = 30.0
 _GRACE_S = 2
-_MOST_CONNECTIONS = 200
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -87,9 +88,14 @@ class Serving(Closing):
             time.sleep(0.005)
 
 
+class _Connection(BoundedConnection, AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """The protocol that uvicorn takes here, with limits."""
+
+
 def _server(guard: Guard) -> uvicorn.Server:
     config = uvicorn.Config(
         guard,
+        http=_Connection,
         log_config=None,
         log_level="critical",
         access_log=False,
@@ -97,7 +103,6 @@ def _server(guard: Guard) -> uvicorn.Server:
         ws="none",
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE_S,
     )
     return uvicorn.Server(config)

@@ -7,46 +7,32 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["ANSWER_S", "HEADERS_S", "Connection"]
+from tensoropt.runtime.support.http_connection import BoundedConnection
+
+__all__ = ["ANSWER_S", "Connection"]
 
 ANSWER_S = 60.0
 """How long a client may take for an answer."""
-
-HEADERS_S = 10.0
-"""How long a client may take for the headers of a request."""
 
 _MOST_HEADERS = 1 << 16  # bytes
 _MOST_AHEAD = 1000  # requests that are sent before earlier ones are answered
 
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's, with limits that it has not: for headers, answers, and requests sent ahead.
+class Connection(BoundedConnection, HttpToolsProtocol):
+    """uvicorn's, with limits that it lacks: for headers, answers, and requests sent ahead.
 
     Bodies are limited where they are read, see `body`.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._deadline: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
         self._header_bytes = 0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
-        super().connection_made(transport)
-        self._wait_for_headers()
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
-        self._have_headers()
         self._have_answer()
         super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Read on; between two requests, what comes is the beginning of the next."""
-        if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
-            self._wait_for_headers()
-        super().data_received(data)
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the request's target."""
@@ -60,7 +46,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin with the request."""
-        self._have_headers()
+        self._header_bytes = 0
         super().on_headers_complete()
         if len(self.pipeline) > _MOST_AHEAD:
             self.transport.abort()
@@ -84,12 +70,3 @@ class Connection(HttpToolsProtocol):
         self._header_bytes += size
         if self._header_bytes > _MOST_HEADERS:
             self.transport.abort()
-
-    def _wait_for_headers(self) -> None:
-        self._deadline = self.loop.call_later(HEADERS_S, self.transport.abort)
-
-    def _have_headers(self) -> None:
-        self._header_bytes = 0
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None

@@ -74,6 +74,7 @@ def _main() -> None:
     from fastapi import APIRouter, Response
     from test_completions import Short
 
+    from tensoropt.runtime.support import http_connection
     from tensoropt.serving.http import body, connection
     from tensoropt.serving.http.chats import chat_routes
     from tensoropt.serving.http.completions import completion_routes
@@ -86,7 +87,8 @@ def _main() -> None:
     from tensoropt.serving.text_model import TextLimits, TextModel
 
     if arguments.patience is not None:
-        body.BODY_S = connection.HEADERS_S = connection.ANSWER_S = arguments.patience
+        body.BODY_S = connection.ANSWER_S = arguments.patience
+        http_connection.HEADERS_S = arguments.patience
 
     set_up(is_json=arguments.log_format == "json", has_requests=arguments.log_format is not None)
     more = APIRouter()

@@ -6,16 +6,19 @@ import json
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
 from stand_in_job import StandInJob
 
+from tensoropt.elastic.api import guard
 from tensoropt.elastic.api.app import make_app, thinned
 from tensoropt.elastic.api.server import Serving, serve
 from tensoropt.elastic.control import RefusedError, StepRow
 from tensoropt.elastic.records import facts_of
+from tensoropt.runtime.support import http_connection
 from tensoropt.runtime.support.errors import UserError
 
 JSON = {"Content-Type": "application/json"}
@@ -279,6 +282,51 @@ def test_nothing_that_is_not_http_ends_the_server(asks: httpx.Client, serving: S
         with socket.create_connection((host, int(port)), timeout=10) as connection:
             connection.sendall(junk)
     assert asks.get("/v1/status").status_code == 200
+
+
+def test_connections_that_send_nothing_keep_nobody_out(
+    serving: Serving, asks: httpx.Client
+) -> None:
+    """A thousand half-sent requests, without a token, are closed one by one for new ones."""
+    host, port = serving.url.removeprefix("http://").split(":")
+    opened = []
+    try:
+        for _ in range(700):
+            opened.append(socket.create_connection((host, int(port)), timeout=5))
+            opened[-1].sendall(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n")
+        assert asks.get("/v1/status").status_code == 200
+        assert asks.get("/v1/status").status_code == 200
+    finally:
+        for each in opened:
+            each.close()
+
+
+def test_headers_that_do_not_come_in_time(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connection, "HEADERS_S", 0.3)
+    host, port = serving.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as half:
+        half.sendall(b"GET /v1/status HTT")
+        with suppress(ConnectionResetError):
+            assert half.recv(1) == b""
+
+
+def test_what_is_no_http_is_refused_in_json(serving: Serving) -> None:
+    host, port = serving.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as client:
+        client.sendall(b"\x16\x03\x01 no request\r\n\r\n")
+        answer = client.makefile("rb").read()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body) == {"error": "Invalid HTTP request received."}
+
+
+def test_too_many_requests_at_once(asks: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "_MOST_REQUESTS", 0)
+    answer = asks.get("/v1/status")
+    assert answer.status_code == 503
+    assert answer.json() == {"error": "0 requests are under way already, try again"}
 
 
 def test_no_token_where_none_is_wanted(job: StandInJob) -> None:

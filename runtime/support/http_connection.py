@@ -1,0 +1,77 @@
+"""Limits of HTTP connections that uvicorn lacks, for any of its protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+__all__ = ["BoundedConnection"]
+
+HEADERS_S = 10.0
+"""How long a client may take for the headers of a request."""
+
+_MOST_IDLE = 512  # connections without a request that is being answered; a process has 1,024 files
+
+
+class BoundedConnection(asyncio.Protocol):
+    """A mixin, before one of uvicorn's HTTP protocols.
+
+    It closes a connection that does not send the headers of a request within `HEADERS_S`, and the
+    oldest one without a request if there are too many of these: connections that send nothing keep
+    nobody out. A request that is no HTTP gets an error in JSON.
+    """
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    cycle: Any
+    connections: set[Any]
+
+    _deadline: asyncio.TimerHandle | None = None
+    _waiting_since_s = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the time for headers."""
+        super().connection_made(transport)
+        self._wait_for_headers()
+        idle = [each for each in self.connections if not each.is_answering]
+        if len(idle) > _MOST_IDLE:
+            min(idle, key=lambda each: each._waiting_since_s).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the time."""
+        self._have_headers()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Start the time with the first bytes of a request, stop it when its headers are there."""
+        if self._deadline is None and not self.is_answering:
+            self._wait_for_headers()
+        super().data_received(data)
+        if self.is_answering:
+            self._have_headers()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are no request."""
+        body = json.dumps({"error": msg}).encode()
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the headers of a request are there, and its answer is not complete."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait_for_headers(self) -> None:
+        self._waiting_since_s = time.monotonic()
+        self._deadline = self.loop.call_later(HEADERS_S, self.transport.abort)
+
+    def _have_headers(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
