@@ -30,8 +30,8 @@ ID_HEADER = "x-request-id"
 LOG = logging.getLogger("tensoropt.serving")
 _REQUESTS = LOG.getChild("requests")
 _GIVEN_ID = re.compile(r"[!-~]{1,128}")
-_QUIET = ("/v2/health/", "/metrics")
-"""Probes ask these every few seconds: a line tells of those that fail."""
+_QUIET = ("/live", "/ready", "/metrics", "ServerLive", "ServerReady", "ModelReady")
+"""Ends of requests that probes send every few seconds: only failures have lines."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ def logged(protocol: str, what: str, client: str, given_id: str | None) -> Itera
 
 def _log(line: RequestLine) -> None:
     is_error = max(line.status, line.worst) >= Reason.FAILED.status
-    is_quiet = line.status < Reason.INVALID.status and any(path in line.what for path in _QUIET)
+    is_quiet = line.status < Reason.INVALID.status and line.what.endswith(_QUIET)
     level = logging.ERROR if is_error else logging.DEBUG if is_quiet else logging.INFO
     if _REQUESTS.isEnabledFor(level):
         _REQUESTS.log(level, "", extra={"facts": line.facts()})
@@ -120,7 +120,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 class _Lines(logging.Formatter):
-    """Lines for people; the first ones, which say what is served, have no time."""
+    """Lines for people; those of the start, about models and addresses, have no time."""
 
     def format(self, record: logging.LogRecord) -> str:
         facts = getattr(record, "facts", None)

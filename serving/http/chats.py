@@ -36,7 +36,7 @@ def _joined(content: str | list[Part]) -> str:
 class Said(Given):
     """A message; which roles there are, the model's template says.
 
-    What an answer of a model has beside its text may come back, where it is empty.
+    An assistant's message may come back with its other fields, if they are empty.
     """
 
     role: str
@@ -60,8 +60,8 @@ class TextFormat(Given):
 class AskedChat(Asked):
     """A request for the answer in a chat.
 
-    Most fields may have the value that changes nothing, and those that only tell the server who
-    asks, or what to keep, may have any.
+    Fields without an implementation take the one value that changes nothing. Labels of a request,
+    such as ``metadata``, take any value.
     """
 
     messages: list[Said] = Field(min_length=1, max_length=_MOST_MESSAGES)

@@ -10,7 +10,7 @@ __all__ = ["Logged"]
 
 
 class Logged:
-    """An application whose answers have an id and a line in the log."""
+    """Wraps an application: adds ids to its answers, and a line to the log for each."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -57,7 +57,7 @@ def test_a_request_over_http(
 ) -> None:
     found, is_json = server
     url = f"http://127.0.0.1:{found.http}"
-    for probe in ("/v2/health/ready", "/metrics"):
+    for probe in ("/v2/health/ready", "/v2/models/double/ready", "/metrics"):
         httpx.get(url + probe)  # these have no lines
     headers = {"X-Request-Id": "mine-7"}
     answer = httpx.request(method, url + path, json=json_, headers=headers, timeout=60)
@@ -89,7 +89,7 @@ def test_ids_that_no_header_or_log_should_have(server: tuple[Server, bool], give
     found, _ = server
     metadata = [("x-request-id", given)] if given.isprintable() else []
     with grpc.insecure_channel(f"127.0.0.1:{found.grpc}") as channel:
-        call = channel.unary_unary(f"/{messages.SERVICE}/ServerLive")
+        call = channel.unary_unary(f"/{messages.SERVICE}/ServerMetadata")
         _, done = call.with_call(b"", metadata=metadata)
     ids = [value for name, value in done.trailing_metadata() if name == "x-request-id"]
     assert [len(one) for one in ids] == [32]
