@@ -65,8 +65,17 @@ def jobs_root() -> Path:
     if chosen:
         return Path(chosen)
     state = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    base = Path(state) if state.startswith("/") else _home() / ".local" / "state"
     return base / "tensoropt" / "jobs"
+
+
+def _home() -> Path:
+    home = Path.home()
+    if not home.is_dir():
+        raise UserError(
+            f"HOME={home}: expected an existing folder, or TENSOROPT_JOBS with one for jobs"
+        )
+    return home
 
 
 def check_name(name: str) -> str:
@@ -158,6 +167,14 @@ class JobFolder(Closing):
             folder.close()
             raise
         return folder
+
+    def check_there(self) -> None:
+        """Raise `UserError` if somebody has removed the folder."""
+        if not (self.path / "lock").is_file():
+            raise UserError(
+                f"{self.path}: was removed while job '{self.name}' ran, its steps since the last "
+                "checkpoint are lost; run the job again, and end jobs with tensoropt-job stop"
+            )
 
     def lock(self) -> None:
         """Become the one that writes, until `close` or the end of the process.

@@ -80,14 +80,17 @@ class Rows:
             file = self._file or self._open()
             with self._reader() as reader:
                 start = self._start_after(reader, number)
-            file.truncate(start)
-            self._last = self.last()
+                file.truncate(start)
+                self._last = self._number_at(reader, _line_before(reader, start)) if start else 0
+            self._last = self._pending[-1][0] if self._pending else self._last
 
     def last(self) -> int:
         """Return the highest number, 0 if there is no line."""
         with self._lock:
             if self._pending:
                 return self._pending[-1][0]
+            if self._file is not None:
+                return self._last  # also if somebody has removed the file
             with self._reader() as file:
                 end = _end(file)
                 return self._number_at(file, _line_before(file, end)) if end else 0

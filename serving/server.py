@@ -15,7 +15,7 @@ import grpc
 import uvicorn
 from fastapi import APIRouter, FastAPI
 
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.files import replace_private
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
@@ -190,7 +190,7 @@ def _address_file(path: Path | None, addresses: Sequence[str]) -> Iterator[None]
     try:
         replace_private(path, "".join(f"{address}\n" for address in addresses))
     except OSError as error:
-        raise UserError(f"--address-file {path}: {error.strerror}") from None
+        raise UserError(f"--address-file {path}: {cause_of(error)}") from None
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import TensoroptError, printable
+from tensoropt.runtime.support.flags import said_of
 from tensoropt.runtime.support.status_line import clear_line
 
 __all__ = ["BROKEN_PIPE", "FAILURE", "INTERRUPTED", "guarded"]
@@ -38,7 +39,7 @@ def guarded(action: Callable[[], int]) -> int:
     except MemoryError:
         return _refuse("out of memory")
     except OSError as error:
-        return _refuse(_os_error(error))
+        return _refuse(said_of(error))
     finally:
         clear_line()
 
@@ -47,11 +48,6 @@ def _refuse(message: str) -> int:
     clear_line()
     print(f"error: {printable(message)}", file=sys.stderr)
     return FAILURE
-
-
-def _os_error(error: OSError) -> str:
-    reason = (error.strerror or str(error)).lower()
-    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def _silence_stdout() -> None:

@@ -100,7 +100,7 @@ class _Child:
             self._bury(seconds)
             raise
         if what == "memory":
-            raise NativeFailureError(_NO_MEMORY)
+            raise NativeFailureError(_no_memory())
         if what == "error":
             raise NativeError(answer)
         value: T = answer
@@ -123,7 +123,11 @@ class _Child:
         return f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with {status}"
 
 
-_NO_MEMORY = f"needs more than {_MEMORY_BYTES >> 30} GiB of memory"
+def _no_memory() -> str:
+    own = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if own == resource.RLIM_INFINITY:
+        return f"needs more than {_MEMORY_BYTES >> 30} GiB of memory"
+    return f"needs more memory than this process may have, {own >> 20} MiB (ulimit -v)"
 
 
 def _serve(pipe: Connection) -> NoReturn:
@@ -147,8 +151,9 @@ def _leave_parent(pipe: Connection) -> None:
     os.closerange(3, pipe.fileno())
     os.closerange(pipe.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     if sys.platform == "linux":  # macOS heeds no such limit
-        limit = _held_bytes() + _MEMORY_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        limit, hard = _held_bytes() + _MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

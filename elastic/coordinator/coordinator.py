@@ -115,8 +115,16 @@ class Coordinator:
     def run(self, show: Callable[[JobStatus], None] = lambda _: None) -> JobStatus:
         """Run the job until it has ended, was stopped or has failed; returns how it stands then.
 
-        ``show`` is called twice a second. Raises `UserError` where it cannot be started.
+        ``show`` is called twice a second. Raises `UserError` if it cannot be started, or if its
+        folder was removed.
         """
+        try:
+            return self._run(show)
+        except (OSError, UserError):
+            self._job.folder.check_there()
+            raise
+
+    def _run(self, show: Callable[[JobStatus], None]) -> JobStatus:
         job = self._job
         listener = Listener(job.saved.address, bytes.fromhex(job.saved.key), self._heard)
         job.saved.address = listener.address
@@ -147,6 +155,7 @@ class Coordinator:
     def _do_next(self, show: Callable[[JobStatus], None]) -> None:
         left_s = self._ticked_at + _TICK_S - time.monotonic()
         if left_s <= 0:
+            self._job.folder.check_there()
             self._ticked_at = time.monotonic()
             self._tick()
             show(self._job.publish())

@@ -34,7 +34,7 @@ from tensoropt.runtime.session.ranks import (
 )
 from tensoropt.runtime.session.session import RankSession, check_custom_ops, use_custom_ops
 from tensoropt.runtime.support.dtypes import Array, name_of
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.files import file_mode
 from tensoropt.runtime.support.job import (
     CheckResult,
@@ -268,8 +268,15 @@ def _as_text(array: Array) -> Array:
 
 
 def _write_outputs(path: Path, outputs: dict[str, Array]) -> None:
-    """Write an .npz file beside its place, then move it there: never half a file."""
-    outputs = {name: _as_text(array) for name, array in outputs.items()}
+    """Write an .npz file as a whole or not at all. Raises `UserError`."""
+    try:
+        _write_aside(path, {name: _as_text(array) for name, array in outputs.items()})
+    except OSError as error:
+        raise UserError(f"--outputs {path}: {cause_of(error)}") from None
+
+
+def _write_aside(path: Path, outputs: dict[str, Array]) -> None:
+    """Write to a temporary file in the same folder, then rename it."""
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as file:

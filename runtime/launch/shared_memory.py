@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 from tensoropt.runtime.support.errors import UserError
@@ -28,6 +29,12 @@ def check_shared_memory(ranks: int, folder: Path = _SHARED) -> None:
     except OSError:
         return  # MPI says itself that a system has no shared memory
     free, needed = facts.f_bavail * facts.f_frsize, ranks * BYTES_PER_RANK
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise UserError(
+            f"the limit of a file's size (ulimit -f): expected at least {needed >> 10} KiB, "
+            f"which {ranks} rank{'' if ranks == 1 else 's'} share in {folder}, got: {limit >> 10}"
+        )
     if facts.f_blocks and free < needed:  # a tmpfs without a limit has no blocks
         raise UserError(
             f"{folder}: expected {needed / _MIB:.1f} MiB of free room for {ranks} "

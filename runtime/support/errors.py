@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 __all__ = [
     "RankFailedError",
     "TensoroptError",
     "UserError",
+    "cause_of",
     "did_you_mean",
     "one_line",
     "printable",
@@ -16,6 +18,20 @@ __all__ = [
 
 
 _LONGEST_WORD = 200  # characters: names in models may be long, too
+_ELSEWHERE = "free some space or choose another place"
+_REMEDIES = {
+    errno.ENOSPC: _ELSEWHERE,
+    errno.EDQUOT: _ELSEWHERE,
+    errno.EROFS: "choose a place that is not read-only",
+    errno.EACCES: "get the right to it or choose another place",
+    errno.EPERM: "get the right to it or choose another place",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files (sysctl fs.file-max)",
+    errno.ENOMEM: "free some memory or raise its limit (ulimit -v)",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u)",
+}
+
 _BOUND = "Error in execution: "  # what ONNX Runtime puts first where inputs are bound
 
 
@@ -57,7 +73,10 @@ def printable(text: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception as one line, without what ONNX Runtime puts before it."""
+    """Return an exception as one line, without the prefixes of ONNX Runtime.
+
+    An error of the system names its file, its cause and a remedy, if there is a common one.
+    """
     text = " ".join(str(error).split())
     if text.startswith("[ONNXRuntimeError]"):
         return text.split(" : ", 3)[-1]
@@ -65,4 +84,17 @@ def one_line(error: BaseException) -> str:
         return text.removeprefix(_BOUND)
     if isinstance(error, TensoroptError):
         return text
+    if isinstance(error, OSError) and error.strerror:
+        place = "" if error.filename is None else f"{error.filename}: "
+        return place + cause_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def cause_of(error: OSError) -> str:
+    """Return the cause of an error of the system, and a remedy, if there is a common one.
+
+    The file is left out: it may be a temporary one that no user knows.
+    """
+    cause = error.strerror or str(error) or type(error).__name__
+    remedy = _REMEDIES.get(error.errno or 0)
+    return f"{cause[:1].lower()}{cause[1:]}" + (f", {remedy}" if remedy else "")

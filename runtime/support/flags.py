@@ -19,7 +19,7 @@ from tensoropt.runtime.support.errors import (
 )
 from tensoropt.runtime.support.status_line import clear_line
 
-__all__ = ["Parser", "answered", "integer", "number"]
+__all__ = ["Parser", "answered", "integer", "number", "said_of"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,10 +54,23 @@ def answered(work: Callable[[], int], *, failure: int = 1) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:  # a full disk, a reader of stdout that went away
+        message = said_of(error)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
-        return 141 if isinstance(error, BrokenPipeError) else _refuse(one_line(error), failure)
+        return 141 if isinstance(error, BrokenPipeError) else _refuse(message, failure)
     finally:
         clear_line()
+
+
+def said_of(error: OSError) -> str:
+    """Return an error of the system as one line, which names stdout if that cannot be written."""
+    message = one_line(error)
+    if error.filename is not None:
+        return message
+    try:
+        sys.stdout.flush()  # raises again while there is text that nobody took
+    except OSError:
+        return f"standard output: {message}"
+    return message
 
 
 def _refuse(message: str, status: int) -> int:

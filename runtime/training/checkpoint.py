@@ -21,7 +21,7 @@ import numpy as np
 
 from tensoropt.runtime.session.ranks import gather_into
 from tensoropt.runtime.support.dtypes import Array, dtype_of
-from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean, one_line
 from tensoropt.runtime.support.files import file_mode
 from tensoropt.runtime.training.integrity import blank_digests, header_digest, seal
 from tensoropt.runtime.training.plan import State, TrainingPlan
@@ -191,7 +191,7 @@ def _written(
             aside = _made(path, len(header) + sum(map(_size, states)))
             places = _places(aside, header, states)
         except OSError as failure:
-            error = one_line(failure)
+            error = cause_of(failure)
     try:
         _agree(path, error, comm)
         yield places
@@ -254,7 +254,7 @@ def _finish(aside: Path, path: Path, places: dict[str, Array]) -> str | None:
         aside.chmod(file_mode())
         aside.replace(path)
     except OSError as failure:
-        return one_line(failure)
+        return cause_of(failure)
     return None
 
 

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from tensoropt.runtime.support.dtypes import Array
-from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.training.checkpoint import DTYPES, Facts, facts_text, weights_of
 from tensoropt.runtime.training.constants import constants, tensor_bytes, tensor_dtype
 from tensoropt.runtime.training.inference import for_inference
@@ -58,7 +58,7 @@ def export_model(model: Path, checkpoint: Path, out: Path) -> None:
     try:
         _write(exported, places, model.parent, checkpoint, set(trained), out)
     except OSError as error:
-        raise UserError(f"--export {out}: {one_line(error)}") from None
+        raise UserError(f"--export {out}: {cause_of(error)}") from None
 
 
 def _check(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from tensoropt.runtime.launch.link import LauncherLink
+from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.trainer import StepFacts
@@ -49,11 +52,22 @@ class Log:
         self.last = facts.loss
         self._times.append(facts.time_s)
         if self._file is not None:
-            self._file.write(json.dumps(_entry(facts)) + "\n")
-            self._file.flush()
+            self._write(self._file, json.dumps(_entry(facts)) + "\n")
         if self._link is not None and time.monotonic() >= self._shown:
             self._shown = time.monotonic() + _SHOW_S
             self._link.show(self._line(facts))
+
+    def _write(self, file: IO[str], line: str) -> None:
+        """Add a line, or nothing: raises `UserError` and leaves whole lines only."""
+        size = os.fstat(file.fileno()).st_size
+        try:
+            file.write(line)
+            file.flush()
+        except OSError as error:
+            with suppress(OSError):  # a pipe has no size
+                os.ftruncate(file.fileno(), size)
+            self._file = None
+            raise UserError(f"--log {file.name}: {cause_of(error)}") from None
 
     def _line(self, facts: StepFacts) -> str:
         per_s = self._samples / facts.time_s
@@ -88,10 +102,14 @@ def _entry(facts: StepFacts) -> dict[str, float | int | bool]:
 
 
 def _opened(path: Path, start: int) -> IO[str]:
-    before = [line for line in _lines(path) if _step_of(line) <= start] if start else []
-    file = path.open("w", encoding="utf-8")
-    file.writelines(before)
-    file.flush()
+    """Open the log without the lines of steps later than ``start``. Raises `UserError`."""
+    try:
+        before = [line for line in _lines(path) if _step_of(line) <= start] if start else []
+        file = path.open("w", encoding="utf-8")
+        file.writelines(before)
+        file.flush()
+    except OSError as error:
+        raise UserError(f"--log {path}: {cause_of(error)}") from None
     return file
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.training.checkpoint import (
     Progress,
     check_checkpoint,
@@ -53,7 +53,7 @@ def _check_places(job: TrainJob, start: int) -> None:
         try:
             check_log(Path(job.log))
         except OSError as error:
-            raise UserError(f"--log {job.log}: {one_line(error)}") from None
+            raise UserError(f"--log {job.log}: {cause_of(error)}") from None
     if job.checkpoint is not None:
         _check_folder(Path(job.checkpoint), start)
     if job.export is not None:
@@ -66,7 +66,7 @@ def _check_folder(folder: Path, start: int) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--checkpoint {folder}: {one_line(error)}") from None
+        raise UserError(f"--checkpoint {folder}: {cause_of(error)}") from None
     if not os.access(folder, os.W_OK):
         raise UserError(f"--checkpoint {folder}: expected a folder that can be written to")
     later = [path for path in checkpoints_in(folder) if path > path_of(folder, start)]

@@ -103,8 +103,14 @@ def test_a_signal_leaves_nothing_half_written(number: signal.Signals, tmp_path: 
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "error: no space left on device\n"),
-        (PermissionError(errno.EACCES, "Permission denied", "a"), "error: a: permission denied\n"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "error: no space left on device, free some space or choose another place\n",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "a"),
+            "error: a: permission denied, get the right to it or choose another place\n",
+        ),
         (MemoryError(), "error: out of memory\n"),
     ],
 )

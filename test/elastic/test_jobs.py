@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,3 +190,23 @@ def test_the_status_is_read_as_it_was_written() -> None:
         assert job.status() is None
         job.write_status(STATUS)
         assert job.status() == STATUS
+
+
+def test_a_home_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("TENSOROPT_JOBS", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "none"))
+    with pytest.raises(UserError, match=r"HOME=.*none: expected an existing folder, or TENSOROPT_"):
+        JobFolder.create("a", {})
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_that_somebody_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSOROPT_JOBS", str(tmp_path))
+    with JobFolder.create("a", {}) as folder:
+        folder.append_event(0, "started", "")
+        folder.check_there()
+        shutil.rmtree(folder.path)
+        assert folder.append_event(0, "failed", "").number == 2
+        with pytest.raises(UserError, match=r"a: was removed while job 'a' ran, .*; run the job"):
+            folder.check_there()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -192,9 +193,14 @@ def test_inputs_are_never_unpickled(capsys, plan: Path, tmp_path: Path) -> None:
 def test_a_result_that_cannot_be_printed(plan: Path) -> None:
     command = [sys.executable, "-m", "tensoropt.runtime.cli.run", str(plan)]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+        done = subprocess.run(
+            command, env=buffered, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
     assert done.returncode == 1
-    assert done.stderr == "error: OSError: [Errno 28] No space left on device\n"
+    assert done.stderr == (
+        "error: standard output: no space left on device, free some space or choose another place\n"
+    )
 
 
 @pytest.mark.parametrize(

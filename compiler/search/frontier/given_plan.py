@@ -9,6 +9,7 @@ from typing import Any
 
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.plan.document import read_json, schema_error
+from tensoropt.runtime.support.errors import cause_of
 
 __all__ = ["PLAN_FILE", "read_given_plan"]
 
@@ -30,7 +31,7 @@ def read_given_plan(path: Path) -> dict[str, Any]:
     try:
         document = read_json(path)
     except OSError as error:
-        raise UserError(f"--strategies {path}: {error.strerror}") from None
+        raise UserError(f"--strategies {path}: {cause_of(error)}") from None
     except ValueError as error:
         raise UserError(f"--strategies {path}: expected JSON, got: {error}") from None
     mistaken = schema_error(document)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tensoropt.compiler.layout.layout import Placement
 from tensoropt.compiler.layout.mesh import AXIS_NAMES
 from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.runtime.support.errors import cause_of
 
 if TYPE_CHECKING:
     from tensoropt.compiler.protos.signatures import Signature
@@ -167,7 +168,7 @@ def read_pins_file(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"--pins {path}: {error.strerror}") from None
+        raise UserError(f"--pins {path}: {cause_of(error)}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"--pins {path}: expected TOML, got: {error}") from None
     for name in document:
