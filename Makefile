@@ -37,6 +37,8 @@
 #                    ARGS: --trace FILE, --stall S, --write)
 #   make chaos   200 jobs of which a process is killed at some moment, and what is left (15 minutes)
 #   make elastic-chaos   100 kills of processes of elastic jobs, which must end right all the same
+#   make serving-chaos   large, unfinished and endless requests to a server, and ranks that hang (minutes;
+#                    ARGS: --rounds, --seed, --mib, --timeout)
 #   make ray-check   jobs on a Ray cluster of several nodes on this machine (make test has the first)
 #   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA (make test has a sample)
 #   make wheel   the wheel that a release would have for this Python, in dist/, tried in a fresh
@@ -77,7 +79,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage fuzz-requests search-seeds sweep sweep-train slow bench-session bench-speed bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage fuzz-requests search-seeds sweep sweep-train slow bench-session bench-speed bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos serving-chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
 
 all: build
 
@@ -255,6 +257,10 @@ chaos: build
 
 elastic-chaos: build
 	$(BIN)/python test/fuzz/elastic_chaos.py $(ARGS)
+
+# `test` has a sample of it.
+serving-chaos: build
+	PYTHONPATH=test:test/serving:test/runtime $(BIN)/python test/fuzz/serving_chaos.py $(ARGS)
 
 # `test` has a sample of it.
 ray-check: build

@@ -139,7 +139,13 @@ class Service:
             self._check_room(model)
             request = await read()
             answered = self._answered(name, version, request)
-            return await (answered if wanted is None else wanted(answered))
+            try:
+                return await (answered if wanted is None else wanted(answered))
+            except asyncio.CancelledError:
+                if not self.is_ending:
+                    raise
+                why = "the server ended before the answer was there (--grace)"
+                raise RefusedError(Reason.UNAVAILABLE, why) from None
 
     def _check_room(self, model: Model) -> None:
         """Refuse what would be refused anyway before it is read."""

@@ -12,8 +12,9 @@ import os
 import resource
 import signal
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from multiprocessing import active_children, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -73,29 +74,41 @@ class SideProcess:
         except BaseException:
             self._turn.release()
             raise
-        waiting = asyncio.wrap_future(found)
-        # The process stays busy until then even if this task is cancelled.
         loop = asyncio.get_running_loop()
-        found.add_done_callback(lambda _: loop.call_soon_threadsafe(self._turn.release))
+        found.add_done_callback(lambda _: _call_soon(loop, lambda: self._free(found)))
         try:
-            return await waiting
-        except BrokenProcessPool:
+            return await asyncio.wrap_future(found)
+        except asyncio.CancelledError:  # nobody wants the result any more
+            self._kill()
+            raise
+
+    def _free(self, done: Future[T]) -> None:
+        """Let the next call have its turn, in a new process if this one ended."""
+        if done.cancelled() or isinstance(done.exception(), BrokenProcessPool):
             self._executor = None
             self._process.clear()
-            raise
+        self._turn.release()
 
     def _started(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(
             1, get_context("spawn"), _confine, (os.getpid(), self._memory_bytes)
         )
 
+    def _kill(self) -> None:
+        for process in self._process:
+            process.kill()
+
     def close(self) -> None:
         """Kill the process."""
         executor, self._executor = self._executor, None
-        for process in self._process:
-            process.kill()
+        self._kill()
         if executor is not None:
             executor.shutdown()
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
+    with suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(work)
 
 
 def _confine(parent: int, memory_bytes: int) -> None:
