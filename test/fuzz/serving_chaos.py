@@ -233,9 +233,9 @@ def many_prompts(target: Target) -> None:
 
 def leave_a_text(target: Target) -> None:
     """Leave 60 prompts that are not streamed; the next text is answered at once."""
-    body = text_body([[5] * 1000] * 60, max_tokens=20)
+    body = text_body([[5] * 600] * 60, max_tokens=20)
     head = f"POST {_TEXT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    with target.watched("60 prompts of 1,000 tokens, left after 1 s") as notes:
+    with target.watched("60 prompts of 600 tokens, left after 1 s") as notes:
         with socket.create_connection(("127.0.0.1", target.server.http)) as client:
             client.sendall(head + body)
             time.sleep(1.0)
@@ -344,14 +344,8 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=30.0, help="of requests (30)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = attack(
-            Path(folder),
-            ATTACKS,
-            arguments.rounds,
-            arguments.seed,
-            arguments.mib,
-            arguments.timeout,
-        )
+        given = arguments.rounds, arguments.seed, arguments.mib, arguments.timeout
+        report = attack(Path(folder), ATTACKS, *given)
     counts = ", ".join(f"{count} of {status}" for status, count in sorted(report.statuses.items()))
     print(f"{len(report.lines)} attacks, answers by status: {counts}")
     print(f"{len(report.failures)} failures", *report.failures, sep="\n")
