@@ -34,7 +34,9 @@ __all__ = ["main"]
 
 MAX_RANKS = 64
 _BUDGET_S, _QUICK_S = 60.0, 20.0
-_BUSY = 0.2  # the part of the cores that other work may have
+_BUSY = 0.2  # the part of the cores that other work may have without a note
+_TOO_BUSY = 0.5  # and without a refusal: above it, ranks wait for cores most of the time
+_LOOK_S, _LOOK_AGAIN_S = 0.5, 3.0
 
 _DESCRIPTION = """\
 Measure this machine and write a device description, which tensoropt-opt takes as --device FILE.
@@ -88,6 +90,8 @@ def _parser() -> Parser:
     add("--anew", action="store_true",
         help="leave out what FILE.samples.jsonl has from before, and replace it")  # fmt: skip
     add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
+    add("--busy", action="store_true",
+        help="measure although other work takes half of the cores or more")  # fmt: skip
     add("--budget", metavar="S", help=f"seconds to take, about (default {_BUDGET_S:g})")
     add("--format", choices=["table", "json"], default="table", help="of the fit (default table)")
     add_training(parser.add_argument_group("training: measure steps of training of the models"))
@@ -103,6 +107,8 @@ def _run(args: argparse.Namespace) -> int:
     say = Progress()
     say("starting")
     try:
+        if not args.busy:
+            _check_idle()
         request = _request(args, say)
         from tensoropt.compiler.calibrate.run import run
 
@@ -118,6 +124,20 @@ def _check_training(args: argparse.Namespace) -> None:
     if not args.train and args.recompute == "none":
         args.recompute = None
     check_training(args)
+
+
+def _check_idle() -> None:
+    """Refuse to measure on a machine with much other work, unless it ends within seconds."""
+    from tensoropt.compiler.calibrate.busy import busy_part
+
+    busy = busy_part(_LOOK_S)
+    if (busy or 0.0) > _TOO_BUSY:
+        busy = busy_part(_LOOK_AGAIN_S)
+    if (busy or 0.0) > _TOO_BUSY:
+        raise UserError(
+            f"the machine is too busy: other work takes {busy:.0%} of its cores, expected an idle "
+            "machine, or --busy to measure all the same, for times that are too long"
+        )
 
 
 def _check_started() -> None:
