@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from fuzz_shapes import CASES, Case, cases, difference, node
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tensoropt.compiler.pipeline.driver import load, run_phase
 from tensoropt.compiler.shapes import shape_rules
@@ -74,9 +74,8 @@ def test_shapes_are_corrected_in_branches(tmp_path: Path) -> None:
     )
     nodes = [node("Relu", ["x"], ["r"]),
              node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)]  # fmt: skip
-    ends = [value("x", TensorProto.FLOAT, [1, 1, 4])], [value("y", TensorProto.INT64, [3])]
-    held = [numpy_helper.from_array(np.array(True), "c")]
-    graph = helper.make_graph(nodes, "g", *ends, held)
+    inputs = [value("x", TensorProto.FLOAT, [1, 1, 4]), value("c", TensorProto.BOOL, [])]
+    graph = helper.make_graph(nodes, "g", inputs, [value("y", TensorProto.INT64, [3])])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)], ir_version=8)
     text = _prepared(model.SerializeToString(), tmp_path)
     assert text.count("dense<[1, 1, 2]>") == 2
