@@ -118,7 +118,7 @@ class Model:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all ranks are there, and none is so late that nobody waits for it any more."""
+        """Whether all ranks run, and no run has taken longer than its clients wait."""
         return self._up.is_set() and self._session.silent_s <= self._timeout_s
 
     @property

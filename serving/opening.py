@@ -32,8 +32,8 @@ def own_sizes(plan: Plan, session_options: Mapping[str, Any]) -> dict[str, Any]:
 class Opener:
     """Opens the plans of a server, and those that were replaced in their folders since.
 
-    ``prefills`` are plans that read the prompts of some decoders, and ``session_options`` those of
-    `Session`.
+    ``prefills`` are plans that read the prompts of some decoders; `Session` takes
+    ``session_options``.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Opener:
         self._decoders = split(plans, prefills)[1].keys()
 
     def opened(self) -> tuple[dict[str, Model], dict[str, TextModel]]:
-        """Return all models, whose ranks have been started, and those that continue texts.
+        """Start the ranks of all plans; return the models of tensors and those of texts.
 
         Raises `TensoroptError`.
         """
         return self._opened(self._plans, self._prefills)
 
     def reopened(self, name: str) -> Model | TextModel | None:
-        """Return a model of the plan that is in a model's folder now, None if that is the same.
+        """Return a model of the new plan in the folder of ``name``, None for the same plan.
 
         Raises `TensoroptError`.
         """

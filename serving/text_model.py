@@ -59,7 +59,7 @@ class TextModel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all ranks are there, and none is so late that nobody waits for it any more."""
+        """Whether all ranks run, and no run has taken longer than its clients wait."""
         return self._session.is_alive and self._session.silent_s <= self.limits.timeout_s
 
     @property

@@ -235,7 +235,7 @@ def last(generator: Generator[object, None, T]) -> T:
 def _end_of(begin: float, limit_s: float | None) -> float:
     """Return when an answer is late that ranks have been at since ``begin``.
 
-    The ranks themselves know where they are; what they are late with, they never began.
+    The ranks enforce the limit themselves if they can; they get `RANKS_END_S` more for that.
     """
     return math.inf if limit_s is None else begin + limit_s + RANKS_END_S
 

@@ -33,7 +33,7 @@ def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
     with channel_to_launcher() as channel, suppress(EOFError):
         try:
             limit = RequestLimit(job.answer_s, comm, link.end)
-            # A limit of its own for getting ready is watched by who started the ranks.
+            # The parent process enforces ``ready_s``.
             with limit.counting() if job.ready_s is None else nullcontext():
                 program = _opened(job, comm)
         except UserError as error:

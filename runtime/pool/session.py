@@ -158,7 +158,7 @@ class Session(Closing):
         return self._pool.empty(wanted)
 
     def restart(self) -> None:
-        """Start the ranks anew; runs of the old ones fail.
+        """Start new ranks; runs of the old ones fail.
 
         Raises `UserError`, also for a plan that was replaced in its folder.
         """

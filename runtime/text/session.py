@@ -148,7 +148,7 @@ class TextSession(Closing):
             self._template.close()
 
     def restart(self) -> None:
-        """Start the ranks anew, whether they are there or not.
+        """Start new ranks in place of any that are left.
 
         Raises `UserError`, also for a plan that was replaced in its folder.
         """
@@ -379,7 +379,7 @@ class _Writer:
 def _all_told(
     heard: Generator[Message, None, tuple[Message, object]], cancelled: threading.Event
 ) -> Generator[list[int], None, None]:
-    """Yield the tokens of each step, of what the ranks tell and answer, until ``cancelled``."""
+    """Yield the tokens of each step from the messages of the ranks, until ``cancelled``."""
     while not cancelled.is_set():
         try:
             message = next(heard)

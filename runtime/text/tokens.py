@@ -55,7 +55,7 @@ class Vocabulary:
     def exceeds(self, text: str, most: int) -> bool:
         """Say whether the beginning of a text alone proves that it has more than ``most`` tokens.
 
-        A cut changes the last tokens of the beginning, so it must have twice as many.
+        A cut changes the last tokens of the beginning, so it must have more than ``2 * most``.
         """
         size = _BEGINNING * most
         while size < len(text):
