@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tensoropt.serving.protocol import calls, messages
 from tensoropt.serving.protocol.bodies import (
     is_long_to_read,
     is_long_to_write,
@@ -70,6 +71,21 @@ def test_strings_in_bytes_take_long() -> None:
         entry["parameters"] = {"binary_data_size": len(raw)}
         head = json.dumps({"inputs": [entry]}).encode()
         assert is_long_to_read(head + raw, str(len(head))) == is_long
+
+
+def test_a_long_call_is_read_as_a_short_one() -> None:
+    values = np.arange(40_000, dtype=np.float32)
+    request = messages.ModelInferRequest(model_name="m", id="7")
+    entry = request.inputs.add(name="x", datatype="FP32", shape=[40_000])
+    entry.contents.fp32_contents.extend(values.tolist())
+    assert calls.is_long_to_read(request)
+    found = _in_side(calls.read_call_bytes, request.SerializeToString())
+    np.testing.assert_array_equal(found.inputs["x"], values)
+    raw = messages.ModelInferRequest(model_name="m", raw_input_contents=[values.tobytes()])
+    raw.inputs.add(name="x", datatype="FP32", shape=[40_000])
+    assert not calls.is_long_to_read(raw)
+    raw.inputs[0].datatype = "BYTES"
+    assert calls.is_long_to_read(raw)
 
 
 def test_memory_and_time_are_limited_and_the_next_call_is_answered() -> None:
