@@ -31,7 +31,7 @@ Nobody is asked who they are: whoever reaches --host may use the models.
 Exit status: 0 after SIGTERM or Ctrl-C, when all that was under way is answered; 1 with one line
 of error."""
 
-_NEEDED = ("grpc", "httptools", "prometheus_client", "uvicorn", "fastapi")
+_NEEDED = ("grpc", "grpc_health", "httptools", "prometheus_client", "uvicorn", "fastapi")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from tensoropt.serving.protocol import messages
 from tensoropt.serving.protocol.calls import is_long_to_read, read_call, read_call_bytes, write_call
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Infer
+from tensoropt.serving.rpc.health import health_handler
 from tensoropt.serving.service import Service
 from tensoropt.serving.side_process import SideProcess
 
@@ -40,7 +41,7 @@ def make_server(
     server = grpc.aio.server(options=options)
     handlers = {name: _handler(name, method) for name, method in _methods(service, side).items()}
     handler = grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
-    server.add_generic_rpc_handlers((handler,))
+    server.add_generic_rpc_handlers((handler, health_handler(service)))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         return server, server.add_insecure_port(address)
