@@ -117,6 +117,7 @@ def _reference(session: Session, path: Path) -> None:
 @contextmanager
 def _serving(plan: Path, flags: Sequence[str]) -> Iterator[_Served]:
     command = [_BIN / "tensoropt-serve", f"m={plan}", "--port", "0", "--grpc-port", "0", *flags]
+    command.append("--no-access-log")  # nothing reads the pipe, which would fill up
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
