@@ -25,7 +25,8 @@ class BuildTrainingStepPass(Pass):
 
     `loss` is `output:NAME` (an output of one number), `softmax-cross-entropy:OUTPUT,LABELS` or
     `mse:OUTPUT,LABELS`; `optimizer` is sgd, momentum, adam or adamw. `freeze` lists patterns of
-    names of parameters that are not trained, separated by commas. Nor are arguments marked
+    names of parameters that are not trained, separated by commas; `freeze-rows` lists rows of
+    weights whose gradient is zero, as in `embed=0,3;other=-1`. Nor are arguments marked
     `topt.fixed`, which the exporter of the model does not call parameters. `clip-norm` bounds the
     norm of all gradients together. `precision` is that of products and of what reads them (float32,
     float16, or bfloat16, for which ONNX Runtime has no CPU kernels); parameters keep their type.
@@ -60,6 +61,7 @@ class BuildTrainingStepPass(Pass):
     precision: str = "float32"
     recompute: str = "none"
     freeze: str = ""
+    freeze_rows: str = ""
     searched_batches: str | None = field(default=None, metadata={"option": False})
     """What says in place of ``micro_batches`` which numbers are searched: the caller, who has the
     model, builds a step for each."""
@@ -80,6 +82,7 @@ class BuildTrainingStepPass(Pass):
             precision=spec.precision,
             recompute=recompute or spec.recompute,
             freeze=",".join(spec.freeze),
+            freeze_rows=";".join(f"{n}={','.join(map(str, rows))}" for n, rows in spec.freeze_rows),
         )
 
     @classmethod
@@ -138,6 +141,7 @@ class BuildTrainingStepPass(Pass):
             self.precision,
             self.recompute,
             spec.parse_patterns(self.freeze),
+            spec.parse_rows(self.freeze_rows),
         )
 
 

@@ -29,8 +29,13 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import united
 from tensoropt.compiler.training.cut import argument_names, copy_of
 from tensoropt.compiler.training.micro_batches import numbers_of
-from tensoropt.compiler.training.spec import check_patterns, parse_patterns, pattern_of
-from tensoropt.compiler.training.tables import frozen_tables
+from tensoropt.compiler.training.spec import (
+    check_patterns,
+    check_rows,
+    parse_patterns,
+    pattern_of,
+)
+from tensoropt.compiler.training.tables import frozen_tables, rows_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TRAINING
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -364,6 +369,7 @@ class Model:
         if step is not None and not open_dims(module):
             frozen, trained = parse_patterns(step.freeze), parse_patterns(step.unfreeze)
             check_patterns("--freeze", frozen, argument_names(module))
+            check_rows(step.one_spec.freeze_rows, rows_of(module))
             tables = frozen_tables(module, frozen, trained)
             patterns = [step.freeze, *map(pattern_of, tables)]
             step = replace(step, freeze=",".join(filter(None, patterns)))

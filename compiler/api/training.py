@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensoropt.compiler.support.choices import check_known, whole_number
@@ -41,7 +41,8 @@ class Training:
     light, half, blocks, or auto (the default), which searches them all. Parameters whose name
     matches a pattern of ``freeze`` stay as they are, and so do tables and masks, which are only
     added, multiplied or compared, unless a pattern of ``unfreeze`` matches or the exporter names
-    them as parameters.
+    them as parameters. ``freeze_rows`` are rows of weights, by name, whose gradient is zero, as
+    with PyTorch's ``padding_idx``; weight decay still applies to them.
 
     Raises :class:`UserError` where these do not go together.
     """
@@ -58,6 +59,7 @@ class Training:
     recompute: str | None = None
     freeze: str | Sequence[str] = ()
     unfreeze: str | Sequence[str] = ()
+    freeze_rows: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.step()
@@ -94,6 +96,9 @@ class Training:
             precision=self.precision,
             freeze=_patterns(self.freeze),
             unfreeze=_patterns(self.unfreeze),
+            freeze_rows=";".join(
+                f"{name}={','.join(map(str, rows))}" for name, rows in self.freeze_rows.items()
+            ),
         )
 
     def _rates(self) -> dict[str, Any]:

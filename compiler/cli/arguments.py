@@ -274,5 +274,7 @@ def add_training(group: argparse._ArgumentGroup) -> None:
     )
     add("--freeze", action="append", default=[], metavar="PATTERN",
         help="parameters not to train, by name such as 'embed*' (repeatable)")  # fmt: skip
+    add("--freeze-rows", action="append", default=[], metavar="NAME=ROW,...",
+        help="rows of a weight without a gradient, as padding_idx (repeatable)")  # fmt: skip
     add("--unfreeze", action="append", default=[], metavar="PATTERN",
         help="tables and masks to train, which otherwise are not (repeatable)")  # fmt: skip

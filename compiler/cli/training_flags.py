@@ -6,6 +6,7 @@ import argparse
 
 from tensoropt.compiler.api.training import Training
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.spec import parse_rows
 
 __all__ = ["check_training", "read_training"]
 
@@ -22,6 +23,7 @@ _FLAGS = (
     "recompute",
     "freeze",
     "unfreeze",
+    "freeze_rows",
 )
 _WORDS = ("loss", "optimizer", "precision", "recompute")
 _NUMBERS = ("momentum", "adam_epsilon", "weight_decay", "clip_norm")
@@ -49,7 +51,8 @@ def read_training(args: argparse.Namespace) -> Training | None:
     given |= {name: _number(_flag(name), getattr(args, name)) for name in _NUMBERS}
     given |= {"betas": _betas(args.betas), "micro_batches": args.micro_batches}
     said = {name: value for name, value in given.items() if value is not None}
-    return Training(freeze=args.freeze, unfreeze=args.unfreeze, **said)
+    rows = [entry for text in args.freeze_rows for entry in parse_rows(text)]
+    return Training(freeze=args.freeze, unfreeze=args.unfreeze, freeze_rows=dict(rows), **said)
 
 
 def _betas(text: str | None) -> tuple[float, float] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -18,8 +18,10 @@ __all__ = [
     "Optimizer",
     "TrainingSpec",
     "check_patterns",
+    "check_rows",
     "parse_loss",
     "parse_patterns",
+    "parse_rows",
     "pattern_of",
 ]
 
@@ -79,6 +81,35 @@ def check_patterns(
             raise UserError(f"{flag}: '{pattern}' matches the name of {none}{near}")
 
 
+def parse_rows(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return the rows by weight that ``NAME=0,3;OTHER=-1`` lists; raises UserError."""
+    found = []
+    for entry in filter(None, text.split(";")):
+        name, _, numbers = entry.rpartition("=")
+        try:
+            rows = tuple(int(number) for number in numbers.split(","))
+        except ValueError:
+            rows = ()
+        if not name or not rows:
+            raise UserError(f"--freeze-rows: expected NAME=ROW,... such as w=0, got: '{entry}'")
+        found.append((name, rows))
+    return tuple(found)
+
+
+def check_rows(rows: Sequence[tuple[str, Sequence[int]]], sizes: Mapping[str, int | None]) -> None:
+    """Raise UserError for rows that no weight has; ``sizes`` are numbers of rows by name."""
+    for name, numbers in rows:
+        size = sizes.get(name)
+        if size is None:
+            near = did_you_mean(name, sizes)
+            raise UserError(f"--freeze-rows: '{name}' is no weight with rows{near}")
+        for number in numbers:
+            if not -size <= number < size:
+                raise UserError(
+                    f"--freeze-rows {name}={number}: expected a row from 0 to {size - 1}"
+                )
+
+
 def pattern_of(name: str) -> str:
     """Return a pattern that matches ``name``; a comma, which parts patterns, matches any letter."""
     return "".join("?" if c == "," else f"[{c}]" if c in "[*?" else c for c in name)
@@ -119,7 +150,8 @@ class TrainingSpec:
     ``recompute`` says which activations are computed anew in the backward pass: none; "light":
     all but results of products and convolutions; "half" and "blocks": all inside of every second
     or of every repeated block. Parameters whose name matches a pattern of ``freeze`` stay as
-    they are.
+    they are. ``freeze_rows`` are rows of weights, by name, whose gradient is zero, as that of
+    PyTorch's ``padding_idx``.
     """
 
     loss: Loss
@@ -129,6 +161,7 @@ class TrainingSpec:
     precision: str = "float32"
     recompute: str = "none"
     freeze: tuple[str, ...] = ()
+    freeze_rows: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         check_known("precision: unknown type", self.precision, PRECISIONS)

@@ -11,6 +11,10 @@ Of several micro-batches gradients are sums, which may be partial over the ranks
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET, Training
@@ -24,6 +28,7 @@ from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.compiler.training.update import Update
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import element_type, tensor_type
+from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
@@ -159,6 +164,9 @@ class _Step:
         """Return what the update reads."""
         name = self.signature.name_of(w)
         make = self._make(f"{name}.grad", "backward")
+        for own, rows in self.spec.freeze_rows:
+            if own == name:
+                g = make.mul(g, make.constant(_without_rows(g, rows)))
         if self.spec.micro_batches == 1:
             return self._leading(make.unary("Identity", g), name)
         sum_ = self.signature.state(w, "gradient", w.type)
@@ -177,6 +185,16 @@ class _Step:
         for old, new in self.buffers.items():
             self.signature.keep(old, "buffer")
             self.signature.replace(old, new, self.signature.number_of(old))
+
+
+def _without_rows(g: ir.Value, rows: Sequence[int]) -> npt.NDArray[np.generic]:
+    """Return a factor for each row of a gradient: 0 for ``rows``, 1 for the others."""
+    kind = ir.RankedTensorType(g.type)
+    element = element_of(str(kind.element_type))
+    assert element is not None
+    factors = np.ones((kind.shape[0], *[1] * (kind.rank - 1)), element.dtype)
+    factors[list(rows)] = 0
+    return factors
 
 
 def _move_up(op: ir.Operation) -> None:

@@ -11,7 +11,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["frozen_tables", "tables_of"]
+__all__ = ["frozen_tables", "rows_of", "tables_of"]
 
 # What reads a mask or a table of positions, and what moves it there.
 _USES = "Add And Div Equal Greater Less Max Min Mul Not Or Pow Sub Where"
@@ -28,6 +28,16 @@ def frozen_tables(module: ir.Module, freeze: Sequence[str], unfreeze: Sequence[s
     check_patterns("--unfreeze", unfreeze, tables, "no table or mask")
     known = (*freeze, *unfreeze)
     return [name for name in tables if not any(fnmatchcase(name, each) for each in known)]
+
+
+def rows_of(module: ir.Module) -> dict[str, int | None]:
+    """Return the weights of a module by name, each with its number of rows, None if it has none."""
+    found = {}
+    for value, own in onnx.arguments(onnx.function(module)):
+        if keys.PARAM.on(own):
+            shape = ir.RankedTensorType(value.type).shape
+            found[keys.NAME.of(own)] = shape[0] if shape else None
+    return found
 
 
 def tables_of(module: ir.Module) -> Iterator[str]:
