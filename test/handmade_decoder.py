@@ -34,12 +34,17 @@ class _Graph:
         return name
 
 
-def write_decoder(path, *, layers=2, heads=4, shared=4, size=8, in_place=False, seed=0):
-    """Write a decoder of ``heads`` of ``size``; ``in_place``: by GroupQueryAttention."""
+def write_decoder(
+    path, *, layers=2, heads=4, shared=4, size=8, in_place=False, by_cache=False, seed=0
+):
+    """Write a decoder of ``heads`` of ``size``; ``in_place``: by GroupQueryAttention.
+
+    ``by_cache``: it counts the tokens of a sequence by the size of its cache, and has no mask.
+    """
     g, width, ends = _Graph(seed), heads * size, []
     x = g.op("Gather", g.weight(VOCABULARY, width), "input_ids")
     if in_place:
-        mask = _lengths(g)
+        mask = _cache_lengths(g) if by_cache else _lengths(g)
     else:
         x = g.op("Add", x, g.op("Gather", g.weight(CONTEXT, width), "position_ids"))
         mask = _mask(g)
@@ -60,13 +65,24 @@ def write_decoder(path, *, layers=2, heads=4, shared=4, size=8, in_place=False, 
         x = g.op("Add", x, g.op("MatMul", inner, g.weight(2 * width, width)))
         ends += zip(past, present, strict=True)
     g.op("MatMul", x, g.weight(width, VOCABULARY), outputs=["logits"])
-    _save(path, g, ends, shared, size, positions=not in_place)
+    _save(path, g, ends, shared, size, positions=not in_place, mask=not by_cache)
     return path
 
 
 def _lengths(g):
     lengths = g.op("Sub", g.op("ReduceSum", "attention_mask", g.ints(1), keepdims=0), g.ints(1))
     total = g.op("Gather", g.op("Shape", "attention_mask"), g.scalar(1, np.int64))
+    return [g.op("Cast", name, to=TensorProto.INT32) for name in (lengths, total)]
+
+
+def _cache_lengths(g):
+    past, new = (
+        g.op("Gather", g.op("Shape", name), g.scalar(dim, np.int64))
+        for name, dim in (("past_key_values.0.key", 2), ("input_ids", 1))
+    )
+    total = g.op("Add", past, new)
+    batch = g.op("Gather", g.op("Shape", "input_ids"), g.ints(0))
+    lengths = g.op("Expand", g.op("Sub", total, g.scalar(1, np.int64)), batch)
     return [g.op("Cast", name, to=TensorProto.INT32) for name in (lengths, total)]
 
 
@@ -96,11 +112,12 @@ def _attention(g, q, k, v, past, present, mask, heads, size):
     return g.op("Reshape", y, g.ints(0, 0, heads * size))
 
 
-def _save(path, g, ends, shared, size, *, positions):
+def _save(path, g, ends, shared, size, *, positions, mask):
     ids = ["input_ids", "position_ids"] if positions else ["input_ids"]
     value = helper.make_tensor_value_info
     given = [value(name, TensorProto.INT64, ["batch", "sequence"]) for name in ids]
-    given.append(value("attention_mask", TensorProto.INT64, ["batch", "total"]))
+    if mask:
+        given.append(value("attention_mask", TensorProto.INT64, ["batch", "total"]))
     cache = ["batch", shared, "past", size]
     given += [value(past, TensorProto.FLOAT, cache) for past, _ in ends]
     grown = ["batch", shared, "total", size]
@@ -119,9 +136,10 @@ def greedy(path, prompt, count):
     tokens = list(prompt)
     for _ in range(count):
         feeds = {"input_ids": np.array([tokens], np.int64)}
-        feeds["attention_mask"] = np.ones_like(feeds["input_ids"])
         for tensor in session.get_inputs():
-            if tensor.name == "position_ids":
+            if tensor.name == "attention_mask":
+                feeds[tensor.name] = np.ones_like(feeds["input_ids"])
+            elif tensor.name == "position_ids":
                 feeds[tensor.name] = np.arange(len(tokens))[None]
             elif tensor.name.startswith("past"):
                 _, shared, _, size = tensor.shape

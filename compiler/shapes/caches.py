@@ -14,7 +14,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["Cache", "End", "find_caches", "is_in_place", "open_heads", "pair", "past_names"]
+__all__ = ["Cache", "End", "find_caches", "in_place_names", "open_heads", "pair", "past_names"]
 
 _PAST = re.compile(r"past(_key_values?|(?![a-z]))")
 _PRESENT = re.compile(r"present(_key_values?|(?![a-z]))")
@@ -130,12 +130,27 @@ def past_names(main: ir.Operation) -> Mapping[str, ir.Value]:
     return {name: value for name, value in marked if name is not None}
 
 
-def is_in_place(result: ir.Value) -> bool:
-    """Say whether what makes a cache may write it where the one before it lies, if that has room.
+def in_place_names(main: ir.Operation) -> frozenset[str]:
+    """Return the arguments of a function that are caches and may be given with room for more
+    tokens: the operator that makes the next cache writes it where the one before is.
 
-    It reads the argument itself.
+    The result is empty if another operation reads such an argument. Its size would be that of the
+    room, and the model may count the tokens by it.
     """
+    found = {
+        name: argument
+        for name, value in past_names(main).items()
+        if (argument := _overwritten(value)) is not None
+    }
+    is_shared = any(len([*argument.uses]) > 1 for argument in found.values())
+    return frozenset() if is_shared else frozenset(found)
+
+
+def _overwritten(result: ir.Value) -> ir.Value | None:
+    """Return the argument that an operator can overwrite with ``result``."""
     op = onnx.owner(result)
     operands = {} if op is None else _IN_PLACE.get(op.name, {})
     number = operands.get(ir.OpResult(result).result_number) if operands else None
-    return op is not None and number is not None and onnx.owner(op.operands[number]) is None
+    if op is None or number is None or onnx.owner(op.operands[number]) is not None:
+        return None
+    return op.operands[number]

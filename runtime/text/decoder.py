@@ -28,6 +28,8 @@ IDS, MASK, POSITIONS = "input_ids", "attention_mask", "position_ids"
 """What exporters call the inputs beside caches: tokens, which of all tokens count, where new ones
 are."""
 
+_BY_LENGTH = "GroupQueryAttention"
+
 _RANK = 4  # of a cache: b h s d; with keys and values in one, 2 is before them
 
 
@@ -116,7 +118,8 @@ class Decoder:
 
         GroupQueryAttention takes the mask for a length, so it knows padding on the right alone.
         """
-        return MASK in self.inputs and not self.in_place
+        nodes = self.plan.document["strategies"]
+        return MASK in self.inputs and all(node["op"] != _BY_LENGTH for node in nodes)
 
     @property
     def in_place(self) -> bool:

@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.cli.run import main as run_plan
+from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.ranks import last
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.batch import Batch
-from tensoropt.runtime.text.decoder import IDS
+from tensoropt.runtime.text.decoder import IDS, decoder_of
 from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.session import AHEAD, TextSession, _all_told
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
@@ -76,6 +77,24 @@ def test_tokens_are_those_of_one_device(started: tuple[Path, TextSession]) -> No
         (found,) = session.generate(PROMPTS[0], max_tokens=12)
         assert list(found.tokens) == greedy(model, PROMPTS[0], 12)
         assert found.finish == "length"
+
+
+def test_a_model_that_counts_tokens_by_its_cache(tmp_path: Path) -> None:
+    """Its caches grow: room for more tokens would count as tokens."""
+    model, plan = compiled(tmp_path, in_place=True, by_cache=True)
+    with TextSession(plan, threads=1) as session:
+        (found,) = session.generate(PROMPTS[0], max_tokens=8)
+    assert list(found.tokens) == greedy(model, PROMPTS[0], 8)
+
+
+def test_attention_by_lengths_is_not_padded_on_the_left(tmp_path: Path) -> None:
+    """Not even if its caches grow in every step."""
+    plan = compiled(tmp_path, in_place=True)[1]
+    document = json.loads((plan / "plan.json").read_text())
+    for cache in document["caches"]:
+        cache["in_place"] = False
+    (plan / "plan.json").write_text(json.dumps(document))
+    assert not decoder_of(Plan.load(plan)).pads
 
 
 def test_several_sequences_of_different_lengths(started: tuple[Path, TextSession]) -> None:

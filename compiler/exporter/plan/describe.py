@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.protos.types import in_words
-from tensoropt.compiler.shapes.caches import is_in_place, past_names
+from tensoropt.compiler.shapes.caches import in_place_names, past_names
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
@@ -71,14 +71,15 @@ def describe_caches(module: ir.Module) -> list[CacheEntry]:
         for side in ("arg_attrs", "res_attrs")
         for tensor, _ in described_tensors(module, side)
     }
+    in_place = in_place_names(onnx_ops.function(module))
     return [
         {
             "past": past,
             "present": names[past],
             "dim": _growing(shapes[past], shapes[names[past]]),
-            "in_place": is_in_place(value),
+            "in_place": past in in_place,
         }
-        for past, value in past_names(onnx_ops.function(module)).items()
+        for past in past_names(onnx_ops.function(module))
     ]
 
 
