@@ -80,19 +80,27 @@ async def serve(
     http = _Http(_config(make_app(service, bodies, more), options))
     try:
         rpc = _Rpc(service, options, bodies)
-        async with asyncio.TaskGroup() as tasks:
-            reloads = Reloads(service, reopen, options.grace_s)
-            work = tasks.create_task(reloads.work())
-            with _signals({signal.SIGHUP: reloads.ask}):
-                await _served(service, listener, http, rpc, options)
-            work.cancel()
+        addresses = _addresses(listener, rpc.port, options.host)
+        reloads = Reloads(service, reopen, options.grace_s)
+        # Outside the group, which would wrap the error that the file raises.
+        with _address_file(options.address_file, addresses):
+            async with asyncio.TaskGroup() as tasks:
+                work = tasks.create_task(reloads.work())
+                with _signals({signal.SIGHUP: reloads.ask}):
+                    await _served(service, listener, http, rpc, options, addresses)
+                work.cancel()
     finally:
         bodies.side.close()
         await asyncio.gather(*(model.close() for model in service.all_models))
 
 
 async def _served(
-    service: Service, listener: socket.socket, http: _Http, rpc: _Rpc, options: ServerOptions
+    service: Service,
+    listener: socket.socket,
+    http: _Http,
+    rpc: _Rpc,
+    options: ServerOptions,
+    addresses: Sequence[str],
 ) -> None:
     ending = asyncio.Event()
 
@@ -100,11 +108,7 @@ async def _served(
         http.force_exit = ending.is_set()  # the second time
         ending.set()
 
-    addresses = _addresses(listener, rpc.port, options.host)
-    with (
-        _signals({signal.SIGTERM: end, signal.SIGINT: end}),
-        _address_file(options.address_file, addresses),
-    ):
+    with _signals({signal.SIGTERM: end, signal.SIGINT: end}):
         await rpc.start()
         serving = asyncio.create_task(http.serve([listener]))
         _tell(service, addresses)
