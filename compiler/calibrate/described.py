@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from tensoropt.compiler.calibrate.agreement import agreeing
 from tensoropt.compiler.calibrate.description import Description
 from tensoropt.compiler.calibrate.fit import fit_collectives, fit_operators
-from tensoropt.compiler.calibrate.held_out import expected_error, measured_models
+from tensoropt.compiler.calibrate.held_out import (
+    expected_error,
+    measured_models,
+    process_error,
+)
 from tensoropt.compiler.calibrate.samples import Measurements, OpSample, PlanSample
 from tensoropt.compiler.calibrate.waiting import fit_waiting
 from tensoropt.compiler.cost.device import Device
@@ -39,8 +43,12 @@ def described(identity: Identity, measured: Measurements, *, checked: bool) -> D
     def fit(plans: Sequence[PlanSample]) -> Device:
         return _fitted(identity, measured, plans).device
 
-    expected = expected_error(measured.plans, fit, measured.basics.process)
-    return replace(whole, expected=expected, models=measured_models(measured.plans))
+    basics, models = measured.basics, measured_models(measured.plans)
+    if basics.process is not None:
+        process = replace(basics.process, error=process_error(measured.plans))
+        basics = replace(basics, process=process)
+    expected = expected_error(measured.plans, fit, processes=basics.process is not None)
+    return replace(whole, basics=basics, expected=expected, models=models)
 
 
 def _fitted(identity: Identity, measured: Measurements, plans: Sequence[PlanSample]) -> Description:

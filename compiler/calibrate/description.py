@@ -81,6 +81,7 @@ class Description:
         process = self.basics.process
         if process is not None:
             yield "\n[process]"
+            yield f"# Measured; the floor and the bytes of a node are at least {self.base.name}'s."
             for name in ("floor_bytes", "communicator_bytes", "node_bytes"):
                 yield f"{name} = {getattr(process, name)}"
             yield f"\n# Of the libraries, not of the machine: {self.base.name}'s."
@@ -140,9 +141,7 @@ class Description:
     @property
     def _memory(self) -> str:
         """What the error of memory is about."""
-        process = self.basics.process
-        whole = process is not None and process.error is not None
-        return f"processes of {self.base.name}" if whole else "tensors of a rank"
+        return "tensors of a rank" if self.basics.process is None else "processes of plans"
 
     def _expected(self) -> Iterable[str]:
         """Yield how far predictions were off; nothing where no plan was measured."""

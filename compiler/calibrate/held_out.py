@@ -9,30 +9,40 @@ import numpy as np
 from tensoropt.compiler.calibrate.samples import PlanSample
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.expected import LEAST_PLANS, ExpectedError, FigureError, MeasuredModel
-from tensoropt.compiler.cost.process import Process
 
-__all__ = ["expected_error", "held_out_errors", "measured_models", "other_model_errors"]
+__all__ = [
+    "expected_error",
+    "held_out_errors",
+    "measured_models",
+    "other_model_errors",
+    "process_error",
+]
 
 Fit = Callable[[Sequence[PlanSample]], Device]
 """Returns the description that so many plans lead to."""
 
 
 def expected_error(
-    plans: Sequence[PlanSample], fit: Fit, process: Process | None = None
+    plans: Sequence[PlanSample], fit: Fit, *, processes: bool = False
 ) -> ExpectedError:
     """Return how far predictions from all ``plans`` are to be expected off on other plans.
 
     Each plan is predicted by what is fitted to the others, and once more by what is fitted to the
-    plans of other models. As many fits as there are plans and models. Memory is that of the
-    ``process`` of a rank where it is known how far that is off, and of its tensors elsewhere: the
-    ranks that measure run one graph after the other.
+    plans of other models. As many fits as there are plans and models. Memory is that of whole
+    ``processes`` if the description predicts these, and of tensors if it does not.
     """
-    known = None if process is None else process.error
+    memory = process_error(plans) if processes else _figure(_memory_errors(plans))
     return ExpectedError(
         _figure(held_out_errors(plans, fit)),
         _figure(other_model_errors(plans, fit)),
-        known or _figure(_memory_errors(plans)),
+        memory,
     )
+
+
+def process_error(plans: Iterable[PlanSample]) -> FigureError | None:
+    """Return the error of the predicted processes of ``plans``; ``None`` if none was measured."""
+    pairs = [(plan.predicted_process_bytes, plan.process_bytes) for plan in plans]
+    return _figure(_ratios_off(pairs))
 
 
 def held_out_errors(plans: Sequence[PlanSample], fit: Fit) -> list[float]:
@@ -60,7 +70,11 @@ def _error(plan: PlanSample, device: Device) -> float:
 
 def _memory_errors(plans: Iterable[PlanSample]) -> list[float]:
     """Return the errors of the memory of tensors, which nothing is fitted to."""
-    pairs = [(plan.predicted_bytes, plan.measured_bytes) for plan in plans]
+    return _ratios_off([(plan.predicted_bytes, plan.measured_bytes) for plan in plans])
+
+
+def _ratios_off(pairs: Iterable[tuple[int | None, int | None]]) -> list[float]:
+    """Return ``|predicted / measured - 1|`` of the pairs that have both."""
     return [abs(own / measured - 1.0) for own, measured in pairs if own is not None and measured]
 
 

@@ -59,6 +59,7 @@ class PlanFiles:
     folder: Path
     step: PlannedStep
     predicted_bytes: int
+    predicted_process_bytes: int | None = None
 
     @property
     def ranks(self) -> int:
@@ -160,9 +161,9 @@ def written_plans(
         driver.compile_plan(module, model.path, directory)
         document = read_given_plan(directory / PLAN_FILE)
         key = json.dumps([str(model.path), *(document[k] for k in ("mesh", "strategies"))])
-        memory_bytes = document["predicted"]["memory_bytes"]
-        step = planned_step(point)
-        files = PlanFiles(model, name, directory, step, memory_bytes)
+        predicted = document["predicted"]
+        sizes = predicted["memory_bytes"], predicted.get("process_bytes")
+        files = PlanFiles(model, name, directory, planned_step(point), *sizes)
         if key in known:
             files.drop_graphs()
             continue

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 from tensoropt.compiler.calibrate.graphs import chain
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
 from tensoropt.compiler.cost.process import Process
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.device.provider import CPU
+from tensoropt.runtime.launch.start import start
+from tensoropt.runtime.support.job import Job
 
-__all__ = ["measure_process"]
+__all__ = ["measure_process", "plan_process_bytes"]
 
 _NODES = 1025
 _SECONDS = 0.05
+_INTEGERS = (0, 2)  # valid rows of every table
 
 
 def measure_process(ranks: Ranks, count: int, folder: Path, base: Process | None) -> Process | None:
     """Return what processes of up to ``count`` ranks take, None where the system does not say.
 
-    What a job that trains or has collectives takes more, and the gaps of the arena, are those of
-    ``base``: the libraries' own, the same on all machines.
+    The terms of training, of collectives and of gaps, and the margin, are those of ``base``: they
+    depend on libraries, not on machines. Chains of additions load little of these libraries, so
+    the floor and the bytes of a node are at least those of ``base``, which plans of real models
+    have set. The error of ``base`` is not taken over.
     """
     short, long = (chain(folder / f"process{nodes}.onnx", nodes) for nodes in (1, _NODES))
     sizes = [_process_bytes(ranks, *one) for one in ((short, 1), (long, 1), (short, count))]
@@ -29,7 +37,29 @@ def measure_process(ranks: Ranks, count: int, folder: Path, base: Process | None
     each = max(together - one, 0) // max(count - 1, 1)
     node = max(many - one, 0) // (_NODES - 1)
     known = base or Process(1)
-    return replace(known, floor_bytes=one - node, communicator_bytes=each, node_bytes=node)
+    return replace(
+        known,
+        floor_bytes=max(one - node, known.floor_bytes),
+        communicator_bytes=each,
+        node_bytes=max(node, known.node_bytes),
+        error=None,
+    )
+
+
+def plan_process_bytes(ranks: Ranks, folder: Path) -> int | None:
+    """Return the peak of the process of a rank that runs the plan in ``folder`` in a job alone.
+
+    ``None`` for a plan that does not run, for devices other than CPUs, and after ``ranks.until``.
+    """
+    late = ranks.until is not None and time.monotonic() + ranks.start_s > ranks.until
+    if late or ranks.provider != CPU.name:
+        return None
+    job = Job((str(folder),), runs=1, threads=ranks.threads, int_range=_INTEGERS)
+    try:
+        [found] = start(job)
+    except UserError:
+        return None
+    return found.peak_bytes if found.error is None else None
 
 
 def _process_bytes(ranks: Ranks, path: Path, count: int) -> int | None:

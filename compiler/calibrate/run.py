@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from tensoropt.compiler.calibrate.floor import Floor
 from tensoropt.compiler.calibrate.held_out import measured_models
 from tensoropt.compiler.calibrate.machine import machine_of
 from tensoropt.compiler.calibrate.plans import MeasuredPlan, Model, PlanFiles, written_plans
-from tensoropt.compiler.calibrate.processes import measure_process
+from tensoropt.compiler.calibrate.processes import measure_process, plan_process_bytes
 from tensoropt.compiler.calibrate.ranks import Ranks
-from tensoropt.compiler.calibrate.samples import Basics, Measurements
+from tensoropt.compiler.calibrate.samples import Basics, Measurements, PlanSample
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.search.frontier.request import device_counts
@@ -176,22 +176,36 @@ class _Run:
         except UserError as error:
             self.ranks.left_out.append(f"{model.path.name}, plans of {count} ranks: {error}")
             return
-        self.ranks.until = begun_s + seconds
-        self._measure(written, count)
+        end_s = begun_s + seconds
+        self.ranks.until = end_s - min(len(written) * self.ranks.start_s, seconds / 4)
+        self._measure(written, count, end_s)
 
-    def _measure(self, written: Sequence[PlanFiles], count: int) -> None:
+    def _measure(self, written: Sequence[PlanFiles], count: int, end_s: float) -> None:
+        """Measure plans, each last of all in a job alone: its process, until ``end_s``."""
         for plan in written if self.ranks.runs_passes else ():
             plan.fuse_updates()
         graphs = [graph for plan in written for graph in plan.graphs]
         floor = self.measured.basics.floor
         own = self.floors.get(written[0].model.path, floor) if written else floor
         measured = iter(self.ranks.samples(graphs, count, 4 * self.seconds, own))
+        self.ranks.until = end_s
         for plan in written:
             found = [result for result in islice(measured, len(plan.graphs)) if result is not None]
             if len(found) == len(plan.graphs):
-                self.measured.add(plan.sample(found))
+                self.measured.add(self._with_process(plan, plan.sample(found)))
             self.floors.update((plan.model.path, result.floor) for result in found[:1])
             plan.drop_graphs()
+
+    def _with_process(self, plan: PlanFiles, sample: PlanSample) -> PlanSample:
+        """Return the sample with the predicted and measured bytes of a rank's process.
+
+        A step of training has none: it needs data.
+        """
+        if plan.model.training is not None or plan.predicted_process_bytes is None:
+            return sample
+        taken = plan_process_bytes(self.ranks, plan.folder)
+        predicted = plan.predicted_process_bytes
+        return replace(sample, predicted_process_bytes=predicted, process_bytes=taken)
 
     def _predictions(self, description: Description) -> list[MeasuredPlan]:
         return [

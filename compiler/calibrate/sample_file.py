@@ -32,7 +32,7 @@ from tensoropt.compiler.support.files import replacing
 
 __all__ = ["SCHEMA", "read_samples", "samples_path", "write_samples"]
 
-SCHEMA = 3
+SCHEMA = 4
 
 _Row = dict[str, Any]
 
@@ -98,6 +98,8 @@ def _plan_row(plan: PlanSample) -> _Row:
         "measured_s": plan.measured_s,
         "predicted_bytes": plan.predicted_bytes,
         "measured_bytes": plan.measured_bytes,
+        "predicted_process_bytes": plan.predicted_process_bytes,
+        "process_bytes": plan.process_bytes,
         "ranks": step.ranks,
         "graphs": step.graphs,
         "copies": step.copies,
@@ -169,4 +171,6 @@ def _plan(row: _Row) -> PlanSample:
         [_op(op) for op in row["ran"]],
         row["predicted_bytes"],
         row["measured_bytes"],
+        row["predicted_process_bytes"],
+        row["process_bytes"],
     )

@@ -64,7 +64,8 @@ class PlanSample:
     """A plan of a model: what its prediction is made of, and the time of its step as measured.
 
     ``ops`` are its nodes as traced. ``predicted_bytes`` and ``measured_bytes`` are the memory of a
-    rank, ``None`` where the system does not say or it was not measured.
+    rank's tensors, ``predicted_process_bytes`` and ``process_bytes`` that of its process in a job
+    alone; ``None`` for what was not measured.
     """
 
     model: MeasuredModel
@@ -74,6 +75,8 @@ class PlanSample:
     ops: Sequence[OpSample]
     predicted_bytes: int | None = None
     measured_bytes: int | None = None
+    predicted_process_bytes: int | None = None
+    process_bytes: int | None = None
 
     @property
     def time_s(self) -> float:

@@ -47,7 +47,13 @@ def test_a_model_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert found["expected_error"]["other_models"] is None
     assert {held["ranks"] for held in found["collectives"]} == {2}
     assert all(plan["measured_s"] > 0 and plan["predicted_s"] > 0 for plan in found["plans"])
-    device = load_device(str(path))
+    device, base = load_device(str(path)), load_device("cpu").process
+    assert device.process is not None and base is not None
+    assert device.process.floor_bytes >= base.floor_bytes
+    assert device.process.error is not None
+    assert device.process.error.samples == len(found["plans"])
+    assert device.expected_error is not None
+    assert device.expected_error.memory == device.process.error
     assert device.operators["Gemm", "float32"].time_s(1e6, 1e5) > 0
     assert ("Conv", "float32") in device.operators  # from the common ones
     assert opt([str(MODEL), "--device", str(path), "--devices", "2"]) == 0

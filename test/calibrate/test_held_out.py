@@ -17,10 +17,9 @@ from tensoropt.compiler.calibrate.held_out import (
     other_model_errors,
 )
 from tensoropt.compiler.calibrate.samples import PlanSample
-from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.cost.device import Device, device_of, load_device
 from tensoropt.compiler.cost.expected import FigureError, MeasuredModel, PlanError
 from tensoropt.compiler.cost.measured import Operator
-from tensoropt.compiler.cost.process import Process
 
 IDENTITY = Identity("here", load_device("cpu"), "Measured in a test.")
 
@@ -77,11 +76,31 @@ def test_memory_is_held_against_what_was_measured() -> None:
     assert found.p90 == pytest.approx(float(np.percentile([0.1, 0.1, 0.0, 0.0, 1.0], 90)))
 
 
-def test_memory_is_that_of_processes_where_their_error_is_known() -> None:
-    process = Process(1, error=FigureError(0.03, 0.06, 121))
-    plans = [replace(plan("a", [1e6]), predicted_bytes=200, measured_bytes=100)] * 5
-    assert expected_error(plans, device, process).memory == process.error
-    assert expected_error(plans, device, Process(1)).memory == FigureError(1.0, 1.0, 5)
+def test_the_error_of_memory_is_that_of_measured_processes() -> None:
+    """A description that predicts processes states no error of tensors."""
+    both = replace(plan("a", [1e6]), predicted_bytes=200, measured_bytes=100)
+    known = replace(both, predicted_process_bytes=110, process_bytes=100)
+    found = expected_error([known] * 5 + [both], device, processes=True).memory
+    assert found == FigureError(pytest.approx(0.1), pytest.approx(0.1), 5)
+    assert expected_error([both] * 5, device, processes=True).memory is None
+    assert expected_error([both] * 5, device).memory == FigureError(1.0, 1.0, 5)
+
+
+def test_a_description_has_the_process_error_of_its_own_plans() -> None:
+    """The error of the base, of 110 plans, is not quoted."""
+    base = load_device("cpu").process
+    assert base is not None
+    one = replace(plan("a", [1e6]), predicted_process_bytes=90, process_bytes=100)
+    for plans, samples in (([one] * 5, 5), ([plan("a", [1e6])] * 5, None)):
+        whole = measured(plans)
+        own = replace(whole, basics=replace(whole.basics, process=replace(base, error=None)))
+        made = device_of(described(IDENTITY, own, checked=True).toml(), "here")
+        assert made.process is not None
+        error = made.process.error
+        assert (error and error.samples) == samples
+        assert (made.process.gaps, made.process.margin) == (base.gaps, base.margin)
+        assert made.process.training_bytes == base.training_bytes
+        assert made.process.exchange_bytes == base.exchange_bytes
 
 
 def test_the_description_says_so(tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ def whole() -> Measurements:
     sent = plan("a", [1e6, 3e6])
     sends, ops = ((PlannedSend("all_reduce", 2, 64), 3),), (*sent.step.ops, (STEP, 2))
     step = replace(sent.step, sends=sends, ops=ops, copies=2)
-    plans = [replace(sent, step=step, predicted_bytes=100, measured_bytes=110), plan("b", [2e6])]
+    sizes = {"predicted_bytes": 100, "measured_bytes": 110}
+    processes = {"predicted_process_bytes": 300, "process_bytes": 290}
+    plans = [replace(sent, step=step, **sizes, **processes), plan("b", [2e6])]
     return Measurements(MACHINE, BASICS, [OpSample(RELU, ("Conv",), 0.0, 2)], [GATHER], plans)
 
 
