@@ -28,7 +28,7 @@ Kind = Literal["Sum", "Mean", "Max"]
 
 
 class _OtherError(Exception):
-    """What an op makes is none of the descriptions, or a loop is none over bags."""
+    """No description fits the result of an op, or a loop is no loop over bags."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Factor:
 
 @dataclass(frozen=True)
 class _Padding:
-    """Leaves out the rows whose index, in a table of ``rows``, is that of padding."""
+    """Leaves out the rows of a table, which has ``rows``, at the index of padding."""
 
     indices: _Outer
     index: int
@@ -414,7 +414,7 @@ class _Body:
         return _Outer(value) if literal is None else _Number(literal)
 
     def operands(self, op: ir.Operation, least: int = 2, most: int | None = None) -> list[_Known]:
-        """Return the operands that are there, of which as many are expected."""
+        """Return the operands that are given; raises if their number is another."""
         found = [self.value(value) for value in op.operands if not is_no_value(value)]
         _check(least <= len(found) <= (most or least))
         return found
@@ -564,7 +564,7 @@ class _Body:
         return _Reduced(_KINDS[op.name], x, bool(attribute(op, "keepdims", 1)))
 
     def insert(self, op: ir.Operation) -> _Known:
-        """Return the item that a `SequenceInsert` puts behind those of the steps before."""
+        """Return the item that a `SequenceInsert` appends to the results of earlier steps."""
         _check(isinstance(self.value(op.operands[0]), _Items) and len(op.operands) == 2)
         return self.value(op.operands[1])
 

@@ -118,8 +118,7 @@ class _Turn:
         self.is_ragged = local.info.operand(_LENGTHS) is not None
 
     def steps(self, x: ir.Value) -> ir.Value:
-        """Return ``x``, whose steps are along dimension ``time``, with the batch in the other of
-        the first two if sequences have lengths of their own."""
+        """Return ``x`` with its steps turned: its first two dimensions are time and batch."""
         return self._ragged(x) if self.is_ragged else self._sliced(x)
 
     def results(self, y: ir.Value) -> ir.Value:
