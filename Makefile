@@ -13,6 +13,7 @@
 #   make fuzz-shapes   ten thousand cases of shape arithmetic, against ONNX Runtime (ARGS: --count, --seed)
 #   make fuzz-gradients   random graphs, gradients of their training steps against PyTorch (ARGS: the same)
 #   make fuzz-damage   ten thousand damaged models: a plan or a line of error (ARGS: --count, --seed, --keep)
+#   make fuzz-disks   200 commands on full and read-only disks, as root: one line, and no partial file (ARGS: --count, --seed)
 #   make fuzz-requests   twelve thousand malformed requests to a server: an answer or a refusal (ARGS: --count, --seed)
 #   make search-seeds   20,000 small random problems, searched in several ways beside all their choices
 #                    (ARGS: --count, --seed)
@@ -79,7 +80,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage fuzz-requests search-seeds sweep sweep-train slow bench-session bench-speed bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos serving-chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage fuzz-disks fuzz-requests search-seeds sweep sweep-train slow bench-session bench-speed bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos serving-chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
 
 all: build
 
@@ -201,6 +202,9 @@ fuzz-gradients: build
 
 fuzz-damage: build
 	$(BIN)/python test/fuzz/fuzz_damage.py $(ARGS)
+
+fuzz-disks: build
+	$(BIN)/python test/fuzz/fuzz_disks.py $(ARGS)
 
 fuzz-requests: build
 	$(BIN)/python test/serving/fuzz_requests.py $(ARGS)

@@ -35,7 +35,7 @@ from tensoropt.runtime.session.ranks import (
 from tensoropt.runtime.session.session import RankSession, check_custom_ops, use_custom_ops
 from tensoropt.runtime.support.dtypes import Array, name_of
 from tensoropt.runtime.support.errors import UserError, cause_of
-from tensoropt.runtime.support.files import file_mode
+from tensoropt.runtime.support.files import file_mode, may_replace
 from tensoropt.runtime.support.job import (
     CheckResult,
     FirstDifference,
@@ -94,7 +94,7 @@ def _check_outputs_path(job: Job) -> None:
     path = Path(job.outputs)
     if len(job.plans) > 1:
         raise UserError(f"--outputs {path}: expected one plan, got: {len(job.plans)}")
-    if path.is_dir() or not path.parent.is_dir():
+    if not may_replace(path):
         raise UserError(f"--outputs {path}: expected a file in an existing folder")
 
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-__all__ = ["file_mode", "folder_mode", "replace_private", "sha256_of"]
+__all__ = ["file_mode", "folder_mode", "may_replace", "replace_private", "sha256_of"]
 
 
 def sha256_of(path: Path) -> str:
@@ -30,6 +30,11 @@ def replace_private(path: Path, text: str) -> None:
     except OSError:
         aside.unlink(missing_ok=True)
         raise
+
+
+def may_replace(path: Path) -> bool:
+    """Return true for a file or a free name in a folder, false for a device such as /dev/null."""
+    return path.parent.is_dir() and (path.is_file() or not path.exists())
 
 
 def file_mode() -> int:

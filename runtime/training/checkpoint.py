@@ -125,21 +125,28 @@ def keep_latest(folder: Path, count: int) -> None:
 
 
 def write_checkpoint(
-    path: Path, held: Held, progress: Progress, comm: MPI.Comm, *, moments: bool = True
+    path: Path,
+    held: Held,
+    progress: Progress,
+    comm: MPI.Comm,
+    *,
+    moments: bool = True,
+    place: str | None = None,
 ) -> None:
-    """Write what the ranks of ``comm`` hold to ``path``; every rank calls this.
+    """Write the state of the ranks of ``comm`` to ``path``; every rank calls this.
 
+    Errors name ``place`` instead of a path that no user knows.
     Rank 0 writes; no rank holds more than one other rank's part of one tensor. Raises `UserError`
     on all ranks where the file cannot be written.
     """
     states = [state for state in held.plan.state if moments or not state.is_moment]
     states.sort(key=lambda s: (-dtype_of(s.tensor.dtype).itemsize, s.name))
     metadata = metadata_of(held.plan, progress, moments=moments)
-    with _written(path, _header(states, metadata), states, comm) as places:
+    with _written(path, place, _header(states, metadata), states, comm) as places:
         for state in states:
-            place, layout = places.get(state.name), state.tensor.layout
+            target, layout = places.get(state.name), state.tensor.layout
             if comm.rank in layout.sources():
-                gather_into(place, held.state[state.name].get(), layout, comm)
+                gather_into(target, held.state[state.name].get(), layout, comm)
 
 
 def _header(states: Sequence[State], metadata: Mapping[str, str]) -> bytes:
@@ -180,7 +187,7 @@ def metadata_of(plan: TrainingPlan, progress: Progress, *, moments: bool = True)
 
 @contextmanager
 def _written(
-    path: Path, header: bytes, states: Sequence[State], comm: MPI.Comm
+    path: Path, place: str | None, header: bytes, states: Sequence[State], comm: MPI.Comm
 ) -> Iterator[Mapping[str, Array]]:
     """Give the places in a new file by tensor on rank 0, and the file its name at the end."""
     aside: Path | None = None
@@ -193,21 +200,21 @@ def _written(
         except OSError as failure:
             error = cause_of(failure)
     try:
-        _agree(path, error, comm)
+        _agree(place or str(path), error, comm)
         yield places
         if aside is not None:
             error = _finish(aside, path, places)
-        _agree(path, error, comm)
+        _agree(place or str(path), error, comm)
     finally:
         if aside is not None:
             with suppress(FileNotFoundError):
                 aside.unlink()
 
 
-def _agree(path: Path, error: str | None, comm: MPI.Comm) -> None:
+def _agree(place: str, error: str | None, comm: MPI.Comm) -> None:
     error = comm.bcast(error)
     if error is not None:
-        raise UserError(f"{path}: {error}")
+        raise UserError(f"{place}: {error}")
 
 
 def _made(path: Path, size: int) -> Path:

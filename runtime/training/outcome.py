@@ -68,7 +68,8 @@ def export_trained(job: TrainJob, trainer: Trainer, comm: MPI.Comm) -> str | Non
     path = Path(job.export)
     weights = path.with_name(f".{path.name}.safetensors")
     try:
-        write_checkpoint(weights, trainer.held, trainer.progress, comm, moments=False)
+        held, place = trainer.held, f"--export {path}"
+        write_checkpoint(weights, held, trainer.progress, comm, moments=False, place=place)
         if comm.rank == 0:
             from tensoropt.runtime.training.export import export_model
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError, cause_of
+from tensoropt.runtime.support.files import may_replace
 from tensoropt.runtime.training.checkpoint import (
     Progress,
     check_checkpoint,
@@ -58,7 +59,7 @@ def _check_places(job: TrainJob, start: int) -> None:
         _check_folder(Path(job.checkpoint), start)
     if job.export is not None:
         path = Path(job.export)
-        if path.is_dir() or not path.parent.is_dir():
+        if not may_replace(path):
             raise UserError(f"--export {path}: expected a file in an existing folder")
 
 

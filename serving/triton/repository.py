@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.serving.batching.sizes import Batching, batching_of
 from tensoropt.serving.model import VERSION, ServingOptions, specs_of
 from tensoropt.serving.opening import own_sizes
@@ -59,14 +59,20 @@ class _Model:
     session_options: Mapping[str, Any]
 
     def write(self) -> None:
-        """Write the files next to their place, and rename them."""
+        """Write the files next to their place, and rename them. Raises `UserError`."""
+        try:
+            self._write()
+        except OSError as error:
+            raise UserError(f"--export-triton {self.folder.parent}: {cause_of(error)}") from None
+
+    def _write(self) -> None:
         is_new = not self.folder.exists()
         place = self.folder if is_new else self.folder / str(self._last_version() + 1)
         with tempfile.TemporaryDirectory(dir=_made(place.parent), prefix=".export.") as name:
             aside = Path(name) / "model"
             version = aside / VERSION if is_new else aside
             version.mkdir(parents=True)
-            shutil.copytree(self.plan, version / "plan")
+            _copy(self.plan, version / "plan")
             (version / "model.py").write_text(_MODEL, encoding="utf-8")
             facts = json.dumps(dict(self.session_options), indent=2)
             (version / OPTIONS).write_text(facts + "\n", encoding="utf-8")
@@ -77,6 +83,14 @@ class _Model:
     def _last_version(self) -> int:
         numbers = [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
         return max(numbers, default=0)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder; unlike copytree, raise the first OSError."""
+    target.mkdir()
+    for path in source.iterdir():
+        copy = _copy if path.is_dir() else shutil.copy2
+        copy(path, target / path.name)
 
 
 def _made(folder: Path) -> Path:

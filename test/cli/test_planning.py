@@ -231,7 +231,8 @@ def test_a_full_disk_leaves_nothing(refused, mlp: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr("tensoropt.compiler.pipeline.export.export_rank", full)
     message = refused(mlp, "--devices", "2", "-o", tmp_path / "plan")
     assert message == (
-        f"-o {tmp_path / 'plan'}: no space left on device, the partial plan was removed"
+        f"-o {tmp_path / 'plan'}: no space left on device, free some space or choose another "
+        "place (the partial plan was removed)"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -268,7 +269,8 @@ def test_a_full_disk_at_the_last_file(refused, mlp: Path, tmp_path: Path, monkey
     monkeypatch.setattr(files, "_swap", full)
     message = refused(mlp, "--devices", "2", "-o", tmp_path / "plan")
     assert message == (
-        f"-o {tmp_path / 'plan'}: no space left on device, the partial plan was removed"
+        f"-o {tmp_path / 'plan'}: no space left on device, free some space or choose another "
+        "place (the partial plan was removed)"
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -82,7 +82,10 @@ def test_a_plan_is_replaced_whole(tmp_path: Path) -> None:
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     make_plan(tmp_path / "plan")
     before = (tmp_path / "plan" / PLAN_FILE).read_bytes()
-    full = "no space left on device, the partial plan was removed"
+    full = (
+        "no space left on device, free some space or choose another place "
+        r"\(the partial plan was removed\)"
+    )
     with pytest.raises(UserError, match=full), plan_folder(tmp_path / "plan") as folder:
         (folder / "rank0.onnx").write_bytes(b"half a gra")
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -13,6 +13,7 @@ from tensoropt.compiler.search.frontier.given_plan import PLAN_FILE
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing_folder
 from tensoropt.runtime.plan.document import document_sha256, schema_error
+from tensoropt.runtime.support.errors import cause_of
 from tensoropt.runtime.support.files import sha256_of
 
 __all__ = [
@@ -55,8 +56,9 @@ def filled_folder(directory: Path, what: str) -> Iterator[Path]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        reason = os.strerror(error.errno).lower()
-        raise UserError(f"-o {directory}: {reason}, the partial {what} was removed") from None
+        raise UserError(
+            f"-o {directory}: {cause_of(error)} (the partial {what} was removed)"
+        ) from None
 
 
 def check_replaceable(directory: Path) -> None:
