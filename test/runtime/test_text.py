@@ -89,12 +89,12 @@ def test_a_model_that_counts_tokens_by_its_cache(tmp_path: Path) -> None:
 
 def test_attention_by_lengths_is_not_padded_on_the_left(tmp_path: Path) -> None:
     """Not even if its caches grow in every step."""
-    plan = compiled(tmp_path, in_place=True)[1]
-    document = json.loads((plan / "plan.json").read_text())
-    for cache in document["caches"]:
+    plan = Plan.load(compiled(tmp_path, in_place=True)[1])
+    for cache in plan.document["caches"]:
         cache["in_place"] = False
-    (plan / "plan.json").write_text(json.dumps(document))
-    assert not decoder_of(Plan.load(plan)).pads
+    decoder = decoder_of(plan)
+    assert not decoder.in_place
+    assert not decoder.pads
 
 
 def test_several_sequences_of_different_lengths(started: tuple[Path, TextSession]) -> None:
