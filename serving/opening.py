@@ -18,7 +18,7 @@ __all__ = ["Opener", "check_sizes", "opened", "opened_texts", "own_sizes", "spli
 
 
 def check_sizes(plans: Iterable[Path], dims: Mapping[str, int]) -> None:
-    """Raise `UserError` for a size in ``dims`` whose name is in no plan."""
+    """Raise `UserError` for a name in ``dims`` that no plan has."""
     check_dims(dims, [tensor for path in plans for tensor in Plan.load(path).inputs])
 
 

@@ -150,7 +150,7 @@ class TrainingSpec:
     ``recompute`` says which activations are computed anew in the backward pass: none; "light":
     all but results of products and convolutions; "half" and "blocks": all inside of every second
     or of every repeated block. Parameters whose name matches a pattern of ``freeze`` stay as
-    they are. ``freeze_rows`` are rows of weights, by name, whose gradient is zero, as that of
+    they are. ``freeze_rows`` are rows of weights, by name, without a gradient, as with
     PyTorch's ``padding_idx``.
     """
 

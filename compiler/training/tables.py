@@ -13,7 +13,7 @@ from tensoropt.dialects.topt import keys
 
 __all__ = ["frozen_tables", "rows_of", "tables_of"]
 
-# What reads a mask or a table of positions, and what moves it there.
+# Operators that read a mask or a table of positions, and those that only move its elements.
 _USES = "Add And Div Equal Greater Less Max Min Mul Not Or Pow Sub Where"
 _MOVES = "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze"
 _TABLE, _MOVED = frozenset(_USES.split()), frozenset(_MOVES.split())

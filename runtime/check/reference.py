@@ -105,7 +105,7 @@ def _opened(
 
 
 def _timed(reference: Reference, session: RankSession) -> Reference:
-    """Take as many steps as the ranks will: what draws numbers draws others in each.
+    """Take as many steps as the ranks will: a model that draws numbers draws others in each.
 
     The session ends here, so its memory is no part of the plan's.
     """

@@ -45,7 +45,7 @@ class BoundedConnection(asyncio.Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Start the time with the first bytes of a request, stop it when its headers are there."""
+        """Start the time with the first bytes of a request, stop it when its headers are complete."""
         if self._deadline is None and not self.is_answering:
             self._wait_for_headers()
         super().data_received(data)
@@ -64,7 +64,7 @@ class BoundedConnection(asyncio.Protocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether the headers of a request are there, and its answer is not complete."""
+        """Whether a request has arrived and its answer is not complete."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _wait_for_headers(self) -> None:
