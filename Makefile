@@ -12,6 +12,8 @@
 #   make fuzz-plans   random graphs under random plans, against one device (ARGS: --count, --seed, ...)
 #   make fuzz-shapes   ten thousand cases of shape arithmetic, against ONNX Runtime (ARGS: --count, --seed)
 #   make fuzz-gradients   random graphs, gradients of their training steps against PyTorch (ARGS: the same)
+#   make fuzz-files   300 damaged files of plans, families and checkpoints: the same numbers or one line of
+#                    error (minutes; ARGS: --count, --seed)
 #   make fuzz-damage   ten thousand damaged models: a plan or a line of error (ARGS: --count, --seed, --keep)
 #   make fuzz-disks   200 commands on full and read-only disks, as root: one line, and no partial file (ARGS: --count, --seed)
 #   make fuzz-requests   twelve thousand malformed requests to a server: an answer or a refusal (ARGS: --count, --seed)
@@ -80,7 +82,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage fuzz-disks fuzz-requests search-seeds sweep sweep-train slow bench-session bench-speed bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos serving-chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage fuzz-disks fuzz-files fuzz-requests search-seeds sweep sweep-train slow bench-session bench-speed bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos serving-chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
 
 all: build
 
@@ -205,6 +207,9 @@ fuzz-damage: build
 
 fuzz-disks: build
 	$(BIN)/python test/fuzz/fuzz_disks.py $(ARGS)
+
+fuzz-files: build
+	$(BIN)/python test/fuzz/fuzz_files.py $(ARGS)
 
 fuzz-requests: build
 	$(BIN)/python test/serving/fuzz_requests.py $(ARGS)

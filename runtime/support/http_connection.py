@@ -45,7 +45,7 @@ class BoundedConnection(asyncio.Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Start the time with the first bytes of a request, stop it when its headers are complete."""
+        """Start the time with the first bytes of a request, stop it at the end of its headers."""
         if self._deadline is None and not self.is_answering:
             self._wait_for_headers()
         super().data_received(data)
