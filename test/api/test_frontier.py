@@ -99,7 +99,7 @@ def test_fewest_devices(model: to.Model, frontier: to.Frontier) -> None:
         ({"search": "best"}, "--search: unknown search 'best', valid choices are ft, pase"),
         ({"epsilon": 2}, "--epsilon: expected a number from 0 to 1, got: '2'"),
         ({"seed": 1}, "--seed belongs to --search autoddl, mcmc or random, got: --search ft"),
-        ({"strategies": "none.json"}, "--strategies none.json: No such file or directory"),
+        ({"strategies": "none.json"}, "--strategies none.json: no such file or directory"),
     ],
 )
 def test_what_is_refused(model: to.Model, options: dict[str, object], message: str) -> None:

@@ -306,7 +306,7 @@ def test_files_of_pins_that_are_refused(refused, mlp: Path, tmp_path: Path) -> N
     ):
         path.write_text(text)
         assert message in refused(mlp, "--pins", path)
-    assert "No such file" in refused(mlp, "--pins", tmp_path / "none.toml")
+    assert "no such file" in refused(mlp, "--pins", tmp_path / "none.toml")
 
 
 def test_a_given_plan_leaves_nothing_to_pin(refused, mlp: Path, tmp_path: Path) -> None:

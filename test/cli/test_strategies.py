@@ -176,7 +176,7 @@ def test_an_edit_that_cannot_be_is_refused(
 
 def test_a_plan_that_is_no_plan_is_refused(refused, mlp: Path, tmp_path: Path) -> None:
     missing = tmp_path / "nope.json"
-    assert "No such file" in refused(mlp, "--strategies", missing)
+    assert "no such file" in refused(mlp, "--strategies", missing)
     for text, got in (
         (b"{", "Expecting property name"),
         (b'{"ranks": NaN}', "NaN is not a number of JSON"),

@@ -126,7 +126,7 @@ def test_a_rank_that_ends_meanwhile_has_given_nothing() -> None:
     giver.end()
     with pytest.raises(UserError, match=f"process {giver.process.pid} ended while its state"):
         source.prepared([Move(*pair) for pair in pieces_to_take(plan, plan, 0, [0.0])], 1)()
-    with pytest.raises(UserError, match=f"memory of process {giver.process.pid}: .*No such file"):
+    with pytest.raises(UserError, match=f"memory of process {giver.process.pid}: .*no such file"):
         memory.open([giver.block], plan)
 
 

@@ -214,7 +214,7 @@ def test_killed_in_the_middle_of_writing(train, plans, data, tmp_path: Path) -> 
 
 def test_a_place_that_cannot_be_written_to(train, plans, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"--checkpoint .*file: FileExistsError: "):
+    with pytest.raises(UserError, match=r"--checkpoint .*file: file exists"):
         train(plans["data1"], 1, checkpoint=str(tmp_path / "file"))
 
 
@@ -246,6 +246,6 @@ def test_a_full_disk(plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     held = Held(TrainingPlan.of(Plan.load(plans["data1"])), 0)
-    with pytest.raises(UserError, match=r"step\.safetensors: OSError: .*No space left on device$"):
+    with pytest.raises(UserError, match=r"step\.safetensors: no space left on device, free"):
         write_checkpoint(tmp_path / "step.safetensors", held, Progress(), Alone())
     assert list(tmp_path.iterdir()) == []
