@@ -26,7 +26,7 @@ class BuildTrainingStepPass(Pass):
     `loss` is `output:NAME` (an output of one number), `softmax-cross-entropy:OUTPUT,LABELS` or
     `mse:OUTPUT,LABELS`; `optimizer` is sgd, momentum, adam or adamw. `freeze` lists patterns of
     names of parameters that are not trained, separated by commas; `freeze-rows` lists rows of
-    weights whose gradient is zero, as in `embed=0,3;other=-1`. Nor are arguments marked
+    weights that get no gradient, such as `embed=0,3;other=-1`. Nor are arguments marked
     `topt.fixed`, which the exporter of the model does not call parameters. `clip-norm` bounds the
     norm of all gradients together. `precision` is that of products and of what reads them (float32,
     float16, or bfloat16, for which ONNX Runtime has no CPU kernels); parameters keep their type.

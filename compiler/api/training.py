@@ -41,8 +41,8 @@ class Training:
     light, half, blocks, or auto (the default), which searches them all. Parameters whose name
     matches a pattern of ``freeze`` stay as they are, and so do tables and masks, which are only
     added, multiplied or compared, unless a pattern of ``unfreeze`` matches or the exporter names
-    them as parameters. ``freeze_rows`` are rows of weights, by name, whose gradient is zero, as
-    with PyTorch's ``padding_idx``; weight decay still applies to them.
+    them as parameters. ``freeze_rows`` are rows of weights, by name, that get no gradient, as with
+    PyTorch's ``padding_idx``; weight decay still applies to them.
 
     Raises :class:`UserError` where these do not go together.
     """
