@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of
 
 __all__ = [
     "FAMILY_FILE",
@@ -97,7 +97,7 @@ def _read(folder: Path, path: Path) -> Entries:
             f"--objective profile -o FAMILY writes it, got: {found}"
         ) from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as JSON: {one_line(error)}") from None
+        raise UserError(f"{path}: cannot be read as JSON: {cause_of(error)}") from None
     if not isinstance(document, dict):
         raise UserError(f"{path}: expected a JSON object")
     return document

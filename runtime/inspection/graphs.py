@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.support.collectives import DOMAIN, JOINED, STARTS, WAITS
 from tensoropt.runtime.support.dtypes import dtype_of, dtype_of_code, name_of
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of
 
 if TYPE_CHECKING:
     import onnx
@@ -130,7 +130,7 @@ def read_graph(path: Path, rank: int) -> RankGraph:
     try:
         model = onnx.load_model_from_string(path.read_bytes())
     except (DecodeError, ValueError, OSError) as error:
-        raise UserError(f"{path.name}: is no ONNX graph: {one_line(error)}") from None
+        raise UserError(f"{path.name}: is no ONNX graph: {cause_of(error)}") from None
     if not model.HasField("graph"):
         raise UserError(f"{path.name}: is no ONNX graph: it is empty")
     if not all(isinstance(text, str) for text in _texts(model.graph)):
@@ -139,7 +139,7 @@ def read_graph(path: Path, rank: int) -> RankGraph:
     try:
         _ = found.types, found.collectives
     except (TypeError, ValueError) as error:  # attributes of no kind
-        raise UserError(f"{path.name}: is no ONNX graph: {one_line(error)}") from None
+        raise UserError(f"{path.name}: is no ONNX graph: {cause_of(error)}") from None
     return found
 
 

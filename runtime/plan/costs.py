@@ -8,7 +8,7 @@ from typing import Any
 
 from tensoropt.runtime.plan.document import read_json
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of
 
 __all__ = ["COSTS", "NodeCost", "read_costs"]
 
@@ -40,7 +40,7 @@ def read_costs(plan: Plan) -> Mapping[str, NodeCost] | None:
             raise ValueError(f"expected schema {_SCHEMA}, got: {document['schema']}")
         return {name: _cost(row, document["layers"]) for name, row in document["nodes"].items()}
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise UserError(f"{path}: is no list of costs: {one_line(error)}") from None
+        raise UserError(f"{path}: is no list of costs: {cause_of(error)}") from None
 
 
 def _cost(row: Any, layers: Any) -> NodeCost:

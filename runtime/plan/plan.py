@@ -20,7 +20,7 @@ from tensoropt.runtime.plan.document import document_sha256, read_json, schema_e
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.files import check_files, path_inside
 from tensoropt.runtime.plan.layout import Layout, parse_layout
-from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.files import sha256_of
 
 __all__ = [
@@ -185,7 +185,7 @@ def read_document(folder: Path) -> Entries:
     try:
         document: Entries = read_json(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as JSON: {one_line(error)}") from None
+        raise UserError(f"{path}: cannot be read as JSON: {cause_of(error)}") from None
     if not isinstance(document, dict):
         raise UserError(f"{path}: expected a JSON object")
     if document.get("schema") != SCHEMA:

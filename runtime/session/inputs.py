@@ -19,7 +19,7 @@ from tensoropt.runtime.device.host_memory import exact_blocks
 from tensoropt.runtime.plan.dims import bound, terms
 from tensoropt.runtime.plan.plan import Tensor, check_dims
 from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of, is_native
-from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.job import DRAWS, INT_RANGE, Job
 from tensoropt.runtime.support.npz import npz_headers
 
@@ -60,7 +60,7 @@ class Inputs:
                 return as_dtype(file[name], dtype)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(
-                f"{self.job.inputs}: array '{name}' is damaged: {one_line(error)}"
+                f"{self.job.inputs}: array '{name}' is damaged: {cause_of(error)}"
             ) from None
 
     def part(self, name: str, rank: int) -> Array:

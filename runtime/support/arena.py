@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of
 
 __all__ = ["Arena", "Block", "address_of", "held_open", "mapped"]
 
@@ -69,7 +69,7 @@ def mapped(block: Block, *, writable: bool = False) -> mmap.mmap:
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
-        raise UserError(f"memory of process {block.pid}: {one_line(error)}") from None
+        raise UserError(f"memory of process {block.pid}: {cause_of(error)}") from None
 
 
 def held_open(block: Block, access: int = os.O_RDONLY) -> int:

@@ -73,9 +73,16 @@ def printable(text: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception as one line, without the prefixes of ONNX Runtime.
+    """Return an exception as one line: the file of a system error, if any, then `cause_of` it."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {cause_of(error)}"
+    return cause_of(error)
 
-    An error of the system names its file, its cause and a remedy, if there is a common one.
+
+def cause_of(error: BaseException) -> str:
+    """Return the cause of an exception in one line, for messages that name the file themselves.
+
+    A system error comes with its remedy, if there is a common one; ONNX Runtime's prefixes go.
     """
     text = " ".join(str(error).split())
     if text.startswith("[ONNXRuntimeError]"):
@@ -85,16 +92,7 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, TensoroptError):
         return text
     if isinstance(error, OSError) and error.strerror:
-        place = "" if error.filename is None else f"{error.filename}: "
-        return place + cause_of(error)
+        remedy = _REMEDIES.get(error.errno or 0)
+        cause = error.strerror
+        return f"{cause[:1].lower()}{cause[1:]}" + (f", {remedy}" if remedy else "")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def cause_of(error: OSError) -> str:
-    """Return the cause of an error of the system, and a remedy, if there is a common one.
-
-    The file is left out: it may be a temporary one that no user knows.
-    """
-    cause = error.strerror or str(error) or type(error).__name__
-    remedy = _REMEDIES.get(error.errno or 0)
-    return f"{cause[:1].lower()}{cause[1:]}" + (f", {remedy}" if remedy else "")

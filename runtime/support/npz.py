@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of
 
 __all__ = ["NpzArray", "npz_headers"]
 
@@ -40,7 +40,7 @@ def npz_headers(path: Path) -> dict[str, NpzArray]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: not an .npz file: {one_line(error)}") from None
+        raise UserError(f"{path}: not an .npz file: {cause_of(error)}") from None
 
 
 def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NpzArray:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tensoropt.runtime.plan.files import check_files
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of, one_line
 from tensoropt.runtime.support.messages import Message, receive, send
 from tensoropt.runtime.text.rendering import LONGEST, RENDER_S
 
@@ -54,7 +54,7 @@ def _config(plan: Plan) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{path}: expected JSON, got: {one_line(error)}") from None
+        raise UserError(f"{path}: expected JSON, got: {cause_of(error)}") from None
     return values if isinstance(values, dict) else {}
 
 

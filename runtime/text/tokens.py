@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -41,7 +41,7 @@ class Vocabulary:
             self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises that itself
             raise UserError(
-                f"--tokenizer {path}: expected a tokenizer.json, got: {one_line(error)}"
+                f"--tokenizer {path}: expected a tokenizer.json, got: {cause_of(error)}"
             ) from None
 
     def tokens(self, text: str, *, is_begun: bool = False) -> list[int]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from tensoropt.runtime.session.ranks import gather_into
 from tensoropt.runtime.support.dtypes import Array, dtype_of
-from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.files import file_mode
 from tensoropt.runtime.training.integrity import blank_digests, header_digest, seal
 from tensoropt.runtime.training.plan import State, TrainingPlan
@@ -95,7 +95,7 @@ class _Said:
                 Progress(**json.loads(metadata["progress"])),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}: not a checkpoint: metadata: {one_line(error)}") from None
+            raise UserError(f"{path}: not a checkpoint: metadata: {cause_of(error)}") from None
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -328,7 +328,7 @@ def _opened(path: Path) -> tuple[_Said, dict[str, Facts]]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such checkpoint") from None
     except (OSError, SafetensorError) as error:
-        raise UserError(f"{path}: not a checkpoint: {one_line(error)}") from None
+        raise UserError(f"{path}: not a checkpoint: {cause_of(error)}") from None
     if metadata.get("format") != _FORMAT:
         raise UserError(
             f"{path}: not a checkpoint of this tensoropt, expected metadata format {_FORMAT}, "

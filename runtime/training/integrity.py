@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of, one_line
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -146,7 +146,7 @@ def _read(path: Path) -> _Header:
         header = _Header(raw, dict(entries.pop("__metadata__")), entries)
         expected = max((end for _, end in header.extents.values()), default=header.start)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise DamagedError(f"{path}: damaged: its header: {one_line(error)}") from None
+        raise DamagedError(f"{path}: damaged: its header: {cause_of(error)}") from None
     if size != expected:
         raise DamagedError(f"{path}: damaged: expected {expected} bytes, got: {size}")
     return header

@@ -13,7 +13,7 @@ import numpy as np
 from tensoropt.runtime.device.provider import CPU, PlacedArray, Provider
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.dtypes import Array, dtype_of
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["Held"]
@@ -84,7 +84,7 @@ class Held:
                     else:
                         self._fill(state.tensor, file, is_whole=resume is not None)
         except (OSError, SafetensorError, ValueError) as error:
-            raise UserError(f"{path}: {one_line(error)}") from None
+            raise UserError(f"{path}: {cause_of(error)}") from None
 
     def _fill(self, tensor: Tensor, file: Any, *, is_whole: bool) -> None:
         array, found = self.state[tensor.name], file.get_slice(tensor.name)

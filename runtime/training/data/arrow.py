@@ -22,7 +22,7 @@ import pyarrow.parquet
 
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.dtypes import Array, dtype_of
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.training.data.columns import column_of
 from tensoropt.runtime.training.data.files import Unchanged
 from tensoropt.runtime.training.data.order import by_unit
@@ -165,7 +165,7 @@ def _one_line_of(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{path}: {one_line(error)}") from None
+        raise UserError(f"{path}: {cause_of(error)}") from None
 
 
 def _sample_bytes(tensor: Tensor) -> int:

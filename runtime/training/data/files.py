@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.training.data.source import Facts
 
 __all__ = ["Unchanged", "data_files"]
@@ -62,4 +62,4 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise UserError(f"{path}: {one_line(error)}") from None
+        raise UserError(f"{path}: {cause_of(error)}") from None

@@ -17,7 +17,7 @@ import numpy as np
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.session.inputs import as_dtype, check_dtype
 from tensoropt.runtime.support.dtypes import Array, dtype_of
-from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.npz import NpzArray, npz_headers
 from tensoropt.runtime.training.data.files import Unchanged
 from tensoropt.runtime.training.data.order import by_unit
@@ -78,7 +78,7 @@ def _mapped(path: Path, name: str, array: NpzArray, offset: int) -> Array:
     try:
         return np.memmap(path, array.dtype, "r", offset, array.shape, order)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: '{name}': {one_line(error)}") from None
+        raise UserError(f"{path}: '{name}': {cause_of(error)}") from None
 
 
 class _Unpacked:
@@ -96,7 +96,7 @@ class _Unpacked:
                 with np.load(path) as file:
                     self.arrays[name] = file[name]
             except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                raise UserError(f"{path}: array '{name}' is damaged: {one_line(error)}") from None
+                raise UserError(f"{path}: array '{name}' is damaged: {cause_of(error)}") from None
         return self.arrays[name]
 
 

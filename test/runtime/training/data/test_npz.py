@@ -124,5 +124,5 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, save) -> None:
         f"{path}: has 600 bytes, expected {size} bytes with 1000 samples as when the job began"
     )
     path.unlink()
-    with pytest.raises(UserError, match=r"data\.npz: FileNotFoundError"):
+    with pytest.raises(UserError, match=r"^[^:]*data\.npz: no such file or directory$"):
         source.read(4, WHOLE)
