@@ -62,7 +62,7 @@ _TEXT = """\
 of a float32 image are split over a grid of ranks, counted in the program that runs; what the
 windows of some rank read outside its part, which no algorithm can do without; and what a rank got
 when the edges of all parts were gathered, along the height alone
-([decision 61](decisions/0061-edges-are-swapped.md)).
+([decision 61](decisions/0061-halo-exchange.md)).
 
 """
 

@@ -49,7 +49,7 @@ evenly over the ranks, without copies.
 Where the grid of ranks divides well, plans meet the bound. Each of A, B and C lacks one axis of a
 cube's grid and is gathered (or reduced and scattered) along it; that axis must then be the minor
 one on some dimension, which takes another order of axes than the mesh's for one of the three
-([decision 56](decisions/0056-axes-split-in-any-order.md)). At P = 4 and 16 no grid of whole numbers
+([decision 56](decisions/0056-axis-order-of-split-dimensions.md)). At P = 4 and 16 no grid of whole numbers
 meets the bound of a cube.
 
 """

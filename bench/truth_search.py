@@ -6,7 +6,7 @@
     python bench/truth_search.py --graphs [MODELS]     default searches beside their programs
 
 Of a model and a mesh, every point of a frontier within 2% (at most 60) is costed as a program,
-before the tables have learnt from programs and after (docs/decisions/0044-tables-learn.md): the
+before the tables have learnt from programs and after (docs/decisions/0044-cost-table-refinement.md): the
 smallest part of a program's memory that the tables charge, the bound of the frontier in the memory
 of programs, and the leanest program. The largest charge in time over that of the program is told
 too. With ``--plans`` so many random models of few plans are searched, with ``--steps`` training
