@@ -1,7 +1,7 @@
 """How much of each model's work no strategy splits, by the number of ranks along a mesh axis.
 
 The work is that of the rules, in floating-point operations. What is left over is mostly in
-dimensions that the axis does not divide: see docs/decisions/0011-parts-with-padding.md.
+dimensions that the axis does not divide: see docs/decisions/0011-padding-of-uneven-dimensions.md.
 """
 
 from __future__ import annotations
