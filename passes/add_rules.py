@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from tensoropt.compiler.layout.rule_text import named
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
-from tensoropt.compiler.sharding.rule.files import given_rule
-from tensoropt.compiler.sharding.rule.fits import check_fits
+from tensoropt.compiler.sharding.rule.files import user_rule
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
+from tensoropt.compiler.sharding.rule.operand_checks import check_operands
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.training.alternatives import alternatives
 from tensoropt.dialects import onnx
@@ -43,8 +43,8 @@ class AddRulesPass(Pass):
                 try:
                     info = describe(op, versions, infos)
                     if info not in known:
-                        check_fits(info)
-                        known[info] = rule_attr(named(given_rule(info) or rule_for(info)))
+                        check_operands(info)
+                        known[info] = rule_attr(named(user_rule(info) or rule_for(info)))
                 except MisfitError as error:
                     raise self.fail(op, str(error)) from None
                 op.attributes[keys.RULE.name] = known[info]

@@ -16,8 +16,8 @@ from tensoropt.compiler.sharding.ops.randomness import give_seed
 from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.rule_reader import RuleReader
 from tensoropt.compiler.sharding.rule.strategies import strategy_of_layouts
-from tensoropt.compiler.sharding.rule.written import WrittenRules
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, tensor_type
@@ -57,7 +57,7 @@ class _Partition:
         self.versions = onnx.opsets(module)
         self.mesh: Mesh = mesh_of(module.operation)
         self.resharder = resharder_of(module, self.old)
-        self.rules = WrittenRules()
+        self.rules = RuleReader()
         self.times = NodeTimes(self.old, self.resharder)
         self.local: dict[ir.Value, ir.Value] = {}
         self.layouts: dict[ir.Value, Layout] = {}

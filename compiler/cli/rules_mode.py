@@ -17,7 +17,7 @@ from tensoropt.compiler.sharding.proof.proving import prove
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.written import WrittenRules
+from tensoropt.compiler.sharding.rule.rule_reader import RuleReader
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
@@ -61,7 +61,7 @@ def _library(path: Path) -> Path:
 
 def _foreign(module: ir.Module) -> Iterator[tuple[ir.Operation, OpInfo, Rule]]:
     """Yield one operation for each rule that its operator does not have from us."""
-    versions, rules, seen = onnx.opsets(module), WrittenRules(), set[tuple[OpInfo, Rule]]()
+    versions, rules, seen = onnx.opsets(module), RuleReader(), set[tuple[OpInfo, Rule]]()
     for view in onnx.function(module).regions[0].blocks[0]:
         op = view.operation
         if not onnx.is_onnx(op) or op.name == onnx.NO_VALUE or len(op.regions):

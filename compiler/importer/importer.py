@@ -25,7 +25,7 @@ from tensoropt.compiler.protos.names import Namer
 from tensoropt.compiler.protos.subgraphs import Scope
 from tensoropt.compiler.protos.types import TypeTable, dim_names
 from tensoropt.compiler.shapes.inference import infer_types, name_outputs, value_types
-from tensoropt.compiler.sharding.rule.slicing import written_ends
+from tensoropt.compiler.sharding.rule.slicing import normalize_ends
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.build import ints_attr
 from tensoropt.dialects.elements import Array, to_dense
@@ -237,7 +237,7 @@ class _Importer:
         known = constant_value(ends)
         if known is None or steps is None or known.shape != steps.shape:
             return ends
-        written = written_ends(known, steps)
+        written = normalize_ends(known, steps)
         if (written == known).all():
             return ends
         location = self._location(f"{node.name}.Constant")

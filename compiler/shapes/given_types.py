@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from tensoropt.compiler.sharding.rule.files import given_result_shapes, is_given
+from tensoropt.compiler.sharding.rule.files import has_user_rule, user_result_shapes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
 __all__ = ["given_types", "has_given_rule"]
@@ -14,7 +14,7 @@ Types = dict[str, onnx.TypeProto]
 
 def has_given_rule(node: onnx.NodeProto) -> bool:
     """Say whether a person gave a rule for the operator of ``node``."""
-    return is_given(_name(node))
+    return has_user_rule(_name(node))
 
 
 def given_types(graph: onnx.GraphProto, known: Types, declared: Types) -> Types:
@@ -36,7 +36,7 @@ def _of_node(node: onnx.NodeProto, known: Types) -> Types:
     if any(name and name not in known for name in names):
         return {}
     operands = [_info(known[name]) if name else None for name in names]
-    shapes = given_result_shapes(_name(node), operands)
+    shapes = user_result_shapes(_name(node), operands)
     first = known[names[0]].tensor_type.elem_type if names and names[0] else None
     if shapes is None or first is None:
         return {}

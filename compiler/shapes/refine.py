@@ -10,7 +10,7 @@ from tensoropt.compiler.protos.types import TypeTable, type_proto
 from tensoropt.compiler.shapes.inference import Types, infer_types, value_types
 from tensoropt.compiler.shapes.reshapes import write_reshapes
 from tensoropt.compiler.shapes.symbols import Dims, dims_of
-from tensoropt.compiler.sharding.rule.files import is_given
+from tensoropt.compiler.sharding.rule.files import has_user_rule
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import BARRIER, function, node_name, op_name, owner
 from tensoropt.dialects.sizes import sizes_of_type, tensor_type
@@ -57,7 +57,7 @@ def _declare_given(model: onnx.ModelProto, values: dict[ir.Value, str]) -> None:
     there = {info.name for info in (*model.graph.value_info, *model.graph.output)}
     for value, name in values.items():
         op = owner(value)
-        if op is None or not is_given(op.name.removeprefix("onnx.")) or name in there:
+        if op is None or not has_user_rule(op.name.removeprefix("onnx.")) or name in there:
             continue
         if isinstance(value.type, ir.RankedTensorType):
             model.graph.value_info.add(name=name).type.CopyFrom(type_proto(value.type))

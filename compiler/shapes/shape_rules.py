@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx
 
 from tensoropt.compiler.sharding.ops.einsum import parse_equation
-from tensoropt.compiler.sharding.rule.slicing import taken
+from tensoropt.compiler.sharding.rule.slicing import slice_indices
 from tensoropt.compiler.sharding.rule.windows import padded_windows
 
 __all__ = ["OPEN", "RULES", "Call", "Shape"]
@@ -100,7 +100,9 @@ def _slice(call: Call) -> Shape | None:
         return sizes
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=False):
         length = shape[axis]
-        sizes[axis] = OPEN if length is None or not step else len(taken(length, start, end, step))
+        sizes[axis] = (
+            OPEN if length is None or not step else len(slice_indices(length, start, end, step))
+        )
     return sizes
 
 

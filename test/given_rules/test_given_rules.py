@@ -105,12 +105,12 @@ OP = '[[rule]]\nop = "my.ops.Own"\n'
         ),
         (
             OP + 'map = "(i, j) -> (i)"\n',
-            "rule 1 (my.ops.Own): splits j, which a result has not, "
+            "rule 1 (my.ops.Own): splits j, which a result lacks, "
             "expected sum, max, min or whole",
         ),
         (
             OP + 'map = "(i) -> (i)"\nfactors = ["i=4"]\n',
-            "rule 1 (my.ops.Own): fixes the size of i, expected that of the operands, got: 4",
+            "rule 1 (my.ops.Own): fixes the size of i, expected a size from the operands, got: 4",
         ),
         (
             OP + 'map = "(i) -> (i)"\nlinear = [[1]]\n',

@@ -4,7 +4,7 @@
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%x: tensor<32x8x6xf32> {topt.name = "x"}) -> (tensor<32x1x6xf32> {topt.name = "y"}) {
     %0 = "onnx.Constant"() {value = dense<[32, 1, 6]> : tensor<3xi64>} : () -> tensor<3xi64>
-    // expected-error@+1 {{'onnx.Reshape' op 'Reshape' has not as many elements as its shape [32, 1, 6], expected the sizes that the model was exported with, got shapes: [32, 8, 6], [3]}}
+    // expected-error@+1 {{'onnx.Reshape' op 'Reshape' has 1536 elements, not the 192 of its shape [32, 1, 6], expected the sizes that the model was exported with, got shapes: [32, 8, 6], [3]}}
     %1 = "onnx.Reshape"(%x, %0) : (tensor<32x8x6xf32>, tensor<3xi64>) -> tensor<32x1x6xf32>
     return %1 : tensor<32x1x6xf32>
   }
@@ -16,7 +16,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%x: tensor<5x3x2xf32> {topt.name = "x"}, %w: tensor<1x12x2xf32> {topt.name = "w", topt.param}, %r: tensor<1x12x4xf32> {topt.name = "r", topt.param}, %h: tensor<1x1x4xf32> {topt.name = "h", topt.param}) -> (tensor<5x1x3x4xf32> {topt.name = "y"}) {
     %0 = "onnx.NoValue"() : () -> none
-    // expected-error@+1 {{'onnx.GRU' op 'GRU' has a state for a batch of 1 and sequences of one of 3, expected the sizes that the model was exported with, got shapes: [5, 3, 2], [1, 12, 2], [1, 12, 4], none, none, [1, 1, 4]}}
+    // expected-error@+1 {{'onnx.GRU' op 'GRU' has a state of batch size 1 and sequences of 3, expected the sizes that the model was exported with, got shapes: [5, 3, 2], [1, 12, 2], [1, 12, 4], none, none, [1, 1, 4]}}
     %1, %2 = "onnx.GRU"(%x, %w, %r, %0, %0, %h) {hidden_size = 4 : i64} : (tensor<5x3x2xf32>, tensor<1x12x2xf32>, tensor<1x12x4xf32>, none, none, tensor<1x1x4xf32>) -> (tensor<5x1x3x4xf32>, tensor<1x3x4xf32>)
     return %1 : tensor<5x1x3x4xf32>
   }

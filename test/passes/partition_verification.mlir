@@ -65,7 +65,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}, topt.device = "cpu"} {
   shard.grid @mesh(shape = 2)
   func.func @main(%x: tensor<4x6xf32> {topt.layout = #topt.layout<@mesh, ["R"]>, topt.name = "x"}) -> (tensor<4x6xf32> {topt.layout = #topt.layout<@mesh, ["R"]>, topt.name = "y"}) {
     // Softmax over a split dimension is no plain copy: an edited rule may not split what its own does not.
-    // expected-error@+1 {{'onnx.Softmax' op has a topt.rule that allows more than that of its operator, whose operation of one rank is no plain copy; expected one that splits less}}
+    // expected-error@+1 {{'onnx.Softmax' op has a topt.rule that allows more than the rule of its operator, which is no plain copy on a rank; expected a rule that splits less}}
     %0 = "onnx.Softmax"(%x) {axis = 1 : i64, topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=6"], {linear = [array<i64: 0>]}>, topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["R"]>], [#topt.layout<@mesh, ["R"]>]>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
     return %0 : tensor<4x6xf32>
   }

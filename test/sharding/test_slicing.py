@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 from training.vjp import session_of
 
-from tensoropt.compiler.sharding.rule.slicing import taken
+from tensoropt.compiler.sharding.rule.slicing import slice_indices
 
 FAR = (-(2**63), -(2**31), -100, 100, 2**31 - 1, 2**31, 2**63 - 2, 2**63 - 1)
 BOUNDS = (*FAR, *range(-5, 6))
@@ -27,4 +27,4 @@ def test_every_bound_and_step(size: int) -> None:
         held = {"start": start, "end": end, "axis": 0, "step": step}
         feeds = {name: np.array([value]) for name, value in held.items()}
         (got,) = session.run(None, {"x": np.arange(size), **feeds})
-        assert got.tolist() == list(taken(size, start, end, step)), (start, end, step)
+        assert got.tolist() == list(slice_indices(size, start, end, step)), (start, end, step)

@@ -9,7 +9,7 @@ from tensoropt.compiler.search.problem.graph import Graph, Node, Value
 from tensoropt.compiler.search.problem.marks import Marks
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.compiler.sharding.rule.written import WrittenRules
+from tensoropt.compiler.sharding.rule.rule_reader import RuleReader
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
@@ -51,7 +51,7 @@ class _Reader:
         self.indices: dict[ir.Value, int] = {}
         self.infos = TypeInfos()
         self.marks = Marks(self.graph)
-        self.rules = WrittenRules()
+        self.rules = RuleReader()
         self.known: dict[OpInfo, OpInfo] = {}
 
     def read(self) -> Graph:

@@ -1,4 +1,4 @@
-"""Attention of the standard, with grouped heads, masks and a KV cache."""
+"""Standard attention with grouped heads, masks, and a KV cache."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["attention"]
 
-# The place of the factor over heads among the factors.
+# Index of the factor over heads.
 _HEADS = 1
 
 
 @sharding_rule("Attention")
 def attention(info: OpInfo) -> Rule | None:
-    """Return batch, heads and rows of the query.
+    """Split batch, heads, and rows of the query.
 
-    Query and cache are `b h s d` or, with the heads packed, `b s (h d)`. Several heads of the query
-    may share one of key and value: the shared ones are split, in the cache too. Rows are
-    independent, unless causality counts them from the first.
+    Query and cache are `b h s d` or, with packed heads, `b s (h d)`. Several query heads may share
+    one head of key and value; the shared heads are split, in the cache too. Rows are independent
+    unless causality counts them from the first row.
     """
     if len({len(info.shape(index)) for index in range(3)}) > 1:
         return None
@@ -42,14 +42,17 @@ def attention(info: OpInfo) -> Rule | None:
 
 
 def _counts_rows(info: OpInfo) -> bool:
-    """Say whether what a row may see depends on how many rows are before it."""
+    """Return whether the visible keys of a row depend on the number of rows before it."""
     windows = (info.attribute("left_window_size", -1), info.attribute("right_window_size", -1))
     return bool(info.attribute("is_causal", 0)) or max(windows) >= 0
 
 
 def _products(info: OpInfo, head: int) -> FactorMap:
-    """Return what stays whole: the keys, old and new, the elements of a head of key and value, and
-    the heads of the query that share one of the key."""
+    """Return the factor that stays whole.
+
+    It covers the old and new keys, the elements of a key and a value head, and the query heads per
+    key head.
+    """
     past = info.operand(4)
     keys = count([info.sizes(1)[3 - head]]) + (0 if past is None else count([past.sizes[2]]))
     if head == 1:
@@ -62,4 +65,4 @@ def _products(info: OpInfo, head: int) -> FactorMap:
 
 
 def _divide_heads(local: LocalOp) -> list[ir.Value]:
-    return local.clone(attributes=local.divided(_HEADS, "q_num_heads", "kv_num_heads"))
+    return local.clone(attributes=local.divide_attributes(_HEADS, "q_num_heads", "kv_num_heads"))

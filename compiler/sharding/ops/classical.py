@@ -1,6 +1,6 @@
-"""Classical machine learning: trees, support vectors, linear models, and what prepares features.
+"""Classical machine learning: trees, support vectors, linear models, and feature preparation.
 
-All of it works row by row: a sample is one row of the features, and sees no other.
+All of these work row by row: a sample is one row of the features, independent of the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _named(*operators: str) -> tuple[str, ...]:
 
 @sharding_rule(*_named("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble"))
 def trees(info: OpInfo) -> Rule | None:
-    """Return the rows of the features; each goes down every tree."""
+    """Split the rows of the features; each row descends every tree."""
     roots = info.attribute("tree_roots") or set(info.attribute("nodes_treeids", ()))
     nodes = len(info.attribute("nodes_modes", ()))
     number = max(len(roots), 1)
@@ -33,19 +33,19 @@ def trees(info: OpInfo) -> Rule | None:
 
 @sharding_rule(*_named("LinearClassifier", "LinearRegressor", "SVMClassifier", "SVMRegressor"))
 def products(info: OpInfo) -> Rule | None:
-    """Return the rows of the features; each is multiplied with all coefficients or vectors."""
+    """Split the rows of the features; each row is multiplied by all coefficients or vectors."""
     attributes = (info.attribute(name, ()) for name in ("coefficients", "support_vectors"))
     return _rows(info, 2.0 * sum(map(len, attributes)))
 
 
 @sharding_rule(*_named("Scaler", "Normalizer", "Imputer", "FeatureVectorizer"))
 def features(info: OpInfo) -> Rule | None:
-    """Return the rows; along them a feature has numbers of its own, or all are looked at."""
+    """Split the rows; along a row, features have their own parameters or are all read together."""
     return _rows(info, 2.0 * count(info.result_sizes()[1:]))
 
 
 def _rows(info: OpInfo, flops_per_row: float) -> Rule | None:
-    """Return the first dimension of all operands and results; a vector is one row."""
+    """Split the first dimension of all operands and results; decline vectors, which are one row."""
     if any(len(info.shape(index)) < 2 for index in range(len(info.operands))):
         return None
     operands = dict.fromkeys(range(len(info.operands)), 0)
@@ -56,9 +56,9 @@ def _rows(info: OpInfo, flops_per_row: float) -> Rule | None:
 
 @sharding_rule(*_named("Binarizer", "LabelEncoder", "CategoryMapper", "OneHotEncoder"))
 def elements(info: OpInfo) -> Rule | None:
-    """Return every dimension of the operand: an element becomes one, or a row of marks.
+    """Split every dimension of the operand; an element becomes an element or a row of marks.
 
-    Padding is not offered: of what is no number they make nothing.
+    Padding is not allowed, because these operators do not accept NaN.
     """
     dims = range(len(info.shape(0)))
     factors = [FactorMap({0: dim}, {0: dim}, padded=False) for dim in dims]
@@ -67,6 +67,6 @@ def elements(info: OpInfo) -> Rule | None:
 
 @sharding_rule(*_named("ArrayFeatureExtractor"))
 def columns(info: OpInfo) -> Rule | None:
-    """Return all dimensions but the last, of which the second operand says what is taken."""
+    """Split all dimensions except the last, from which the second operand selects elements."""
     rank = len(info.shape(0))
     return rule_of(info, [FactorMap({0: dim}, {0: dim}) for dim in range(rank - 1)])

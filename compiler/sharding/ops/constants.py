@@ -1,4 +1,4 @@
-"""Operators that make tensors: constants, shapes, ranges."""
+"""Operators that create tensors: constants, shapes, ranges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 @sharding_rule("Constant", "Range", "EyeLike")
 def _whole(info: OpInfo) -> Rule:
-    """Every rank holds the whole: nothing is computed from what could be split."""
+    """Replicate the result, which is computed from no operand that could be split."""
     return replace(replicated_rule(info), flops_per_point=0.0)
 
 
@@ -34,7 +34,7 @@ def _constant_of_shape_locally(local: LocalOp) -> list[ir.Value]:
 
 @sharding_rule("Shape", "Size")
 def _shape(info: OpInfo) -> Rule:
-    """The operand may be split: the local sizes times the pieces are the global ones."""
+    """Split any dimension of the operand: local sizes times pieces are the global sizes."""
     factors = [FactorMap({0: dim}) for dim in range(len(info.shape(0)))]
     return rule_of(info, factors, localize=_shape_locally)
 

@@ -16,11 +16,11 @@ from tensoropt.compiler.sharding.rule.factors import (
     rule_of,
 )
 from tensoropt.compiler.sharding.rule.halo import (
+    add_halo,
     can_exchange,
     halos_of,
     inner_exchange,
-    widened,
-    with_halo,
+    widen,
 )
 from tensoropt.compiler.sharding.rule.local_op import Localize, LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
@@ -29,7 +29,7 @@ from tensoropt.compiler.sharding.rule.windows import (
     Halo,
     Window,
     count,
-    evened,
+    even_padding,
     spatial_loops,
     tap_halo,
     window_loop,
@@ -49,33 +49,34 @@ __all__ = [
     "transposed_convolution",
 ]
 
-# The places of the channel factor among the factors, whose groups the attribute `group` counts, and
-# of the inputs that are summed over.
+# Indices of two factors: the channels, whose groups the attribute `group` counts, and the inputs
+# that are summed over.
 _CHANNELS = 1
 _INPUTS = 2
 
-# The first opset in which Slice takes its bounds as operands.
+# First opset in which Slice takes its bounds as operands.
 _SLICE_OPERANDS_SINCE = 10
 
 
 @sharding_rule("Conv")
 def convolution(info: OpInfo) -> Rule:
-    """Return `n c i, m c k, m -> n m o`; several groups are split as wholes.
+    """Return the rule `n c i, m c k, m -> n m o`; several groups are split as wholes.
 
-    Where the window is as large as the image, as in the gradient of a weight, both can be cut
-    alike, which leaves partial sums.
+    If the window is as large as the image, as in the gradient of a weight, both can be split along
+    the same dimension, which leaves partial sums.
     """
     taps = _tap_halos(info)
-    factors = _slid(info, _channels(info, 0, 1), info.shape(1)[2:], taps)
-    inner = (*_picks(info, factors), *_exchanges(info, factors, taps))
-    return _rule(info, factors, Filled(_slide), inner)
+    factors = _sliding_factors(info, _channels(info, 0, 1), info.shape(1)[2:], taps)
+    inner = (*_gather_steps(info, factors), *_exchanges(info, factors, taps))
+    return _rule(info, factors, Filled(_localize_sliding), inner)
 
 
 @sharding_rule("ConvTranspose")
 def transposed_convolution(info: OpInfo) -> Rule:
-    """Return `n c i, c m k, m -> n m o`, where every input element is one window of the result.
+    """Return the rule `n c i, c m k, m -> n m o`; each input element is one window of the result.
 
-    Windows may reach into neighbouring parts of the result, which then read elements of them.
+    If windows reach into neighbouring parts of the result, those parts read input elements of their
+    neighbours.
     """
     kernel, windows = info.shape(1)[2:], info.shape(0)[2:]
     if info.attribute("output_shape") or any(info.attribute("output_padding", ())):
@@ -89,13 +90,15 @@ def transposed_convolution(info: OpInfo) -> Rule:
         spatial[window.dim - 2] = own
     factors = [*_channels(info, 1, 0), *spatial, window_loop(kernel)]
     exchanges = inner_exchange(info, factors, [window.halo_back for window in spread])
-    return _rule(info, factors, Filled(_spread), (*exchanges, *_crops(info, factors, spread)))
+    return _rule(
+        info, factors, Filled(_localize_spread), (*exchanges, *_crops(info, factors, spread))
+    )
 
 
 def _spread_windows(info: OpInfo) -> list[Window]:
     """Return the windows in the result of a ConvTranspose along which parts can be split.
 
-    There are as many elements per window as the stride, so that windows lie alike in every part.
+    The stride equals the elements per window, so that windows have the same position in every part.
     """
     counted = info.attribute("output_shape") or str(info.attribute("auto_pad")).startswith("SAME")
     if counted or not can_exchange(info) or info.standard_version < _SLICE_OPERANDS_SINCE:
@@ -111,18 +114,17 @@ def _spread_windows(info: OpInfo) -> list[Window]:
 
 
 def _ends(window: Window) -> tuple[int, int, int, int]:
-    """Return padding, padding of the output and what is cut off in front and behind, of a part with
-    its halo."""
+    """Return padding, output padding, and crops in front and after, for a part with halo."""
     halo = window.halo_back
     begin = halo.before * window.stride + window.begin
     end = (halo.after - 1) * window.stride + window.extent - window.begin
-    return evened(begin, end, window.stride)
+    return even_padding(begin, end, window.stride)
 
 
 def _crops(
     info: OpInfo, factors: Sequence[FactorMap], spread: Sequence[Window]
 ) -> tuple[InnerStep, ...]:
-    """Return the copies of results of which something is cut off."""
+    """Return the copies of the results that are cropped."""
     made = info.results[0]
     assert made is not None
     along = tuple(index for index, factor in enumerate(factors) if 0 in factor.results)
@@ -136,15 +138,15 @@ def _crops(
     )
 
 
-def _slid(
+def _sliding_factors(
     info: OpInfo, channels: list[FactorMap], kernel: Shape, taps: Sequence[Halo] = ()
 ) -> list[FactorMap]:
-    """Return the factors of a convolution: windows may reach into neighbouring parts.
+    """Return the factors of a convolution whose windows may reach into neighbouring parts.
 
-    Along the dimensions of ``taps`` windows are cut too.
+    Along the dimensions of ``taps``, the windows are split too.
     """
     cut = {halo.dim: halo for halo in taps}
-    summed = [_tap_loop(info, halo) for halo in taps]
+    summed = [_tap_factor(info, halo) for halo in taps]
     whole = [size for dim, size in enumerate(kernel, 2) if dim not in cut]
     return [*channels, *_spatial_loops(info, kernel), *summed, window_loop(whole)]
 
@@ -154,21 +156,21 @@ def _spatial_loops(info: OpInfo, kernel: Shape) -> list[FactorMap]:
     return spatial_loops(info, kernel, windows, side="result", halos=halos_of(info))
 
 
-def _tap_loop(info: OpInfo, halo: Halo) -> FactorMap:
+def _tap_factor(info: OpInfo, halo: Halo) -> FactorMap:
     size, gap = info.shape(1)[halo.dim] or 1, info.shape(0)[halo.dim] or 1
     least = max(-(-halo.reach * size // gap), 1)
     return FactorMap({0: halo.dim, 1: halo.dim}, size=size, reduction="sum", least=least)
 
 
 def _tap_halos(info: OpInfo) -> list[Halo]:
-    """Return the halos of dimensions that image and window can be cut along together."""
+    """Return the halos of the dimensions along which image and window can be split together."""
     old = info.standard_version < _SLICE_OPERANDS_SINCE
     if old or not adds_up(info) or not can_exchange(info):
         return []
     loops = _spatial_loops(info, info.shape(1)[2:])
     whole = [dim for dim, loop in enumerate(loops, 2) if 0 not in loop.operands]
-    held = [tap_halo(info, window) for window in windows_of(info) if window.dim in whole]
-    return [halo for halo in held if halo is not None]
+    halos = [tap_halo(info, window) for window in windows_of(info) if window.dim in whole]
+    return [halo for halo in halos if halo is not None]
 
 
 def _exchanges(
@@ -189,11 +191,12 @@ def channel_loops(
 ) -> list[FactorMap]:
     """Return the factors over the batch and the channels.
 
-    ``outputs`` and ``inputs`` are the dimensions of the operand ``weight`` along which the channels
-    run. With several groups the first is merged with the groups and can be split as far as there
-    are any; and if the other one holds the inputs of a group, so can these, in all groups alike: a
-    rank picks those that it has weights for. Operands ``per_channel`` hold an element per channel
-    of the result, or one for all. All but groups may have padding.
+    ``outputs`` and ``inputs`` are the dimensions of operand ``weight`` along the output and input
+    channels. With several groups, the output channels are merged with the groups and can be split
+    into as many parts as there are groups. If ``inputs`` counts the inputs of a group, these can be
+    split too, identically in all groups: a rank gathers the inputs for its weights. Operands in
+    ``per_channel`` have one element per channel of the result, or one for all. All factors except
+    groups may be padded.
     """
     batch = FactorMap({0: 0}, {0: 0}, padded=True)
     each = {i: 0 for i in per_channel if aligned(info, i, 0, 1)}
@@ -217,20 +220,20 @@ def _channels(info: OpInfo, outputs: int, inputs: int) -> list[FactorMap]:
 
 @sharding_rule("ConvInteger")
 def integer_convolution(info: OpInfo) -> Rule:
-    """Return the factors of Conv; parts of the sum add up, each less its own zero points.
+    """Return the factors of Conv; partial sums add up, each less its own zero points.
 
-    Padding holds the zero point of the input, so it adds nothing.
+    Padding contains the zero point of the input, so it adds nothing.
     """
     kernel, windows = info.shape(1)[2:], info.result_shape()[2:]
     channels = channel_loops(info, outputs=0, inputs=1, can_sum=True, per_channel=(3,))
     spatial = spatial_loops(info, kernel, windows, side="result")
     factors = [*channels, *spatial, window_loop(kernel)]
-    return _quantized(info, factors, _picks(info, factors))
+    return _quantized(info, factors, _gather_steps(info, factors))
 
 
 @sharding_rule("QLinearConv")
 def requantized_convolution(info: OpInfo) -> Rule:
-    """Return the factors of Conv but the sum, which is rounded once."""
+    """Return the factors of Conv; the sum stays whole because it is rounded once."""
     kernel, windows = info.shape(3)[2:], info.result_shape()[2:]
     channels = channel_loops(
         info, outputs=0, inputs=1, can_sum=False, weight=3, per_channel=(4, 5, 8)
@@ -241,18 +244,20 @@ def requantized_convolution(info: OpInfo) -> Rule:
 
 @sharding_rule("com.microsoft.FusedConv")
 def fused_convolution(info: OpInfo) -> Rule:
-    """Return the factors of Conv but the sum, which is whole before its activation.
+    """Return the factors of Conv; the sum stays whole because an activation follows.
 
-    Operand 3, of the shape of the result, is added before it.
+    Operand 3, of the shape of the result, is added before the activation.
     """
     channels = channel_loops(info, outputs=0, inputs=1, can_sum=False)
-    factors = _slid(info, channels, info.shape(1)[2:])
+    factors = _sliding_factors(info, channels, info.shape(1)[2:])
     if info.operand(3) is not None:
         factors = [
             replace(factor, operands={**factor.operands, **_added(factor)}) for factor in factors
         ]
     inner = _exchanges(info, factors)
-    return rule_of(info, factors, localize=Filled(_slide), flops_per_point=2.0, inner=inner)
+    return rule_of(
+        info, factors, localize=Filled(_localize_sliding), flops_per_point=2.0, inner=inner
+    )
 
 
 def _added(factor: FactorMap) -> dict[int, int]:
@@ -261,13 +266,13 @@ def _added(factor: FactorMap) -> dict[int, int]:
 
 @sharding_rule("DeformConv")
 def deformed_convolution(info: OpInfo) -> Rule:
-    """Return batch and channels of the result, and of the input where all move alike.
+    """Split batch and output channels, and the input channels if they share their offsets.
 
-    Every window may reach anywhere, so space is whole. With several groups only the batch is
-    split: those of the channels and of the offsets need not be the same.
+    A window may read anywhere, so spatial dimensions stay whole. With several groups, only the
+    batch is split, because the groups of channels and of offsets can differ.
     """
     kernel, bias = info.shape(1)[2:], _bias(info, 3)
-    several, alike = info.attribute("group", 1) > 1, info.attribute("offset_group", 1) == 1
+    several, shared = info.attribute("group", 1) > 1, info.attribute("offset_group", 1) == 1
     factors = [
         present_factor(info, {0: 0, 2: 0, 4: 0}, {0: 0}),
         present_factor(info, {1: 0, 3: 0}, {0: 1}, can_split=not several),
@@ -275,7 +280,7 @@ def deformed_convolution(info: OpInfo) -> Rule:
             {} if several else {0: 1, 1: 1},
             size=info.shape(1)[1],
             reduction="sum",
-            can_split=not several and alike and adds_up(info),
+            can_split=not several and shared and adds_up(info),
         ),
         *(FactorMap({}, {0: dim}, can_split=False) for dim in range(2, len(info.shape(0)))),
         window_loop(kernel),
@@ -308,10 +313,10 @@ def _rule(
     )
 
 
-def _picks(info: OpInfo, factors: Sequence[FactorMap]) -> tuple[InnerStep, ...]:
-    """Return what it costs a rank to pick its inputs of each group: a copy of them."""
+def _gather_steps(info: OpInfo, factors: Sequence[FactorMap]) -> tuple[InnerStep, ...]:
+    """Return the inner step in which a rank gathers its inputs of each group: a copy of them."""
     tensor = info.operand(0)
-    if tensor is None or not _picks_inputs(info):
+    if tensor is None or not _gathers_inputs(info):
         return ()
     along = [index for index, factor in enumerate(factors) if 0 in factor.operands]
     points = (*along, _INPUTS)
@@ -320,16 +325,16 @@ def _picks(info: OpInfo, factors: Sequence[FactorMap]) -> tuple[InnerStep, ...]:
     return (InnerStep((_INPUTS,), points, each, "copy"),)
 
 
-def _picks_inputs(info: OpInfo) -> bool:
-    """Say whether inputs of all groups can be split, which do not lie side by side."""
+def _gathers_inputs(info: OpInfo) -> bool:
+    """Return whether the inputs of all groups can be split; they are not contiguous."""
     return int(info.attribute("group", 1)) > 1 and info.name != "ConvTranspose"
 
 
-def _pick(local: LocalOp) -> None:
-    """Leave of the image the inputs of each group that the rank has weights for."""
+def _gather_inputs(local: LocalOp) -> None:
+    """Reduce the image to the inputs of each group for which the rank has weights."""
     import numpy as np
 
-    axes = local.axes(_INPUTS) if _picks_inputs(local.info) else ()
+    axes = local.axes(_INPUTS) if _gathers_inputs(local.info) else ()
     if not axes:
         return
     pieces, part = local.pieces(_INPUTS), local.part(_INPUTS)
@@ -340,22 +345,22 @@ def _pick(local: LocalOp) -> None:
 
 
 def _divide_groups(local: LocalOp) -> list[ir.Value]:
-    _pick(local)
+    _gather_inputs(local)
     return local.clone(attributes=_groups(local))
 
 
-def _slide(local: LocalOp) -> list[ir.Value]:
-    _pick(local)
+def _localize_sliding(local: LocalOp) -> list[ir.Value]:
+    _gather_inputs(local)
     weight = local.strategy.operands[1]
     taps = [halo for halo in _tap_halos(local.info) if weight.axes_splitting(halo.dim)]
-    operands, attributes = with_halo(local, 0, taps)
+    operands, attributes = add_halo(local, 0, taps)
     if taps and local.info.attribute("kernel_shape"):
         attributes["kernel_shape"] = ints_attr(sizes_of(local.operands[1])[2:])
     return local.clone(operands, {**attributes, **_groups(local)})
 
 
-def _spread(local: LocalOp) -> list[ir.Value]:
-    """Return the windows that a part with its halo spreads over, without what is not its own."""
+def _localize_spread(local: LocalOp) -> list[ir.Value]:
+    """Return the windows over which a part with halo spreads, cropped to the rank's own part."""
     layout = local.strategy.operands[0]
     cut = [w for w in _spread_windows(local.info) if layout.axes_splitting(w.dim)]
     if not cut:
@@ -367,11 +372,11 @@ def _spread(local: LocalOp) -> list[ir.Value]:
         size if size is None or dim not in ends else size + sum(ends[dim][2:])
         for dim, size in enumerate(sizes)
     ]
-    x = widened(local, [window.halo_back for window in cut], 0)
+    x = widen(local, [window.halo_back for window in cut], 0)
     attributes = {**_padding(local.info, ends), **_groups(local)}
     (y,) = local.clone({0: x}, attributes, [tensor_type(made, kind.element_type)])
-    for dim, (*_, front, behind) in ends.items():
-        if front + behind:
+    for dim, (*_, front, back) in ends.items():
+        if front + back:
             y = Arithmetic(local).slice(y, dim, front, front + (sizes[dim] or 0))
     return [y]
 
@@ -379,7 +384,7 @@ def _spread(local: LocalOp) -> list[ir.Value]:
 def _padding(
     info: OpInfo, ends: Mapping[int, tuple[int, int, int, int]]
 ) -> dict[str, ir.Attribute]:
-    """Return the padding of a ConvTranspose, and of its output, with that of ``ends`` in place."""
+    """Return the padding attributes of a ConvTranspose, with the entries of ``ends`` replaced."""
     rank = len(info.shape(0)) - 2
     pads = list(info.attribute("pads", ())) or [0] * 2 * rank
     extras = list(info.attribute("output_padding", ())) or [0] * rank
@@ -394,6 +399,6 @@ def _padding(
 
 
 def _groups(local: LocalOp) -> dict[str, ir.Attribute]:
-    """Return the attribute `group` of one rank; a single group is not what is split."""
+    """Return the attribute `group` of one rank; empty for a single group, which is not split."""
     several = local.info.attribute("group", 1) > 1
-    return local.divided(_CHANNELS, "group") if several else {}
+    return local.divide_attributes(_CHANNELS, "group") if several else {}

@@ -18,7 +18,7 @@ __all__ = ["einsum", "parse_equation"]
 
 _ELLIPSIS = "..."
 
-# What Gemm multiplies, and which of that Einsum does not take.
+# Element types that Gemm supports, and the subset that Einsum does not support.
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
 _GEMM_ALONE = frozenset(("bfloat16",))
 _BFLOAT16_SINCE = 13
@@ -27,8 +27,9 @@ _BFLOAT16_SINCE = 13
 def parse_equation(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
     """Return the label of each dimension of each operand and of the result.
 
-    A dimension that `...` stands for is labelled by its distance from the last of them. Without
-    `->` the result has those first, then the letters that appear once, in alphabetical order.
+    A dimension covered by `...` is labelled by its distance from the last such dimension. Without
+    `->` the result has these dimensions first, then the letters that appear once, in alphabetical
+    order.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -53,11 +54,11 @@ def _hidden(labels: Sequence[str]) -> list[str]:
 
 @sharding_rule("Einsum")
 def einsum(info: OpInfo) -> Rule | None:
-    """Return a factor per letter, a sum where the result lacks it; diagonals are not offered."""
+    """Return a factor per letter, a sum if the result lacks the letter; decline diagonals."""
     operands, result = _terms(info)
     if any(len(set(labels)) < len(labels) for labels in operands):
         return None
-    labels = dict.fromkeys(label for held in (result, *operands) for label in held)
+    labels = dict.fromkeys(label for term in (result, *operands) for label in term)
     factors = [_loop(info, label, operands, result) for label in labels]
     linear = linear_in(info, *((index,) for index in range(len(operands))))
     flops = float(len(operands))
@@ -70,15 +71,15 @@ def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
-    """Return one product if the operands can be read as matrices as they lie, else a copy."""
+    """Return one matrix product if the operands can be read as matrices in place, else a copy."""
     terms, result = _terms(local.info)
-    held = local.info.results[0]
-    assert held is not None
-    if held.dtype not in _FLOATS or local.info.standard_version < _BFLOAT16_SINCE:
+    tensor = local.info.results[0]
+    assert tensor is not None
+    if tensor.dtype not in _FLOATS or local.info.standard_version < _BFLOAT16_SINCE:
         return local.clone()
     make = Arithmetic(local)
     product = as_matrices(make, local.operands, terms, result)
-    if product is None and held.dtype in _GEMM_ALONE:
+    if product is None and tensor.dtype in _GEMM_ALONE:
         product = as_matmul(make, local.operands, terms, result)
     return local.clone() if product is None else [product]
 

@@ -1,7 +1,7 @@
-"""An Einsum of two operands as the matrix product that it is, without a copy where that can be.
+"""Lowering of an Einsum of two operands to a matrix product, without copies where possible.
 
-Runtimes transpose what an Einsum sums over to the end; Gemm reads a matrix either way. What is
-merged into rows, columns and sums is a rank's own part, so that all splits are possible.
+Runtimes transpose the summed dimensions of an Einsum to the end; Gemm reads a matrix either way.
+Rows, columns, and sums are merged within the part of one rank, so every split remains possible.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ __all__ = ["as_matmul", "as_matrices"]
 
 @dataclass(frozen=True)
 class _Groups:
-    """The factors of a product by where they are: in both operands and the result, in one operand
-    and the result, in both operands alone. In the order of the result, or of the first operand."""
+    """The factors of a product, grouped by the tensors that contain them.
+
+    A batch factor is in both operands and the result, a row or column factor in one operand and the
+    result, and a summed factor in both operands only. Factors are in the order of the result,
+    summed factors in the order of the first operand.
+    """
 
     batch: list[str]
     rows: list[str]
@@ -33,15 +37,15 @@ class _Groups:
 
 def as_matrices(make: Build, operands: Sequence[ir.Value], terms: Sequence[list[str]],
                 result: list[str]) -> ir.Value | None:  # fmt: skip
-    """Return the Einsum ``terms -> result`` by Gemm or, with a batch in front, by MatMul.
+    """Return the Einsum ``terms -> result`` as a Gemm or, with a leading batch, as a MatMul.
 
-    Operands are reshaped and matrices turned, which both products do as they read; nothing is
-    copied. ``None`` where that cannot be: factors that are mixed, sizes that stretch.
+    Operands are reshaped, and matrices are transposed as the product reads them; nothing is copied.
+    Return ``None`` if factors are interleaved or sizes stretch.
     """
     found = _groups(operands, terms, result)
     if found is None or not found.summed:
         return None
-    count, parts = len(found.batch), [_long(found, labels) for labels in (*terms, result)]
+    count, parts = len(found.batch), [_drop_ones(found, labels) for labels in (*terms, result)]
     if any(part[:count] != found.batch for part in parts):
         return None
     (a, b), (left, right, made) = operands, (part[count:] for part in parts)
@@ -52,14 +56,14 @@ def as_matrices(make: Build, operands: Sequence[ir.Value], terms: Sequence[list[
     if made != rows + columns or None in flips:
         return None
     sizes = [found.count(group) for group in (found.batch, rows, found.summed, columns)]
-    product = _multiplied(make, a, b, sizes, (bool(flips[0]), bool(flips[1])))
+    product = _multiply(make, a, b, sizes, (bool(flips[0]), bool(flips[1])))
     return make.shaped(product, [found.sizes[label] for label in result])
 
 
-def _multiplied(
+def _multiply(
     make: Build, a: ir.Value, b: ir.Value, sizes: Sequence[int], flips: tuple[bool, bool]
 ) -> ir.Value:
-    """Return the product of ``a`` and ``b``, which hold matrices of ``sizes`` (batch, m, k, n)."""
+    """Return the product of the matrices in ``a`` and ``b``, of ``sizes`` (batch, m, k, n)."""
     batch, m, k, n = sizes
     front = [] if batch == 1 else [batch]
     a = make.shaped(a, [*front, *((k, m) if flips[0] else (m, k))])
@@ -73,13 +77,13 @@ def _multiplied(
     return make.onnx("Gemm", [a, b], tensor_type([m, n], element_type(a)), **kept)
 
 
-def _long(found: _Groups, labels: Sequence[str]) -> list[str]:
-    """Return the labels of the dimensions that are longer than 1: the others move freely."""
+def _drop_ones(found: _Groups, labels: Sequence[str]) -> list[str]:
+    """Return the labels of the dimensions longer than 1; the other dimensions move freely."""
     return [label for label in labels if found.sizes[label] > 1]
 
 
 def _flip(labels: list[str], first: list[str], second: list[str]) -> bool | None:
-    """Say whether an operand has ``second`` in front of ``first``; ``None`` if they are mixed."""
+    """Return whether an operand has ``second`` before ``first``; ``None`` if interleaved."""
     if labels == first + second:
         return False
     return True if labels == second + first else None
@@ -87,9 +91,9 @@ def _flip(labels: list[str], first: list[str], second: list[str]) -> bool | None
 
 def as_matmul(make: Build, operands: Sequence[ir.Value], terms: Sequence[list[str]],
               result: list[str]) -> ir.Value | None:  # fmt: skip
-    """Return the Einsum ``terms -> result`` by transposes and one MatMul; ``None`` if it is none.
+    """Return the Einsum ``terms -> result`` as transposes and one MatMul.
 
-    For element types that Einsum does not take.
+    Return ``None`` if it is no product. For element types that Einsum does not support.
     """
     found = _groups(operands, terms, result)
     if found is None:
@@ -97,12 +101,12 @@ def as_matmul(make: Build, operands: Sequence[ir.Value], terms: Sequence[list[st
     orders = found.batch + found.rows + found.summed, found.batch + found.summed + found.columns
     sides = []
     for x, labels, order in zip(operands, terms, orders, strict=True):
-        long = _long(found, labels)
+        long = _drop_ones(found, labels)
         operand = make.shaped(x, [found.sizes[label] for label in long])
         sides.append(make.transpose(operand, [long.index(label) for label in order]))
     b, m, n, k = map(found.count, (found.batch, found.rows, found.columns, found.summed))
     product = make.matmul(make.shaped(sides[0], [b, m, k]), make.shaped(sides[1], [b, k, n]))
-    order, made = found.batch + found.rows + found.columns, _long(found, result)
+    order, made = found.batch + found.rows + found.columns, _drop_ones(found, result)
     product = make.shaped(product, [found.sizes[label] for label in order])
     product = make.transpose(product, [order.index(label) for label in made])
     return make.shaped(product, [found.sizes[label] for label in result])
@@ -111,13 +115,13 @@ def as_matmul(make: Build, operands: Sequence[ir.Value], terms: Sequence[list[st
 def _groups(
     operands: Sequence[ir.Value], terms: Sequence[list[str]], result: list[str]
 ) -> _Groups | None:
-    """Return the factors that are longer than 1, ``None`` for what is no product of two."""
+    """Return the factors longer than 1 by group, ``None`` if this is no product of two operands."""
     sizes = _sizes(operands, terms)
     if sizes is None:
         return None
     left, right = ({label for label in term if sizes[label] > 1} for term in terms)
     if (left ^ right) - set(result):
-        return None  # a sum of one operand alone
+        return None  # a sum over a factor of a single operand
     both, long = left & right, [label for label in result if sizes[label] > 1]
     return _Groups(
         batch=[label for label in long if label in both],
@@ -129,8 +133,7 @@ def _groups(
 
 
 def _sizes(operands: Sequence[ir.Value], terms: Sequence[list[str]]) -> dict[str, int] | None:
-    """Return the size of each factor; ``None`` if one is symbolic, or nothing, or a 1 that is
-    stretched."""
+    """Return the size of each factor; ``None`` if a size is symbolic, 0, or stretched from 1."""
     sizes: dict[str, int] = {}
     for x, labels in zip(operands, terms, strict=True):
         for label, size in zip(labels, shape_of(x), strict=True):

@@ -1,4 +1,4 @@
-"""Elementwise operators, with broadcasting: every dimension of the result can be split."""
+"""Elementwise operators with broadcasting: every dimension of the result can be split."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tensoropt.compiler.sharding.rule.registry import sharding_rule
 
 __all__ = ["broadcast_loops"]
 
-# Floating-point operations per element: 1 where the hardware has the operation, more for the
-# polynomials behind a transcendental function.
+# Floating-point operations per element: 1 if the hardware has the operation, more for the
+# polynomial of a transcendental function.
 _UNARY: dict[str, float] = {
     **dict.fromkeys(("Abs", "Floor", "Ceil", "Round", "Sign", "Relu", "Clip", "Shrink"), 1.0),
     **dict.fromkeys(("IsNaN", "IsInf", "Not", "BitwiseNot", "ThresholdedRelu"), 1.0),
@@ -33,7 +33,7 @@ _NARY: dict[str, float] = {
     "PRelu": 2.0,
     "Pow": 16.0,
     **dict.fromkeys(("com.microsoft.BiasGelu", "com.microsoft.FastGelu"), 15.0),
-    # Scales and zero points are one for all elements.
+    # All elements share one scale and zero point.
     **dict.fromkeys(("com.microsoft.QLinearAdd", "com.microsoft.QLinearMul"), 6.0),
     **dict.fromkeys(("com.microsoft.QLinearLeakyRelu", "com.microsoft.QLinearSigmoid"), 6.0),
 }
@@ -46,7 +46,7 @@ def broadcast_loops(info: OpInfo) -> list[FactorMap]:
     """Return a factor per dimension of the results, which all have one shape.
 
     Operands align from the right; a dimension of size 1 that is stretched is on no factor. A
-    symbolic dimension may turn out to be 1, so the factor it would be on cannot be split.
+    symbolic dimension may turn out to be 1, so its factor cannot be split.
     """
     present = [index for index, result in enumerate(info.results) if result is not None]
     shape = info.result_shape(present[0])
@@ -64,9 +64,9 @@ def _operands_along(info: OpInfo, dim: int) -> dict[int, int]:
 
 
 def _elementwise(info: OpInfo, flops: float, *groups: tuple[int, ...]) -> Rule | None:
-    """Return the rule; ``groups`` are the operands that it is linear in."""
+    """Return the rule; ``groups`` are the operand groups in which it is linear."""
     if info.attribute("broadcast", 0) and info.version < 7:
-        return None  # aligned by an attribute, not from the right
+        return None  # an attribute aligns the operands, not from the right
     linear = linear_in(info, *groups)
     return rule_of(info, broadcast_loops(info), linear=linear, flops_per_point=flops)
 
@@ -101,8 +101,11 @@ def _mul(info: OpInfo) -> Rule | None:
 
 @sharding_rule("Div")
 def _div(info: OpInfo) -> Rule | None:
-    """Quotients add up where they are not rounded, as those of whole numbers are, and by a divisor
-    that is known not to be zero: of infinities of both signs there is no sum."""
+    """Pass partial sums of the dividend through a float division by a known nonzero divisor.
+
+    Integer quotients are rounded, so they do not add up. A zero divisor can create infinities of
+    both signs, which have no sum.
+    """
     divisor = info.literal(1)
     adds = _is_float(info) and divisor is not None and bool(divisor.all())
     return _elementwise(info, 4.0, *([(0,)] if adds else []))
@@ -125,7 +128,7 @@ def _cast(info: OpInfo) -> Rule | None:
 
 @sharding_rule("CastLike")
 def _cast_like(info: OpInfo) -> Rule:
-    """Only the type of the second operand matters, so it stays whole and off the factors."""
+    """Keep the second operand whole and off the factors: only its type matters."""
     factors = [
         FactorMap({0: factor.results[0]}, factor.results) for factor in broadcast_loops(info)
     ]
@@ -134,7 +137,7 @@ def _cast_like(info: OpInfo) -> Rule:
 
 
 def _is_exact_cast(info: OpInfo) -> bool:
-    """Say whether the cast commutes with adding: it changes nothing, or widens a float."""
+    """Return whether the cast commutes with addition: it changes nothing, or widens a float."""
     source, result = info.operand(0), info.results[0]
     if source is None or result is None:
         return False
@@ -144,13 +147,13 @@ def _is_exact_cast(info: OpInfo) -> bool:
 
 @sharding_rule("Dropout")
 def _dropout(info: OpInfo) -> Rule | None:
-    """Where it is the identity; in training, which draws random numbers, it is replicated."""
+    """Split Dropout at inference; replicate it in training, where it draws random numbers."""
     if info.version < 12 and _may_train(info):
         return None
     if _may_train(info):
         return seeded_rule(info)
     linear: tuple[Linear, ...] = ()
-    if len(info.results) < 2 or info.results[1] is None:  # a mask is no sum of partial masks
+    if len(info.results) < 2 or info.results[1] is None:  # partial masks do not add up
         linear = linear_in(info, (0,))
     factors = [
         FactorMap({0: factor.results[0]}, factor.results) for factor in broadcast_loops(info)

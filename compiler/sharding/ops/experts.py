@@ -1,4 +1,4 @@
-"""Mixtures of experts: tokens, experts and the inner features of experts can be split."""
+"""Mixtures of experts: tokens, experts, and the inner features of experts can be split."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["mixture", "quantized_mixture"]
 
-# The place of the factor over experts among the factors.
+# Index of the factor over experts.
 _EXPERTS = 1
 
-# The first opset in which TopK sorts and ScatterElements is there.
+# First opset in which TopK sorts and ScatterElements exists.
 _ROUTING_VERSION = 11
 
-# Small enough not to be seen beside any weight, large enough to have a logarithm in half precision.
+# Negligible next to any weight, but large enough for a logarithm in half precision.
 _NO_WEIGHT = {"f16": 1e-7}
 
-# The layer of each operand that holds packed zero points; its scales are operand 3 * layer.
+# Layer of each operand of packed zero points; its scales are operand 3 * layer.
 _ZERO_POINTS = {11: 1, 12: 2, 13: 3}
 
 
 @dataclass(frozen=True)
 class _Places:
-    """Which operands hold what: the layers that widen, the last one, its bias, a third layer.
+    """Roles of the operands: widening layers, the narrowing layer, its bias, and a third layer.
 
-    ``widening`` have their features in dimension 1, ``narrowing`` in dimension 2.
+    ``widening`` operands have their features in dimension 1, ``narrowing`` operands in dimension 2.
     """
 
     widening: tuple[int, ...]
@@ -50,24 +50,25 @@ _QUANTIZED = _Places((2, 3, 4, 8, 9, 10, 11, 13), (5, 6, 12), 7, 8)
 
 @sharding_rule("com.microsoft.MoE")
 def mixture(info: OpInfo) -> Rule:
-    """Return tokens, experts and the features between an expert's layers.
+    """Split tokens, experts, and the features between an expert's layers.
 
-    A rank that has some of the experts works out which ones the router takes of all, and mixes its
-    own: the sum over the ranks is the whole. Features are added up by the last layer, so its bias
-    is partial where they are split.
+    A rank with some of the experts computes the routing over all experts and mixes its own; the sum
+    over the ranks is the whole result. The last layer sums over features, so its bias is partial if
+    they are split.
 
-    ONNX Runtime 1.31 computes this operator wrongly on a CPU, on one device as on several, where
-    its input is an inner value that nothing reads later: it writes the result over it.
+    ONNX Runtime 1.31 computes this operator incorrectly on a CPU if its input is an intermediate
+    value without later readers: it overwrites that input with the result. This also happens on one
+    device.
     """
     return _rule(info, _PLAIN)
 
 
 @sharding_rule("com.microsoft.QMoE")
 def quantized_mixture(info: OpInfo) -> Rule | None:
-    """Return the rule of a mixture of experts; features are split between blocks and bytes.
+    """Return the rule of a mixture of experts, with features split between blocks and bytes.
 
-    ``None`` for weights that are packed for one device or no whole numbers: nothing on a CPU runs
-    them, so that nothing could be proven.
+    ``None`` for weights that are prepacked for one device or are not integers: no CPU kernel runs
+    them, so the rule cannot be proved.
     """
     if info.attribute("quant_type", "int") != "int" or info.attribute("weights_prepacked", -1) > 0:
         return None
@@ -91,10 +92,10 @@ def _rule(info: OpInfo, places: _Places) -> Rule:
 
 
 def _can_route(info: OpInfo) -> bool:
-    """Say whether a rank can work out what the router takes of all experts.
+    """Return whether a rank can compute the routing over all experts.
 
-    Whether the weights that quantized experts take from a softmax are those of all experts or of
-    the ones taken is left to the runtime, unless the model says that they sum to 1.
+    For quantized experts, the runtime decides whether softmax weights are normalised over all
+    experts or over the selected experts, unless the model requires them to sum to 1.
     """
     known = len(info.shape(0)) == 2 or None not in info.shape(0)
     sparse = bool(info.attribute("use_sparse_mixer", 0))
@@ -114,7 +115,7 @@ def _work(info: OpInfo, places: _Places) -> int:
 def _features(info: OpInfo, places: _Places) -> FactorMap:
     """Return the factor over the features between the layers.
 
-    It is whole where two kinds of features lie one after the other.
+    It stays whole if two kinds of features are stored as two consecutive blocks.
     """
     dims = dict.fromkeys(places.widening, 1) | dict.fromkeys(places.narrowing, 2)
     ranks = {i: tensor.rank for i in dims if (tensor := info.operand(i)) is not None}
@@ -128,7 +129,7 @@ def _features(info: OpInfo, places: _Places) -> FactorMap:
 
 
 def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:
-    """Say whether zero points, packed along their last dimension, take whole bytes there."""
+    """Return whether zero points, packed along their last dimension, fill whole bytes there."""
     layer, dim = _ZERO_POINTS[index], where[index]
     if dim < len(info.shape(index)) - 1:
         return True
@@ -140,10 +141,10 @@ def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
-    """Return the mixture of the rank's experts, their weights made anew.
+    """Return the mixture of the rank's experts, with recomputed routing weights.
 
-    The operator takes logits and turns them into weights that sum to 1, so it is given the
-    logarithms of the weights, and the result is multiplied by their sum.
+    The operator converts logits into weights that sum to 1. It therefore receives the logarithms of
+    the weights, and the result is multiplied by their sum.
     """
     if local.pieces(_EXPERTS) == 1:
         return local.clone()
@@ -170,15 +171,15 @@ def _per_token(make: Arithmetic, weights: ir.Value) -> ir.Value:
 
 
 def _own_weights(make: Arithmetic) -> ir.Value:
-    """Return the weight of each token for each expert of the rank: 0 for those not taken."""
+    """Return the weight of each token for each expert of the rank; 0 if it is not selected."""
     import numpy as np
 
     local, logits, rows = make.local, make.local.operands[1], {"axis": int_attr(1)}
-    numbers = _taken(make, logits)
+    numbers = _top_experts(make, logits)
     weights = local.onnx("Softmax", [logits], logits.type, **rows)
     if local.info.operand(14) is not None:
         weights = local.operands[14]
-    taken = local.onnx("GatherElements", [weights, numbers], _resized(weights, numbers), **rows)
+    taken = local.onnx("GatherElements", [weights, numbers], _type_like(weights, numbers), **rows)
     if local.info.attribute("normalize_routing_weights", 0):
         taken = make.binary("Div", taken, make.reduce("ReduceSum", taken, [1]))
     nothing = local.onnx("Sub", [weights, weights], weights.type)
@@ -193,10 +194,10 @@ def _experts(local: LocalOp) -> int:
     return count(local.info.shape(2)[:1])
 
 
-def _taken(make: Arithmetic, logits: ir.Value) -> ir.Value:
-    """Return the numbers of the experts with the largest logits of each token.
+def _top_experts(make: Arithmetic, logits: ir.Value) -> ir.Value:
+    """Return the indices of the experts with the largest logits of each token.
 
-    Of equal ones the runtime takes the last first, TopK the first: so the columns are reversed.
+    Among equal logits the runtime selects the last, TopK the first, so the columns are reversed.
     """
     import numpy as np
 
@@ -225,6 +226,6 @@ def _rows(value: ir.Value) -> int | None:
     return None if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
 
 
-def _resized(value: ir.Value, like: ir.Value) -> ir.RankedTensorType:
+def _type_like(value: ir.Value, like: ir.Value) -> ir.RankedTensorType:
     """Return the type of ``value`` with the sizes of ``like``."""
     return _kind(value).get(_kind(like).shape, _kind(value).element_type)

@@ -1,4 +1,4 @@
-"""Operators that pick elements by index."""
+"""Operators that select elements by index."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ _AXES_OPERAND_SINCE = 13
 
 @sharding_rule("Gather")
 def _gather(info: OpInfo) -> Rule:
-    """The factors of the data but the axis, those of the indices, and the axis (the vocabulary)
-    last.
+    """Split the data except its axis, then the indices, then the axis (the vocabulary).
 
-    A rank that holds a part of the axis gathers what it has and leaves zeros elsewhere, so that the
-    ranks' results add up; the types that do not add up keep the axis whole.
+    A rank with a part of the axis gathers its own rows and writes zeros elsewhere, so that the
+    results of the ranks add up. Types that do not add up keep the axis whole.
     """
     data, indices = info.shape(0), info.shape(1)
     axis, count = axis_of(info, 0, len(data)), len(indices)
@@ -51,9 +50,9 @@ def _gather(info: OpInfo) -> Rule:
 
 @sharding_rule("com.microsoft.GatherBlockQuantized")
 def _gather_blocks(info: OpInfo) -> Rule:
-    """The factors of the indices, and the axis (the vocabulary), as of Gather; elements are packed.
+    """Split the indices and the axis (the vocabulary), as for Gather; elements are packed.
 
-    Scales and zero points are picked with the elements they belong to.
+    Scales and zero points are gathered with their elements.
     """
     rank, count = len(info.shape(0)), len(info.shape(1))
     axis = axis_of(info, 0, rank, "gather_axis")
@@ -80,14 +79,16 @@ def _gather_locally(local: LocalOp) -> list[ir.Value]:
     own = position(local, size, factor)
     mine = inside(local, own, local.part(factor))
     [gathered] = local.clone({1: where(local, mine, own, scalar(local, 1, 0))})
-    behind = 0 if local.info.name == "GatherElements" else rank - axis - 1
-    kept = _trailing_ones(local, mine, behind)
+    trailing = 0 if local.info.name == "GatherElements" else rank - axis - 1
+    kept = _trailing_ones(local, mine, trailing)
     return [where(local, kept, gathered, Arithmetic(local).scalar(0.0, gathered))]
 
 
 def position(local: LocalOp, size: int, factor: int) -> ir.Value:
-    """Return the indices counted from the rank's first element; outside its part they are out of
-    0 to the size of the part."""
+    """Return the indices relative to the rank's first element.
+
+    Indices outside the rank's part are outside the range from 0 to the size of the part.
+    """
     import numpy as np
 
     indices, pieces = local.operands[1], local.pieces(factor)
@@ -100,7 +101,7 @@ def position(local: LocalOp, size: int, factor: int) -> ir.Value:
 
 
 def inside(local: LocalOp, own: ir.Value, size: int) -> ir.Value:
-    """Say which positions of operand 1 lie in the rank's part, which has ``size`` elements."""
+    """Return a mask of the positions of operand 1 in the rank's part of ``size`` elements."""
     below = _compare(local, "Less", own, scalar(local, 1, 0))
     from_start = local.onnx("Not", [below], below.type)
     before_end = _compare(local, "Less", own, scalar(local, 1, size))
@@ -115,7 +116,7 @@ def _compare(local: LocalOp, op_type: str, left: ir.Value, right: ir.Value) -> i
 
 
 def where(local: LocalOp, condition: ir.Value, left: ir.Value, right: ir.Value) -> ir.Value:
-    """Return ``left`` where the condition holds, else ``right``; one of them may be a scalar."""
+    """Return ``left`` where the condition is true, else ``right``; either can be a scalar."""
     return local.onnx("Where", [condition, left, right], left.type)
 
 
@@ -136,7 +137,7 @@ def scalar(local: LocalOp, operand: int, value: int) -> ir.Value:
 
 
 def _trailing_ones(local: LocalOp, value: ir.Value, count: int) -> ir.Value:
-    """Return ``value`` with ``count`` dimensions of size 1 behind its own."""
+    """Return ``value`` with ``count`` trailing dimensions of size 1 appended."""
     import numpy as np
 
     if count == 0:
@@ -152,10 +153,10 @@ def _trailing_ones(local: LocalOp, value: ir.Value, count: int) -> ir.Value:
 
 @sharding_rule("GatherElements")
 def _gather_elements(info: OpInfo) -> Rule:
-    """The axis of the indices can be split with the data whole; other dimensions where all agree.
+    """Split the axis of the indices with whole data, and other dimensions of equal size.
 
-    Indices shorter than the data read only its first part, which a split of both would change. The
-    axis of the data (the vocabulary) can be split as that of Gather.
+    Indices shorter than the data read only its first part, which splitting both would change. The
+    axis of the data (the vocabulary) can be split as for Gather.
     """
     axis = axis_of(info, 0, len(info.shape(0)))
     factors = [
@@ -169,7 +170,10 @@ def _gather_elements(info: OpInfo) -> Rule:
 
 @sharding_rule("GatherND")
 def _gather_nd(info: OpInfo) -> Rule | None:
-    """The last dimension of the indices says how many dimensions of the data they pick from."""
+    """Split the index batch, and the dimensions of the data that the indices do not address.
+
+    The size of the last dimension of the indices is the number of data dimensions they address.
+    """
     data, indices = info.shape(0), info.shape(1)
     batch, depth = info.attribute("batch_dims", 0), indices[-1]
     if depth is None:
@@ -193,7 +197,7 @@ def _one_hot(info: OpInfo) -> Rule:
 
 @sharding_rule("TopK")
 def _top_k(info: OpInfo) -> Rule:
-    """Every dimension but the axis, along which elements compete."""
+    """Split every dimension except the axis, along which elements compete."""
     rank = len(info.shape(0))
     axis = axis_of(info, -1, rank)
     return rule_of(info, kept_factors(info, [dim for dim in range(rank) if dim != axis]))
@@ -201,7 +205,7 @@ def _top_k(info: OpInfo) -> Rule:
 
 @sharding_rule("Compress")
 def _compress(info: OpInfo) -> Rule | None:
-    """Every dimension but the axis, of which elements are left out; nothing of a flat list."""
+    """Split every dimension except the axis, which loses elements; decline a flattened operand."""
     if info.attribute("axis") is None:
         return None
     rank = len(info.shape(0))

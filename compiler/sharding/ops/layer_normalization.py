@@ -1,4 +1,4 @@
-"""Layer normalisations, also of a sum: over split dimensions the statistics are reduced inside."""
+"""Layer normalisations, also of sums: split statistics are reduced inside the local op."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 NORMALIZATION_FLOPS = 8.0
-"""Two sums, a difference, a square, a product with the deviation, scale and bias."""
+"""Two sums, a difference, a square, a product with the inverse deviation, scale, and bias."""
 
 _EPSILON = 1e-5
 
-# That of ONNX Runtime for a sum that is normalised.
+# Default of ONNX Runtime for normalised sums.
 _SKIP_EPSILON = 1e-12
 
-# Those that subtract no mean.
+# Operators that subtract no mean.
 _ROOT_MEAN_SQUARE = frozenset(
     (
         "RMSNormalization",
@@ -49,10 +49,10 @@ _ROOT_MEAN_SQUARE = frozenset(
 
 @sharding_rule("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
 def layer(info: OpInfo) -> Rule:
-    """Return every dimension; one that is normalised asks for all-reduces inside.
+    """Split every dimension; a normalised dimension needs all-reduces inside.
 
     Scale and bias align from the right; the statistics among the results have size 1 in the
-    dimensions that are normalised.
+    normalised dimensions.
     """
     rank = len(info.shape(0))
     return _rule(info, range(axis_of(info, -1, rank), rank), _localize_layer)
@@ -62,9 +62,9 @@ def layer(info: OpInfo) -> Rule:
     "com.microsoft.SkipLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization"
 )
 def skip(info: OpInfo) -> Rule | None:
-    """Return every dimension of operands that are added up before the sum is normalised.
+    """Split every dimension of operands that are added before the sum is normalised.
 
-    ``None`` for the statistics of training, which no runtime on a CPU returns.
+    ``None`` if training statistics are requested, because no CPU runtime returns them.
     """
     if any(result is not None for result in info.results[1:3]):
         return None
@@ -74,10 +74,10 @@ def skip(info: OpInfo) -> Rule | None:
 
 @sharding_rule("com.microsoft.EmbedLayerNormalization")
 def embedding(info: OpInfo) -> Rule:
-    """Return batch and rows of a normalised sum of embeddings; the tables stay whole.
+    """Split batch and rows of a normalised sum of embeddings; the tables stay whole.
 
-    Rows stay whole where positions are counted from the first, and where they are counted for the
-    lengths among the results.
+    Rows stay whole if positions are counted from the first row, or if the lengths are among the
+    results.
     """
     batch = {0: 0, 1: 0, 7: 0, **aligned(info, 8, 0, 2)}
     counted = info.operand(8) is None or (len(info.results) > 1 and info.results[1] is not None)
@@ -109,14 +109,13 @@ def _rule(info: OpInfo, reduced: range, localize: Localize) -> Rule:
 
 
 def _can_expand(info: OpInfo, reduced: range) -> bool:
-    """Say whether the op can be written out: its means need to know how many they are of, and be of
-    some."""
+    """Return whether the op can be expanded: its means need a known, nonzero number of elements."""
     sizes = [info.shape(0)[dim] for dim in reduced]
     return info.standard_version >= BROADCAST_VERSION and all(sizes)
 
 
 def _aligned(info: OpInfo, dim: int) -> dict[int, int]:
-    """Return where the operands run along ``dim`` of the first; a stretched 1 does not."""
+    """Map each operand to its dimension at ``dim`` of operand 0, unless stretched from 1."""
     rank, places = len(info.shape(0)), {0: dim}
     for index in range(1, len(info.operands)):
         places.update(aligned(info, index, dim, rank))
@@ -124,7 +123,7 @@ def _aligned(info: OpInfo, dim: int) -> dict[int, int]:
 
 
 def _statistics(info: OpInfo, dim: int, reduced: range) -> dict[int, int]:
-    """Return where the results run along ``dim``: whole ones do, statistics if it is kept."""
+    """Map each result to its dimension at ``dim``; statistics have it only if it is not reduced."""
     rank, places = len(info.shape(0)), {}
     for index, result in enumerate(info.results):
         if result is not None and (dim not in reduced or index in (0, 3)):
@@ -151,7 +150,7 @@ def _localize_layer(local: LocalOp) -> list[ir.Value]:
     reduced = range(axis_of(local.info, -1, rank), rank)
     if not split_axes(local, reduced):
         return local.clone()
-    y, statistics = _normalised(local, local.operands[0], reduced, local.operands[1:3])
+    y, statistics = _normalize(local, local.operands[0], reduced, local.operands[1:3])
     return [y, *_kept_statistics(Arithmetic(local), statistics)]
 
 
@@ -166,22 +165,21 @@ def _localize_skip(local: LocalOp) -> list[ir.Value]:
     total = terms[0]
     for term in terms[1:]:
         total = make.binary("Add", total, term)
-    y, _ = _normalised(local, total, reduced, local.operands[2:bias_at])
+    y, _ = _normalize(local, total, reduced, local.operands[2:bias_at])
     return _skip_results(make, y, total)
 
 
 def _skip_results(make: Arithmetic, y: ir.Value, total: ir.Value) -> list[ir.Value]:
-    """Return the normalised sum and, of the results that are there, the sum itself."""
+    """Return the normalised sum and, if it is among the results, the sum itself."""
     rest = range(1, len(make.local.info.results))
-    there = {i for i in rest if make.local.info.results[i] is not None}
-    return [y, *(make.as_result(total, i) if i in there else make.local.no_value() for i in rest)]
+    used = {i for i in rest if make.local.info.results[i] is not None}
+    return [y, *(make.as_result(total, i) if i in used else make.local.no_value() for i in rest)]
 
 
-def _normalised(
+def _normalize(
     local: LocalOp, x: ir.Value, reduced: range, parameters: Sequence[ir.Value]
 ) -> tuple[ir.Value, list[ir.Value]]:
-    """Return ``x`` normalised and given its scale and bias; and its mean, if any, and inverse
-    deviation."""
+    """Return ``x`` normalised, scaled, and biased, and its mean, if any, and inverse deviation."""
     make, axes = Arithmetic(local), split_axes(local, reduced)
     x, statistics = make.wide(x), list[ir.Value]()
     if local.info.name not in _ROOT_MEAN_SQUARE:
@@ -196,7 +194,7 @@ def _normalised(
 
 
 def _kept_statistics(make: Arithmetic, statistics: list[ir.Value]) -> list[ir.Value]:
-    """Return the statistics as the op has them, of type none where one is omitted."""
+    """Return the statistics with the op's result types; omitted results become ``no_value``."""
     infos = make.local.info.results[1:]
     return [
         make.local.no_value() if info is None else make.as_result(value, index)

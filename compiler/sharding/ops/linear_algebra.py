@@ -1,4 +1,4 @@
-"""Matrix products: MatMul, and the runtime's own, with NumPy's broadcasting, and Gemm."""
+"""Matrix products: Gemm, and MatMul and the runtime's variants with NumPy broadcasting."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["fused_gemm", "gemm", "matmul", "product_loops", "quantized_gemm"]
 
 @sharding_rule("MatMul", "com.microsoft.FusedMatMul", "com.microsoft.TransposeMatMul")
 def matmul(info: OpInfo) -> Rule | None:
-    """Return `b m k, b k n -> b m n`; a vector has no m (on the left) or no n (on the right).
+    """Return the rule `b m k, b k n -> b m n`; a vector has no m (left) or no n (right).
 
-    ``None`` where the runtime's own product moves the batch behind the rows.
+    ``None`` if the runtime's own product moves the batch after the rows.
     """
     if info.attribute("transBatchA", 0) or info.attribute("transBatchB", 0):
         return None
@@ -38,11 +38,11 @@ def product_loops(
     per_row: Sequence[int] = (),
     per_column: Sequence[int] = (),
 ) -> list[FactorMap] | None:
-    """Return the factors of the product of two operands, broadcast over their batches; or ``None``.
+    """Return the factors of a product of two operands with broadcast batches, or ``None``.
 
-    ``flips`` says which matrices are transposed. Operands ``per_row`` and ``per_column`` hold one
-    element per row or column of the result or, if they have one element, for all of them. The sum
-    can be split if ``can_sum``.
+    ``flips`` marks the transposed matrices. Operands in ``per_row`` and ``per_column`` have one
+    element per row or column of the result, or one element for all. The sum can be split if
+    ``can_sum``.
     """
     a, b = info.shape(left), info.shape(right)
     if not a or not b or any(_rank(info, index) > 1 for index in (*per_row, *per_column)):
@@ -67,7 +67,7 @@ def _rank(info: OpInfo, index: int) -> int:
 
 
 def _matrix(rank: int, kept: int, summed: int, flip: bool) -> tuple[int | None, int]:
-    """Return the dimension that stays, ``None`` of a vector, and the one that is summed over."""
+    """Return the dimension that remains, ``None`` for a vector, and the dimension summed over."""
     if rank == 1:
         return None, 0
     return (summed, kept) if flip else (kept, summed)
@@ -86,7 +86,7 @@ def _batch_loop(dim: int, batch: int, shapes: Mapping[int, Shape]) -> FactorMap:
 
 @sharding_rule("Gemm")
 def gemm(info: OpInfo) -> Rule:
-    """Return `m k, k n, m n -> m n`: the bias is partial wherever the product is."""
+    """Return the rule `m k, k n, m n -> m n`; the bias is partial whenever the product is."""
     rows = 1 if info.attribute("transA", 0) else 0
     columns = 0 if info.attribute("transB", 0) else 1
     bias = _bias_dims(info)
@@ -104,7 +104,7 @@ def gemm(info: OpInfo) -> Rule:
 
 @sharding_rule("com.microsoft.FusedGemm")
 def fused_gemm(info: OpInfo) -> Rule:
-    """Return rows and columns of Gemm: the sum is whole before its activation."""
+    """Split rows and columns of Gemm; the sum stays whole because an activation follows."""
     whole = gemm(info)
     assert whole is not None
     return replace(whole, factors=(*whole.factors[:2], _kept(whole.factors[2])), linear=())
@@ -112,7 +112,7 @@ def fused_gemm(info: OpInfo) -> Rule:
 
 @sharding_rule("com.microsoft.QGemm")
 def quantized_gemm(info: OpInfo) -> Rule | None:
-    """Return rows and columns of Gemm: the sum is rounded once. Columns may have scales."""
+    """Split rows and columns of Gemm; the sum is rounded once. Columns may have scales."""
     flips = (bool(info.attribute("transA", 0)), bool(info.attribute("transB", 0)))
     factors = product_loops(info, right=3, can_sum=False, flips=flips, per_column=(4, 5))
     if factors is None:
@@ -127,5 +127,5 @@ def _kept(factor: Factor) -> Factor:
 
 
 def _bias_dims(info: OpInfo) -> tuple[dict[int, int], dict[int, int]]:
-    """Return where the bias runs along the rows and along the columns, aligned from the right."""
+    """Return the dimensions of the bias along rows and along columns, aligned from the right."""
     return aligned(info, 2, 0, 2), aligned(info, 2, 1, 2)

@@ -1,4 +1,4 @@
-"""Losses: partial sums over the samples that a rank has, and over the labels among its classes."""
+"""Losses: partial sums over the samples of a rank, and over the labels among its classes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from tensoropt.dialects.onnx import is_no_value
 
 __all__ = ["loss"]
 
-# Of the softmax per class: a maximum, a difference, an exponential, a sum, a logarithm.
+# The softmax takes a maximum, a difference, an exponential, a sum, and a logarithm per class.
 _FLOPS = {"NegativeLogLikelihoodLoss": 1.0, "SoftmaxCrossEntropyLoss": 15.0}
 
 _LIKELIHOOD = "NegativeLogLikelihoodLoss"
 
 _NO_CLASS = -1
-"""What stands for a label that adds nothing to the loss."""
+"""Label that adds nothing to the loss."""
 
 
 @sharding_rule("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 def loss(info: OpInfo) -> Rule:
-    """Return samples and positions: each adds its part to the sum, or has a loss of its own.
+    """Split samples, positions, and classes.
 
-    So do the classes: the rank that has the label's adds its loss. A mean is over the weights of
-    all samples, which are added up inside; that of none is not written out.
+    Each sample or position adds a term to the sum, or has its own loss. With split classes, the
+    rank that has the class of a label adds its loss. A mean divides by the weights of all samples,
+    which are summed inside; a mean over no samples is not expanded.
     """
     shape, how = info.shape(0), str(info.attribute("reduction", "mean"))
     can_split = how != "mean" or 0 not in shape
@@ -69,7 +70,7 @@ def _classes(info: OpInfo, *, can_split: bool) -> FactorMap:
 
 
 def _inner(info: OpInfo) -> tuple[InnerStep, ...]:
-    """Return what is added up inside: weights of a mean, and a softmax over split classes."""
+    """Return the reductions inside: weights of a mean, and a softmax over split classes."""
     tensor = info.operand(0)
     assert tensor is not None
     samples = tuple(range(1, tensor.rank))
@@ -82,12 +83,12 @@ def _inner(info: OpInfo) -> tuple[InnerStep, ...]:
 
 
 def _logarithms(info: OpInfo, dim: int) -> dict[int, int]:
-    """Return where the second result, the logarithms of all probabilities, runs along ``dim``."""
+    """Map the second result, the log-probabilities, to its dimension at ``dim``, if present."""
     return {1: dim} if len(info.results) > 1 and info.results[1] is not None else {}
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
-    """Return the losses of the rank's samples and classes; a mean is over the weights of all."""
+    """Return the losses of the rank's samples and classes; a mean divides by all weights."""
     factors = range(len(local.rule.factors))
     axes = tuple(sorted(axis for factor in factors for axis in local.axes(factor)))
     if not axes:
@@ -109,13 +110,12 @@ def _localize(local: LocalOp) -> list[ir.Value]:
 
 
 def _fill_samples(local: LocalOp) -> dict[str, ir.Attribute]:
-    """Fill the padding of samples and positions with what adds nothing; return the attribute that
-    says which labels are such."""
+    """Fill the padding of samples and positions with ignored labels; return `ignore_index`."""
     padded = [factor for factor in range(1, len(local.rule.factors)) if local.is_padded(factor)]
     for factor in padded:
         dims = [dims.index(factor) for dims in local.rule.operands[:2]]
         for index, (dim, fill) in enumerate(zip(dims, (0.0, _ignored(local)), strict=True)):
-            local.operands[index] = local.filled(local.operands[index], dim, factor, fill)
+            local.operands[index] = local.fill_padding(local.operands[index], dim, factor, fill)
     given = "ignore_index" in local.op.attributes
     return {"ignore_index": int_attr(_ignored(local))} if padded or given else {}
 
@@ -125,13 +125,13 @@ def _ignored(local: LocalOp) -> int:
 
 
 def _of_classes(local: LocalOp, make: Arithmetic) -> list[ir.Value]:
-    """Return the logarithms of a rank's classes, the labels among them, and their weights."""
+    """Return the log-probabilities of a rank's classes, their labels, and their weights."""
     scores, labels, *weights = local.operands
     if local.info.name.startswith("Softmax"):
-        held = make.wide(local.filled(scores, 1, 0, -math.inf))
-        scores = make.cast(logarithms(make, held, (1,), local.axes(0)), element_type(scores))
-    scores = local.filled(scores, 1, 0, 0.0)
-    weights = [one if is_no_value(one) else local.filled(one, 0, 0, 0.0) for one in weights]
+        filled = make.wide(local.fill_padding(scores, 1, 0, -math.inf))
+        scores = make.cast(logarithms(make, filled, (1,), local.axes(0)), element_type(scores))
+    scores = local.fill_padding(scores, 1, 0, 0.0)
+    weights = [one if is_no_value(one) else local.fill_padding(one, 0, 0, 0.0) for one in weights]
     size = local.info.shape(0)[1]
     assert size is not None
     own = position(local, size, 0)
@@ -144,9 +144,9 @@ def _of_classes(local: LocalOp, make: Arithmetic) -> list[ir.Value]:
 def _weights(
     make: Arithmetic, operands: Sequence[ir.Value], kept: Mapping[str, ir.Attribute]
 ) -> ir.Value:
-    """Return the sum of the weights of the rank's labels, ignored ones left out.
+    """Return the sum of the weights of the rank's labels, without ignored labels.
 
-    It is the loss where the logarithm of every probability is -1.
+    It is the loss if every log-probability is -1.
     """
     local, (scores, *others) = make.local, operands
     kind = ir.RankedTensorType(scores.type)

@@ -1,4 +1,4 @@
-"""Operators that move elements about: what they leave in place can be split."""
+"""Operators that move elements: dimensions that they leave in place can be split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensoropt.compiler.sharding.rule.factors import (
     linear_in,
     rule_of,
 )
-from tensoropt.compiler.sharding.rule.halo import can_exchange, inner_exchange, widened
+from tensoropt.compiler.sharding.rule.halo import can_exchange, inner_exchange, widen
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
@@ -42,23 +42,23 @@ def _concat(info: OpInfo) -> Rule:
 def _split(info: OpInfo) -> Rule:
     rank = len(info.shape(0))
     axis = axis_of(info, 0, rank)
-    return _keeping(info, [dim for dim in range(rank) if dim != axis])
+    return _keep(info, [dim for dim in range(rank) if dim != axis])
 
 
-def _keeping(info: OpInfo, dims: Sequence[int], *, linear: bool = True) -> Rule:
-    """Return the rule that splits ``dims``, which operand 0 and the results have in common."""
+def _keep(info: OpInfo, dims: Sequence[int], *, linear: bool = True) -> Rule:
+    """Return the rule that splits ``dims``, which operand 0 and the results share."""
     groups = linear_in(info, (0,)) if linear else ()
     return rule_of(info, kept_factors(info, dims), linear=groups)
 
 
 @sharding_rule("Slice")
 def _slice(info: OpInfo) -> Rule | None:
-    """Dimensions that keep their size can be split: their bounds are clamped to a shorter one too.
+    """Split dimensions that keep their size; bounds are also clamped to a shorter size.
 
-    So can those of which the first of every few elements is taken, as many times as there are such
-    few. A negative step reverses a dimension that keeps its size; ``None`` where one may be.
+    A dimension can also be split if the slice takes the first of every ``step`` elements. A
+    negative step reverses a dimension that keeps its size; ``None`` if a step may be negative.
     """
-    backward, rank, sampled = _backward(info), len(info.shape(0)), _sampled(info)
+    backward, rank, sampled = _backward(info), len(info.shape(0)), _sampled_dims(info)
     if backward is None:
         return None
     dims = [dim for dim in range(rank) if dim not in backward and dim not in sampled]
@@ -66,9 +66,11 @@ def _slice(info: OpInfo) -> Rule | None:
     return rule_of(info, [*kept_factors(info, dims), *own], linear=linear_in(info, (0,)))
 
 
-def _sampled(info: OpInfo) -> dict[int, int]:
-    """Return the dimensions of which a Slice takes the first of every few elements, and how many:
-    each part has as many of them, and its end is clamped."""
+def _sampled_dims(info: OpInfo) -> dict[int, int]:
+    """Return the dimensions sliced with ``step`` from the first element, with their result sizes.
+
+    Each part has the same number of slices, and its end is clamped.
+    """
     if info.operand(4) is None or info.operand(3) is None:
         return {}
     starts, axes, steps = (info.literal_ints(index) for index in (1, 3, 4))
@@ -97,9 +99,9 @@ def _backward(info: OpInfo) -> set[int] | None:
 
 @sharding_rule("Pad")
 def _pad(info: OpInfo) -> Rule | None:
-    """Dimensions without padding can be split; constant padding adds up only where it is 0.
+    """Split dimensions without padding; constant padding adds up only if it is 0.
 
-    So can those that are shifted: padded at one end by as much as the other end loses.
+    Shifted dimensions, padded at one end by the amount cropped at the other, can also be split.
     """
     padded = _padded_dims(info) if info.version >= 2 else None
     if padded is None:
@@ -107,7 +109,7 @@ def _pad(info: OpInfo) -> Rule | None:
     dims = [dim for dim in range(len(info.shape(0))) if dim not in padded]
     shifts = _shifts(info)
     if not shifts:
-        return _keeping(info, dims, linear=_pads_nothing_constant(info))
+        return _keep(info, dims, linear=_pads_nothing_constant(info))
     factors = kept_factors(info, dims, padded=True)
     for shift in shifts:
         factors.append(FactorMap({0: shift.dim}, {0: shift.dim}, least=shift.reach))
@@ -117,7 +119,7 @@ def _pad(info: OpInfo) -> Rule | None:
 
 
 def _shifts(info: OpInfo) -> list[Halo]:
-    """Return the dimensions in which all elements move on, as what is read of neighbours."""
+    """Return the halos of the dimensions in which all elements are shifted."""
     is_plain = str(info.attribute("mode", "constant")) == "constant" and info.version >= 11
     pads, given = info.literal_ints(1) if is_plain else None, info.operand(2)
     if pads is None or info.operand(3) is not None or not can_exchange(info):
@@ -133,7 +135,7 @@ def _shifts(info: OpInfo) -> list[Halo]:
 
 
 def _shift(local: LocalOp) -> list[ir.Value]:
-    """Return what is left to pad of a part that has what came from its neighbours."""
+    """Return the part shifted with edges of its neighbours, and padded in other dimensions."""
     import numpy as np
 
     layout, fill = local.strategy.operands[0], local.info.literal(2)
@@ -141,14 +143,14 @@ def _shift(local: LocalOp) -> list[ir.Value]:
     pads = np.array(local.info.literal_ints(1), np.int64).reshape(2, -1)
     for shift in cut:
         pads[:, shift.dim] = 0
-    x = widened(local, cut, 0.0 if fill is None else float(fill.reshape(-1)[0]))
+    x = widen(local, cut, 0.0 if fill is None else float(fill.reshape(-1)[0]))
     if not pads.any():
         return [x]
     return local.clone({0: x, 1: local.constant(pads.reshape(-1))})
 
 
 def _padded_dims(info: OpInfo) -> set[int] | None:
-    """Return the dimensions that may be padded, or ``None`` if nothing is known of them."""
+    """Return the dimensions that may be padded, or ``None`` if they are unknown."""
     rank = len(info.shape(0))
     axes = list(range(rank)) if info.operand(3) is None else info.literal_ints(3)
     pads = list(info.attribute("pads", ())) if info.version < 11 else info.literal_ints(1)
@@ -176,25 +178,25 @@ def _cumulative(info: OpInfo) -> Rule | None:
     if axis is None:
         return None
     others = [dim for dim in range(rank) if dim != axis[0] % rank]
-    return _keeping(info, others, linear=info.name == "CumSum")
+    return _keep(info, others, linear=info.name == "CumSum")
 
 
 @sharding_rule("CenterCropPad")
 def _center(info: OpInfo) -> Rule:
-    """Dimensions without a new size stay where they are; the others move around their middle."""
+    """Split dimensions without a new size; the others are cropped or padded around their middle."""
     rank = len(info.shape(0))
     moved = {axis % rank for axis in info.attribute("axes", range(rank))}
-    return _keeping(info, [dim for dim in range(rank) if dim not in moved])
+    return _keep(info, [dim for dim in range(rank) if dim not in moved])
 
 
 @sharding_rule("Trilu")
 def _trilu(info: OpInfo) -> Rule:
-    return _keeping(info, range(len(info.shape(0)) - 2))
+    return _keep(info, range(len(info.shape(0)) - 2))
 
 
 @sharding_rule("ReverseSequence")
 def _reverse_sequence(info: OpInfo) -> Rule:
-    """The lengths go along the batch; time is reversed, so it stays whole."""
+    """Split the batch, along with the lengths; time is reversed, so it stays whole."""
     batch, time = info.attribute("batch_axis", 1), info.attribute("time_axis", 0)
     factors = [FactorMap({0: batch, 1: 0}, {0: batch})]
     factors += kept_factors(info, [d for d in range(len(info.shape(0))) if d not in (batch, time)])

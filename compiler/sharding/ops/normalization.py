@@ -1,4 +1,4 @@
-"""Normalisations: what they take statistics over is whole, or its sums are reduced inside."""
+"""Normalisations: dimensions of the statistics stay whole, or their sums are reduced inside."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["batch", "group", "instance", "local_response", "lp", "mean_variance"]
 
-# The place of the group factor among the factors of GroupNormalization.
+# Index of the group factor of GroupNormalization.
 _GROUPS = 1
 
 
 @sharding_rule("BatchNormalization")
 def batch(info: OpInfo) -> Rule | None:
-    """Return every dimension; in training, whose statistics are per channel, the channels only."""
+    """Split every dimension; in training, with statistics per channel, only the channels."""
     if len(info.shape(0)) < 2 or not info.attribute("spatial", 1):
         return None  # parameters per element, not per channel
     whole = _trains(info)
@@ -51,7 +51,7 @@ def _trains(info: OpInfo) -> bool:
 
 @sharding_rule("InstanceNormalization")
 def instance(info: OpInfo) -> Rule:
-    """Return every dimension; a spatial one asks for two all-reduces inside."""
+    """Split every dimension; a spatial dimension needs two all-reduces inside."""
     rank = len(info.shape(0))
     reduced = range(2, rank)
     can_split = info.version >= BROADCAST_VERSION and all(info.shape(0)[2:])
@@ -75,14 +75,14 @@ def _localize_instance(local: LocalOp) -> list[ir.Value]:
     x = make.wide(local.operands[0])
     x = make.binary("Sub", x, make.mean(x, reduced, axes))
     y = make.as_result(make.binary("Mul", x, inverse_deviation(make, x, reduced, axes)))
-    behind = range(1, 1 + len(reduced))
-    scale, bias = (make.unsqueeze(operand, behind) for operand in local.operands[1:3])
+    trailing = range(1, 1 + len(reduced))
+    scale, bias = (make.unsqueeze(operand, trailing) for operand in local.operands[1:3])
     return [make.binary("Add", make.binary("Mul", y, scale), bias)]
 
 
 @sharding_rule("GroupNormalization")
 def group(info: OpInfo) -> Rule:
-    """Return batch and groups; scale and bias run along the groups, per group or per channel."""
+    """Split batch and groups; scale and bias run along the groups, per group or per channel."""
     groups = int(info.attribute("num_groups"))
     spatial = [FactorMap({0: d}, {0: d}, can_split=False) for d in range(2, len(info.shape(0)))]
     factors = [
@@ -95,12 +95,12 @@ def group(info: OpInfo) -> Rule:
 
 
 def _divide_groups(local: LocalOp) -> list[ir.Value]:
-    return local.clone(attributes=local.divided(_GROUPS, "num_groups"))
+    return local.clone(attributes=local.divide_attributes(_GROUPS, "num_groups"))
 
 
 @sharding_rule("LRN")
 def local_response(info: OpInfo) -> Rule:
-    """Return all dimensions but the channels, whose neighbours are summed."""
+    """Split all dimensions except the channels, because neighbouring channels are summed."""
     factors = [
         FactorMap({0: dim}, {0: dim}, can_split=dim != 1) for dim in range(len(info.shape(0)))
     ]
@@ -110,7 +110,7 @@ def local_response(info: OpInfo) -> Rule:
 
 @sharding_rule("LpNormalization")
 def lp(info: OpInfo) -> Rule:
-    """Return all dimensions but the one whose norm is taken."""
+    """Split all dimensions except the dimension of the norm."""
     rank = len(info.shape(0))
     axis = axis_of(info, -1, rank)
     others = kept_factors(info, (dim for dim in range(rank) if dim != axis))
@@ -120,9 +120,9 @@ def lp(info: OpInfo) -> Rule:
 
 @sharding_rule("MeanVarianceNormalization")
 def mean_variance(info: OpInfo) -> Rule | None:
-    """Return the dimensions that are not normalised."""
+    """Split the dimensions that are not normalised."""
     if info.version < 9:
-        return None  # axes not by attribute
+        return None  # no attribute `axes` before opset 9
     rank = len(info.shape(0))
     reduced = {axis % rank for axis in info.attribute("axes", (0, 2, 3))}
     factors = [FactorMap({0: dim}, {0: dim}, can_split=dim not in reduced) for dim in range(rank)]

@@ -1,4 +1,4 @@
-"""`tensoropt.Barrier`: its first operand, once the second is there."""
+"""`tensoropt.Barrier`: returns its first operand once the second is available."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ __all__: list[str] = []
 
 @sharding_rule("tensoropt.Barrier")
 def _barrier(info: OpInfo) -> Rule:
-    """Split any dimension of the first operand. The second is waited for in any layout."""
+    """Split any dimension of the first operand. The second may have any layout."""
     factors = [FactorMap({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
     return rule_of(info, factors, linear=linear_in(info, (0,)))

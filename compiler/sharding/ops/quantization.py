@@ -21,7 +21,7 @@ __all__: list[str] = []
     "com.microsoft.DequantizeLinear",
 )
 def _quantize(info: OpInfo) -> Rule:
-    """Every dimension can be split; where blocks share a scale, between blocks."""
+    """Split every dimension; if blocks share a scale, split between blocks."""
     rank = len(info.shape(0))
     axis = axis_of(info, 1, rank) if rank else 0
     factors = [_loop(info, dim, axis) for dim in range(rank)]
@@ -43,14 +43,14 @@ def _is_whole_blocks(info: OpInfo, axis: int) -> bool:
 
 
 def _places(info: OpInfo, dim: int, scale_dim: int) -> dict[int, int]:
-    """Return where the factor runs: the data, the scale and, where it is there, the zero point."""
+    """Return the dimensions of the data, the scale, and the zero point, if present."""
     zero_point = {} if info.operand(2) is None else {2: scale_dim}
     return {0: dim, 1: scale_dim, **zero_point}
 
 
 @sharding_rule("DynamicQuantizeLinear")
 def _dynamic(info: OpInfo) -> Rule:
-    """Every dimension can be split: the range of all elements is found by two all-reduces."""
+    """Split every dimension; two all-reduces find the range of all elements."""
     factors = [FactorMap({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
     inner = InnerStep(tuple(range(len(factors))), (), 4)
     localize = _quantize_by_range if factors else None
@@ -72,10 +72,10 @@ def _quantize_by_range(local: LocalOp) -> list[ir.Value]:
 
 
 def _parameters(make: Arithmetic, least: ir.Value, largest: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Return scale and zero point of the range from ``least`` to ``largest``, which holds 0.
+    """Return scale and zero point of the range from ``least`` to ``largest``, which contains 0.
 
-    As the standard has them: the range over 255 steps, and the step at 0, rounded to even. Where
-    all elements are 0, any scale is right: ONNX Runtime takes 1.
+    As in the standard: the range over 255 steps, and the step at 0, rounded to even. If all
+    elements are 0, any scale is correct; ONNX Runtime uses 1.
     """
     steps, one = make.scalar(255.0, least), make.scalar(1.0, least)
     flags = tensor_type([], ir.IntegerType.get_signless(1))

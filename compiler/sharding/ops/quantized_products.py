@@ -1,4 +1,4 @@
-"""Products of quantized matrices: whole numbers with scales and zero points, or packed bits."""
+"""Products of quantized matrices: integers with scales and zero points, or packed bits."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["bits", "dynamic", "integer", "integer_to_float", "requantized"]
 
 @sharding_rule("MatMulInteger")
 def integer(info: OpInfo) -> Rule | None:
-    """Return the factors of a product; parts of the sum add up, each less its own zero points."""
+    """Return the factors of a product; partial sums add up, each less its own zero points."""
     factors = product_loops(info, can_sum=True, per_row=(2,), per_column=(3,))
     return None if factors is None else rule_of(info, factors, flops_per_point=2.0)
 
 
 @sharding_rule("QLinearMatMul")
 def requantized(info: OpInfo) -> Rule | None:
-    """Return rows and columns: the sum is rounded once, so its parts do not add up."""
+    """Split rows and columns; the sum is rounded once, so partial sums do not add up."""
     factors = product_loops(info, right=3, can_sum=False, per_row=(1, 2, 6, 7), per_column=(4, 5))
     return None if factors is None else rule_of(info, factors, flops_per_point=2.0)
 
 
 @sharding_rule("com.microsoft.MatMulIntegerToFloat")
 def integer_to_float(info: OpInfo) -> Rule | None:
-    """Return the factors of a product; the bias is partial wherever the product is."""
+    """Return the factors of a product; the bias is partial whenever the product is."""
     factors = product_loops(info, can_sum=True, per_row=(2, 4), per_column=(3, 5, 6))
     additive = (6,) if info.operand(6) is not None else ()
     return (
@@ -42,7 +42,7 @@ def integer_to_float(info: OpInfo) -> Rule | None:
 
 @sharding_rule("com.microsoft.DynamicQuantizeMatMul")
 def dynamic(info: OpInfo) -> Rule | None:
-    """Return the columns: the scale of the left side comes from all its elements."""
+    """Split the columns; the scale of the left operand depends on all its elements."""
     factors = product_loops(info, can_sum=False, per_column=(2, 3, 4))
     if factors is None:
         return None
@@ -53,20 +53,20 @@ def dynamic(info: OpInfo) -> Rule | None:
     return rule_of(info, whole, flops_per_point=2.0)
 
 
-# The places of the factors over columns and over blocks.
+# Indices of the factors over columns and over blocks.
 _COLUMNS, _BLOCKS = 0, 1
 
 _INT8_ROWS = 4
-"""The accuracy level at which the left side is quantized too, block by block."""
+"""Accuracy level at which the left operand is quantized too, block by block."""
 
 
 @sharding_rule("com.microsoft.MatMulNBits")
 def bits(info: OpInfo) -> Rule | None:
-    """Return `m (b k), n b k, n b, n b, n -> m n`: b counts blocks that share a scale.
+    """Return the rule `m (b k), n b k, n b, n b, n -> m n`; b counts blocks that share a scale.
 
-    Scales and zero points may be flat, `(n b)`, which leaves the blocks whole; so do zero points of
-    4 bits if a rank's do not fill bytes. ``None`` with indices that mix blocks, and for weights
-    packed for one device.
+    Scales and zero points may be flat, `(n b)`; the blocks then stay whole. They also stay whole if
+    4-bit zero points of a rank do not fill bytes. ``None`` with indices that reorder blocks, and
+    for weights prepacked for one device.
     """
     if info.operand(4) is not None or info.attribute("weight_prepacked", 0):
         return None
@@ -91,14 +91,14 @@ def bits(info: OpInfo) -> Rule | None:
 
 
 def _blocks(info: OpInfo) -> dict[int, int]:
-    """Return where the operands run along the blocks; flat ones do not."""
+    """Return the dimensions of the operands along the blocks; flat operands have none."""
     places = {0: len(info.shape(0)) - 1, 1: 1, 2: 1, 3: 1}
     ranks = {i: 0 if (tensor := info.operand(i)) is None else tensor.rank for i in places}
     return {i: dim for i, dim in places.items() if dim < ranks[i]}
 
 
 def _block_pieces(info: OpInfo, places: dict[int, int]) -> int:
-    """Return into how many parts the blocks can be cut at most; 1 if they cannot."""
+    """Return the number of parts into which the blocks can be split; 1 if they cannot."""
     zero_points = info.operand(3)
     if 2 not in places or (zero_points is not None and 3 not in places):
         return 1
@@ -108,7 +108,7 @@ def _block_pieces(info: OpInfo, places: dict[int, int]) -> int:
 
 
 def _fills_bytes(info: OpInfo, zero_points: TensorInfo | None) -> bool:
-    """Say whether packed zero points of all blocks take whole bytes."""
+    """Return whether packed zero points of all blocks fill whole bytes."""
     if zero_points is None or zero_points.dtype != "uint8":
         return True
     blocks = info.shape(1)[1] or 0
@@ -116,5 +116,5 @@ def _fills_bytes(info: OpInfo, zero_points: TensorInfo | None) -> bool:
 
 
 def _divide_product(local: LocalOp) -> list[ir.Value]:
-    divided = {**local.divided(_COLUMNS, "N"), **local.divided(_BLOCKS, "K")}
+    divided = {**local.divide_attributes(_COLUMNS, "N"), **local.divide_attributes(_BLOCKS, "K")}
     return local.clone(attributes=divided)

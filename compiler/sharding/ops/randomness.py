@@ -22,9 +22,9 @@ _DROPOUT, _DROPOUT_HAS_SEEDS = f"onnx.{DROPOUT}", 12
 
 @sharding_rule(*RANDOM)
 def seeded_rule(info: OpInfo) -> Rule:
-    """Return the replicated rule, with a seed where the model has none.
+    """Return the replicated rule, which adds a seed if the model has none.
 
-    Without one every rank would draw numbers of its own, and the ranks' copies would differ.
+    Without a seed, every rank would draw different numbers, and replicas would differ.
     """
     return replace(replicated_rule(info), localize=_seed)
 
@@ -36,7 +36,7 @@ def _seed(local: LocalOp) -> list[ir.Value]:
 
 
 def give_seed(op: ir.Operation, version: int) -> None:
-    """Give an op inside a control-flow op, in a standard of ``version``, the seed it lacks."""
+    """Add the missing seed to an op in a control-flow body, for standard opset ``version``."""
     draws = is_random(op) or (op.name == _DROPOUT and version >= _DROPOUT_HAS_SEEDS)
     if draws and "seed" not in op.attributes:
         op.attributes["seed"] = _attribute(op)

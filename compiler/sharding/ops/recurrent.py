@@ -17,7 +17,7 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["recurrent"]
 
-# The places of the factors over the batch and over directions among the factors.
+# Indices of the factors over the batch and over the directions.
 _BATCH, _WAYS = 0, 1
 
 _X, _WEIGHTS, _LENGTHS, _STATES, _PEEPHOLES = 0, (1, 2, 3), 4, (5, 6), 7
@@ -25,15 +25,15 @@ _X, _WEIGHTS, _LENGTHS, _STATES, _PEEPHOLES = 0, (1, 2, 3), 4, (5, 6), 7
 _PER_WAY = ("activations", "activation_alpha", "activation_beta")
 
 _REVERSES_SINCE = 10
-"""The first opset with a ReverseSequence, and with a Slice that runs backwards."""
+"""First opset with ReverseSequence, and with a Slice that runs backwards."""
 
 
 @sharding_rule("LSTM", "GRU", "RNN")
 def recurrent(info: OpInfo) -> Rule:
-    """Return the batch and the two directions.
+    """Split the batch and the two directions.
 
-    A hidden unit cannot be split: every step multiplies all of the state of the step before, so
-    ranks would exchange it between steps, inside the operator.
+    Hidden units cannot be split: every step multiplies the whole state of the previous step, so
+    ranks would have to exchange it between steps, inside the operator.
     """
     batch_first = bool(info.attribute("layout", 0))
     x, state, result = (0, 0, 0) if batch_first else (1, 1, 2)
@@ -70,7 +70,7 @@ def _way_of_result(info: OpInfo) -> int:
 
 
 def _halves(info: OpInfo) -> Mapping[str, list[Any]] | None:
-    """Return the attributes of one direction, ``None`` if the op has one or they differ."""
+    """Return the attributes of one direction; ``None`` if there is only one, or they differ."""
     if info.attribute("direction") != "bidirectional" or info.standard_version < _REVERSES_SINCE:
         return None
     found: dict[str, list[Any]] = {}
@@ -84,10 +84,10 @@ def _halves(info: OpInfo) -> Mapping[str, list[Any]] | None:
 
 
 def _one_way(local: LocalOp) -> list[ir.Value]:
-    """Return the results of one direction: all ranks run forwards, half of them over turned steps.
+    """Return the results of one direction, run forwards; half of the ranks reverse the steps.
 
-    All ranks run one program, in which a direction is an attribute. The order of the steps is
-    none: it may depend on the rank.
+    All ranks run the same program, in which the direction is an attribute. The order of the steps
+    is no attribute, so it can depend on the rank.
     """
     halves = _halves(local.info)
     axes = local.axes(_WAYS)
@@ -103,14 +103,14 @@ def _one_way(local: LocalOp) -> list[ir.Value]:
 
 
 def _attribute(values: list[Any]) -> ir.Attribute:
-    """Return the attribute of names or numbers."""
+    """Return an attribute with a list of names or numbers."""
     if isinstance(values[0], str):
         return ir.ArrayAttr.get([ir.StringAttr.get(value) for value in values])
     return ir.DenseF32ArrayAttr.get(values)
 
 
 class _Turn:
-    """Turns the steps around on the ranks that have the second direction."""
+    """Reverses the steps on the ranks of the second direction."""
 
     def __init__(self, local: LocalOp, axes: tuple[int, ...]) -> None:
         self.local, self.axes, self.make = local, axes, Arithmetic(local)
@@ -118,7 +118,7 @@ class _Turn:
         self.is_ragged = local.info.operand(_LENGTHS) is not None
 
     def steps(self, x: ir.Value) -> ir.Value:
-        """Return ``x`` with its steps turned: its first two dimensions are time and batch."""
+        """Return ``x`` with its steps reversed; its first two dimensions are time and batch."""
         return self._ragged(x) if self.is_ragged else self._sliced(x)
 
     def results(self, y: ir.Value) -> ir.Value:
@@ -137,7 +137,7 @@ class _Turn:
         return self.make.onnx("Slice", [x, start, end, self.make.ints([self.time]), step], x.type)
 
     def _ragged(self, x: ir.Value) -> ir.Value:
-        """Return each sequence turned up to its end; one of a single step is as it was."""
+        """Return each sequence reversed up to its length; a length of 1 leaves it unchanged."""
         import numpy as np
 
         lengths = self.local.operands[_LENGTHS]

@@ -1,4 +1,4 @@
-"""Reductions: a split dimension that is reduced leaves partial results, or is reduced inside."""
+"""Reductions: a split reduced dimension leaves partial results, or is reduced inside."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ORDERED = _FLOATS | {"int8", "uint8", "int32", "int64"}
 
 
 def reduced_dims(info: OpInfo) -> list[int] | None:
-    """Return the dimensions that are reduced, ``None`` where only the running model knows.
+    """Return the reduced dimensions, ``None`` if they are known only at run time.
 
-    They come from the attribute `axes` or from operand 1; with neither, all are reduced, or none
-    if `noop_with_empty_axes` says so.
+    They come from the attribute `axes` or from operand 1. Without either, all dimensions are
+    reduced, or none if `noop_with_empty_axes` is set.
     """
     rank = len(info.shape(0))
     axes = info.attribute("axes")
@@ -64,7 +64,7 @@ def _loops(
 
 @sharding_rule("ReduceSum", "ReduceSumSquare", "ReduceL1")
 def sums(info: OpInfo) -> Rule | None:
-    """Return partial sums where a reduced dimension is split."""
+    """Split every dimension; a reduced dimension leaves partial sums."""
     dims = reduced_dims(info)
     if dims is None:
         return None
@@ -75,7 +75,7 @@ def sums(info: OpInfo) -> Rule | None:
 
 @sharding_rule("ReduceMax", "ReduceMin")
 def extremum(info: OpInfo) -> Rule | None:
-    """Return partial maxima or minima where a reduced dimension is split."""
+    """Split every dimension; a reduced dimension leaves partial maxima or minima."""
     dims, result = reduced_dims(info), info.results[0]
     if dims is None or result is None:
         return None
@@ -86,9 +86,9 @@ def extremum(info: OpInfo) -> Rule | None:
 
 @sharding_rule("ReduceMean")
 def mean(info: OpInfo) -> Rule | None:
-    """Return partial sums where a reduced dimension is split: each rank scales its own mean.
+    """Split every dimension; a reduced dimension leaves partial sums, scaled by each rank.
 
-    Whole numbers are rounded, so only floating-point means add up.
+    Integer means are rounded, so only floating-point means add up.
     """
     dims = reduced_dims(info)
     if dims is None:
@@ -107,14 +107,14 @@ def _scale_mean(local: LocalOp) -> list[ir.Value]:
 
 
 def _share(local: LocalOp, dim: int) -> float:
-    """Return what share of all points of a split dimension one rank has, with padding."""
+    """Return the fraction of all points of a split dimension on one rank, including padding."""
     size = local.rule.factors[dim].size
     return local.part(dim) / size if isinstance(size, int) else 1.0 / local.pieces(dim)
 
 
 @sharding_rule("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 def logarithmic(info: OpInfo) -> Rule | None:
-    """Return whole results where a reduced dimension is split: the sum is reduced inside."""
+    """Split every dimension; the sum over a reduced dimension is reduced inside."""
     dims = reduced_dims(info)
     if dims is None:
         return None
@@ -159,9 +159,9 @@ def _log_sum(make: Arithmetic, x: ir.Value, dims: list[int], axes: tuple[int, ..
 
 
 def _log_sum_exp(make: Arithmetic, x: ir.Value, dims: list[int], axes: tuple[int, ...]) -> ir.Value:
-    """Return the logarithm of a sum whose largest term was scaled to 1.
+    """Return the logarithm of a sum of exponentials, scaled so that the largest term is 1.
 
-    An infinite one cannot be: it is left as it is, for the difference would be no number.
+    An infinite maximum is made finite first, because the difference of infinities is NaN.
     """
     largest = make.finite(make.max(x, dims, axes))
     terms = make.unary("Exp", make.binary("Sub", x, largest))
@@ -177,7 +177,7 @@ _EXPANSIONS = {
 
 @sharding_rule("ReduceProd")
 def product(info: OpInfo) -> Rule | None:
-    """Return the dimensions that stay: no collective multiplies."""
+    """Split only the dimensions that are not reduced: there is no product all-reduce."""
     dims = reduced_dims(info)
     if dims is None:
         return None

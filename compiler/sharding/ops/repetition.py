@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 @sharding_rule("Expand")
 def _expand(info: OpInfo) -> Rule | None:
-    """A dimension that broadcasting creates can be split without its operand being split."""
+    """Split every dimension; a broadcast dimension is split without splitting the operand."""
     unknown_rank = info.shape(1)[0] is None and None in info.result_shape()
     if unknown_rank or not has_local_sizes(info, 1):
         return None
@@ -42,9 +42,9 @@ def _expand_locally(local: LocalOp) -> list[ir.Value]:
 
 @sharding_rule("Tile")
 def _tile(info: OpInfo) -> Rule | None:
-    """Where a dimension is repeated, the repetition is the major loop and can be split."""
+    """Split every dimension; the major loop of a repeated dimension is its repetition."""
     if info.version < 6 or not has_local_sizes(info, 1):
-        return None  # before 6 it takes one axis
+        return None  # repeats a single axis before opset 6
     factors = [
         FactorMap({0: dim}, {0: dim}) if count == 1 else FactorMap({}, {0: dim}, size=count)
         for dim, count in enumerate(_repeats(info))
@@ -54,7 +54,7 @@ def _tile(info: OpInfo) -> Rule | None:
 
 
 def _repeats(info: OpInfo) -> list[int | None]:
-    """Return how often each dimension is repeated, ``None`` where it is not known."""
+    """Return the repetitions of each dimension, ``None`` if they are unknown."""
     repeats: list[int] | None = info.literal_ints(1)
     if repeats is not None:
         return list(repeats)
@@ -69,6 +69,9 @@ def _tile_locally(local: LocalOp) -> list[ir.Value]:
 
 
 def _repetition_pieces(local: LocalOp) -> list[int]:
-    """Return for each dimension into how many pieces its repetitions, not its elements, are cut."""
+    """Return the number of pieces into which the repetitions of each dimension are split.
+
+    Pieces of the elements themselves do not count.
+    """
     sides = zip(local.rule.operands[0], local.rule.results[0], strict=True)
     return [1 if end is None or own == end else local.pieces(end) for own, end in sides]

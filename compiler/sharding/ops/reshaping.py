@@ -1,8 +1,8 @@
 """Operators that keep the row-major order: Reshape, Flatten, Squeeze, Unsqueeze.
 
-A reshape cuts both shapes into blocks of equal size, the shortest ones that line up; within a block
-the major dimensions of both sides can be split into as many pieces as divide both, because every
-piece is then one contiguous run of the block's elements.
+A reshape partitions both shapes into the shortest blocks of equal size that line up. Within a
+block, the major dimensions of both sides can be split into any number of pieces that divides both,
+because every piece is then one contiguous run of the block's elements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AXES_OPERAND_SINCE = 13
 
 @dataclass(frozen=True)
 class Block:
-    """Ranges of dimensions of the two shapes that hold the same elements in the same order."""
+    """Ranges of dimensions of both shapes with the same elements in the same order."""
 
     source: range
     result: range
@@ -38,8 +38,8 @@ class Block:
 def reshape_blocks(source: Shape, result: Shape, copied: Sequence[int] = ()) -> list[Block]:
     """Return the blocks of a reshape from ``source`` to ``result``, in order.
 
-    Static dimensions and those that are ``copied``, symbolic but the same on both sides, line up
-    from the front, then static ones from the back; what is left between them is one block.
+    Static dimensions and ``copied`` dimensions, symbolic but equal on both sides, line up from the
+    front. Static dimensions then line up from the back. The remaining middle is one block.
     """
     front = _line_up(source, result, copied)
     start = front[-1] if front else Block(range(0), range(0))
@@ -60,7 +60,7 @@ def _mirror(block: Block, source: int, result: int) -> Block:
 
 
 def _line_up(source: Shape, result: Shape, copied: Sequence[int]) -> list[Block]:
-    """Return the blocks that can be closed from the front, up to a dimension that is symbolic."""
+    """Return the blocks that line up from the front, up to a symbolic dimension."""
     blocks: list[Block] = []
     block = _next_block(source, result, 0, 0, copied)
     while block is not None:
@@ -100,7 +100,7 @@ def _loops(info: OpInfo) -> list[FactorMap]:
 
 
 def _copied(info: OpInfo) -> list[int]:
-    """Return the symbolic dimensions that a Reshape takes from the same place of its operand."""
+    """Return the symbolic dimensions that a Reshape copies from the same place of its operand."""
     sizes = info.literal_ints(1) if info.name == "Reshape" else None
     if sizes is None or info.attribute("allowzero", 0):
         return []
@@ -108,7 +108,7 @@ def _copied(info: OpInfo) -> list[int]:
 
 
 def _equal(info: OpInfo) -> list[int]:
-    """Return the symbolic dimensions known to be equal to the one in the same place."""
+    """Return the symbolic dimensions known to equal the dimension in the same place."""
     pairs = enumerate(zip(info.sizes(0), info.result_sizes(), strict=False))
     return [dim for dim, (a, b) in pairs if isinstance(a, Open) and a.can_split and a == b]
 
@@ -128,12 +128,12 @@ def _block_loop(info: OpInfo, block: Block) -> FactorMap | None:
 
 
 def _is_one(shape: Shape, dims: range) -> bool:
-    """Say whether all of ``dims`` but one are 1 in size, so that nothing is merged."""
+    """Return whether all of ``dims`` except one have size 1, so that nothing is merged."""
     return sum(shape[dim] != 1 for dim in dims) == 1
 
 
 def _major(shape: Shape, dims: range) -> int | None:
-    """Return the first of ``dims`` that is not 1 in size."""
+    """Return the first of ``dims`` whose size is not 1."""
     return next((dim for dim in dims if shape[dim] != 1), None)
 
 
@@ -163,8 +163,11 @@ def _kept_loops(info: OpInfo) -> list[FactorMap]:
 
 @sharding_rule("Squeeze")
 def _squeeze(info: OpInfo) -> Rule | None:
-    """Axes left out mean every dimension of size 1, among which a split one must not fall; so do
-    none at all, which axes that are not known may be."""
+    """Split the dimensions that stay.
+
+    Without axes, all dimensions of size 1 are removed, which a split must not add to. Empty or
+    unknown axes are treated the same.
+    """
     if _names_axes(info):
         return rule_of(info, _kept_loops(info), linear=linear_in(info, (0,)))
     if None in info.shape(0):
@@ -174,7 +177,7 @@ def _squeeze(info: OpInfo) -> Rule | None:
 
 
 def _names_axes(info: OpInfo) -> bool:
-    """Say whether the axes name at least one dimension."""
+    """Return whether the axes name at least one dimension."""
     axes = info.literal_ints(1) if info.operand(1) is not None else info.attribute("axes")
     if axes is not None:
         return len(axes) > 0
@@ -183,10 +186,10 @@ def _names_axes(info: OpInfo) -> bool:
 
 
 def _squeeze_locally(local: LocalOp) -> list[ir.Value]:
-    """Say what is left, where a split leaves more dimensions of size 1 than those that go.
+    """Return the squeezed part; name its axes or sizes if a split adds dimensions of size 1.
 
-    A Squeeze of these would not load where ONNX Runtime infers another size for one, as it does
-    behind pools with ``ceil_mode``.
+    From opset 13 on this is a Reshape: a Squeeze with axes fails to load if ONNX Runtime infers
+    another size for one of them, as it does after pools with ``ceil_mode``.
     """
     shape, local_shape = local.info.shape(0), shape_of(local.operands[0])
     axes = [dim for dim, size in enumerate(shape) if size == 1]
@@ -200,13 +203,13 @@ def _squeeze_locally(local: LocalOp) -> list[ir.Value]:
 
 @sharding_rule("Reshape")
 def _reshape(info: OpInfo) -> Rule | None:
-    """The shape is rewritten to the local one wherever it is known.
+    """Split the major dimension of each block; known sizes are replaced by local sizes.
 
-    A symbolic dimension keeps its own entry, divided where it is split. An entry that is 0 copies a
-    dimension of the operand, so where the entries are unknown that dimension must not be split.
+    A symbolic dimension keeps its own entry, divided if it is split. An entry of 0 copies a
+    dimension of the operand, so that dimension must not be split if the entries are unknown.
     """
     if info.version < 5 or not has_local_sizes(info, 1):
-        return None  # before 5 the shape is an attribute
+        return None  # the shape is an attribute before opset 5
     factors = _loops(info)
     if info.literal(1) is None:
         factors = [factor for factor in factors if not _may_be_copied(info, factor)]
@@ -215,7 +218,7 @@ def _reshape(info: OpInfo) -> Rule | None:
 
 
 def _may_be_copied(info: OpInfo, factor: FactorMap) -> bool:
-    """Say whether a dimension of the result that is no part of the factor may be a copy of one."""
+    """Return whether a result dimension outside the factor may copy a dimension inside it."""
     dim, result = factor.operands[0], info.result_shape()
     return dim < len(result) and result[dim] is None and factor.results[0] != dim
 

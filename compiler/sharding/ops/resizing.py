@@ -15,13 +15,13 @@ from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
-# Floating-point operations per element of the result and dimension that is resized.
+# Floating-point operations per element of the result and resized dimension.
 _FLOPS = {"nearest": 0.0, "linear": 4.0, "cubic": 16.0}
 
 
 @sharding_rule("DepthToSpace")
 def _depth_to_space(info: OpInfo) -> Rule:
-    """Batch, height and width are major factors; channels only where they are outside the block."""
+    """Split batch, height, and width as major loops; channels only if they are outside blocks."""
     batch, channels, height, width = info.shape(0)
     crd = info.attribute("mode", "DCR") == "CRD"
     block = info.attribute("blocksize") ** 2
@@ -33,7 +33,7 @@ def _depth_to_space(info: OpInfo) -> Rule:
 
 @sharding_rule("SpaceToDepth")
 def _space_to_depth(info: OpInfo) -> Rule:
-    """The block becomes the major part of the channels, which leaves batch, height and width."""
+    """Split batch, height, and width; the block becomes the major part of the channels."""
     shape = info.result_shape()
     factors = [FactorMap({0: dim}, {0: dim}, size=shape[dim]) for dim in (0, 2, 3)]
     return rule_of(info, factors, linear=linear_in(info, (0,)))
@@ -41,10 +41,10 @@ def _space_to_depth(info: OpInfo) -> Rule:
 
 @sharding_rule("Resize", "Upsample")
 def _resize(info: OpInfo) -> Rule | None:
-    """Dimensions that keep their size can be split, and those that repeat every element.
+    """Split dimensions that keep their size, and dimensions that repeat every element.
 
-    The scale must be known: a dimension whose scale is 1.001 may keep its size and still be read
-    elsewhere. ``None`` without scales or sizes, for a crop, and to keep an aspect ratio.
+    The scale must be known: a dimension with scale 1.001 may keep its size but read other elements.
+    ``None`` without scales or sizes, for a crop, and to keep an aspect ratio.
     """
     scales = _scales(info)
     if scales is None or not _is_local(info):
@@ -64,15 +64,15 @@ def _resize(info: OpInfo) -> Rule | None:
 
 
 def _scales(info: OpInfo) -> list[float] | None:
-    """Return the scale of every dimension, NaN where it is not known, ``None`` if none is."""
+    """Return the scale of every dimension, NaN if it is unknown; ``None`` if no scale is known."""
     if _has_sizes(info):
         sides = zip(info.shape(0), info.result_shape(), strict=True)
         return [b / a if a and b is not None else math.nan for a, b in sides]
-    held, axes = _held_scales(info), _axes(info)
-    if held is None or len(held) != len(axes):
+    given, axes = _given_scales(info), _axes(info)
+    if given is None or len(given) != len(axes):
         return None
     scales = [1.0] * len(info.shape(0))
-    for axis, scale in zip(axes, held, strict=True):
+    for axis, scale in zip(axes, given, strict=True):
         scales[axis] = scale
     return scales
 
@@ -86,7 +86,7 @@ def _axes(info: OpInfo) -> list[int]:
     return [axis % rank for axis in info.attribute("axes", range(rank))]
 
 
-def _held_scales(info: OpInfo) -> list[float] | None:
+def _given_scales(info: OpInfo) -> list[float] | None:
     if info.name == "Upsample" and info.version < 9:
         return list(info.attribute("scales"))
     value = info.literal(1 if info.version < 11 else 2)
@@ -94,7 +94,7 @@ def _held_scales(info: OpInfo) -> list[float] | None:
 
 
 def _is_local(info: OpInfo) -> bool:
-    """Say whether every element is computed where its own position, scaled, is."""
+    """Return whether every element is computed at its own position, scaled."""
     transform = info.attribute("coordinate_transformation_mode", "half_pixel")
     policy = info.attribute("keep_aspect_ratio_policy", "stretch")
     shifts = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
@@ -102,7 +102,7 @@ def _is_local(info: OpInfo) -> bool:
 
 
 def _repeats_elements(info: OpInfo) -> bool:
-    """Say whether an integer scale repeats each element: the old operators always round down."""
+    """Return whether an integer scale repeats each element; old opsets always round down."""
     transform = info.attribute("coordinate_transformation_mode", "half_pixel")
     rounding = info.attribute("nearest_mode", "round_prefer_floor")
     floors = info.version < 11 or (transform == "asymmetric" and rounding == "floor")
@@ -110,7 +110,7 @@ def _repeats_elements(info: OpInfo) -> bool:
 
 
 def _adds_up(info: OpInfo) -> bool:
-    """Say whether it is linear: whole numbers are rounded where they are interpolated."""
+    """Return whether the op is linear: interpolated integers are rounded."""
     result = info.results[0]
     exact = info.attribute("mode", "nearest") == "nearest"
     return exact or (result is not None and "float" in result.dtype)

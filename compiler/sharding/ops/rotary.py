@@ -1,4 +1,4 @@
-"""Rotary embeddings, of the standard and of the runtime."""
+"""Rotary embeddings of the standard and of the runtime."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["rotary_embedding", "runtime_embedding"]
 
-# The place of the factor over heads among the factors.
+# Index of the factor over heads.
 _HEADS = 1
 
-# Two products and a sum for each of the two halves of what is rotated.
+# Two products and a sum for each half of the rotated elements.
 _FLOPS = 3.0
 
 
 @sharding_rule("RotaryEmbedding")
 def rotary_embedding(info: OpInfo) -> Rule:
-    """Return batch, heads and rows, of the angles too unless positions pick them from a table."""
+    """Split batch, heads, and rows, with the angles unless positions index a table of them."""
     per_row = (3,) if info.operand(3) is not None else (1, 2)
-    return _rotated(info, int(info.attribute("num_heads", 0)), per_row)
+    return _rotation_rule(info, int(info.attribute("num_heads", 0)), per_row)
 
 
 @sharding_rule("com.microsoft.RotaryEmbedding")
 def runtime_embedding(info: OpInfo) -> Rule | None:
-    """Return batch, heads and, unless they are counted from a first one, rows.
+    """Split batch, heads, and rows, unless rows are counted from a first position.
 
-    Without an attribute the angles tell how many heads there are. ``None`` for ragged batches.
+    Without an attribute, the angles determine the number of heads. ``None`` for ragged batches.
     """
     if info.attribute("is_packed_batching", 0):
         return None
     heads = int(info.attribute("num_heads", 0)) or _count_heads(info)
     per_row = (1,) if len(info.shape(1)) == 2 else ()
-    return _rotated(info, heads, per_row, counted=not per_row)
+    return _rotation_rule(info, heads, per_row, counted=not per_row)
 
 
 def _count_heads(info: OpInfo) -> int:
@@ -44,10 +44,12 @@ def _count_heads(info: OpInfo) -> int:
     return 0 if hidden is None or half is None else hidden // (2 * half)
 
 
-def _rotated(info: OpInfo, heads: int, per_row: tuple[int, ...], *, counted: bool = False) -> Rule:
-    """Return the rule of a rotation of operand 0, `b h s d` or `b s (h d)`; it is linear.
+def _rotation_rule(
+    info: OpInfo, heads: int, per_row: tuple[int, ...], *, counted: bool = False
+) -> Rule:
+    """Return the rule, linear, of a rotation of operand 0, `b h s d` or `b s (h d)`.
 
-    The operands ``per_row`` run along batch and rows. Rows that are ``counted`` stay whole.
+    The operands in ``per_row`` run along batch and rows. Rows that are ``counted`` stay whole.
     """
     shape = info.shape(0)
     head, row = (2, 1) if len(shape) == 3 else (1, 2)
@@ -64,4 +66,4 @@ def _rotated(info: OpInfo, heads: int, per_row: tuple[int, ...], *, counted: boo
 
 
 def _divide_heads(local: LocalOp) -> list[ir.Value]:
-    return local.clone(attributes=local.divided(_HEADS, "num_heads"))
+    return local.clone(attributes=local.divide_attributes(_HEADS, "num_heads"))

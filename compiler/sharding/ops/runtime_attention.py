@@ -1,4 +1,4 @@
-"""The runtime's own attention operators: heads packed together, projections merged, KV caches."""
+"""The runtime's attention operators, with packed heads, merged projections, and KV caches."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["grouped", "merged", "multi_head"]
 
-# The place of the factor over heads among the factors.
+# Index of the factor over heads.
 _HEADS = 1
 
-# Where query, key and value have heads and rows: `b s (h d)` or `b h s d`, by rank.
+# Dimensions of heads and of rows in query, key, and value, by rank: `b s (h d)` or `b h s d`.
 _HEAD, _ROW = {3: 2, 4: 1}, {3: 1, 4: 2}
 
 
 @sharding_rule("com.microsoft.GroupQueryAttention")
 def grouped(info: OpInfo) -> Rule:
-    """Return batch and the heads of key and value, in the cache too.
+    """Split batch and the heads of key and value, also in the cache.
 
-    Where query, key and value are packed in one operand, each rank takes its heads of the whole.
-    With positions of their own, sequences of several tokens stay together: while there is no cache
-    the runtime counts from the first position of all.
+    If query, key, and value are packed in one operand, each rank gathers its heads of the whole.
+    With explicit positions, a batch of sequences of several tokens stays whole: without a cache,
+    the runtime counts from the first position of all sequences.
     """
     own = {} if info.operand(1) is None else {0: 2, 1: 2, 2: 2}
     heads = {**own, 3: 1, 4: 1, 11: 0, **_aligned(info, (10, 12, 13), 1)}
@@ -47,7 +47,7 @@ def grouped(info: OpInfo) -> Rule:
 
 
 def _aligned(info: OpInfo, indices: Sequence[int], dim: int) -> dict[int, int]:
-    """Return where operands that broadcast to `b h s t` run along ``dim``."""
+    """Return the dimensions, at ``dim``, of operands that broadcast to `b h s t`."""
     places: dict[int, int] = {}
     for index in indices:
         places.update(aligned(info, index, dim, 4))
@@ -55,7 +55,7 @@ def _aligned(info: OpInfo, indices: Sequence[int], dim: int) -> dict[int, int]:
 
 
 def _keys(info: OpInfo, past: int) -> int:
-    """Return how many keys there are, new ones and those of operand ``past``."""
+    """Return the number of keys: the new keys and the keys in operand ``past``."""
     keys = info.operand(1) or info.operand(0)
     assert keys is not None
     cache = info.operand(past)
@@ -69,14 +69,14 @@ def _localize_grouped(local: LocalOp) -> list[ir.Value]:
         heads, shared = (int(local.info.attribute(n)) for n in ("num_heads", "kv_num_heads"))
         size = (local.info.shape(0)[2] or 0) // (heads + 2 * shared)
         taken = _shares(local, {0: 2}, (heads * size, shared * size, shared * size))
-    return local.clone(taken, local.divided(_HEADS, "num_heads", "kv_num_heads"))
+    return local.clone(taken, local.divide_attributes(_HEADS, "num_heads", "kv_num_heads"))
 
 
 def _shares(local: LocalOp, places: dict[int, int], blocks: Sequence[int]) -> dict[int, ir.Value]:
-    """Return the rank's part of each operand that is there, by its index.
+    """Return the rank's part of each operand that is present, by its index.
 
-    Along its dimension in ``places`` an operand holds ``blocks`` in order, each with all heads.
-    Empty where no axis splits the heads.
+    Along its dimension in ``places``, an operand has ``blocks`` in order, each with all heads.
+    Empty if no axis splits the heads.
     """
     import numpy as np
 
@@ -86,18 +86,18 @@ def _shares(local: LocalOp, places: dict[int, int], blocks: Sequence[int]) -> di
     runs = [start + np.arange(size) for start, size in zip(starts, blocks, strict=True)]
     rows = [run.reshape(local.pieces(_HEADS), -1) for run in runs]
     picked = local.axis_constant(np.concatenate(rows, axis=1), local.axes(_HEADS))
-    there = [i for i in places if local.info.operand(i) is not None]
+    present = [i for i in places if local.info.operand(i) is not None]
     make = Arithmetic(local)
-    return {i: make.take(local.operands[i], picked, places[i]) for i in there}
+    return {i: make.take(local.operands[i], picked, places[i]) for i in present}
 
 
 @sharding_rule("com.microsoft.MultiHeadAttention")
 def multi_head(info: OpInfo) -> Rule | None:
-    """Return batch, heads, and the rows of a query of its own that no causality counts.
+    """Split batch, heads, and the rows of a separate query without causality.
 
-    The bias holds those of query, key and value: each rank takes its heads of the whole. ``None``
-    where beams refer to each other's cache, and for heads packed with theirs (`b s h 3 d`), which
-    no CPU runs, so that nothing could be proven.
+    The bias combines the biases of query, key, and value; each rank gathers its heads of the whole.
+    ``None`` if beams refer to each other's cache, and for heads packed as `b s h 3 d`: no CPU
+    kernel runs them, so the rule cannot be proved.
     """
     if info.operand(9) is not None or any(_rank(info, index) == 5 for index in range(2)):
         return None
@@ -123,7 +123,7 @@ def _rank(info: OpInfo, index: int) -> int:
 
 
 def _is_per_batch(info: OpInfo, mask: int) -> bool:
-    """Say whether the mask has one entry per sequence: not the ends of all, then their starts."""
+    """Return whether the mask has one entry per sequence, rather than all ends, then all starts."""
     return _rank(info, mask) != 1 or info.shape(mask) == info.shape(0)[:1]
 
 
@@ -131,14 +131,14 @@ def _localize_multi_head(local: LocalOp) -> list[ir.Value]:
     width, bias = local.info.result_shape()[2] or 0, local.info.operand(3)
     hidden = 0 if bias is None else ((bias.shape[0] or 0) - width) // 2
     taken = {} if bias is None else _shares(local, {3: 0}, (hidden, hidden, width))
-    return local.clone(taken, local.divided(_HEADS, "num_heads"))
+    return local.clone(taken, local.divide_attributes(_HEADS, "num_heads"))
 
 
 @sharding_rule("com.microsoft.Attention")
 def merged(info: OpInfo) -> Rule | None:
-    """Return batch and heads; each rank takes its heads of the merged projections.
+    """Split batch and heads; each rank gathers its heads of the merged projections.
 
-    The weights themselves stay whole: query, key and value lie one after another in them.
+    The weights stay whole: query, key, and value are stored in them as consecutive blocks.
     """
     sizes = _merged_sizes(info)
     if sizes is None or None in info.shape(0)[1:]:
@@ -158,7 +158,7 @@ def merged(info: OpInfo) -> Rule | None:
 
 
 def _merged_sizes(info: OpInfo) -> tuple[int, ...] | None:
-    """Return the columns of the weights for query, key and value, ``None`` if not known."""
+    """Return the columns of the weights for query, key, and value, ``None`` if unknown."""
     sizes, columns = info.attribute("qkv_hidden_sizes"), info.shape(1)[1]
     if sizes:
         return tuple(sizes)
@@ -168,7 +168,7 @@ def _merged_sizes(info: OpInfo) -> tuple[int, ...] | None:
 def _localize_merged(local: LocalOp) -> list[ir.Value]:
     sizes = _merged_sizes(local.info) or ()
     pieces = local.pieces(_HEADS)
-    divided = dict(local.divided(_HEADS, "num_heads"))
+    divided = dict(local.divide_attributes(_HEADS, "num_heads"))
     if local.info.attribute("qkv_hidden_sizes"):
         divided["qkv_hidden_sizes"] = ints_attr([size // pieces for size in sizes])
     return local.clone(_shares(local, {1: 1, 2: 0}, sizes), divided)

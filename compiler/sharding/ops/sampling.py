@@ -12,13 +12,13 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["affine_grid", "grid_sample", "region_average", "region_maximum"]
 
-# Four or more neighbours, each with a weight.
+# Four or more weighted neighbours.
 _FLOPS = 8.0
 
 
 @sharding_rule("GridSample", "com.microsoft.GridSample")
 def grid_sample(info: OpInfo) -> Rule:
-    """Return batch, channels and the positions of the grid; the image read is whole in space."""
+    """Split batch, channels, and grid positions; the spatial dimensions of the image stay whole."""
     space = range(2, len(info.result_shape()))
     factors = [
         FactorMap({0: 0, 1: 0}, {0: 0}),
@@ -30,7 +30,7 @@ def grid_sample(info: OpInfo) -> Rule:
 
 @sharding_rule("AffineGrid")
 def affine_grid(info: OpInfo) -> Rule | None:
-    """Return the batch: positions are counted from the corner of the whole image."""
+    """Split the batch; positions are counted from the corner of the whole image."""
     if not has_local_sizes(info, 1):
         return None
     space = range(1, len(info.result_shape()) - 1)
@@ -51,14 +51,14 @@ def _localize_grid(local: LocalOp) -> list[ir.Value]:
 
 @sharding_rule("RoiAlign")
 def region_average(info: OpInfo) -> Rule:
-    """Return regions and channels; the images that regions lie in are whole."""
+    """Split regions and channels; the images that contain the regions stay whole."""
     linear = linear_in(info, (0,)) if info.attribute("mode", "avg") == "avg" else ()
     return rule_of(info, _regions(info, {1: 0, 2: 0}), linear=linear, flops_per_point=_FLOPS)
 
 
 @sharding_rule("MaxRoiPool")
 def region_maximum(info: OpInfo) -> Rule:
-    """Return regions and channels; the images that regions lie in are whole."""
+    """Split regions and channels; the images that contain the regions stay whole."""
     return rule_of(info, _regions(info, {1: 0}), flops_per_point=1.0)
 
 

@@ -24,16 +24,16 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["row_numbers"]
 
-# What ONNX Runtime's ScatterElements adds on the CPU.
+# Element types that ONNX Runtime's ScatterElements adds on the CPU.
 _ADDED = frozenset(("float32", "float64", "int32", "int64"))
 
 
 @sharding_rule("ScatterND")
 def _scatter_nd(info: OpInfo) -> Rule | None:
-    """The data's dimensions behind the indexed ones: the updates carry them whole.
+    """Split the data dimensions after the indexed dimensions; the updates contain them whole.
 
-    Where updates are added, each rank may add some of them to its part of a sum. If they are rows,
-    the indexed dimension can be split: a rank adds those that fall into its part.
+    If updates are added, ranks can add disjoint updates to partial sums. If the updates are rows,
+    the indexed dimension can be split: a rank adds the updates that fall into its part.
     """
     depth, outer = info.shape(1)[-1], len(info.shape(1)) - 1
     if depth is None:
@@ -55,21 +55,21 @@ def _adds(info: OpInfo) -> bool:
 
 
 def _groups(info: OpInfo) -> list[tuple[int, ...]]:
-    """Return the data and the updates together: whether replaced or added, results add up."""
+    """Return data and updates as one group: results add up for both replacing and adding."""
     return [(0, 2)] if info.attribute("reduction", "none") in ("none", "add") else []
 
 
 def _as_rows(info: OpInfo) -> bool:
-    """Say whether the op of a rank is built from ScatterElements, of a type that it adds."""
+    """Return whether the local op is built from ScatterElements, with a type that it adds."""
     tensor, shapes = info.operand(0), [info.shape(index) for index in range(3)]
     static = shapes[1][-1] != 0 and not any(size is None for shape in shapes for size in shape)
     return _adds(info) and static and tensor is not None and tensor.dtype in _ADDED
 
 
 def _add_slices_locally(local: LocalOp) -> list[ir.Value]:
-    """Add slices by ScatterElements: ONNX Runtime's ScatterND loses some of several to one place.
+    """Add slices with ScatterElements, because ScatterND loses updates to the same place.
 
-    On the CPU it adds from several threads at once, without a lock.
+    ONNX Runtime's CPU kernel adds from several threads without a lock.
     """
     if not _as_rows(local.info):
         return local.clone()
@@ -82,16 +82,16 @@ def _add_slices_locally(local: LocalOp) -> list[ir.Value]:
     if depth == 1 and factor is not None and local.pieces(factor) > 1:
         indices, updates = _own_rows(local, make, factor, updates)
     rows = make.shaped(row_numbers(make, indices, shape[:depth]), [count, 1])
-    held = make.shaped(data, [math.prod(shape[:depth]), width])
+    matrix = make.shaped(data, [math.prod(shape[:depth]), width])
     attributes = {"axis": int_attr(0), "reduction": ir.StringAttr.get("add")}
-    operands = [held, make.expand(rows, [count, width]), updates]
-    return [make.shaped(make.onnx("ScatterElements", operands, held.type, **attributes), shape)]
+    operands = [matrix, make.expand(rows, [count, width]), updates]
+    return [make.shaped(make.onnx("ScatterElements", operands, matrix.type, **attributes), shape)]
 
 
 def _own_rows(
     local: LocalOp, make: Build, factor: int, updates: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """Return indices and updates (2-D) of one rank: zeros at 0 where another has the row."""
+    """Return indices and updates (2-D) of one rank; rows of other ranks become zeros at 0."""
     size = local.info.shape(0)[0]
     assert size is not None
     own = position(local, size, factor)
@@ -104,8 +104,8 @@ def _own_rows(
 def row_numbers(make: Build, indices: ir.Value, sizes: Sequence[int]) -> ir.Value:
     """Return the row-major number of each index tuple in a tensor of ``sizes``.
 
-    ``indices`` (int64) hold a tuple along their last dimension, which the result lacks; negative
-    ones count from the end.
+    ``indices`` (int64) have a tuple along their last dimension, which the result lacks; negative
+    indices count from the end.
     """
     last = len(shape_of(indices)) - 1
     if len(sizes) == 1:
@@ -118,10 +118,11 @@ def row_numbers(make: Build, indices: ir.Value, sizes: Sequence[int]) -> ir.Valu
 
 @sharding_rule("ScatterElements", "Scatter")
 def _scatter_elements(info: OpInfo) -> Rule:
-    """Dimensions other than the axis, where the indices are as long as the data.
+    """Split dimensions other than the axis in which the indices are as long as the data.
 
-    Where updates are added, the axis can be split: that of the data, so that a rank adds what falls
-    into its part, and zeros for the others; or that of the updates, into parts of a sum.
+    If updates are added, the axis can be split, in two ways. With the axis of the data split, a
+    rank adds the updates that fall into its part, and zeros for the others. With the axis of the
+    updates split, ranks leave partial sums.
     """
     rank = len(info.shape(0))
     axis = axis_of(info, 0, rank)
@@ -149,7 +150,7 @@ def _scatter_locally(local: LocalOp) -> list[ir.Value]:
 
 @sharding_rule("TensorScatter")
 def _tensor_scatter(info: OpInfo) -> Rule:
-    """Every dimension of the cache but the axis, along which rows are written."""
+    """Split every dimension of the cache except the axis along which rows are written."""
     rank = len(info.shape(0))
     axis = axis_of(info, -2, rank)
     dims = [dim for dim in range(rank) if dim != axis]

@@ -1,4 +1,4 @@
-"""ArgMax and ArgMin, also split over the dimension that they search."""
+"""ArgMax and ArgMin, also split along the searched dimension."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["place_of_extremum"]
 
-# Element types that ranks compare; the first opset in which whole numbers are, too.
+# Element types that ranks compare, and the first opset that compares integers.
 _COMPARED = frozenset(("float16", "bfloat16", "float32", "float64", "int32", "int64"))
 _COMPARED_SINCE = 12
 
 
 @sharding_rule("ArgMax", "ArgMin")
 def place_of_extremum(info: OpInfo) -> Rule:
-    """Return every dimension; the one that is searched asks for two all-reduces inside.
+    """Split every dimension; the searched dimension needs two all-reduces inside.
 
-    The first finds the extremum of all ranks, the second the first (or last) place that has it.
+    The first finds the extremum over all ranks, the second the first (or last) index that has it.
     """
     tensor, rank = info.operand(0), len(info.shape(0))
     assert tensor is not None
     axis, keeps = axis_of(info, 0, rank), info.attribute("keepdims", 1) == 1
     can_split = tensor.dtype in _COMPARED and info.version >= _COMPARED_SINCE
-    takes_last = bool(info.attribute("select_last_index", 0))  # padding would come behind
+    takes_last = bool(info.attribute("select_last_index", 0))  # padding would come last
     factors = [
         FactorMap({0: dim}, {0: dim - (dim > axis and not keeps)})
         if dim != axis
@@ -49,7 +49,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
         return local.clone()
     make = Arithmetic(local)
     fill = -math.inf if local.info.name == "ArgMax" else math.inf
-    x = make.wide(local.filled(local.operands[0], axis, axis, fill))
+    x = make.wide(local.fill_padding(local.operands[0], axis, axis, fill))
     reduce, how = ("ReduceMax", "max") if local.info.name == "ArgMax" else ("ReduceMin", "min")
     own = make.reduce(reduce, x, [axis])
     best = local.all_reduce(own, local.axes(axis), how)
@@ -58,7 +58,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
 
 
 def _place(make: Arithmetic, x: ir.Value, like: ir.Value, axis: int) -> ir.Value:
-    """Return where the rank's own extremum is in the whole; of the sizes of ``like``."""
+    """Return the global index of the rank's own extremum, with the sizes of ``like``."""
     import numpy as np
 
     local = make.local
@@ -76,9 +76,9 @@ def _has_it(make: Arithmetic, own: ir.Value, best: ir.Value) -> ir.Value:
 
 
 def _first_of_all(make: Arithmetic, holds: ir.Value, place: ir.Value, axis: int) -> ir.Value:
-    """Return the first place (or the last, if the op says so) of the ranks that hold the extremum.
+    """Return the first (or last, if the op says so) index over the ranks that have the extremum.
 
-    Where none does, as nothing equals what is no number, it is an end of the dimension.
+    If no rank has it, because nothing equals NaN, the result is an end of the dimension.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Softmax and its kin, also split over the dimension that they normalise."""
+"""Softmax, LogSoftmax, and Hardmax, also split along the normalised dimension."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["hardmax", "logarithms", "normalised_dims", "softmax"]
 
-# A maximum, a difference, an exponential (8, as for Exp), a sum, a quotient (4, as for Div).
+# A maximum, a difference, an exponential (8, as for Exp), a sum, and a quotient (4, as for Div).
 _FLOPS = 15.0
 
 
 def normalised_dims(info: OpInfo) -> range:
-    """Return the dimensions over which the results sum to 1: all from `axis` before opset 13."""
+    """Return the dimensions over which results sum to 1: all from `axis` on before opset 13."""
     rank = len(info.shape(0))
     if info.version < 13:
         return range(axis_of(info, 1, rank), rank)
@@ -30,7 +30,7 @@ def normalised_dims(info: OpInfo) -> range:
 
 @sharding_rule("Softmax", "LogSoftmax")
 def softmax(info: OpInfo) -> Rule:
-    """Return every dimension; a normalised one asks for two all-reduces inside."""
+    """Split every dimension; a normalised dimension needs two all-reduces inside."""
     reduced = normalised_dims(info)
     factors = _loops(info, reduced, can_split=info.version >= BROADCAST_VERSION)
     kept = tuple(dim for dim in range(len(factors)) if dim not in reduced)
@@ -43,7 +43,7 @@ def softmax(info: OpInfo) -> Rule:
 
 @sharding_rule("Hardmax")
 def hardmax(info: OpInfo) -> Rule:
-    """Return all dimensions but those among which the largest element is sought."""
+    """Split all dimensions except those searched for the largest element."""
     return rule_of(info, _loops(info, normalised_dims(info), can_split=False), flops_per_point=1.0)
 
 
@@ -54,22 +54,22 @@ def _loops(info: OpInfo, reduced: range, *, can_split: bool) -> list[FactorMap]:
     ]
 
 
-def _filled(local: LocalOp, dims: range) -> ir.Value:
-    """Return the operand, of which padding has no part in maximum and sum."""
+def _fill_operand(local: LocalOp, dims: range) -> ir.Value:
+    """Return the operand with padding that affects neither maximum nor sum."""
     x = local.operands[0]
     for dim in dims:
-        x = local.filled(x, dim, dim, -math.inf)
+        x = local.fill_padding(x, dim, dim, -math.inf)
     return x
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
-    """Return a copy; over a split dimension, maximum and sum are those of all ranks."""
+    """Return a copy; over a split dimension, compute maximum and sum over all ranks."""
     dims = normalised_dims(local.info)
     axes = tuple(sorted(axis for dim in dims for axis in local.axes(dim)))
     if not axes:
         return local.clone()
     make = Arithmetic(local)
-    x = make.wide(_filled(local, dims))
+    x = make.wide(_fill_operand(local, dims))
     if local.info.name == "LogSoftmax":
         return [make.as_result(logarithms(make, x, dims, axes))]
     _, exponentials, total = _exponentials(make, x, dims, axes)
@@ -77,8 +77,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
 
 
 def logarithms(make: Arithmetic, x: ir.Value, dims: Sequence[int], axes: Sequence[int]) -> ir.Value:
-    """Return the logarithms of the probabilities that add up to 1 over tensor dimensions ``dims``
-    and the ranks along ``axes``."""
+    """Return the log-probabilities over dimensions ``dims`` and the ranks along ``axes``."""
     shifted, _, total = _exponentials(make, x, dims, axes)
     return make.binary("Sub", shifted, make.unary("Log", total))
 
@@ -86,7 +85,7 @@ def logarithms(make: Arithmetic, x: ir.Value, dims: Sequence[int], axes: Sequenc
 def _exponentials(
     make: Arithmetic, x: ir.Value, dims: Sequence[int], axes: Sequence[int]
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Return ``x`` less its maximum, the exponentials of that, and their sum."""
+    """Return ``x`` minus its maximum, the exponentials of the difference, and their sum."""
     shifted = make.binary("Sub", x, make.max(x, dims, axes))
     exponentials = make.unary("Exp", shifted)
     return shifted, exponentials, make.sum(exponentials, dims, axes)

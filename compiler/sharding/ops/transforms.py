@@ -1,4 +1,4 @@
-"""Transforms over whole dimensions: Fourier, determinants, columns to images."""
+"""Transforms over whole dimensions: Fourier transforms, determinants, columns to images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AXIS_OPERAND_SINCE = 20
 
 @sharding_rule("DFT")
 def fourier(info: OpInfo) -> Rule | None:
-    """Return all dimensions but the transformed one and that of real and imaginary part.
+    """Split all dimensions except the transformed one and the real/imaginary dimension.
 
     Work: 5 n log2 n per transform of n elements (Cooley and Tukey, 1965).
     """
@@ -38,7 +38,7 @@ def fourier(info: OpInfo) -> Rule | None:
 
 
 def _axis(info: OpInfo) -> int | None:
-    """Return the transformed dimension, ``None`` where only the running model knows it."""
+    """Return the transformed dimension, ``None`` if it is known only at run time."""
     if info.version < _AXIS_OPERAND_SINCE:
         return axis_of(info, 1, len(info.shape(0)))
     if info.operand(2) is None:
@@ -49,7 +49,7 @@ def _axis(info: OpInfo) -> int | None:
 
 @sharding_rule("STFT")
 def short_fourier(info: OpInfo) -> Rule:
-    """Return the batch: frames overlap."""
+    """Split the batch; frames overlap."""
     _, frames, size, _ = info.result_sizes()
     factors = [FactorMap({0: 0}, {0: 0}), window_loop([frames, size])]
     work = 10.0 * math.log2(max(count([size]), 2))
@@ -58,7 +58,7 @@ def short_fourier(info: OpInfo) -> Rule:
 
 @sharding_rule("Det")
 def determinant(info: OpInfo) -> Rule:
-    """Return the dimensions in front of the matrices; elimination takes 2/3 n^3 of each."""
+    """Split the dimensions before the matrices; elimination takes 2/3 n^3 operations per matrix."""
     rank = len(info.shape(0))
     size = count(info.shape(0)[-1:])
     factors = [*kept_factors(info, range(rank - 2)), window_loop([size] * 3)]
@@ -67,7 +67,7 @@ def determinant(info: OpInfo) -> Rule:
 
 @sharding_rule("Col2Im")
 def columns_to_image(info: OpInfo) -> Rule:
-    """Return batch and channels; the blocks of a channel overlap."""
+    """Split batch and channels; the blocks of a channel overlap."""
     channels = info.result_shape()[1]
     factors = [
         FactorMap({0: 0}, {0: 0}),

@@ -1,4 +1,4 @@
-"""Why an operator of the standard has no sharding rule: one sentence for each that has none."""
+"""Reasons for which standard operators have no sharding rule, one sentence each."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ _BY_DOMAIN = {
 
 
 def explained() -> frozenset[str]:
-    """Return the operators of the standard domain that have a sentence."""
+    """Return the standard operators that have a reason."""
     return frozenset(_BY_OPERATOR)
 
 
 def why_whole(name: str) -> str | None:
-    """Return why operator ``name`` always runs whole, ``None`` if it has a rule or is unknown.
+    """Return the reason for running operator ``name`` whole.
 
-    ``name`` has its domain in front unless it is the standard one.
+    Return ``None`` if it has a rule or is unknown. ``name`` has its domain as a prefix unless it is
+    the standard domain.
     """
     if name in registered():
         return None

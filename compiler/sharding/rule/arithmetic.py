@@ -1,4 +1,4 @@
-"""Building several ops in place of one: arithmetic whose types follow from the operands."""
+"""Builders for local ops that expand into several ops, with types inferred from the operands."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tensoropt.dialects.mlir import ir
 __all__ = ["BROADCAST_VERSION", "NARROW", "Arithmetic", "sum_bytes"]
 
 BROADCAST_VERSION = 8
-"""The first opset in which arithmetic, Max and Min included, broadcasts as NumPy does."""
+"""First opset in which arithmetic, including Max and Min, broadcasts as in NumPy."""
 
 NARROW = frozenset(("float16", "bfloat16"))
-"""Element types too narrow to add up many values in."""
+"""Element types too narrow to accumulate many values."""
 
 
 def sum_bytes(dtype: str, item_bytes: int) -> int:
@@ -25,7 +25,7 @@ def sum_bytes(dtype: str, item_bytes: int) -> int:
 
 
 class Arithmetic(Build):
-    """Builds ops of the standard domain for ``local``."""
+    """Builder of standard-domain ops for ``local``."""
 
     def __init__(self, local: LocalOp) -> None:
         super().__init__(local.op.location, local.info.standard_version)
@@ -63,7 +63,7 @@ class Arithmetic(Build):
         return self.scaled(self.sum(x, dims, axes), 1.0 / count)
 
     def wide(self, x: ir.Value) -> ir.Value:
-        """Return ``x`` as float32 if its own type is too narrow for sums."""
+        """Return ``x`` as float32 if its type is too narrow for sums."""
         element = element_of(str(element_type(x)))
         narrow = element is not None and element.numpy in NARROW
         return self.cast(x, ir.F32Type.get()) if narrow else x

@@ -1,4 +1,4 @@
-"""From an operation in the IR to the hashable description that rules read."""
+"""Conversion of an operation in the IR to the hashable description that rules read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tensoropt.dialects.sizes import sizes_of_type
 __all__ = ["TypeInfos", "describe", "tensor_info"]
 
 _STRING_BYTES = 8
-_CONDITION = 1  # position among what the body of a Loop is given
+_CONDITION = 1  # position of the condition among the arguments of a Loop's body
 
 
 def describe(op: ir.Operation, versions: dict[str, int], infos: TypeInfos | None = None) -> OpInfo:
-    """Return what rules may know of an ``onnx.*`` operation.
+    """Return the description of an ``onnx.*`` operation.
 
-    ``versions`` maps each ONNX domain to its opset version, ``""`` for the standard one. ``infos``
-    keeps what is known of types from one call to the next.
+    ``versions`` maps each ONNX domain to its opset version, ``""`` for the standard domain.
+    ``infos`` caches the descriptions of types between calls.
     """
     infos = TypeInfos() if infos is None else infos
     operands, results = [v.type for v in op.operands], [v.type for v in op.results]
@@ -58,7 +58,7 @@ def _body(block: ir.Block, versions: dict[str, int], infos: TypeInfos) -> BodyIn
 
 
 def _goes_on(block: ir.Block, end: ir.Operation) -> bool:
-    """Say whether the first thing that ``end`` returns is the second argument, or true."""
+    """Return whether ``end`` first returns the second block argument, or constant true."""
     if not len(end.operands) or len(block.arguments) <= _CONDITION:
         return False
     value = end.operands[0]
@@ -69,14 +69,14 @@ def _goes_on(block: ir.Block, end: ir.Operation) -> bool:
 
 
 class TypeInfos(dict[ir.Type, TensorInfo | None]):
-    """The :func:`tensor_info` of every type that was asked for; the same object each time."""
+    """Cache of :func:`tensor_info` by type; returns the same object each time."""
 
     def __missing__(self, kind: ir.Type) -> TensorInfo | None:
         return self.setdefault(kind, tensor_info(kind))
 
 
 def _is_unranked(type_: ir.Type) -> bool:
-    """Say whether a value is there (not omitted) and its rank is unknown, or is no tensor."""
+    """Return whether a value is present, but is no tensor or has an unknown rank."""
     return not isinstance(type_, ir.RankedTensorType | ir.NoneType)
 
 
@@ -85,7 +85,7 @@ def _element(text: str) -> tuple[str, int]:
     element = element_of(text)
     if element is None:
         return text, 1
-    # ONNX Runtime holds a string as a handle.
+    # ONNX Runtime stores a string as a handle.
     return element.numpy, _STRING_BYTES if element.name == "STRING" else -(-element.bits // 8)
 
 
@@ -101,7 +101,7 @@ def tensor_info(type_: ir.Type) -> TensorInfo | None:
 
 
 def _plain(attribute: ir.Attribute) -> Any:
-    """Return an attribute as int, float, str or a tuple of them; a tensor as its text."""
+    """Return an attribute as int, float, str, or a tuple of them; a tensor as its text."""
     for kind in (ir.IntegerAttr, ir.FloatAttr, ir.StringAttr):
         if isinstance(attribute, kind):
             return attribute.value

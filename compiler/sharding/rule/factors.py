@@ -1,4 +1,4 @@
-"""What many rules share: factors given by where they appear, axes, and types that add up."""
+"""Helpers shared by the rules: factor maps, broadcasting, attribute axes, and summable types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.layout import Reduction
-from tensoropt.compiler.layout.rule import Dims, Factor, InnerStep, Linear, Rule
+from tensoropt.compiler.layout.rule import Factor, InnerStep, Linear, Rule
 from tensoropt.compiler.layout.sizes import Open, Size, ever_pads, largest
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 
@@ -29,27 +29,28 @@ __all__ = [
 SUMMABLE = frozenset(
     ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
 )
-"""Element types whose partial sums can be reduced; integers wrap around, so they add up too."""
+"""Element types whose partial sums can be reduced; integer sums wrap around, which is exact."""
 
 _HARMLESS = frozenset(("float16", "bfloat16", "float32", "float64", "bool"))
 
 _FILLED = frozenset(("int32", "int64"))
 
 _PAD_SINCE = 9
-"""The first opset in which there is a Where."""
+"""First opset with Where, which fills padding."""
 
 
 @dataclass(frozen=True)
 class FactorMap:
-    """A factor by where it appears: the dimension it runs along in each operand and result.
+    """A factor and the dimension of each operand and result that runs along it.
 
-    Its size is that of its dimensions; it can be split if they are static, equal and above 1, or
-    open, known to be equal, and of sizes that have a common divisor.
-    ``size`` overrides that for dimensions that merge several factors with this one as the major:
-    it must divide all of them. ``can_split=False`` keeps it whole, ``least`` see :class:`Factor`.
-    Where the op of one rank is built from its size it is ``counted``: an open one stays whole.
-    ``padded`` says whether parts may have padding; left out, :func:`rule_of` knows. Whole numbers
-    may have it where the op of one rank ``fills`` it.
+    Its size is the size of these dimensions. It can be split if they are static, equal, and above
+    1, or if they are open, known to be equal, and have a common divisor. ``size`` overrides this
+    for dimensions that merge several factors with this factor as the major one; it must divide all
+    of them. ``can_split=False`` keeps the factor whole; for ``least`` see :class:`Factor`.
+
+    Set ``counted`` if the local op is built from the size of the factor: an open factor then stays
+    whole. ``padded`` allows parts with padding; if omitted, :func:`rule_of` decides. Integers may
+    be padded only if the local op ``fills`` the padding.
     """
 
     operands: Mapping[int, int]
@@ -63,7 +64,7 @@ class FactorMap:
     fills: bool = False
 
     def factor(self, info: OpInfo, *, copies: bool = False) -> Factor:
-        """Return the factor for the shapes of ``info``, of an op that ``copies`` itself."""
+        """Return the factor for the shapes of ``info``; ``copies`` means a plain local copy."""
         sizes = [info.result_sizes(index)[dim] for index, dim in self.results.items()]
         sizes += [info.sizes(index)[dim] for index, dim in self.operands.items()]
         if self.size is not None:
@@ -79,13 +80,13 @@ class FactorMap:
         return Factor(size, can_split, self.reduction, self.least, padded)
 
     def _may_pad(self, info: OpInfo) -> bool:
-        """Say whether padding of any content does no harm: no index, no divisor of whole numbers.
+        """Return whether arbitrary padding is harmless: no indices, no integer divisors.
 
-        It is also what reshards can pad and take off.
+        These are also the types that reshards can pad and unpad.
         """
-        held = [info.operands[index] for index in self.operands]
-        held += [info.results[index] for index in self.results]
-        names = [tensor.dtype for tensor in held if tensor is not None]
+        tensors = [info.operands[index] for index in self.operands]
+        tensors += [info.results[index] for index in self.results]
+        names = [tensor.dtype for tensor in tensors if tensor is not None]
         allowed = _HARMLESS | _FILLED if self.fills else _HARMLESS
         return info.standard_version >= _PAD_SINCE and allowed.issuperset(names)
 
@@ -110,16 +111,19 @@ def present_factor(
     counted: bool = False,
     padded: bool | None = None,
 ) -> FactorMap:
-    """Return the factor along the operands and results that are there; the others are dropped."""
-    given = {i: dim for i, dim in operands.items() if info.operand(i) is not None}
-    made = range(len(info.results))
-    kept = {i: d for i, d in results.items() if i in made and info.results[i] is not None}
-    return FactorMap(given, kept, size, reduction, can_split, counted=counted, padded=padded)
+    """Return the factor along the operands and results that are present; ignore omitted ones."""
+    present = {i: dim for i, dim in operands.items() if info.operand(i) is not None}
+    numbers = range(len(info.results))
+    kept = {i: d for i, d in results.items() if i in numbers and info.results[i] is not None}
+    return FactorMap(present, kept, size, reduction, can_split, counted=counted, padded=padded)
 
 
 def aligned(info: OpInfo, index: int, dim: int, rank: int) -> dict[int, int]:
-    """Return where operand ``index``, broadcast to ``rank`` dimensions from the right, runs along
-    dimension ``dim`` of the whole: nowhere if it is omitted, too short or stretched from 1."""
+    """Map operand ``index`` to its dimension at dimension ``dim`` of a result of rank ``rank``.
+
+    The operand is broadcast from the right. The map is empty if the operand is omitted, has too few
+    dimensions, or is stretched from size 1.
+    """
     tensor = info.operand(index)
     own = -1 if tensor is None else dim - rank + tensor.rank
     return {index: own} if tensor is not None and own >= 0 and tensor.shape[own] != 1 else {}
@@ -135,9 +139,9 @@ def rule_of(
     flops_per_point: float = 0.0,
     inner: tuple[InnerStep, ...] = (),
 ) -> Rule:
-    """Return the rule of these factors; dimensions that no factor names are never split.
+    """Return the rule with these factors; a dimension on no factor is never split.
 
-    What runs inside over no factors at all, as for a scalar, never runs.
+    Inner steps over no factors, as for a scalar, are dropped because they never run.
     """
     operands, results = _unmarked(info.operands), _unmarked(info.results)
     for number, factor in enumerate(factors):
@@ -145,8 +149,8 @@ def rule_of(
         _mark(results, factor.results, number)
     return Rule(
         factors=tuple(factor.factor(info, copies=localize is None) for factor in factors),
-        operands=tuple(map(_dims, operands)),
-        results=tuple(map(_dims, results)),
+        operands=tuple(map(tuple, operands)),
+        results=tuple(map(tuple, results)),
         additive=frozenset(additive),
         linear=linear,
         localize=localize,
@@ -165,27 +169,26 @@ def _mark(sides: Sequence[list[int | None]], places: Mapping[int, int], number: 
         sides[index][dim] = number
 
 
-def _dims(marks: list[int | None]) -> Dims:
-    return tuple(marks)
-
-
 def kept_factors(
     info: OpInfo, dims: Iterable[int], *, padded: bool | None = None
 ) -> list[FactorMap]:
-    """Return a factor for each of ``dims``, the same one in operand 0 and in every result."""
+    """Return one factor per dimension in ``dims``, shared by operand 0 and every result."""
     present = [index for index, result in enumerate(info.results) if result is not None]
     return [FactorMap({0: dim}, dict.fromkeys(present, dim), padded=padded) for dim in dims]
 
 
 def linear_in(info: OpInfo, *groups: Sequence[int]) -> tuple[Linear, ...]:
-    """Return the groups of operands as linear ones if their types and the results' add up."""
+    """Return ``groups`` as linear operand groups, without groups of types that do not add up.
+
+    Return no groups if the types of the results do not add up.
+    """
     if not adds_up(info):
         return ()
     return tuple(Linear(tuple(group)) for group in groups if _add_up(info, group))
 
 
 def adds_up(info: OpInfo) -> bool:
-    """Say whether partial sums of every result can be reduced."""
+    """Return whether partial sums of every result can be reduced."""
     return all(result is None or result.dtype in SUMMABLE for result in info.results)
 
 
@@ -195,6 +198,6 @@ def _add_up(info: OpInfo, group: Sequence[int]) -> bool:
 
 
 def axis_of(info: OpInfo, default: int, rank: int, name: str = "axis") -> int:
-    """Return the attribute ``name`` counted from the front of ``rank`` dimensions."""
+    """Return the axis attribute ``name``, counted from the front of ``rank`` dimensions."""
     axis = int(info.attribute(name, default))
     return axis + rank if axis < 0 else axis

@@ -1,4 +1,4 @@
-"""Rules that a person gives for operators, in a file of TOML.
+"""User-defined sharding rules, read from a TOML file.
 
     [[rule]]
     op = "my.ops.RowSum"
@@ -6,8 +6,9 @@
     factors = ["i", "j sum"]
     linear = [[0]]
 
-Sizes are those of the operands and results. Several rules of one operator are for other ranks: the
-first that fits counts. An operator that nobody knows is known by its rule alone.
+Sizes come from the operands and results. An operator can have several rules for operands of
+different ranks; the first rule that fits applies. A rule also declares an operator that has no
+schema.
 """
 
 from __future__ import annotations
@@ -31,36 +32,35 @@ from tensoropt.dialects import onnx
 __all__ = [
     "ENTRY_POINTS",
     "FileRule",
-    "given_result_shapes",
-    "given_rule",
-    "is_given",
+    "has_user_rule",
     "load_rules",
+    "user_result_shapes",
+    "user_rule",
 ]
 
 ENTRY_POINTS = "tensoropt.rules"
-"""The group of entry points of packages; each is the path of a file of rules, as a string or Path.
-"""
+"""Entry point group for packages with rules. Each entry point is a path, a string or Path."""
 
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z]\w*")
-_GIVEN: dict[str, list[FileRule]] = {}
+_USER_RULES: dict[str, list[FileRule]] = {}
 
 
 @dataclass(frozen=True)
 class FileRule:
-    """A rule of no sizes yet, for operators ``op`` from version ``since`` of their domain on."""
+    """A rule without sizes, for operator ``op`` from version ``since`` of its domain."""
 
     op: str
     since: int
     named: NamedRule
 
     def fits(self, operands: Sequence[int | None]) -> bool:
-        """Say whether it is for operands of these ranks; ``None`` is an unknown one."""
+        """Return whether the rule is for operands of these ranks; ``None`` is an unknown rank."""
         return [len(dims) for dims in self.named.rule.operands] == list(operands)
 
     def sizes(self, shapes: Sequence[tuple[Dims, Sequence[T]]]) -> list[set[T]]:
-        """Return the sizes of the dimensions along each factor."""
+        """Return the distinct sizes of the dimensions along each factor."""
         found: list[set[T]] = [set() for _ in self.named.rule.factors]
         for dims, shape in shapes:
             for factor, size in zip(dims, shape, strict=True):
@@ -69,73 +69,73 @@ class FileRule:
         return found
 
     def rule(self, info: OpInfo) -> Rule:
-        """Return the rule of an op of these shapes."""
-        own = self.named.rule
-        held = [*zip(own.operands, info.operands, strict=True)]
-        held += [*zip(own.results, info.results, strict=True)]
-        sizes = self.sizes([(dims, () if x is None else x.sizes) for dims, x in held])
-        factors = zip(own.factors, sizes, strict=True)
+        """Return the rule with the sizes of ``info``."""
+        rule = self.named.rule
+        tensors = [*zip(rule.operands, info.operands, strict=True)]
+        tensors += [*zip(rule.results, info.results, strict=True)]
+        sizes = self.sizes([(dims, () if x is None else x.sizes) for dims, x in tensors])
+        factors = zip(rule.factors, sizes, strict=True)
         return replace(
-            own,
-            factors=tuple(_sized(factor, found, adds_up(info)) for factor, found in factors),
-            linear=linear_in(info, *(group.operands for group in own.linear)),
+            rule,
+            factors=tuple(_set_size(factor, found, adds_up(info)) for factor, found in factors),
+            linear=linear_in(info, *(group.operands for group in rule.linear)),
         )
 
 
-def _sized(factor: Factor, sizes: set[Size], summable: bool) -> Factor:
-    """Return ``factor`` with its size; it is split where that is one, with divisors."""
+def _set_size(factor: Factor, sizes: set[Size], summable: bool) -> Factor:
+    """Return ``factor`` with its size; it can be split if the size is unique and has divisors."""
     split = len(sizes) == 1 and all(divisor_of(size) > 1 for size in sizes)
     split &= factor.reduction != "sum" or summable
     return replace(factor, size=largest(sizes), can_split=factor.can_split and split)
 
 
 def load_rules(path: Path | None) -> None:
-    """Take the rules of a file from now on, in place of those of another; none without one.
+    """Replace the loaded rules by the rules of a file; ``None`` loads no file.
 
-    After them come those of packages that are installed, see :data:`ENTRY_POINTS`.
+    Rules of installed packages follow them, see :data:`ENTRY_POINTS`.
     """
-    _GIVEN.clear()
+    _USER_RULES.clear()
     onnx.declare([])
-    own = [] if path is None else list(_read(path))
-    for rule in [*own, *_installed()]:
-        _GIVEN.setdefault(rule.op, []).append(rule)
-    onnx.declare([_schema(own) for own in _GIVEN.values()])
+    read = [] if path is None else list(_read(path))
+    for rule in [*read, *_installed_rules()]:
+        _USER_RULES.setdefault(rule.op, []).append(rule)
+    onnx.declare([_schema(rules) for rules in _USER_RULES.values()])
 
 
-def is_given(name: str) -> bool:
-    """Say whether a person gave a rule for the operator ``name``."""
-    return name in _GIVEN
+def has_user_rule(name: str) -> bool:
+    """Return whether a user rule exists for the operator ``name``."""
+    return name in _USER_RULES
 
 
-def given_rule(info: OpInfo) -> Rule | None:
-    """Return the rule that a person gave for an op, ``None`` if there is none that fits."""
+def user_rule(info: OpInfo) -> Rule | None:
+    """Return the first user rule that fits an op, or ``None``."""
     if not info.is_ranked:
         return None
-    ranks = [0 if held is None else held.rank for held in info.operands]
-    results = [0 if held is None else held.rank for held in info.results]
-    for rule in _GIVEN.get(info.name, ()):
+    ranks = [0 if operand is None else operand.rank for operand in info.operands]
+    results = [0 if result is None else result.rank for result in info.results]
+    for rule in _USER_RULES.get(info.name, ()):
         own = [len(dims) for dims in rule.named.rule.results]
         if info.version >= rule.since and rule.fits(ranks) and own == results:
             return rule.rule(info)
     return None
 
 
-def given_result_shapes(name: str, operands: Sequence[TensorInfo | None]) -> list[Shape] | None:
-    """Return the shapes of results that a given rule tells; ``None`` where none fits."""
+def user_result_shapes(name: str, operands: Sequence[TensorInfo | None]) -> list[Shape] | None:
+    """Return the result shapes that a user rule implies, or ``None`` if no rule fits."""
     ranks = [0 if operand is None else operand.rank for operand in operands]
-    for rule in _GIVEN.get(name, ()):
+    for rule in _USER_RULES.get(name, ()):
         if rule.fits(ranks):
             pairs = zip(rule.named.rule.operands, operands, strict=True)
             sizes = rule.sizes([(dims, () if x is None else x.shape) for dims, x in pairs])
             return [
-                tuple(None if f is None else _one(sizes[f]) for f in dims)
+                tuple(None if f is None else _common_size(sizes[f]) for f in dims)
                 for dims in rule.named.rule.results
             ]
     return None
 
 
-def _one(sizes: set[int | None]) -> int | None:
-    """Return the size where there is one; where others are 1 they are stretched."""
+def _common_size(sizes: set[int | None]) -> int | None:
+    """Return the common size, ignoring sizes of 1 that are stretched; ``None`` if sizes differ."""
     known = sizes - {1} or sizes
     return next(iter(known)) if len(known) == 1 else None
 
@@ -159,17 +159,17 @@ def _schema(rules: Sequence[FileRule]) -> onnx.Schema:
     )
 
 
-def _installed() -> Iterator[FileRule]:
-    """Yield the rules of the packages that have some."""
+def _installed_rules() -> Iterator[FileRule]:
+    """Yield the rules of installed packages."""
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         where = f"entry point '{entry.name}' of {ENTRY_POINTS}"
         try:
-            held = entry.load()
-        except Exception as error:  # the package's own
+            path = entry.load()
+        except Exception as error:  # any error of the package
             raise UserError(f"{where}: {type(error).__name__}: {error}") from None
-        if not isinstance(held, str | Path):
-            raise UserError(f"{where}: expected the path of a file, got: {held!r}")
-        yield from _read(Path(held))
+        if not isinstance(path, str | Path):
+            raise UserError(f"{where}: expected the path of a file, got: {path!r}")
+        yield from _read(Path(path))
 
 
 def _read(path: Path) -> Iterator[FileRule]:
@@ -188,34 +188,34 @@ def _read(path: Path) -> Iterator[FileRule]:
 
 
 _KINDS: Mapping[str, tuple[str, Any]] = {
-    "op": ("a string", lambda held: isinstance(held, str) and held != ""),
-    "map": ("a string", lambda held: isinstance(held, str)),
-    "since_version": ("an integer of 1 or more", lambda held: _is_int(held) and held > 0),
-    "factors": ("a list of strings", lambda held: _is_list(held, str)),
-    "additive": ("a list of integers", lambda held: _is_list(held, int)),
+    "op": ("a string", lambda value: isinstance(value, str) and value != ""),
+    "map": ("a string", lambda value: isinstance(value, str)),
+    "since_version": ("an integer of 1 or more", lambda value: _is_int(value) and value > 0),
+    "factors": ("a list of strings", lambda value: _is_list(value, str)),
+    "additive": ("a list of integers", lambda value: _is_list(value, int)),
     "linear": (
         "a list of lists of integers",
-        lambda held: _is_list(held, list) and all(_is_list(one, int) for one in held),
+        lambda value: _is_list(value, list) and all(_is_list(group, int) for group in value),
     ),
     "flops": (
         "a number of 0 or more",
-        lambda held: (isinstance(held, float) or _is_int(held)) and 0 <= held < float("inf"),
+        lambda value: (isinstance(value, float) or _is_int(value)) and 0 <= value < float("inf"),
     ),
 }
 
 
-def _is_int(held: object) -> bool:
-    return isinstance(held, int) and not isinstance(held, bool)
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_list(held: object, kind: type) -> bool:
-    return isinstance(held, list) and all(
-        isinstance(one, kind) and not isinstance(one, bool) for one in held
+def _is_list(value: object, kind: type) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(item, kind) and not isinstance(item, bool) for item in value
     )
 
 
-def _check_names(where: str, held: Mapping[str, Any], known: Sequence[str]) -> None:
-    for name in held:
+def _check_names(where: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
+    for name in table:
         if name not in known:
             raise UserError(
                 f"{where} unknown key '{name}', expected one of {', '.join(known)}"
@@ -251,15 +251,15 @@ def _rule(where: str, entry: object) -> FileRule:
 
 
 def _check(named: NamedRule) -> None:
-    """Refuse a rule with sizes, and a factor that can be split, is in no result and not reduced:
-    nothing would say how to make a result whole."""
+    """Raise UserError for a factor with a fixed size, or one that leaves a result incomplete.
+
+    A result is incomplete if it lacks a factor that can be split and has no reduction.
+    """
     for number, (name, factor) in enumerate(zip(named.names, named.rule.factors, strict=True)):
         if factor.size is not None:
             raise UserError(
-                f"fixes the size of {name}, expected that of the operands, got: {factor.size}"
+                f"fixes the size of {name}, expected a size from the operands, got: {factor.size}"
             )
         lost = any(number not in dims for dims in named.rule.results)
         if lost and factor.can_split and factor.reduction is None:
-            raise UserError(
-                f"splits {name}, which a result has not, expected sum, max, min or whole"
-            )
+            raise UserError(f"splits {name}, which a result lacks, expected sum, max, min or whole")

@@ -1,12 +1,12 @@
-"""Halo exchange: ranks that hold neighbouring parts of a dimension give each other their edges.
+"""Halo exchange: ranks with neighbouring parts of a dimension exchange edges.
 
 Neighbours swap edges in pairs: the first with the second, the third with the fourth, and so on,
-then the second with the third. So a rank sends and gets one edge per neighbour, which is the least
-that there is, in one message among two ranks and in two among more. Where an op reads on one side
-only, every rank sends its edge on to the next one, in one message. What stands for padding takes
-the place of the neighbour that the first and the last rank lack. The op then runs without padding
-along the dimension on a part that holds all that it reads. Along several dimensions one exchange
-follows the other, and takes on what came with those before it: so corners come from where they lie.
+then the second with the third. Each rank sends and receives one edge per neighbour, which is the
+minimum, in one message among two ranks and in two among more. If an op reads on one side only,
+every rank sends its edge to the next rank, in one message. A fill value replaces the missing
+neighbour of the first and of the last rank. The op then runs without padding along the dimension,
+on a part that contains all elements it reads. Several dimensions are exchanged in sequence, each
+including the edges already received, so that corners arrive too.
 """
 
 from __future__ import annotations
@@ -28,34 +28,35 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["can_exchange", "crossed", "halos_of", "inner_exchange", "widened", "with_halo"]
+__all__ = ["add_halo", "can_exchange", "cut_windows", "halos_of", "inner_exchange", "widen"]
 
 _TYPES = frozenset(("float16", "float32", "float64", "int8", "uint8"))
 
 
 def halos_of(info: OpInfo) -> tuple[Window, ...]:
-    """Return the windows that parts can be split along if they get the edges of their neighbours.
+    """Return the windows that can be split if parts receive the edges of their neighbours.
 
-    Those of a dimension are left out unless there are as many elements per window as the stride, so
-    that the windows of every part lie in it alike, and where `ceil_mode` could add one to each.
+    A dimension is left out unless its stride equals the elements per window, so that the windows
+    have the same position in every part. It is also left out if `ceil_mode` could add a window to
+    each part.
     """
     windows = windows_of(info)
     cropped = any(min(window.begin, window.end) < 0 for window in windows)
     if cropped or not can_exchange(info):
         return ()
-    return tuple(window for window in windows if _is_alike(info, window))
+    return tuple(window for window in windows if _is_uniform(info, window))
 
 
 def can_exchange(info: OpInfo) -> bool:
-    """Say whether edges of operand 0 can be cut off, sent and put around another part."""
+    """Return whether edges of operand 0 can be sliced, sent, and concatenated to another part."""
     tensor = info.operand(0)
     known = tensor is not None and tensor.dtype in _TYPES
     return known and info.standard_version >= BROADCAST_VERSION
 
 
-def _is_alike(info: OpInfo, window: Window) -> bool:
-    long, windows = info.shape(0)[window.dim], info.result_shape()[window.dim]
-    if windows is None or long != windows * window.stride or window.begin >= window.extent:
+def _is_uniform(info: OpInfo, window: Window) -> bool:
+    size, windows = info.shape(0)[window.dim], info.result_shape()[window.dim]
+    if windows is None or size != windows * window.stride or window.begin >= window.extent:
         return False
     return window.reach >= 0 or not info.attribute("ceil_mode", 0)
 
@@ -63,10 +64,11 @@ def _is_alike(info: OpInfo, window: Window) -> bool:
 def inner_exchange(
     info: OpInfo, factors: Sequence[FactorMap], halos: Sequence[Halo]
 ) -> tuple[InnerStep, ...]:
-    """Return what the exchanges along the dimensions of ``halos`` cost, nothing without edges.
+    """Return the inner steps of the exchanges along the dimensions of ``halos``.
 
-    Edges are picked and sent, padding is put behind them and picked from, then the part is copied
-    between them. Corners, which are few, are left out.
+    Edges are gathered and sent. Padding is appended to the received edges, and both sides are
+    gathered from the result. Finally the part is copied between them. Corners are small and not
+    counted. There are no steps if no edge is read or dropped.
     """
     return tuple(step for halo in halos for step in _exchange_steps(info, factors, halo))
 
@@ -96,25 +98,25 @@ def _kind(halo: Halo) -> StepKind:
     return "exchange" if min(halo.before, halo.after) > 0 else "collective_permute"
 
 
-def crossed(local: LocalOp) -> list[Window]:
-    """Return the windows that the cuts of the strategy at hand go through.
+def cut_windows(local: LocalOp) -> list[Window]:
+    """Return the windows of spatial dimensions that the strategy splits and that are not local.
 
-    So they do where a cut dimension has padding, too.
+    They cross a boundary between parts, or reach into padding.
     """
     layout = local.strategy.operands[0]
     windows = windows_of(local.info)
     return [w for w in windows if layout.axes_splitting(w.dim) and not w.is_local]
 
 
-def with_halo(
+def add_halo(
     local: LocalOp, fill: float, given: Sequence[Halo] = ()
 ) -> tuple[dict[int, ir.Value], dict[str, ir.Attribute]]:
-    """Return operand 0 with its halos and the attributes that go with it, as ``clone`` takes them.
+    """Return operand 0 with its halos and the matching attributes, as arguments of ``clone``.
 
-    ``fill`` is what padding holds, ``given`` the halos of dimensions along which windows are cut
-    too. Both are empty where every window lies in one part.
+    ``fill`` is the value of padding; ``given`` are the halos of dimensions along which windows are
+    split too. Both results are empty if every window is inside one part.
     """
-    found = {window.dim: window.halo for window in crossed(local)}
+    found = {window.dim: window.halo for window in cut_windows(local)}
     found |= {halo.dim: halo for halo in given}
     if not found:
         return {}, {}
@@ -122,24 +124,24 @@ def with_halo(
         replace(window, begin=0, end=0) if window.dim in found else window
         for window in windows_of(local.info)
     ]
-    pads = [held.begin for held in windows] + [held.end for held in windows]
+    pads = [window.begin for window in windows] + [window.end for window in windows]
     attributes = {"pads": ints_attr(pads), "auto_pad": ir.StringAttr.get("NOTSET")}
-    return {0: widened(local, list(found.values()), fill)}, attributes
+    return {0: widen(local, list(found.values()), fill)}, attributes
 
 
-def widened(local: LocalOp, halos: Sequence[Halo], fill: float) -> ir.Value:
-    """Return operand 0 between the edges of its neighbours along the dimensions of ``halos``."""
+def widen(local: LocalOp, halos: Sequence[Halo], fill: float) -> ir.Value:
+    """Return operand 0 extended by its neighbours' edges along the dimensions of ``halos``."""
     x = local.operands[0]
     for halo in halos:
-        x = _between(local, x, halo, fill)
+        x = _surround(local, x, halo, fill)
     return x
 
 
-def _between(local: LocalOp, x: ir.Value, halo: Halo, fill: float) -> ir.Value:
-    """Return ``x`` between the edges of its neighbours along one dimension.
+def _surround(local: LocalOp, x: ir.Value, halo: Halo, fill: float) -> ir.Value:
+    """Return ``x`` extended by its neighbours' edges along one dimension.
 
-    The edges that came lie behind each other, and behind them as much of ``fill``: each side is
-    picked there, at places that differ between ranks.
+    The received edges are concatenated, followed by an edge of ``fill``. Each side is gathered from
+    there, at indices that differ between ranks.
     """
     make, dim, size = Arithmetic(local), halo.dim, shape_of(x)[halo.dim] or 0
     first, last = max(-halo.before, 0), size + min(halo.after, 0)
@@ -148,17 +150,17 @@ def _between(local: LocalOp, x: ir.Value, halo: Halo, fill: float) -> ir.Value:
         return own
     axes = local.strategy.operands[0].axes_splitting(dim)
     rounds = _rounds(halo, local.mesh.extent(axes))
-    came = [local.collective_permute(_edge(local, x, halo, to, axes), axes, to) for to in rounds]
-    held = make.pad(make.concat(came, dim), dim, (0, halo.reach), fill)
+    edges = [local.collective_permute(_edge(local, x, halo, to, axes), axes, to) for to in rounds]
+    received = make.pad(make.concat(edges, dim), dim, (0, halo.reach), fill)
     before, after = (
-        [make.take(held, local.axis_constant(places, axes), dim)] if places.size else []
+        [make.take(received, local.axis_constant(places, axes), dim)] if places.size else []
         for places in _places(halo, rounds)
     )
     return make.concat([*before, own, *after], dim)
 
 
 def _rounds(halo: Halo, parts: int) -> list[list[int]]:
-    """Return, per message, from which part each gets an edge: itself where it has no neighbour."""
+    """Return, per message, the source of each part; itself if it has no neighbour."""
     step = 1 if halo.before <= 0 else -1
     if min(halo.before, halo.after) <= 0:
         return [[(part + step) % parts for part in range(parts)]]
@@ -173,9 +175,9 @@ def _rounds(halo: Halo, parts: int) -> list[list[int]]:
 def _edge(
     local: LocalOp, x: ir.Value, halo: Halo, others: Sequence[int], axes: Sequence[int]
 ) -> ir.Value:
-    """Return the edge of ``x`` that a rank sends in a message in which it hears of ``others``.
+    """Return the edge of ``x`` that a rank sends in the message with sources ``others``.
 
-    Where neighbours swap, that is the one beside the neighbour.
+    If neighbours swap, it is the edge next to the neighbour.
     """
     import numpy as np
 
@@ -190,7 +192,7 @@ def _edge(
 def _places(
     halo: Halo, rounds: Sequence[Sequence[int]]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where each part finds what is before it and behind it, among all that came.
+    """Return the indices, in all received edges, of the elements before and after each part.
 
     Shapes: (parts, elements).
     """
@@ -198,12 +200,12 @@ def _places(
 
     parts = range(len(rounds[0]))
 
-    def came(part: int, other: int) -> int:
+    def start(part: int, other: int) -> int:
         known = other in parts
         found = [at for at, others in enumerate(rounds) if known and others[part] == other]
         return (found or [len(rounds)])[0] * halo.reach
 
     before, after = max(halo.before, 0), max(halo.after, 0)
-    left = np.array([[came(part, part - 1) + halo.reach - before] for part in parts])
-    right = np.array([[came(part, part + 1)] for part in parts])
+    left = np.array([[start(part, part - 1) + halo.reach - before] for part in parts])
+    right = np.array([[start(part, part + 1)] for part in parts])
     return left + np.arange(before), right + np.arange(after)

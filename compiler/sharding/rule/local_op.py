@@ -1,4 +1,4 @@
-"""What builds the op of one rank."""
+"""Building blocks for the op of one rank."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["NEUTRAL", "LocalOp", "Localize"]
 
 NEUTRAL: Mapping[Reduction, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf}
-"""What changes no result of a reduction."""
+"""Neutral element of each reduction."""
 
 
 @dataclass
 class LocalOp:
-    """One op about to be built for a rank, with operands that are local already.
+    """An op to be built for one rank, from operands that are already local.
 
-    ``op`` is the global op; ``result_types`` are the local types that the strategy implies. Values
-    are built at the current insertion point, at the location of ``op``.
+    ``op`` is the global op; ``result_types`` are the local types that the strategy implies. Ops are
+    created at the current insertion point, with the location of ``op``.
     """
 
     op: ir.Operation
@@ -50,12 +50,12 @@ class LocalOp:
     result_types: list[ir.Type]
 
     def build(self) -> list[ir.Value]:
-        """Return the local results, by the rule's ``localize`` or as a plain copy."""
+        """Return the local results, built by the rule's ``localize`` or as a plain copy."""
         for index, dim, factor in self.rule.filled(self.strategy, self.mesh):
             reduction = self.rule.factors[factor].reduction
             assert reduction is not None
             neutral = NEUTRAL[reduction]
-            self.operands[index] = self.filled(self.operands[index], dim, factor, neutral)
+            self.operands[index] = self.fill_padding(self.operands[index], dim, factor, neutral)
         return self.clone() if self.rule.localize is None else self.rule.localize(self)
 
     def axes(self, factor: int) -> tuple[int, ...]:
@@ -63,32 +63,37 @@ class LocalOp:
         return self.strategy.axes_of(factor)
 
     def pieces(self, factor: int) -> int:
-        """Return into how many pieces ``factor`` is cut."""
+        """Return the number of pieces into which ``factor`` is split."""
         return self.mesh.extent(self.axes(factor))
 
     def part(self, factor: int) -> int:
-        """Return how many points of ``factor``, of a known size, one rank has, with padding."""
+        """Return the number of points of ``factor``, of known size, on one rank, with padding."""
         size = self.rule.factors[factor].size
         assert isinstance(size, int), f"{self.op.name}: the part of a symbolic dimension"
         return part_of(size, self.pieces(factor))
 
     def is_padded(self, factor: int) -> bool:
-        """Say whether some ranks have padding along ``factor``."""
+        """Return whether some ranks have padding along ``factor``."""
         size = self.rule.factors[factor].size
         return isinstance(size, int) and size % self.pieces(factor) != 0
 
-    def filled(self, x: ir.Value, dim: int, factor: int, fill: float) -> ir.Value:
-        """Return ``x``, which runs along ``factor`` in tensor dimension ``dim``, with ``fill`` for
-        padding; itself where there is none."""
+    def fill_padding(self, x: ir.Value, dim: int, factor: int, fill: float) -> ir.Value:
+        """Return ``x`` with the padding of ``factor``, in dimension ``dim``, replaced by ``fill``.
+
+        Return ``x`` itself if there is no padding.
+        """
         if not self.is_padded(factor):
             return x
         size = self.rule.factors[factor].size
         assert isinstance(size, int), f"{self.op.name}: the padding of a symbolic dimension"
         return filled(self._build, x, dim, size, fill, self.axes(factor), self.mesh)
 
-    def divided(self, factor: int, *names: str) -> dict[str, ir.Attribute]:
-        """Return the int attributes ``names``, those that are there, divided by the pieces of
-        ``factor``: how many of what it counts one rank has."""
+    def divide_attributes(self, factor: int, *names: str) -> dict[str, ir.Attribute]:
+        """Return the integer attributes ``names`` divided by the pieces of ``factor``.
+
+        These attributes count points of ``factor``, so the quotients are the counts of one rank.
+        Omitted attributes are skipped.
+        """
         attributes = {name: self.info.attribute(name) for name in names}
         pieces = self.pieces(factor)
         return {name: int_attr(int(n) // pieces) for name, n in attributes.items() if n is not None}
@@ -98,7 +103,7 @@ class LocalOp:
         return self.strategy.results[index].local_shape(self.info.result_shape(index), self.mesh)
 
     def result_pieces(self, index: int = 0) -> list[int]:
-        """Return into how many pieces each dimension of result ``index`` is cut."""
+        """Return the number of pieces into which each dimension of result ``index`` is split."""
         layout = self.strategy.results[index]
         return [layout.pieces(dim, self.mesh) for dim in range(len(self.info.result_shape(index)))]
 
@@ -108,8 +113,10 @@ class LocalOp:
         attributes: Mapping[str, ir.Attribute] | None = None,
         results: Sequence[ir.Type] | None = None,
     ) -> list[ir.Value]:
-        """Return the results of a copy, some operands or attributes replaced; the types of results
-        are the local ones, or ``results``."""
+        """Return the results of a copy of the op, with some operands and attributes replaced.
+
+        The results have the local types, or the types in ``results``.
+        """
         values = list(self.operands)
         for index, value in (operands or {}).items():
             values[index] = value
@@ -131,7 +138,7 @@ class LocalOp:
         result: ir.Type,
         **attributes: ir.Attribute,
     ) -> ir.Value:
-        """Return the one result of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
+        """Return the single result of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
         return self._build.onnx(op_type, operands, result, **attributes)
 
     @property
@@ -139,11 +146,11 @@ class LocalOp:
         return Build(self.op.location, self.info.standard_version)
 
     def no_value(self) -> ir.Value:
-        """Return what stands for an omitted operand or result."""
+        """Return the placeholder for an omitted operand or result."""
         return self._build.no_value()
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
-        """Return a literal, the same on every rank."""
+        """Return a literal that is the same on every rank."""
         return self._build.constant(array)
 
     def axis_constant(self, values: npt.NDArray[np.generic], axes: Sequence[int]) -> ir.Value:
@@ -151,21 +158,21 @@ class LocalOp:
         return axis_constant(values, axes, self.op.location)
 
     def all_reduce(self, value: ir.Value, axes: Sequence[int], reduction: str) -> ir.Value:
-        """Return ``value`` reduced by sum, max or min over the ranks along ``axes``."""
+        """Return ``value`` reduced by sum, max, or min over the ranks along ``axes``."""
         if not axes:
             return value
         return all_reduce(value, axes, reduction, self.op.location)
 
     def all_gather(self, value: ir.Value, dim: int, axes: Sequence[int]) -> ir.Value:
-        """Return the parts of the ranks along ``axes``, in order, joined along ``dim``."""
+        """Return the parts of the ranks along ``axes``, concatenated in order along ``dim``."""
         return all_gather(value, dim, axes, self.mesh, self.op.location)
 
     def collective_permute(
         self, value: ir.Value, axes: Sequence[int], sources: Sequence[int]
     ) -> ir.Value:
-        """Return ``value`` of the rank at place ``sources[c]`` along ``axes``, on that at ``c``."""
+        """Return, at position ``c`` along ``axes``, the ``value`` of the rank at ``sources[c]``."""
         return collective_permute(value, axes, sources, self.op.location)
 
 
 Localize = Callable[[LocalOp], list[ir.Value]]
-"""What builds the op of one rank, and returns its results."""
+"""Function that builds the op of one rank and returns its results."""

@@ -1,4 +1,4 @@
-"""What of an update's arithmetic is in memory, where a rank runs it as one pass over its arrays."""
+"""Memory traffic of the arithmetic of an update, which a rank runs as one pass over its arrays."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NARROW = ("f16", "bf16")
 
 
 def in_memory(op: ir.Operation) -> tuple[int, ...] | None:
-    """Return which operands, and then results, of an op the pass that it is part of reads from
-    memory or writes there; ``None`` for an op that is part of none.
+    """Return the operands and results that the pass of ``op`` reads or writes in memory.
 
-    Positions count through operands and results. An array that several steps read counts for the
-    one that was built first. Linear in the readers of the operands.
+    Positions count through operands, then results. Return ``None`` if the op is part of no pass. An
+    array that several steps read counts for the step built first. Linear in the readers of the
+    operands.
     """
     if not _is_step(op):
         return None
@@ -28,7 +28,7 @@ def in_memory(op: ir.Operation) -> tuple[int, ...] | None:
 
 
 def _is_step(op: ir.Operation) -> bool:
-    """Say whether the runtime makes an op part of a pass (``fuse_elementwise``)."""
+    """Return whether the runtime fuses an op into a pass (``fuse_elementwise``)."""
     if op.name not in _STEPS or onnx.phase(op) != "update":
         return False
     (result,) = op.results
@@ -43,7 +43,7 @@ def _is_step(op: ir.Operation) -> bool:
 
 
 def _fetches(op: ir.Operation, value: ir.Value) -> bool:
-    """Say whether ``op`` is the first step that has an array from memory."""
+    """Return whether ``op`` is the first step that reads ``value`` from memory."""
     maker = onnx.owner(value)
     if maker is not None and _is_step(maker):
         return False
@@ -52,7 +52,7 @@ def _fetches(op: ir.Operation, value: ir.Value) -> bool:
 
 
 def _number(op: ir.Operation) -> int:
-    # IR that a person wrote may have none: then all that read an array fetch it.
+    # Hand-written IR may lack numbers; then every reader of an array fetches it.
     return keys.ID.get(op.attributes, 0)
 
 

@@ -1,4 +1,4 @@
-"""What a sharding rule may know of an op: names, shapes, types, attributes, literal operands."""
+"""Op descriptions that sharding rules read: name, shapes, types, attributes, literal operands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["BodyInfo", "MisfitError", "OpInfo", "Shape", "TensorInfo"]
 
 Shape = tuple[int | None, ...]
 
-# What the collectives take (runtime/ops/ort/element.hpp).
+# Element types that the collectives accept (runtime/ops/ort/element.hpp).
 _MOVABLE = frozenset(
     ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
 )
@@ -26,8 +26,8 @@ _MOVABLE = frozenset(
 class TensorInfo:
     """A ranked tensor: its shape (``None`` marks a symbolic dimension) and element type.
 
-    ``assumed`` has an :class:`Open` for each symbolic dimension whose sizes were given as a range,
-    ``None`` for others; it is empty where there is none.
+    ``assumed`` has an :class:`Open` for each symbolic dimension with a given range of sizes and
+    ``None`` for every other dimension. It is empty if no dimension has a range.
     """
 
     shape: Shape
@@ -41,12 +41,12 @@ class TensorInfo:
 
     @property
     def is_movable(self) -> bool:
-        """Whether ranks can exchange it, so that its layout can change."""
+        """True if ranks can exchange the tensor, so that its layout can change."""
         return self.dtype in _MOVABLE
 
     @property
     def sizes(self) -> Sizes:
-        """The shape, with what is assumed of symbolic dimensions."""
+        """The shape, with symbolic dimensions replaced by their assumed ranges."""
         if not self.assumed:
             return self.shape
         return tuple(
@@ -55,25 +55,25 @@ class TensorInfo:
 
     @property
     def elements(self) -> int:
-        """Number of elements at the mean of all ranges; what has no range counts as 1."""
+        """Number of elements at the mean of all ranges; a dimension without a range counts as 1."""
         return mean_of(self.sizes)
 
     @property
     def memory_bytes(self) -> int:
-        """Size of the tensor at the end of all ranges; what has no range counts as 1."""
+        """Size of the tensor at the end of all ranges; a dimension without a range counts as 1."""
         return end_of(self.sizes) * self.item_bytes
 
 
 class MisfitError(UserError):
-    """An op whose operands are not those that ONNX demands, which it does not check of all ops.
+    """Operands that violate the ONNX specification, which ONNX does not check for every op.
 
-    ``problem`` says what is wrong with them and what would be right.
+    ``problem`` describes the violation and the expected operands.
     """
 
     def __init__(
         self,
         info: OpInfo,
-        problem: str = "has operands that do not fit together, expected those of its definition",
+        problem: str = "has inconsistent operands, expected shapes that ONNX allows for it",
     ) -> None:
         shapes = ["none" if o is None else str([*o.shape]) for o in info.operands]
         found = ", ".join(shapes).replace("None", "?")
@@ -82,9 +82,10 @@ class MisfitError(UserError):
 
 @dataclass(frozen=True)
 class BodyInfo:
-    """A graph inside an op: its ops in order, and the most bytes that one run of it holds at once.
+    """A subgraph of an op: its ops in order, and the peak memory of one run.
 
-    ``goes_on``: its first result, a Loop's condition, is the one that it was given, or true.
+    ``goes_on`` is true if its first result, the condition of a Loop, is the condition that it
+    received, or constant true.
     """
 
     ops: tuple[OpInfo, ...]
@@ -94,16 +95,18 @@ class BodyInfo:
 
 @dataclass(frozen=True)
 class OpInfo:
-    """One op, hashable, so that equal ops share their rule, strategies and costs.
+    """Hashable description of one op; equal ops share their rule, strategies, and costs.
 
-    ``name`` is the ONNX operator, with its domain in front unless standard (``MatMul``,
-    ``com.microsoft.Gelu``); ``version`` the opset of that domain. ``operands`` and ``results`` hold
-    ``None`` where one is omitted or of unknown rank; ``unranked`` says whether there is one of the
-    latter. ``literals`` holds the value of each operand that is an ``onnx.Constant``, as (dtype,
-    shape, bytes); read it with :meth:`literal`.
-    ``standard_version`` is the opset of the standard domain, of which rules build other ops.
-    ``bodies`` are the graphs of an If, a Loop or the like. ``in_memory`` says of an op that is part
-    of one pass over arrays which operands and results the pass has in memory (``one_pass.py``).
+    ``name`` is the ONNX operator, prefixed with its domain unless standard (``MatMul``,
+    ``com.microsoft.Gelu``); ``version`` is the opset of that domain. ``operands`` and ``results``
+    contain ``None`` for omitted values and for values of unknown rank; ``unranked`` is set if any
+    rank is unknown. ``literals`` has the value of each operand that is an ``onnx.Constant``, as
+    (dtype, shape, bytes); read it with :meth:`literal`.
+
+    ``standard_version`` is the opset of the standard domain, from which rules build other ops.
+    ``bodies`` are the subgraphs of If, Loop, and similar ops. If the op is part of a fused pass
+    over arrays, ``in_memory`` lists the operands and results that the pass has in memory
+    (``one_pass.py``).
     """
 
     name: str
@@ -125,10 +128,10 @@ class OpInfo:
         """Return the value of operand ``index`` if it is a literal constant."""
         import numpy as np
 
-        held = self.literals[index] if index < len(self.literals) else None
-        if held is None:
+        literal = self.literals[index] if index < len(self.literals) else None
+        if literal is None:
             return None
-        dtype, shape, data = held
+        dtype, shape, data = literal
         return np.frombuffer(data, dtype=np.dtype(dtype)).reshape(shape)
 
     def literal_ints(self, index: int) -> list[int] | None:
@@ -137,25 +140,25 @@ class OpInfo:
         return None if value is None else [int(x) for x in value.reshape(-1)]
 
     def operand(self, index: int) -> TensorInfo | None:
-        """Return operand ``index``, or ``None`` where it is absent, omitted or unranked."""
+        """Return operand ``index``, or ``None`` if it is absent, omitted, or unranked."""
         return self.operands[index] if index < len(self.operands) else None
 
     def shape(self, index: int) -> Shape:
-        """Return the shape of operand ``index``; raises MisfitError where there is none."""
+        """Return the shape of operand ``index``; raise MisfitError if it has none."""
         info = self.operand(index)
         if info is None:
             raise MisfitError(self)
         return info.shape
 
     def sizes(self, index: int) -> Sizes:
-        """Return `shape` with what is assumed of symbolic dimensions."""
+        """Return `shape` with symbolic dimensions replaced by their assumed ranges."""
         info = self.operand(index)
         if info is None:
             raise MisfitError(self)
         return info.sizes
 
     def result_sizes(self, index: int = 0) -> Sizes:
-        """Return `result_shape` with what is assumed of symbolic dimensions."""
+        """Return `result_shape` with symbolic dimensions replaced by their assumed ranges."""
         info = self.results[index]
         assert info is not None, f"{self.name}: result {index} has no rank"
         return info.sizes
@@ -168,10 +171,10 @@ class OpInfo:
 
     @property
     def inner_bytes(self) -> int:
-        """The most bytes that a run of one of its bodies holds at once."""
+        """Peak memory of one run of any of its bodies, in bytes."""
         return max((body.transient_bytes for body in self.bodies), default=0)
 
     @property
     def is_ranked(self) -> bool:
-        """Whether every operand and result that is present has a known rank."""
+        """True if every operand and result that is present has a known rank."""
         return not self.unranked

@@ -1,4 +1,4 @@
-"""The rules by operator name; an operator without one runs replicated."""
+"""Registry of sharding rules by operator name; an operator without a rule runs replicated."""
 
 from __future__ import annotations
 
@@ -50,7 +50,11 @@ _MAKERS: dict[str, RuleMaker] = {}
 
 
 def sharding_rule(*names: str) -> Callable[[RuleMaker], RuleMaker]:
-    """Register the decorated maker for the operators ``names``; it returns ``None`` to decline."""
+    """Register the decorated function as the rule maker of the operators ``names``.
+
+    A rule maker returns ``None`` to decline an op, which then runs replicated. Its docstring lists
+    the dimensions that can be split.
+    """
 
     def register(maker: RuleMaker) -> RuleMaker:
         for name in names:
@@ -62,28 +66,28 @@ def sharding_rule(*names: str) -> Callable[[RuleMaker], RuleMaker]:
 
 
 def registered() -> list[str]:
-    """Return the names of all operators with a rule, sorted."""
+    """Return the sorted names of all operators with a rule."""
     _load_families()
     return sorted(_MAKERS)
 
 
 @cache
 def rule_for(info: OpInfo) -> Rule:
-    """Return the rule of the op; replicated where there is none or a rank is unknown.
+    """Return the rule of the op; the replicated rule if it has none or a rank is unknown.
 
-    Raises MisfitError where the operands are not those that the standard demands.
+    Raises MisfitError if the operands violate the ONNX specification.
     """
     _load_families()
     maker = _MAKERS.get(info.name)
     try:
         rule = maker(info) if maker is not None and info.is_ranked else None
-    except IndexError:  # a dimension that an operand of another rank does not have
+    except IndexError:  # an operand has fewer dimensions than the rule reads
         raise MisfitError(info) from None
     return replicated_rule(info) if rule is None else rule
 
 
 def replicated_rule(info: OpInfo) -> Rule:
-    """Return the rule that offers nothing but running the whole op on every rank."""
+    """Return the rule with a single strategy: run the whole op on every rank."""
     work = math.prod(r.elements for r in info.results[:1] if r is not None)
     operands = tuple(() if o is None else (None,) * o.rank for o in info.operands)
     results = tuple(() if r is None else (None,) * r.rank for r in info.results)

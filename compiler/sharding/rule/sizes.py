@@ -1,4 +1,4 @@
-"""Operands that hold sizes (of Reshape, Expand, Tile, ConstantOfShape), made local."""
+"""Local values of operands that contain sizes (Reshape, Expand, Tile, ConstantOfShape)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _WHERE_SINCE = 9
 
 
 def has_local_sizes(info: OpInfo, operand: int) -> bool:
-    """Say whether :func:`local_sizes` can be built: an unknown operand is merged by `Where`."""
+    """Return whether :func:`local_sizes` can be built; unknown sizes need `Where`."""
     known = info.literal(operand) is not None or None not in info.result_shape()
     return known or info.version >= _WHERE_SINCE
 
 
 def local_sizes(local: LocalOp, operand: int, sizes: Shape, pieces: Sequence[int]) -> ir.Value:
-    """Return ``operand`` with the entries that ``sizes`` knows replaced; int64, one per dimension.
+    """Return ``operand`` with its known entries replaced by ``sizes``; int64, one per dimension.
 
-    A literal where that is all of them or the operand is one; else the other entries are taken from
-    the operand when it runs, divided by their ``pieces``: -1, 0 and 1 say the same of a part.
+    The result is a literal if all sizes are known or the operand is a literal. Otherwise the
+    remaining entries are computed at run time, as the operand divided by ``pieces``; -1, 0, and 1
+    mean the same for a part and stay unchanged.
     """
     import numpy as np
 
@@ -35,8 +36,8 @@ def local_sizes(local: LocalOp, operand: int, sizes: Shape, pieces: Sequence[int
     cut = np.where(known, 1, np.array(pieces, np.int64))
     literal = local.info.literal_ints(operand)
     if literal is not None:
-        held = np.array(literal, np.int64)
-        return local.constant(np.where(known, values, np.where(held > 1, held // cut, held)))
+        whole = np.array(literal, np.int64)
+        return local.constant(np.where(known, values, np.where(whole > 1, whole // cut, whole)))
     build, own = Build(local.op.location, local.info.standard_version), local.operands[operand]
     if (cut > 1).any():
         part = build.div(own, build.constant(cut))

@@ -1,4 +1,4 @@
-"""Which elements a Slice takes along one dimension."""
+"""Bounds of a Slice along one dimension."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["taken", "written_ends"]
+__all__ = ["normalize_ends", "slice_indices"]
 
 _TO_THE_END = (2**31 - 1, 2**63 - 1)
 
 
-def taken(size: int, start: int, end: int, step: int) -> range:
-    """Return the places of the elements, in order, as ONNX Runtime takes them.
+def slice_indices(size: int, start: int, end: int, step: int) -> range:
+    """Return the indices of the sliced elements, in order, as ONNX Runtime computes them.
 
-    The largest integers stand for "to the end", which is the beginning where ``step`` is negative;
-    a start in front of the first element is the first.
+    The largest int32 and int64 mean "to the end", which is the beginning if ``step`` is negative. A
+    start before the first element is clamped to it.
     """
     last = None if end in _TO_THE_END else end
     return range(size)[slice(max(start, -size), last, step)]
 
 
-def written_ends(
+def normalize_ends(
     ends: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return ``ends`` with the least integer where the largest one stands for the beginning."""
+    """Return ``ends`` with the least integer wherever the largest one stands for the beginning."""
     import numpy as np
 
     back = np.isin(ends, _TO_THE_END) & (steps < 0)

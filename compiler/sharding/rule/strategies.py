@@ -1,4 +1,4 @@
-"""What a rule offers on a mesh: every way to lay out an op's operands and results."""
+"""Enumeration of the strategies that a rule offers on a mesh."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = [
 ]
 
 Pads = Callable[[int, int], bool]
-"""Whether a size may be cut into so many parts, which do not divide it, the last with padding."""
+"""Whether to split a size into a number of pieces that does not divide it, with padding."""
 
 
 def strategies(rule: Rule, mesh: Mesh, pads: Pads = can_pad) -> tuple[Strategy, ...]:
-    """Return every distinct strategy that ``rule`` offers on ``mesh``; the first replicates.
+    """Return every distinct strategy that ``rule`` offers on ``mesh``; the first one replicates.
 
-    What layouts allow ``pads``, unless told.
+    ``pads`` decides which sizes may be padded; by default, the sizes that layouts can pad.
 
-    Cost: the product over axes of (factors that the axis divides + linear groups + 1), on meshes of
-    more than three axes its square for every place where two groups of axes meet.
+    Cost: the product over axes of (factors that the axis divides + linear groups + 1). On meshes of
+    more than three axes, its square for every boundary between two groups of axes.
     """
     options = [_options(rule, extent, pads) for extent in mesh.shape]
     found: dict[Strategy, None] = {}
@@ -48,13 +48,13 @@ def strategies(rule: Rule, mesh: Mesh, pads: Pads = can_pad) -> tuple[Strategy, 
 
 
 def axis_roles(rule: Rule) -> list[AxisRole]:
-    """Return what a mesh axis can do to the op, whatever its extent divides."""
+    """Return every role that a mesh axis of any extent can have for the op."""
     splits = [i for i, factor in enumerate(rule.factors) if factor.can_split and factor.size != 1]
     return [None, *splits, *rule.linear]
 
 
 def placements(rule: Rule, role: AxisRole) -> tuple[list[Placement], list[Placement]]:
-    """Return the placements of operands and of results on a mesh axis that does ``role``."""
+    """Return the placements of operands and of results on a mesh axis with role ``role``."""
     operands = [_operand_placement(rule, index, role) for index in range(len(rule.operands))]
     return operands, [_result_placement(rule, dims, role) for dims in rule.results]
 
@@ -62,7 +62,7 @@ def placements(rule: Rule, role: AxisRole) -> tuple[list[Placement], list[Placem
 def strategy_of_roles(
     rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = can_pad
 ) -> Strategy | None:
-    """Return the strategy of one role per mesh axis, ``None`` where it is not offered."""
+    """Return the strategy with these roles, one per mesh axis, or ``None`` if it is not offered."""
     offered = mesh.is_grouped(roles) and _divides(rule, mesh, roles, pads)
     return _strategy(rule, roles) if offered else None
 
@@ -70,34 +70,34 @@ def strategy_of_roles(
 def strategy_of_layouts(
     rule: Rule, mesh: Mesh, operands: Sequence[Layout], results: Sequence[Layout]
 ) -> Strategy | None:
-    """Return the strategy of these layouts, the first of those that :func:`strategies` offers;
-    ``None`` where there is none. Each axis shows what it does by itself.
+    """Return the first strategy in the order of :func:`strategies` with these layouts, or ``None``.
 
-    Cost: the axes times what each can do, times the operands and results.
+    Each axis is matched on its own. Cost: the axes times the roles of each, times the operands and
+    results.
     """
     if any(layout.turned for layout in (*operands, *results)):
-        return None  # an op splits its loops in the order of the mesh
+        return None  # an op splits its factors in mesh order
     wanted = Strategy((), tuple(operands), tuple(results))
-    shown = [
-        [role for role in _options(rule, extent) if _shows(rule, role, axis, wanted)]
+    candidates = [
+        [role for role in _options(rule, extent) if _matches(rule, role, axis, wanted)]
         for axis, extent in enumerate(mesh.shape)
     ]
-    for roles in itertools.product(*shown):
+    for roles in itertools.product(*candidates):
         found = strategy_of_roles(rule, mesh, roles)
         if found is not None:
             return found
     return None
 
 
-def _shows(rule: Rule, role: AxisRole, axis: int, wanted: Strategy) -> bool:
-    """Say whether ``role`` of ``axis`` places operands and results as ``wanted`` does."""
+def _matches(rule: Rule, role: AxisRole, axis: int, wanted: Strategy) -> bool:
+    """Return whether ``role`` of ``axis`` places operands and results as in ``wanted``."""
     operands, results = placements(rule, role)
     sides = (operands, wanted.operands), (results, wanted.results)
     return all([layout.placements[axis] for layout in s] == placed for placed, s in sides)
 
 
 def _options(rule: Rule, extent: int, pads: Pads = can_pad) -> list[AxisRole]:
-    """Return what an axis of ``extent`` ranks can do to the op; nothing where it is one rank."""
+    """Return the roles of an axis of ``extent`` ranks; an axis of one rank has only ``None``."""
     if extent == 1:
         return [None]
     factors = enumerate(rule.factors)
@@ -106,9 +106,9 @@ def _options(rule: Rule, extent: int, pads: Pads = can_pad) -> list[AxisRole]:
 
 
 def _cuts(factor: Factor, pieces: int) -> bool:
-    """Say whether ``factor`` has a size that ``pieces`` divides into parts that are long enough.
+    """Return whether ``factor`` splits evenly into ``pieces`` parts of at least ``least`` points.
 
-    Nothing to cut is no cut.
+    A size of 0 cannot be split.
     """
     if not factor.can_split or not factor.size:
         return False
@@ -117,7 +117,7 @@ def _cuts(factor: Factor, pieces: int) -> bool:
 
 
 def _pads(factor: Factor, pieces: int, pads: Pads) -> bool:
-    """Say whether ``factor`` can be cut into so many parts, of which the last have padding."""
+    """Return whether ``factor`` can be split into ``pieces`` parts, the last of them padded."""
     size = factor.size
     if not factor.can_split or not factor.padded or not isinstance(size, int):
         return False
@@ -125,7 +125,7 @@ def _pads(factor: Factor, pieces: int, pads: Pads) -> bool:
 
 
 def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = can_pad) -> bool:
-    """Say whether each factor is divided by all axes that split it together, or padded for one."""
+    """Return whether the axes that split each factor divide it, or a single axis pads it."""
     extents: dict[int, list[int]] = {}
     for extent, role in zip(mesh.shape, roles, strict=True):
         if isinstance(role, int):

@@ -1,7 +1,7 @@
-"""Sliding windows: where they lie, and which spatial dimensions of an op can be split.
+"""Sliding windows: their positions, and the spatial dimensions that can be split.
 
-Where windows tile the input, a part needs nothing of its neighbours. Where they overlap or reach
-into padding, it needs their edges: see :mod:`tensoropt.compiler.sharding.rule.halo`.
+If windows tile the input, a part needs no data from its neighbours. If they overlap or reach into
+padding, it needs their edges: see :mod:`tensoropt.compiler.sharding.rule.halo`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
     "Window",
     "ceil_adds",
     "count",
-    "evened",
+    "even_padding",
     "kernel_of",
     "padded_windows",
     "spatial_loops",
@@ -32,9 +32,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Halo:
-    """How many elements along ``dim`` of operand 0 a part reads before it and behind it.
+    """Numbers of elements along ``dim`` of operand 0 that a part reads before and after its own.
 
-    Where one is negative, so many of its own elements at that end are not read.
+    If one is negative, that many elements of the part itself are not read at that end.
     """
 
     dim: int
@@ -43,22 +43,22 @@ class Halo:
 
     @property
     def reach(self) -> int:
-        """The most that is read of one neighbour."""
+        """Largest number of elements read from one neighbour."""
         return max(self.before, self.after, 0)
 
     @property
     def is_short(self) -> bool:
-        """Whether some of a part's own elements are not read."""
+        """True if some of a part's own elements are not read."""
         return min(self.before, self.after) < 0
 
 
 @dataclass(frozen=True)
 class Window:
-    """The windows along dimension ``dim`` of operand 0, lengths in elements of it.
+    """Windows along dimension ``dim`` of operand 0; all lengths are in its elements.
 
-    A window has ``taps`` elements, ``dilation`` apart; windows start ``stride`` apart, the first
-    ``begin`` before the input. ``end`` is the padding behind it. Both are negative where elements
-    are left out instead.
+    A window has ``taps`` elements, ``dilation`` apart. Windows start ``stride`` apart, the first of
+    them ``begin`` before the input. ``end`` is the padding after the input. ``begin`` and ``end``
+    are negative if elements are left out instead.
     """
 
     dim: int
@@ -70,44 +70,42 @@ class Window:
 
     @property
     def extent(self) -> int:
-        """From the first element of a window to its last, both counted."""
+        """Length from the first element of a window to its last, inclusive."""
         return (self.taps - 1) * self.dilation + 1
 
     @property
     def reach(self) -> int:
-        """How far the last window of a part ends behind it; negative where it ends before."""
+        """Distance from the end of a part to the end of its last window; negative if inside."""
         return self.extent - self.stride - self.begin
 
     @property
     def after(self) -> int:
-        """How much of what follows a part its windows read."""
+        """Number of elements after a part that its windows read."""
         return max(self.reach, 0)
 
     @property
     def halo(self) -> Halo:
-        """What a part reads of its neighbours."""
+        """Halo of the elements that a part reads from its neighbours."""
         return Halo(self.dim, self.begin, self.after)
 
     @property
     def halo_back(self) -> Halo:
-        """What a part of the elements that each spread over a window reads of its neighbours.
-
-        Those are of operand 0 of a ConvTranspose, in whose result the windows lie.
-        """
+        """Halo of a part of operand 0 of a ConvTranspose, with windows in its result."""
         before = max((self.extent - 1 - self.begin) // self.stride, 0)
         return Halo(self.dim, before, -(-self.begin // self.stride))
 
     @property
     def is_local(self) -> bool:
-        """Whether the windows of a part lie in it, so that its op is a plain copy.
+        """True if the windows of a part are inside it, so that the local op is a plain copy.
 
-        None may read what is left out at the end, which of a part is what others read.
+        No window may read the elements left out at the end: inside a part, those elements are read
+        by other windows.
         """
         return max(self.begin, self.end) <= 0 and self.reach <= self.end
 
     @property
     def least(self) -> int:
-        """The fewest windows of a part that holds all that a neighbour reads of it."""
+        """Fewest windows of a part that contains every element its neighbours read from it."""
         return max(1, -(-max(self.begin, self.after) // self.stride))
 
 
@@ -122,11 +120,11 @@ def padded_windows(
     auto_pad: str = "NOTSET",
     ceil_mode: bool = False,
 ) -> tuple[int, int, int]:
-    """Return how many windows pooling has over ``size`` elements, and the padding at both ends.
+    """Return the number of windows of a pool over ``size`` elements, and the padding at both ends.
 
-    As ONNX Runtime counts, which differs from the standard: SAME does not see dilations, and may
-    leave elements out at both ends where windows are further apart than they are long; with
-    ``ceil_mode`` a last window that would begin in the padding is none; there may be no window.
+    Count as ONNX Runtime does, which differs from the standard. SAME ignores dilations, and may
+    leave out elements at both ends if the stride exceeds the window. With ``ceil_mode``, a last
+    window that would begin in the padding does not count. The number of windows may be 0.
     """
     if auto_pad == "VALID":
         begin = end = 0
@@ -142,8 +140,7 @@ def padded_windows(
 
 
 def ceil_adds(info: OpInfo) -> bool:
-    """Say whether `ceil_mode` gives a pool a window that it has not without; so it may where a size
-    is not known."""
+    """Return whether `ceil_mode` adds a window to a pool; true if a size is unknown."""
     windows = windows_of(info)
     return not windows or any(_ceil_adds(info.shape(0)[window.dim], window) for window in windows)
 
@@ -156,13 +153,13 @@ def _ceil_adds(size: int | None, window: Window) -> bool:
 
 
 def kernel_of(info: OpInfo) -> Shape:
-    """Return the sizes of a window: those of the weight where no attribute gives them."""
+    """Return the sizes of a window: the attribute `kernel_shape`, or the sizes of the weight."""
     attribute = info.attribute("kernel_shape")
     return tuple(attribute) if attribute else info.shape(1)[2:]
 
 
 def windows_of(info: OpInfo) -> tuple[Window, ...]:
-    """Return the windows along every spatial dimension; none at all where any is not known."""
+    """Return the windows along every spatial dimension; empty if any of them is unknown."""
     kernel, pads = kernel_of(info), _pads(info)
     if pads is None or None in kernel:
         return ()
@@ -172,10 +169,11 @@ def windows_of(info: OpInfo) -> tuple[Window, ...]:
 
 
 def windows_back_of(info: OpInfo) -> tuple[Window, ...]:
-    """Return where the elements of operand 0 of a ConvTranspose lie in its result.
+    """Return the windows in the result of a ConvTranspose over which operand 0 is spread.
 
-    The operator's page: total padding follows from the sizes where `auto_pad` or `output_shape`
-    say so; of an odd one the smaller half is in front with SAME_UPPER, else the larger.
+    As the ONNX specification says, total padding follows from the sizes with `auto_pad` or
+    `output_shape`. If the total is odd, SAME_UPPER puts the smaller half in front, every other mode
+    the larger half.
     """
     rank = len(info.shape(0)) - 2
     strides, dilations = (
@@ -199,7 +197,7 @@ def _begin_back(info: OpInfo, window: Window) -> int:
 
 
 def _pads(info: OpInfo) -> tuple[list[int], list[int]] | None:
-    """Return the padding before and behind every spatial dimension, `auto_pad` resolved."""
+    """Return the padding before and after every spatial dimension, with `auto_pad` resolved."""
     mode, rank = str(info.attribute("auto_pad", "NOTSET")), len(info.shape(0)) - 2
     if not mode.startswith("SAME"):
         pads = list(info.attribute("pads", ())) if mode == "NOTSET" else []
@@ -215,7 +213,7 @@ def _pads(info: OpInfo) -> tuple[list[int], list[int]] | None:
 
 
 def _same_pools(info: OpInfo, mode: str) -> tuple[list[int], list[int]] | None:
-    """Return how SAME pads each spatial dimension of pooling, which has no weight."""
+    """Return the SAME padding of each spatial dimension of a pool, which has no weight."""
     kernel, sizes = kernel_of(info), info.shape(0)[2:]
     if None in (*kernel, *sizes):
         return None
@@ -228,7 +226,7 @@ def _same_pools(info: OpInfo, mode: str) -> tuple[list[int], list[int]] | None:
 
 
 def _same_totals(info: OpInfo) -> list[int] | None:
-    """Return how much SAME pads each spatial dimension, ``None`` where a size is not known."""
+    """Return the total SAME padding of each spatial dimension, or ``None`` if a size is unknown."""
     kernel, sizes, made = kernel_of(info), info.shape(0)[2:], info.result_shape()[2:]
     if None in (*kernel, *sizes, *made):
         return None
@@ -241,10 +239,11 @@ def _same_totals(info: OpInfo) -> list[int] | None:
 
 
 def tap_halo(info: OpInfo, window: Window) -> Halo | None:
-    """Return what is read of neighbours where image and weight of a Conv are cut alike.
+    """Return the halo for splitting image and weight of a Conv along the same dimension.
 
-    So they can be where there are as many elements as taps times the gap between these: each part
-    of the taps meets, in all windows, what lies beside a part of the image. ``None`` elsewhere.
+    The split is possible if the size of the image is taps times dilation: the taps of a part then
+    read, over all windows, only the neighbourhood of one part of the image. Return ``None``
+    otherwise.
     """
     size, count = info.shape(0)[window.dim], info.result_shape()[window.dim]
     if not size or not count or window.begin < 0 or size != window.taps * window.dilation:
@@ -253,12 +252,12 @@ def tap_halo(info: OpInfo, window: Window) -> Halo | None:
     return Halo(window.dim, window.begin, after)
 
 
-def evened(begin: int, end: int, stride: int) -> tuple[int, int, int, int]:
-    """Return padding of both ends, of the output, and elements to cut off in front and behind.
+def even_padding(begin: int, end: int, stride: int) -> tuple[int, int, int, int]:
+    """Return equal padding of both ends, output padding, and elements to crop in front and after.
 
-    They stand for padding of a ConvTranspose by ``begin`` and ``end``, which may be negative:
-    ONNX Runtime's kernel for CUDA asks for as much at both ends. Padding of the output is less than
-    a stride, so that there are as many windows as before.
+    Together they are equivalent to padding a ConvTranspose by ``begin`` and ``end``, which may be
+    negative. ONNX Runtime's CUDA kernel requires equal padding at both ends. The output padding is
+    less than a stride, so the number of windows does not change.
     """
     if begin - end < stride:
         return begin, max(0, begin - end), 0, max(0, end - begin)
@@ -274,12 +273,13 @@ def spatial_loops(
     exact: bool = False,
     halos: Sequence[Window] = (),
 ) -> list[FactorMap]:
-    """Return a factor over the windows of each spatial dimension, of input and result alike.
+    """Return one factor per spatial dimension, over its windows, shared by input and result.
 
-    ``windows`` is how many there are; ``side`` names the tensor, operand or result, that has one
-    element per window. A factor can be split where the windows tile the other tensor: the part of a
-    rank then holds whole windows. ``exact`` asks for tiles without gaps. So it can along the
-    dimensions of ``halos``, in parts that are at least as long as what their neighbours read.
+    ``windows`` are the numbers of windows; ``side`` names the tensor, operand or result, with one
+    element per window. A factor can be split if the windows tile the other tensor, because the part
+    of a rank then contains whole windows. ``exact`` requires tiles without gaps. A dimension in
+    ``halos`` can also be split, into parts at least as long as the elements that their neighbours
+    read.
     """
     factors, least = [], {window.dim: window.least for window in halos}
     for dim, size in enumerate(kernel, start=2):
@@ -298,7 +298,7 @@ def _on_side(side: str, dim: int) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _tiles(info: OpInfo, dim: int, size: int | None, windows: Shape, exact: bool) -> bool:
-    """Say whether windows along ``dim`` neither overlap nor reach into padding."""
+    """Return whether windows along ``dim`` neither overlap nor reach into padding."""
     long = max(info.shape(0)[dim + 2] or 0, info.result_shape()[dim + 2] or 0)
     stride = _spatial(info, "strides", len(windows))[dim]
     if size is None or windows[dim] is None or long != (windows[dim] or 0) * stride:
@@ -310,7 +310,7 @@ def _tiles(info: OpInfo, dim: int, size: int | None, windows: Shape, exact: bool
 
 
 def _is_padded(info: OpInfo, dim: int) -> bool:
-    """Say whether windows reach into padding; what SAME adds to Conv is nothing where they tile."""
+    """Return whether windows reach into padding; SAME adds none if the windows of a Conv tile."""
     if len(info.operands) == 1 and str(info.attribute("auto_pad", "")).startswith("SAME"):
         windows = windows_of(info)
         return not windows or not windows[dim].is_local
@@ -323,10 +323,10 @@ def _spatial(info: OpInfo, name: str, rank: int) -> list[int]:
 
 
 def window_loop(sizes: Sequence[Size]) -> FactorMap:
-    """Return the factor over what stays whole: the elements of a window."""
+    """Return the factor over loops that stay whole: the elements of a window."""
     return FactorMap({}, size=count(sizes), can_split=False)
 
 
 def count(sizes: Sequence[Size]) -> int:
-    """Return the product of ``sizes`` at the mean of ranges; 0, or one not known, counts as 1."""
+    """Return the product of ``sizes`` at the mean of ranges; 0 or an unknown size counts as 1."""
     return math.prod(mean_of([size]) or 1 for size in sizes)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Literal
 
-from tensoropt.compiler.sharding.rule.slicing import taken
+from tensoropt.compiler.sharding.rule.slicing import slice_indices
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import add_elements
 from tensoropt.dialects.build import Build, shape_of, sizes_of
@@ -32,7 +32,7 @@ def _cuts(b: Backward) -> dict[int, range]:
     steps = _constants(b, 4) or [1] * len(starts)
     found = {}
     for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
-        if (cut := taken(shape[axis], *bounds)) != range(shape[axis]):
+        if (cut := slice_indices(shape[axis], *bounds)) != range(shape[axis]):
             found[axis % len(shape)] = cut
     return found
 

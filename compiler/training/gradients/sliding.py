@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tensoropt.compiler.sharding.ops.einsum import parse_equation
 from tensoropt.compiler.sharding.ops.einsum_products import as_matrices
-from tensoropt.compiler.sharding.rule.windows import Window, evened
+from tensoropt.compiler.sharding.rule.windows import Window, even_padding
 from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, sizes_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
@@ -100,7 +100,7 @@ def convolve_back(
     shape = sizes_of(y)
     pairs = zip(windows, sizes, strict=True)
     ends = [end_padding(window, size, shape[window.dim]) for window, size in pairs]
-    both = [evened(w.begin, end, w.stride) for w, end in zip(windows, ends, strict=True)]
+    both = [even_padding(w.begin, end, w.stride) for w, end in zip(windows, ends, strict=True)]
     pads, extras, befores, behinds = zip(*both, strict=True)
     whole = [sum(held) for held in zip(sizes, befores, behinds, strict=True)]
     result = make.onnx(

@@ -1,4 +1,4 @@
-"""The rules that the IR holds, with what builds the op of one rank."""
+"""Reader of the rules in the IR, with the builders of their local ops."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["WrittenRules"]
+__all__ = ["RuleReader"]
 
 
-class WrittenRules:
-    """Reads `topt.rule`; the same object for all ops that are equal and have equal rules.
+class RuleReader:
+    """Reads `topt.rule`; equal ops with equal rules share one object.
 
-    ``localize`` is code, which no attribute holds: a rule that says what that of the operator says,
-    or less, has its ``localize``; any other is that of a plain copy with local shapes.
+    ``localize`` is code, which no attribute can store. A rule equal to the operator's own rule, or
+    more restrictive, uses the operator's ``localize``. Any other rule implies a plain copy with
+    local shapes.
     """
 
     def __init__(self) -> None:
@@ -27,11 +28,11 @@ class WrittenRules:
         self._found: dict[tuple[ir.Attribute, OpInfo], Rule] = {}
 
     def of(self, op: ir.Operation, info: OpInfo) -> Rule:
-        """Return the rule of ``op``, which ``info`` describes.
+        """Return the rule of ``op``, described by ``info``.
 
         Raises:
-            UserError: there is none, or one that the operator cannot follow; the message follows
-            the name of the op.
+            UserError: the op has no rule, or one that the operator cannot follow; the message
+            continues the name of the op.
         """
         if not keys.RULE.on(op.attributes):
             raise UserError("has no topt.rule, run add-rules first")
@@ -40,26 +41,26 @@ class WrittenRules:
         if case not in self._found:
             if attribute not in self._parsed:
                 self._parsed[attribute] = keys.RULE.kind.read(attribute)
-            self._found[case] = _with_code(self._parsed[attribute].rule, rule_for(info))
+            self._found[case] = _with_localize(self._parsed[attribute].rule, rule_for(info))
         return self._found[case]
 
 
-def _with_code(written: Rule, own: Rule) -> Rule:
-    """Return the rule ``written`` on an op of rule ``own`` with the code it needs."""
+def _with_localize(written: Rule, own: Rule) -> Rule:
+    """Return ``written`` with the ``localize`` it needs on an op with the rule ``own``."""
     if replace(own, localize=None) == written:
         return own
     if own.localize is None:
         return written
-    if not _says_less(written, own):
+    if not _allows_less(written, own):
         raise UserError(
-            "has a topt.rule that allows more than that of its operator, whose operation of one "
-            "rank is no plain copy; expected one that splits less"
+            "has a topt.rule that allows more than the rule of its operator, which is no plain "
+            "copy on a rank; expected a rule that splits less"
         )
     return replace(written, localize=own.localize)
 
 
-def _says_less(written: Rule, own: Rule) -> bool:
-    """Say whether all that ``written`` allows is allowed by ``own``, of the same factors."""
+def _allows_less(written: Rule, own: Rule) -> bool:
+    """Return whether ``own``, with the same factors, allows everything that ``written`` allows."""
     if (written.operands, written.results) != (own.operands, own.results):
         return False
     if written.additive != own.additive or not set(written.linear) <= set(own.linear):
