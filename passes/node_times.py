@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tensoropt.compiler.cost.compute import FREE, measured
-from tensoropt.compiler.cost.measured import context_of
+from tensoropt.compiler.cost.measurements import context_of
 from tensoropt.compiler.cost.nodes import inner_steps, node_time_s
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.reshard.resharder import Resharder

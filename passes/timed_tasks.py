@@ -11,7 +11,7 @@ from tensoropt.compiler.cost.communication import collective_time_s, copy_line
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.joining import CollectiveTime, joining_time
 from tensoropt.compiler.cost.memory import in_place
-from tensoropt.compiler.cost.overlap import NEVER, beside
+from tensoropt.compiler.cost.overlap import NEVER, overlap_effect
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import mean_of
@@ -152,7 +152,7 @@ def _beside(op: ir.Operation) -> int:
     operation of the model ends before the next begins, as in the search."""
     if op.name not in STARTED or TAKES.on(op.attributes):
         return NEVER
-    return beside(STARTED[op.name])
+    return overlap_effect(STARTED[op.name])
 
 
 def _bytes(op: ir.Operation) -> float:

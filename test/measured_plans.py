@@ -14,7 +14,7 @@ from tensoropt.compiler.calibrate.samples import (
     PlanSample,
 )
 from tensoropt.compiler.cost.compute import Work
-from tensoropt.compiler.cost.expected import MeasuredModel
+from tensoropt.compiler.cost.expected_error import MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.cost.overlap import Overlap
 

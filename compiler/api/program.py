@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.cost.expected import PlanError
+from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.compiler.pipeline.driver import compile_plan
 from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.pipeline.text import said_of

@@ -19,7 +19,7 @@ from tensoropt.compiler.calibrate.graphs import (
 )
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
 from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, Peak
-from tensoropt.compiler.cost.measured import KINDS
+from tensoropt.compiler.cost.measurements import KINDS
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = [

@@ -11,9 +11,9 @@ from functools import cached_property
 from tensoropt.compiler.calibrate.fit import FittedCollective, FittedOperator
 from tensoropt.compiler.calibrate.samples import Basics
 from tensoropt.compiler.cost.device import Device, device_of
-from tensoropt.compiler.cost.expected import ExpectedError, FigureError, MeasuredModel
+from tensoropt.compiler.cost.expected_error import ExpectedError, FigureError, MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
-from tensoropt.compiler.cost.measured import Operator, Waiting
+from tensoropt.compiler.cost.measurements import Operator, Waiting
 
 __all__ = ["Description"]
 

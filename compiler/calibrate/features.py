@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 
 from tensoropt.compiler.cost.compute import FREE, Work, work_of
-from tensoropt.compiler.cost.measured import Context, context_of
+from tensoropt.compiler.cost.measurements import Context, context_of
 from tensoropt.compiler.exporter.collectives import DOMAIN
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, alike
 from tensoropt.compiler.cost.compute import VIEWS
-from tensoropt.compiler.cost.measured import KINDS, Context, Lines, Operator
+from tensoropt.compiler.cost.measurements import KINDS, Context, Lines, Operator
 from tensoropt.runtime.support.arithmetic import ONE_PASS
 
 __all__ = [

@@ -8,7 +8,12 @@ import numpy as np
 
 from tensoropt.compiler.calibrate.samples import PlanSample
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.cost.expected import LEAST_PLANS, ExpectedError, FigureError, MeasuredModel
+from tensoropt.compiler.cost.expected_error import (
+    LEAST_PLANS,
+    ExpectedError,
+    FigureError,
+    MeasuredModel,
+)
 
 __all__ = [
     "expected_error",

@@ -15,7 +15,7 @@ from tensoropt.compiler.cost.communication import (
 )
 from tensoropt.compiler.cost.compute import FREE, Work, known_operator, work_of, work_time_s
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.cost.measured import Context
+from tensoropt.compiler.cost.measurements import Context
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.search import FrontierPoint

@@ -13,7 +13,7 @@ from tensoropt.compiler.calibrate.graphs import fuse_update
 from tensoropt.compiler.calibrate.planned import PlannedStep, planned_step
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Samples
 from tensoropt.compiler.calibrate.samples import PlanSample
-from tensoropt.compiler.cost.expected import MeasuredModel
+from tensoropt.compiler.cost.expected_error import MeasuredModel
 from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.given_plan import read_given_plan

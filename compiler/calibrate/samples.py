@@ -12,9 +12,9 @@ import numpy as np
 from tensoropt.compiler.calibrate.floor import Floor
 from tensoropt.compiler.calibrate.planned import PlannedStep
 from tensoropt.compiler.cost.compute import Work
-from tensoropt.compiler.cost.expected import MeasuredModel
+from tensoropt.compiler.cost.expected_error import MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
-from tensoropt.compiler.cost.measured import Context
+from tensoropt.compiler.cost.measurements import Context
 from tensoropt.compiler.cost.overlap import Overlap
 from tensoropt.compiler.cost.process import Process
 from tensoropt.compiler.layout.collective import Collective

@@ -16,7 +16,7 @@ import numpy as np
 from tensoropt.compiler.calibrate.fit import non_negative
 from tensoropt.compiler.calibrate.samples import PlanSample
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.cost.measured import Waiting
+from tensoropt.compiler.cost.measurements import Waiting
 
 __all__ = ["fit_waiting"]
 

@@ -1,4 +1,4 @@
-"""How long the bodies of If, Loop and Scan run on one rank, which runs all of them whole."""
+"""Run time of the bodies of If, Loop, and Scan on one rank, which runs them whole."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tensoropt.dialects.mlir import ir
 __all__ = ["bodies_time_s", "open_turns", "turns", "whole_time_s"]
 
 _ONE = Mesh((1,))
-_SCAN_SINCE = 9  # before, the operands of Scan have a batch in front
-_MOST_TURNS = 2**31  # a Loop of more than these runs until its condition ends it
+_SCAN_SINCE = 9  # before opset 9, the operands of Scan have a leading batch
+_MOST_TURNS = 2**31  # a larger trip count means a Loop that its condition ends
 
 
 def bodies_time_s(info: OpInfo, device: Device) -> float:
-    """Return the time that the bodies of an op take, those inside them too; none if it has none.
+    """Return the time of the bodies of an op, including nested bodies; 0 without bodies.
 
-    An If takes the dearer of its branches, what repeats its body as many turns as are known, else
-    one. Linear in the ops of the bodies.
+    An If takes its slower branch. A loop takes its body times the number of iterations, or once if
+    that is unknown. Linear in the ops of the bodies.
     """
     if not info.bodies:
         return 0.0
@@ -38,18 +38,18 @@ def _body_time_s(body: BodyInfo, device: Device) -> float:
 
 
 def whole_time_s(info: OpInfo, device: Device) -> float:
-    """Return the time of an op that one rank runs whole, its bodies included."""
+    """Return the time of an op that one rank runs whole, including its bodies."""
     rule = rule_for(info)
     whole = strategy_of_roles(rule, _ONE, (None,))
-    assert whole is not None  # every rule offers that
+    assert whole is not None  # every rule offers this strategy
     return op_time_s(info, rule, whole, _ONE, device) + bodies_time_s(info, device)
 
 
 def turns(info: OpInfo) -> int | None:
-    """Return how often an op runs its body, ``None`` where the model does not say.
+    """Return the number of times an op runs its body, ``None`` if the model does not determine it.
 
-    A Loop says so by a constant count, if its body does not end it before; a Scan by the length of
-    what it scans. One of the branches of an If runs once.
+    A Loop determines it by a constant trip count, unless its body can end it earlier; a Scan by the
+    length of the scanned operand. An If runs one of its branches once.
     """
     if info.name == "If":
         return 1
@@ -59,8 +59,10 @@ def turns(info: OpInfo) -> int | None:
 
 
 def open_turns(module: ir.Module) -> list[str]:
-    """Return the names of the nodes of ``@main``, and inside them, whose :func:`turns` are not
-    known; linear in the operations."""
+    """Return the nodes of ``@main``, nested nodes included, with unknown :func:`turns`.
+
+    Linear in the operations.
+    """
     versions = onnx.opsets(module)
     with_bodies = (op for op in onnx.walk(onnx.function(module)) if len(op.regions))
     return [

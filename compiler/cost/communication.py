@@ -1,11 +1,11 @@
-"""What moving a tensor between ranks costs: alpha-beta times of collectives.
+"""Cost of communication: alpha-beta times of collectives.
 
 A message of ``n`` bytes takes ``alpha + n * beta``: the latency of a link and the inverse of its
-bandwidth. Each kind of collective takes the better of its known algorithms (Thakur, Rabenseifner,
+bandwidth. Each kind of collective uses the faster of its known algorithms (Thakur, Rabenseifner,
 Gropp, "Optimization of collective communication operations in MPICH", 2005; NCCL's trees and rings
-reach the same bounds), so a time is the least of a few lines in ``n``. Combining two elements is
-not counted: memory hides it. With ``n`` the bytes of one rank's *input*, ``p`` ranks and
-``L = ceil(log2 p)``::
+reach the same bounds), so its time is the minimum of a few lines in ``n``. The time to combine
+elements is hidden by memory and not counted. With ``n`` the bytes of one rank's *input*, ``p``
+ranks and ``L = ceil(log2 p)``::
 
     all_reduce      recursive doubling               L alpha + L n beta
                     reduce-scatter, then all-gather  2 L alpha + 2 (p-1)/p n beta
@@ -15,10 +15,11 @@ not counted: memory hides it. With ``n`` the bytes of one rank's *input*, ``p`` 
                     pairwise exchange                (p-1) alpha + (p-1)/p n beta
     permute         each to one other                alpha + n beta
 
-Ranks that were together drift apart while they compute, so that each waits for the last: as in a
-random walk, by the square root of the time since. A collective does not know that time, but it is
-about in proportion to the tensor, so waiting is ``gamma sqrt(N)`` (:class:`Waiting`), with ``N``
-the bytes of the whole tensor in a group: ``n``, or ``p n`` where each rank has a piece.
+Synchronised ranks drift apart while they compute, and each then waits for the slowest. As in a
+random walk, the wait grows with the square root of the time since the last synchronisation. A
+collective does not know that time, but it is roughly proportional to the tensor. The wait is
+therefore ``gamma sqrt(N)`` (:class:`Waiting`), with ``N`` the bytes of the whole tensor in a group:
+``n``, or ``p n`` if each rank has a piece.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
 
 
 class Line(NamedTuple):
-    """A time that grows with bytes: ``fixed_s + s_per_byte * bytes``."""
+    """A time linear in bytes: ``fixed_s + s_per_byte * bytes``."""
 
     fixed_s: float
     s_per_byte: float
@@ -53,9 +54,9 @@ class Line(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A time that is the least of lines in bytes: of algorithms; or the greatest: as measured.
+    """The minimum of lines in bytes, one per algorithm, or the maximum, if measured.
 
-    What grows with the square root of bytes, as waiting does, comes on top.
+    A term in the square root of the bytes, such as waiting, is added.
     """
 
     lines: tuple[Line, ...]
@@ -74,17 +75,17 @@ def collective_time_s(
 ) -> float:
     """Return the time of one collective over the ranks along ``axes``; 0 for a group of one.
 
-    ``local_bytes`` are those that one rank puts in: its piece for an all-gather, its whole partial
-    result for a reduce-scatter. Over several axes the slowest of their links carries everything.
+    ``local_bytes`` is the input of one rank: its piece for an all-gather, its whole partial result
+    for a reduce-scatter. Over several axes, the slowest link carries all the data.
     """
     return collective_curve(kind, axes, mesh, device).at(local_bytes)
 
 
 def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device) -> Curve:
-    """Return the time of one collective in local input bytes.
+    """Return the time of one collective as a function of local input bytes.
 
-    What was measured for so many ranks counts where all of them share a node, with what a
-    collective waits whatever its size. What it waits by the size of its tensor counts everywhere.
+    Measurements for this number of ranks apply if all ranks share a node; the fixed wait of a
+    collective is then added. The wait that grows with the size of the tensor is always added.
     """
     p = mesh.extent(tuple(axes))
     if p == 1:
@@ -111,8 +112,7 @@ def _whole(kind: Collective, p: int) -> int:
 
 
 def _measured(kind: Collective, p: int, device: Device) -> Sequence[tuple[float, float]] | None:
-    """Return the lines that were measured, of a permute what an all-gather takes to send one of
-    ``p - 1`` pieces."""
+    """Return the measured lines; a permute takes the time of an all-gather of one of its pieces."""
     if kind != "collective_permute":
         return device.collectives.get((kind, p))
     gathers = device.collectives.get(("all_gather", p))
@@ -120,27 +120,29 @@ def _measured(kind: Collective, p: int, device: Device) -> Sequence[tuple[float,
 
 
 def packed_bytes_per_byte(kind: Collective, p: int) -> float:
-    """Return the bytes read and written where one byte of input is packed with others, and what
-    comes of it unpacked, of ``p`` ranks where a collective joins or cuts theirs."""
-    made = {
+    """Return the bytes read and written per input byte to pack it and unpack its result.
+
+    The collective runs over ``p`` ranks, and joins or splits their pieces.
+    """
+    output_bytes = {
         "all_reduce": 1.0,
         "all_gather": p,
         "reduce_scatter": 1 / p,
         "all_to_all": 1.0,
         "collective_permute": 1.0,
     }[kind]
-    return 2.0 * (1.0 + made)
+    return 2.0 * (1.0 + output_bytes)
 
 
 def copy_line(bytes_moved_per_byte: float, device: Device) -> Line:
-    """Return the line of a local copy that reads and writes so many bytes per byte of input."""
+    """Return the line of a local copy that moves ``bytes_moved_per_byte`` bytes per input byte."""
     return Line(
         device.launch_overhead_s, bytes_moved_per_byte / device.memory_bandwidth_bytes_per_s
     )
 
 
 def _algorithms(kind: Collective, p: int) -> tuple[tuple[int, float], ...]:
-    """Return per algorithm the number of messages in a row, and bytes sent per byte of input."""
+    """Return, per algorithm, the messages in sequence and the bytes sent per byte of input."""
     rounds, rest = (p - 1).bit_length(), (p - 1) / p
     table: dict[Collective, tuple[tuple[int, float], ...]] = {
         "all_reduce": ((rounds, rounds), (2 * rounds, 2 * rest)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.cost.measured import Operator
+from tensoropt.compiler.cost.measurements import Operator
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy

@@ -1,4 +1,4 @@
-"""Device descriptions: what one rank can compute, hold and send, read from TOML."""
+"""Device descriptions: compute, memory, and communication of one rank, read from TOML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from tensoropt.compiler.cost.expected import (
+from tensoropt.compiler.cost.expected_error import (
     ExpectedError,
     MeasuredModel,
     PlanError,
@@ -19,7 +19,7 @@ from tensoropt.compiler.cost.expected import (
 )
 from tensoropt.compiler.cost.fields import Table
 from tensoropt.compiler.cost.machine import Machine, read_machine
-from tensoropt.compiler.cost.measured import (
+from tensoropt.compiler.cost.measurements import (
     Collectives,
     Operators,
     Waiting,
@@ -37,13 +37,13 @@ __all__ = ["Device", "Link", "device_names", "device_of", "load_device"]
 
 _FOLDER = Path(__file__).with_name("devices")
 
-# Every step takes a time that rounding cannot swallow, so that paths of steps never go in circles.
+# Every step takes more time than a rounding error, so that a path of steps has no cycles.
 _LEAST_LAUNCH_S = 1e-9
 
 
 @dataclass(frozen=True)
 class Link:
-    """What joins ranks: the start of a message, and the bytes one rank sends per second."""
+    """Connection between ranks: latency of a message, and bandwidth of one rank."""
 
     latency_s: float
     bandwidth_bytes_per_s: float
@@ -51,18 +51,20 @@ class Link:
 
 @dataclass(frozen=True)
 class Device:
-    """What one rank of a job runs on.
+    """The hardware of one rank of a job.
 
-    ``peaks`` holds (NumPy type name, FLOP/s); ``contraction_efficiency`` is the part of the peak
+    ``peaks`` has (NumPy type name, FLOP/s); ``contraction_efficiency`` is the fraction of the peak
     that large products reach. Ranks ``[k * devices_per_node, (k + 1) * devices_per_node)`` share a
-    node and talk over ``intra_node``; others over ``network``. ``step_overhead_s``
-    is what running a graph takes besides its nodes. ``operators`` and ``collectives``
-    hold what was measured, by (ONNX name, NumPy type) and by (kind, ranks of a group).
-    ``waiting`` is by number of ranks how much longer steps take as they wait for each other.
-    ``process`` is what a process takes beside tensors, ``None`` where nobody measured it.
-    ``overlap`` is what it takes to let collectives run beside operators, ``None`` where none do.
-    ``expected_error`` says how far predictions were off, ``None`` where nothing was measured;
-    ``measured_models`` whose plans they were held against, ``machine`` on what kind of machine.
+    node and communicate over ``intra_node``; other ranks over ``network``. ``step_overhead_s`` is
+    the time to run a graph in addition to its nodes.
+
+    ``operators`` and ``collectives`` are measurements, by (ONNX name, NumPy type) and by (kind,
+    ranks of a group). ``waiting`` is the extra time of steps by number of ranks, because ranks wait
+    for each other. ``process`` is the memory of a process besides tensors, ``None`` if not
+    measured. ``overlap`` is the cost of overlapping collectives with operators, ``None`` if none
+    overlap. ``expected_error`` is the error of predictions, ``None`` if not measured.
+    ``measured_models`` are the models with measured plans, ``machine`` the machine of the
+    measurements.
     """
 
     name: str
@@ -85,15 +87,14 @@ class Device:
     machine: Machine | None = None
 
     def waits(self, ranks: int) -> Waiting:
-        """Return how ``ranks`` wait for each other: as the next larger number that was measured,
-        else as the largest."""
+        """Return the waiting of ``ranks`` ranks, measured for the next larger or largest number."""
         if ranks == 1 or not self.waiting:
             return Waiting()
         known = [count for count in self.waiting if count >= ranks]
         return self.waiting[min(known, default=max(self.waiting))]
 
     def plan_error(self, model: Path | None, *, training: bool) -> PlanError | None:
-        """Return what to expect of a plan of the model in a file; ``None`` if nobody measured."""
+        """Return the expected error of a plan of a model file; ``None`` if nothing was measured."""
         if self.expected_error is None and self.machine is None:
             return None
         known = is_known(self.measured_models, model, training=training)
@@ -101,27 +102,26 @@ class Device:
 
     @property
     def overlaps(self) -> bool:
-        """Whether something is gained where collectives run beside operators."""
+        """True if overlapping collectives with operators saves time."""
         return self.overlap is not None and self.overlap.share < 1
 
     def without_overlap(self) -> Device:
-        """Return the same device where no collective runs beside operators."""
+        """Return the same device with no overlap of collectives and operators."""
         return replace(self, overlap=None)
 
     def with_ample_memory(self) -> Device:
-        """Return the same device where collectives begin as early as they gain, though a program
-        then takes more memory."""
+        """Return the same device, with collectives started early even if peak memory rises."""
         overlap = None if self.overlap is None else replace(self.overlap, keeps_peak=False)
         return replace(self, overlap=overlap)
 
-    def process_bytes(self, held: Footprint, ranks: int) -> int:
-        """Return what the process of a rank takes; its tensors, where nobody measured the rest."""
+    def process_bytes(self, footprint: Footprint, ranks: int) -> int:
+        """Return the memory of a rank's process; only its tensors if the rest was not measured."""
         if self.process is None:
-            return held.static_bytes + held.transient_bytes
-        return self.process.bytes(held, ranks)
+            return footprint.static_bytes + footprint.transient_bytes
+        return self.process.bytes(footprint, ranks)
 
     def rest_bytes(self, ranks: int) -> int:
-        """Return what a process takes before it has tensors, 0 where nobody measured it."""
+        """Return the memory of a process without its tensors, 0 if it was not measured."""
         return 0 if self.process is None else self.process.rest_bytes(ranks)
 
     def peak_flop_per_s(self, dtype: str) -> float:
@@ -132,8 +132,8 @@ class Device:
     def axis_links(self, mesh: Mesh) -> tuple[Link, ...]:
         """Return the link of each mesh axis: ``intra_node`` if all its groups stay in a node.
 
-        Ranks are row-major, so the groups of an axis tile blocks of consecutive ranks, and stay
-        within nodes exactly when a node holds whole blocks or all ranks.
+        Ranks are row-major, so the groups of an axis tile blocks of consecutive ranks. They stay
+        within nodes exactly when a node contains whole blocks or all ranks.
         """
         links, block = [], 1
         for extent in reversed(mesh.shape):
@@ -144,18 +144,19 @@ class Device:
 
 
 def device_names() -> list[str]:
-    """Return the names of the devices that come with tensoropt, sorted."""
+    """Return the sorted names of the devices that tensoropt includes."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
 @cache
 def load_device(given: str) -> Device:
-    """Return a device by its name, or from a file if the argument is a path or ends in ``.toml``.
+    """Return a device by its name, or from a file if ``given`` is a path or ends in ``.toml``.
 
-    Several, with commas between them, are one: what was measured in any of them is known, and of
-    what several know, and of all else, that of the first counts.
-    Raises :class:`UserError` for an unknown name, for a file that cannot be read or is wrong, and
-    for descriptions that were not measured on one kind of machine.
+    Several names, separated by commas, are combined: measurements of all of them are used. For a
+    measurement that several have, and for everything else, the first one takes precedence.
+
+    Raises :class:`UserError` for an unknown name, for an unreadable or invalid file, and for
+    descriptions measured on different kinds of machine.
     """
     first, *others = given.split(",")
     device = _loaded(first)
@@ -203,9 +204,9 @@ def _text(path: Path) -> str:
 
 
 def device_of(text: str, name: str) -> Device:
-    """Return the device that TOML describes; ``name`` is its file's, for errors.
+    """Return the device described by TOML ``text``; ``name`` is the file name for errors.
 
-    Raises :class:`UserError` for what is wrong with it.
+    Raises :class:`UserError` if the description is invalid.
     """
     try:
         return _device(Table(name, "", tomllib.loads(text)))

@@ -1,4 +1,4 @@
-"""Typed reading of a TOML table, with errors that name the file and the key."""
+"""Typed access to a TOML table, with errors that name the file and the key."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Table"]
 
 
 class Table:
-    """One table of a file; it remembers which keys were asked for.
+    """One table of a file, which records the keys that were read.
 
-    Every reader raises :class:`UserError` where the key is missing or holds something else.
+    Every reader raises :class:`UserError` if the key is missing or its value has another type.
     """
 
     def __init__(self, file: str, name: str, values: dict[str, Any]) -> None:
@@ -28,7 +28,7 @@ class Table:
         return Table(self._file, self._path(key), value)
 
     def optional(self, key: str) -> Table:
-        """Return the table under ``key``, an empty one if there is none."""
+        """Return the table under ``key``, empty if the key is absent."""
         self._values.setdefault(key, {})
         return self.table(key)
 
@@ -37,18 +37,18 @@ class Table:
         return list(self._values)
 
     def where(self, key: str) -> str:
-        """Return the file and the full name of ``key``, for an error."""
+        """Return the file and the full name of ``key``, for an error message."""
         return f"{self._file}: '{self._path(key)}'"
 
     def text(self, key: str) -> str:
-        """Return the text under ``key``."""
+        """Return the string under ``key``."""
         value = self._value(key, "a text")
         if not isinstance(value, str):
             raise self._wrong(key, "a text", value)
         return value
 
     def number(self, key: str, at_least: float = 0.0, at_most: float = math.inf) -> float:
-        """Return the number under ``key``: positive, finite and within the bounds."""
+        """Return the number under ``key``: positive, finite, and within the bounds."""
         wanted = "a positive number"
         wanted += f" of at least {at_least:g}" if at_least else ""
         wanted += f" up to {at_most:g}" if at_most < math.inf else ""
@@ -59,36 +59,36 @@ class Table:
         return float(value)
 
     def amount(self, key: str, at_most: float = math.inf) -> float:
-        """Return the number under ``key``, which may be 0 and is 0 if it is not there."""
+        """Return the number under ``key``, which may be 0; 0 if the key is absent."""
         if self._values.get(key, 0) != 0:
             return self.number(key, at_most=at_most)
         self._read.append(key)
         return 0.0
 
     def maybe(self, key: str) -> float | None:
-        """Return the number under ``key``, which may be 0; ``None`` if it is not there."""
+        """Return the number under ``key``, which may be 0; ``None`` if the key is absent."""
         if key in self._values:
             return self.amount(key)
         self._read.append(key)
         return None
 
     def flag(self, key: str) -> bool:
-        """Return the truth value under ``key``."""
+        """Return the boolean under ``key``."""
         value = self._value(key, "true or false")
         if not isinstance(value, bool):
             raise self._wrong(key, "true or false", value)
         return value
 
     def tables(self, key: str) -> list[Table]:
-        """Return the tables of the list under ``key``, none if it is not there."""
+        """Return the list of tables under ``key``, empty if the key is absent."""
         self._read.append(key)
         value = self._values.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self._wrong(key, "a list of tables", value)
-        return [Table(self._file, self._path(key), one) for one in value]
+        return [Table(self._file, self._path(key), item) for item in value]
 
     def texts(self, key: str) -> tuple[tuple[str, ...], ...]:
-        """Return the lists of texts under ``key``, none if it is not there."""
+        """Return the lists of strings under ``key``, empty if the key is absent."""
         self._read.append(key)
         value = self._values.get(key, [])
         if not isinstance(value, list) or not all(map(_is_texts, value)):
@@ -96,8 +96,10 @@ class Table:
         return tuple(map(tuple, value))
 
     def lines(self, key: str) -> tuple[tuple[float, float], ...]:
-        """Return the pairs (start, slope) under ``key``: at least one, the first start positive, no
-        slope negative."""
+        """Return the pairs (start, slope) under ``key``.
+
+        There is at least one pair, the first start is positive, and no slope is negative.
+        """
         wanted = "a list of pairs [start, slope], the first start positive, no slope negative"
         value = self._value(key, wanted)
         if not isinstance(value, list) or not value or not all(map(_is_line, value)):
@@ -107,7 +109,7 @@ class Table:
         return tuple((float(a), float(b)) for a, b in value)
 
     def count(self, key: str) -> int:
-        """Return the positive whole number under ``key``."""
+        """Return the positive integer under ``key``."""
         wanted = "a positive whole number"
         value = self._value(key, wanted)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -115,12 +117,12 @@ class Table:
         return value
 
     def numbers(self, *required: str) -> tuple[tuple[str, float], ...]:
-        """Return all (key, positive number) pairs, sorted; the ``required`` keys must be there."""
+        """Return all (key, positive number) pairs, sorted; the ``required`` keys must exist."""
         keys = sorted({*self._values, *required})
         return tuple((key, self.number(key)) for key in keys)
 
     def reject_unread(self) -> None:
-        """Raise :class:`UserError` for the first key that nobody asked for."""
+        """Raise :class:`UserError` for the first key that was never read."""
         for key in self._values:
             if key not in self._read:
                 valid = ", ".join(self._read)

@@ -1,4 +1,4 @@
-"""What collectives cost that are sent as one: one latency for all, and packing for each."""
+"""Cost of fused collectives: one latency for all, and packing for each."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from tensoropt.compiler.layout.mesh import Mesh
 __all__ = ["JOINED", "CollectiveTime", "joined_time_s", "joining_time"]
 
 JOINED = ("all_reduce", "all_gather", "reduce_scatter")
-"""The kinds of which several can be sent as one."""
+"""Kinds of collectives that can be fused."""
 
 CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
-"""Lines in the bytes that one rank puts in (seconds, seconds per byte), whether the greatest counts
-or the least, seconds per root of a byte, and seconds of packing a byte: ``CollectiveTime`` of
-``engine/joins.hpp``."""
+"""Time of a fusible collective, ``CollectiveTime`` of ``engine/joins.hpp``.
+
+The lines in the bytes that one rank sends (seconds, seconds per byte); whether the maximum or the
+minimum of the lines applies; seconds per root of a byte; and seconds to pack a byte.
+"""
 
 
 def joining_time(
     kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device
 ) -> CollectiveTime:
-    """Return the time of a collective that others may be sent with."""
+    """Return the time of a collective that can be fused with others."""
     curve = collective_curve(kind, axes, mesh, device)
     packing = packed_bytes_per_byte(kind, mesh.extent(tuple(axes)))
     lines = [(line.fixed_s, line.s_per_byte) for line in curve.lines]
@@ -34,7 +36,7 @@ def joining_time(
 def joined_time_s(
     kind: str, axes: Sequence[int], local_bytes: float, mesh: Mesh, device: Device
 ) -> float:
-    """Return the time of collectives that put in ``local_bytes`` together."""
+    """Return the time of fused collectives with ``local_bytes`` of input in total."""
     own = cast("Collective", kind)
     *_, packing = joining_time(own, axes, mesh, device)
     return collective_curve(own, axes, mesh, device).at(local_bytes) + packing * local_bytes

@@ -1,4 +1,4 @@
-"""On what kind of machine a description was measured: what has to be alike to go together."""
+"""Machine on which a description was measured; descriptions combine only if it is the same."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ __all__ = ["Machine", "read_machine"]
 
 @dataclass(frozen=True)
 class Machine:
-    """The name of the processor or GPU, what ranks run on, how many of them share a machine, the
-    threads of each, and the version of ONNX Runtime without its last part."""
+    """Processor or GPU, execution provider, ranks per machine, threads per rank, runtime version.
+
+    ``onnxruntime`` is the version of ONNX Runtime without its last component.
+    """
 
     processor: str
     provider: str
@@ -26,7 +28,7 @@ class Machine:
 
 
 def read_machine(table: Table) -> Machine | None:
-    """Return the table ``[measured_on]``, ``None`` if it is not there."""
+    """Return the table ``[measured_on]``, ``None`` if it is absent."""
     if not table.names():
         return None
     found = Machine(

@@ -1,4 +1,4 @@
-"""Whether collectives can run beside operators on a device, and what that takes (decision 55)."""
+"""Overlap of collectives with operators on a device, and its cost (decision 55)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from dataclasses import dataclass
 from tensoropt.compiler.cost.fields import Table
 from tensoropt.compiler.layout.collective import HOLDING
 
-__all__ = ["BLOCKS", "FREES", "HOLDS", "NEVER", "Overlap", "beside", "read_overlap"]
+__all__ = ["BLOCKS", "FREES", "HOLDS", "NEVER", "Overlap", "overlap_effect", "read_overlap"]
 
 NEVER, FREES, HOLDS, BLOCKS = range(4)
-"""What an operation does to its operands if operators run beside it (``Beside`` of the engine):
-it is no collective, it reads them when it begins, it reads them until it ends, none can."""
+"""Effect of an operation on its operands if it overlaps operators (``Beside`` of the engine).
+
+``NEVER``: it is no collective. ``FREES``: it reads its operands when it starts. ``HOLDS``: it reads
+them until it ends. ``BLOCKS``: it cannot overlap.
+"""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What it takes to begin a collective early and to wait for it late.
+    """Cost of starting a collective early and waiting for it late.
 
-    ``start_s`` is what a start and its wait take more than the collective, in seconds. ``share`` is
-    the part of a transfer's time that operators beside it lose: 1 where it keeps a processor
-    busy that they would have, so that nothing is gained. What is under way takes no more memory
-    than the program does anyway where it ``keeps_peak``.
+    ``start_s`` is the overhead of a start and its wait over the plain collective, in seconds.
+    ``share`` is the fraction of a transfer's time that overlapping operators lose: 1 if the
+    transfer occupies a processor they would use, so that overlap gains nothing. With
+    ``keeps_peak``, collectives in flight may not raise the peak memory of the program.
     """
 
     start_s: float = 0.0
@@ -29,8 +32,8 @@ class Overlap:
     keeps_peak: bool = True
 
 
-def beside(kind: str) -> int:
-    """Return what a step of a reshard does to its operand if operators run beside it."""
+def overlap_effect(kind: str) -> int:
+    """Return the effect of a reshard step on its operand if it overlaps operators."""
     if kind == "collective_permute":
         return BLOCKS
     if kind in HOLDING:
@@ -39,7 +42,7 @@ def beside(kind: str) -> int:
 
 
 def read_overlap(table: Table) -> Overlap | None:
-    """Return the table ``[overlap]``, None where it is empty."""
+    """Return the table ``[overlap]``, ``None`` if it is empty."""
     if not table.names():
         return None
     found = Overlap(table.amount("start_s"), table.amount("share", at_most=1.0))

@@ -1,32 +1,37 @@
-"""What the process of a rank takes: its tensors, and all that is no tensor (decision 46)."""
+"""Memory of a rank's process: its tensors, and everything else (decision 46)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensoropt.compiler.cost.expected import FigureError, read_figure
+from tensoropt.compiler.cost.expected_error import FigureError, read_figure
 from tensoropt.compiler.cost.fields import Table
 
 __all__ = ["CONVOLUTIONS", "PRODUCTS", "Footprint", "Loading", "Process", "read_process"]
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-"""Operators whose constant weights ONNX Runtime lays out anew, all of them at once."""
+"""Operators whose constant weights ONNX Runtime reorders, all at the same time."""
 
 PRODUCTS = frozenset({"MatMul", "Gemm", "LSTM", "GRU"})
-"""Operators whose constant weights it packs, one after the other."""
+"""Operators whose constant weights ONNX Runtime packs, one at a time."""
 
 
 _COPIES, _MOST_COPIED = 3, 8 << 20
-"""How many copies of a tensor that a collective reads or makes are in MPI's buffers and ours, and
-how many bytes these take at most: larger tensors go in parts."""
+"""Copies of a collective's tensor in the buffers of MPI and tensoropt, and their largest total.
+
+Larger tensors are sent in pieces.
+"""
 
 _SMALL = 256 << 10
-"""Bytes of a step's collectives for which MPI has buffers from the start. Of more it keeps what
-comes before a rank asks for it: ranks with 30 collectives of 150 KiB (ShuffleNet) take 5 MiB so."""
+"""Bytes of a step's collectives for which MPI has buffers from the start.
+
+Beyond this, MPI keeps messages that arrive before a rank asks for them: ranks with 30 collectives
+of 150 KiB (ShuffleNet) need 5 MiB for them.
+"""
 
 
 class Loading:
-    """What a session takes while it is made, of weights in the order of the program."""
+    """Memory used while a session is created, from its weights in program order."""
 
     def __init__(self) -> None:
         self._images = self._largest = self._mapped = 0
@@ -36,11 +41,11 @@ class Loading:
     def read(
         self, operator: str, size_bytes: int, *, alone: bool = False, fused: bool = False
     ) -> None:
-        """Say that a node of an ``operator`` has constant weights of that size.
+        """Add the constant weights of a node of an ``operator``.
 
-        Of a convolution that is ``alone`` no normalisation becomes a part: what it had before is
-        pages of a file, which go as soon as they are read. A product that is ``fused`` with what
-        follows it is a new node to ONNX Runtime, and is packed after all that are not.
+        If a convolution is ``alone``, no normalisation is fused into it: its original weights are
+        pages of a file, which are released as soon as they are read. A product that is ``fused``
+        with its successor is a new node to ONNX Runtime, and is packed after all other products.
         """
         if operator in CONVOLUTIONS and alone:
             self._mapped += size_bytes
@@ -51,8 +56,11 @@ class Loading:
             (self._fused if fused else self._products).append(size_bytes)
 
     def bytes(self) -> int:
-        """Return the most: of convolutions both forms of all weights, and one more twice while it
-        is made, then the one form that stays, beside both of one product."""
+        """Return the peak.
+
+        First, both forms of all convolution weights, plus one more weight twice while it is
+        reordered. Then the single form that stays, plus both forms of one product.
+        """
         images = 2 * (self._images + self._largest)
         return self._mapped + max(images, self._images + self._packing_bytes())
 
@@ -66,14 +74,14 @@ class Loading:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a program has on one rank that its process takes room for.
+    """Memory demand of a program on one rank.
 
-    ``static_bytes`` and ``transient_bytes`` are those of its tensors. ``arena_bytes`` is what these
-    touch of the arena, with copies and between gaps. ``packed_bytes`` are weights
-    that stay twice, as they are and packed for products; ``loading_bytes`` is what is there while
-    the session is made; ``fed_bytes`` are inputs and outputs, which stay from run to run.
-    ``sent_bytes`` is the largest tensor that a collective reads or makes, ``passed_bytes`` all that
-    they make in a step.
+    ``static_bytes`` and ``transient_bytes`` are the memory of its tensors. ``arena_bytes`` is the
+    extent of the arena that they touch, including copies and gaps. ``packed_bytes`` are weights
+    that stay twice, in original and packed form; ``loading_bytes`` is the peak while the session is
+    created; ``fed_bytes`` are inputs and outputs, which stay from run to run. ``sent_bytes`` is the
+    largest tensor that a collective reads or produces, ``passed_bytes`` the total that collectives
+    produce in a step.
     """
 
     static_bytes: int
@@ -90,15 +98,15 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Process:
-    """What a process of a device takes beside tensors: `[process]` of a device description.
+    """Memory of a process besides tensors: `[process]` of a device description.
 
-    ``floor_bytes`` is a rank that runs nothing, ``training_bytes`` what one that trains has more,
-    ``communicator_bytes`` are for each other rank, ``node_bytes`` for each node of a graph,
-    ``exchange_bytes`` for each other rank of a program with collectives of some size, beside their
-    buffers.
-    ``gaps`` is the part that the arena loses between tensors beyond what is worked out, ``margin``
-    the part of all that is added, as more is promised to fit than is known. ``error`` is how far
-    predictions of processes were off where they were measured, ``None`` where they were not.
+    ``floor_bytes`` is the memory of an idle rank, ``training_bytes`` the extra memory of a rank
+    that trains. ``communicator_bytes`` is per other rank and ``node_bytes`` per node of a graph.
+    ``exchange_bytes`` is per other rank of a program with collectives above a minimum size, in
+    addition to their buffers. ``gaps`` is the fraction that the arena loses between tensors beyond
+    the computed gaps. ``margin`` is the fraction added to the total, a safety margin for the
+    promise that a plan fits. ``error`` is the measured error of predictions, ``None`` if it was not
+    measured.
     """
 
     floor_bytes: int
@@ -111,29 +119,31 @@ class Process:
     error: FigureError | None = None
 
     def rest_bytes(self, ranks: int, nodes: int = 0, *, trains: bool = False) -> int:
-        """Return what of a process on ``ranks`` ranks is no tensor."""
+        """Return the memory of a process on ``ranks`` ranks that is not in tensors."""
         own = self.training_bytes if trains else 0
         others = self.communicator_bytes * (ranks - 1)
-        return self._stated(self.floor_bytes + own + others + self.node_bytes * nodes)
+        return self._add_margin(self.floor_bytes + own + others + self.node_bytes * nodes)
 
-    def _stated(self, bytes_: int) -> int:
+    def _add_margin(self, bytes_: int) -> int:
         return round((1 + self.margin) * bytes_)
 
-    def _buffer_bytes(self, held: Footprint, ranks: int) -> int:
-        if held.passed_bytes <= _SMALL:
+    def _buffer_bytes(self, footprint: Footprint, ranks: int) -> int:
+        if footprint.passed_bytes <= _SMALL:
             return 0
-        return min(_COPIES * held.sent_bytes, _MOST_COPIED) + self.exchange_bytes * (ranks - 1)
+        copied_bytes = min(_COPIES * footprint.sent_bytes, _MOST_COPIED)
+        return copied_bytes + self.exchange_bytes * (ranks - 1)
 
-    def bytes(self, held: Footprint, ranks: int) -> int:
-        """Return the most that the process of a rank takes, while it loads or while it runs."""
-        running = held.packed_bytes + held.fed_bytes + held.arena_bytes * (1 + self.gaps)
-        running += self._buffer_bytes(held, ranks)
-        rest = self.rest_bytes(ranks, held.nodes, trains=held.trains)
-        return rest + self._stated(max(held.static_bytes + round(running), held.loading_bytes))
+    def bytes(self, footprint: Footprint, ranks: int) -> int:
+        """Return the peak memory of the process of a rank, while loading or while running."""
+        running = footprint.packed_bytes + footprint.fed_bytes
+        running += footprint.arena_bytes * (1 + self.gaps) + self._buffer_bytes(footprint, ranks)
+        peak = max(footprint.static_bytes + round(running), footprint.loading_bytes)
+        rest = self.rest_bytes(ranks, footprint.nodes, trains=footprint.trains)
+        return rest + self._add_margin(peak)
 
 
 def read_process(table: Table) -> Process | None:
-    """Return the table ``[process]``, None where it is empty."""
+    """Return the table ``[process]``, ``None`` if it is empty."""
     if not table.names():
         return None
     process = Process(

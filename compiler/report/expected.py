@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.cost.expected import LEAST_PLANS, FigureError, PlanError
+from tensoropt.compiler.cost.expected_error import LEAST_PLANS, FigureError, PlanError
 
 __all__ = ["expected_line"]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from tensoropt.compiler.cost.expected import PlanError
+from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.runtime.plan.entries import PinsEntry
 
 __all__ = [

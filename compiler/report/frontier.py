@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tensoropt.compiler.cost.expected import PlanError
+from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.compiler.search.frontier.points import Point
 
 __all__ = ["FrontierReport", "Left", "ScalingReport"]

@@ -16,7 +16,7 @@ from tensoropt.compiler.calibrate.sample_file import read_samples, samples_path
 from tensoropt.compiler.cli.opt import main as opt
 from tensoropt.compiler.cli.profile import main
 from tensoropt.compiler.cost.device import device_of, load_device
-from tensoropt.compiler.cost.measured import KINDS
+from tensoropt.compiler.cost.measurements import KINDS
 from tensoropt.runtime.support.arithmetic import ONE_PASS
 
 MODEL = Path(__file__).parent.parent / "models" / "gpt2_tiny.onnx"

@@ -15,7 +15,7 @@ from tensoropt.compiler.calibrate.samples import Basics, Peak
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.machine import Machine
-from tensoropt.compiler.cost.measured import Operator
+from tensoropt.compiler.cost.measurements import Operator
 from tensoropt.compiler.cost.overlap import Overlap
 from tensoropt.compiler.cost.process import Process
 from tensoropt.compiler.layout.mesh import Mesh

@@ -18,8 +18,8 @@ from tensoropt.compiler.calibrate.held_out import (
 )
 from tensoropt.compiler.calibrate.samples import PlanSample
 from tensoropt.compiler.cost.device import Device, device_of, load_device
-from tensoropt.compiler.cost.expected import FigureError, MeasuredModel, PlanError
-from tensoropt.compiler.cost.measured import Operator
+from tensoropt.compiler.cost.expected_error import FigureError, MeasuredModel, PlanError
+from tensoropt.compiler.cost.measurements import Operator
 
 IDENTITY = Identity("here", load_device("cpu"), "Measured in a test.")
 

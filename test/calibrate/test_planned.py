@@ -10,7 +10,7 @@ import pytest
 from tensoropt.compiler.calibrate.planned import planned_step
 from tensoropt.compiler.calibrate.plans import Model, prepared
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.cost.measured import KINDS, Operator, Waiting
+from tensoropt.compiler.cost.measurements import KINDS, Operator, Waiting
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.search import SearchOptions, search_frontier
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss

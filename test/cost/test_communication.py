@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.cost.communication import Collective, collective_time_s
 from tensoropt.compiler.cost.device import Device, Link, load_device
-from tensoropt.compiler.cost.measured import Waiting
+from tensoropt.compiler.cost.measurements import Waiting
 from tensoropt.compiler.layout.mesh import Mesh
 
 KINDS: list[Collective] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]

@@ -12,7 +12,7 @@ from tensoropt.compiler.cost.compute import (
     work_of,
 )
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.cost.measured import Operator
+from tensoropt.compiler.cost.measurements import Operator
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Factor, Rule, Strategy
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo

@@ -204,7 +204,7 @@ def test_what_was_measured_is_read(tmp_path: Path) -> None:
         ("7e9", "-7e9", "'operator.Add.float32.bytes_per_s': expected a positive number, got: -"),
         ('["Conv"]', '"Conv"', "'operator.Add.float32.fused': expected a list of lists of texts"),
         ("all_reduce", "allreduce", "unknown collective, expected one of all_reduce, all_gather, "),
-        ("\n2 =", "\n1 =", "'collective.all_reduce.1': expected a number of ranks from 2 on"),
+        ("\n2 =", "\n1 =", "'collective.all_reduce.1': expected 2 or more ranks, got: '1'"),
         ("[2e-6, 1e-10]", "[2e-6]", "'collective.all_reduce.2': expected a list of pairs"),
         ("[2e-6, 1e-10]", "[0, 1e-10]", "'collective.all_reduce.2': expected a list of pairs"),
         ("3e-10", "-3e-10", "'collective.all_reduce.2': expected a list of pairs"),

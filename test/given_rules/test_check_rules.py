@@ -41,7 +41,7 @@ def test_right_rules_are_proved(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (
             'map = "(i, j) -> (i)"',
             'map = "(j, i) -> (i)"',
-            "S(0) -> P(sum) on mesh 2 gives result 0 another shape, expected [8] on a rank, ",
+            "S(0) -> P(sum) on mesh 2 produces result 0 of another shape, expected [8] on a rank, ",
         ),
     ],
 )

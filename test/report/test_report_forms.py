@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from tensoropt.compiler.cost.expected import FigureError, PlanError
+from tensoropt.compiler.cost.expected_error import FigureError, PlanError
 from tensoropt.compiler.report.machine import (
     frontier_csv,
     frontier_json,

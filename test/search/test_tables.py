@@ -11,7 +11,7 @@ from graphs.gpt import Gpt
 from small_models import shared_weight_module, tables_of
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.cost.measured import Operator
+from tensoropt.compiler.cost.measurements import Operator
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tensoropt.compiler.cost.expected import PlanError
+from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.report.explain.layers import layers_of

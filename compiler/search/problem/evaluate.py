@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tensoropt.compiler.cost.communication import copy_line
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.joining import JOINED, CollectiveTime, joined_time_s, joining_time
-from tensoropt.compiler.cost.overlap import Overlap, beside
+from tensoropt.compiler.cost.overlap import Overlap, overlap_effect
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule import Strategy
@@ -313,7 +313,7 @@ class _Costing:
             key = self.keys.setdefault(alike, len(self.keys))
         sent = mean_of(timed.read) * info.item_bytes
         after = self.number(step.dst), end_of(timed.move.made) * info.item_bytes
-        return *after, key, sent, timed.time_s, beside(kind)
+        return *after, key, sent, timed.time_s, overlap_effect(kind)
 
     def collective(self, key: int) -> CollectiveTime:
         """Return the time of the collectives of a key."""

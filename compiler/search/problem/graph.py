@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Literal
 
 from tensoropt.compiler.cost.compute import FREE
-from tensoropt.compiler.cost.measured import Context, context_of
+from tensoropt.compiler.cost.measurements import Context, context_of
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.sizes import is_worth_padding
 from tensoropt.compiler.search.problem.pins import Conditions

@@ -1,4 +1,4 @@
-"""Evaluate one ``onnx.*`` operation on numpy arrays through ONNX Runtime."""
+"""Evaluation of one ``onnx.*`` operation on NumPy arrays with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Array", "evaluate", "make_node", "node_of", "run_node"]
 
 Array = npt.NDArray[Any]
 Kind = tuple[np.dtype[Any], tuple[int, ...] | None]
-"""Element type and, as operators of the runtime want to know it, shape of an operand."""
+"""Element type of an operand and, for operators of the runtime, its shape."""
 
 _IR_VERSION = 12
 _LISTS = (
@@ -31,9 +31,9 @@ _LISTS = (
 def evaluate(
     op: ir.Operation, operands: Sequence[Array | None], versions: dict[str, int]
 ) -> list[Array | None]:
-    """Return the results of ``op`` on ``operands``; ``None`` stands for an omitted one.
+    """Return the results of ``op`` on ``operands``; ``None`` stands for an omitted value.
 
-    ``versions`` maps each domain ("" for the standard one) to its opset version.
+    ``versions`` maps each domain ("" for the standard domain) to its opset version.
     """
     return run_node(node_of(op), versions, operands)
 
@@ -58,11 +58,11 @@ def make_node(
     results: Sequence[bool],
     attributes: Sequence[onnx.AttributeProto],
 ) -> onnx.NodeProto:
-    """Return a node with inputs ``x0...`` and outputs ``y0...``; ``False`` marks an omitted one."""
+    """Return a node with inputs ``x0...`` and outputs ``y0...``; ``False`` marks omitted values."""
     node = onnx.helper.make_node(
         op_type,
-        [f"x{i}" if there else "" for i, there in enumerate(operands)],
-        [f"y{i}" if there else "" for i, there in enumerate(results)],
+        [f"x{i}" if present else "" for i, present in enumerate(operands)],
+        [f"y{i}" if present else "" for i, present in enumerate(results)],
         domain=domain,
     )
     node.attribute.extend(attributes)
@@ -75,9 +75,9 @@ def run_node(
     operands: Sequence[Array | None],
     libraries: tuple[str, ...] = (),
 ) -> list[Array | None]:
-    """Return the outputs of ``node``, ``None`` for an omitted one.
+    """Return the outputs of ``node``, ``None`` for an omitted output.
 
-    ``libraries`` are those of the custom operators.
+    ``libraries`` are the libraries of custom operators.
     """
     kinds = tuple(
         None if o is None else (o.dtype, o.shape if node.domain else None) for o in operands

@@ -1,4 +1,4 @@
-"""Cut a global array into the parts of all ranks, and put parts together again."""
+"""Splitting of a global array into the parts of all ranks, and recombination of parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
 def cut(array: Array, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> list[Array]:
     """Return the part of every rank; partial layouts get random parts that reduce to ``array``.
 
-    Padding, in which anything may be, is what does the most harm: no number, or the largest.
+    Padding, which may contain anything, is filled with the most harmful value: NaN, or the largest
+    integer.
     """
     axes = _partial_axes(layout)
     wholes: dict[tuple[int, ...], Array] = {(): array}
@@ -38,8 +39,10 @@ def cut(array: Array, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> l
             for position, whole in wholes.items()
             for i, part in enumerate(_partials(whole, mesh.shape[axis], str(kind), rng))
         }
-    held: dict[tuple[Any, ...], Array] = {}  # ranks with equal parts share one array
-    return [_part(wholes, axes, array.shape, layout, mesh, rank, held) for rank in range(mesh.size)]
+    cache: dict[tuple[Any, ...], Array] = {}  # ranks with equal parts share one array
+    return [
+        _part(wholes, axes, array.shape, layout, mesh, rank, cache) for rank in range(mesh.size)
+    ]
 
 
 def _part(
@@ -49,19 +52,19 @@ def _part(
     layout: Layout,
     mesh: Mesh,
     rank: int,
-    held: dict[tuple[Any, ...], Array],
+    cache: dict[tuple[Any, ...], Array],
 ) -> Array:
     position = tuple(mesh.coordinates(rank)[axis] for axis in axes)
     slices = layout.local_slices(shape, mesh, rank)
     key = (position, tuple((s.start, s.stop) for s in slices))
-    if key not in held:
+    if key not in cache:
         own = np.ascontiguousarray(wholes[position][slices])
         local = [int(n or 0) for n in layout.local_shape(shape, mesh)]
-        held[key] = _padded(own.reshape([s.stop - s.start for s in slices]), local)
-    return held[key]
+        cache[key] = _pad(own.reshape([s.stop - s.start for s in slices]), local)
+    return cache[key]
 
 
-def _padded(part: Array, local: Sequence[int]) -> Array:
+def _pad(part: Array, local: Sequence[int]) -> Array:
     if part.shape == tuple(local):
         return part
     kind = part.dtype.kind
@@ -74,7 +77,7 @@ def _padded(part: Array, local: Sequence[int]) -> Array:
 def _partial_axes(layout: Layout) -> list[int]:
     axes = [axis for axis, p in enumerate(layout.placements) if p.is_partial]
     kinds = {layout.placements[axis].reduction for axis in axes}
-    assert len(kinds) <= 1, f"{layout} mixes reductions, whose order no layout says"
+    assert len(kinds) <= 1, f"{layout} mixes reductions, which a layout does not order"
     return axes
 
 
@@ -84,9 +87,9 @@ def _partials(whole: Array, count: int, kind: str, rng: np.random.Generator) -> 
         parts = [_noise(whole, rng) for _ in range(count - 1)]
         last = reduce(np.subtract, parts, whole).astype(whole.dtype)
         return [*parts, last]
-    beyond = _beyond(whole, kind, rng)
+    losing = _losing_values(whole, kind, rng)
     holder = rng.integers(count, size=whole.shape)
-    return [np.where(holder == i, whole, beyond).astype(whole.dtype) for i in range(count)]
+    return [np.where(holder == i, whole, losing).astype(whole.dtype) for i in range(count)]
 
 
 def _noise(whole: Array, rng: np.random.Generator) -> Array:
@@ -95,8 +98,8 @@ def _noise(whole: Array, rng: np.random.Generator) -> Array:
     return rng.standard_normal(whole.shape).astype(whole.dtype)
 
 
-def _beyond(whole: Array, kind: str, rng: np.random.Generator) -> Array:
-    """Return an array that loses against ``whole`` in every place."""
+def _losing_values(whole: Array, kind: str, rng: np.random.Generator) -> Array:
+    """Return an array that loses against ``whole`` in every element."""
     if whole.dtype.kind == "b":
         return np.full(whole.shape, kind == "min")
     noise = _noise(whole, rng)
@@ -104,9 +107,9 @@ def _beyond(whole: Array, kind: str, rng: np.random.Generator) -> Array:
 
 
 def combine(parts: Sequence[Array], layout: Layout, mesh: Mesh, shape: tuple[int, ...]) -> Array:
-    """Return the global array of ``shape`` that ``parts`` hold, without their padding.
+    """Return the global array of ``shape`` from ``parts``, without their padding.
 
-    Ranks that should hold the same values must hold them to the last bit.
+    Raises AssertionError unless replicas agree to the last bit.
     """
     result = np.empty(shape, parts[0].dtype)
     axes = _partial_axes(layout)

@@ -1,5 +1,7 @@
-"""The proof of a rule whose operation of one rank is a plain copy: every strategy that it offers
-must give what the whole operation gives, in ONNX Runtime."""
+"""Proof of a rule whose local op is a plain copy.
+
+In ONNX Runtime, every strategy of the rule must produce the results of the whole operation.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,15 @@ Array = npt.NDArray[Any]
 Run = Callable[[Sequence[Array | None]], list[Array | None]]
 
 MESHES = (Mesh((2,)), Mesh((4,)), Mesh((2, 2)))
-"""The meshes on which rules are proved."""
+"""Meshes on which rules are proved."""
 
 RTOL, ATOL = 1e-4, 1e-5
-"""How far floats may differ: relatively, and in parts of the largest value, at least of 1."""
+"""Largest difference of floats: relative, and as a fraction of the largest value, at least of 1."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """How many strategies of a rule on ``mesh`` were right, and by how much they differed."""
+    """Number of strategies of a rule proved on ``mesh``, and their largest difference."""
 
     mesh: Mesh
     strategies: int
@@ -41,45 +43,46 @@ class Proof:
 
 
 def prove(info: OpInfo, rule: Rule, run: Run, seed: int = 0) -> list[Proof]:
-    """Return the proofs on all meshes of the op that ``run`` evaluates, on random operands.
+    """Return the proofs, one per mesh, of the op that ``run`` evaluates, on random operands.
 
     Raises:
-        UserError: a strategy is wrong, or the op cannot be run; the message follows its name.
+        UserError: a strategy is wrong, or the op cannot be run; the message continues the name
+        of the op.
     """
     rng = np.random.default_rng(seed)
     operands = [_operand(info, index, rng) for index in range(len(info.operands))]
-    whole = _whole(run, operands)
-    return [_on_mesh(rule, mesh, run, operands, whole, rng) for mesh in MESHES]
+    whole = _run_whole(run, operands)
+    return [_prove_on_mesh(rule, mesh, run, operands, whole, rng) for mesh in MESHES]
 
 
 def _operand(info: OpInfo, index: int, rng: np.random.Generator) -> Array | None:
-    held, literal = info.operands[index], info.literal(index)
-    if literal is not None or held is None:
+    tensor, literal = info.operands[index], info.literal(index)
+    if literal is not None or tensor is None:
         return literal
-    return _drawn(held, rng)
+    return _draw(tensor, rng)
 
 
-def _drawn(tensor: TensorInfo, rng: np.random.Generator) -> Array:
+def _draw(tensor: TensorInfo, rng: np.random.Generator) -> Array:
     shape = [size for size in tensor.shape if size is not None]
     if len(shape) < tensor.rank:
-        raise UserError("has a symbolic size, expected all of them to be known, see --dim")
+        raise UserError("has a symbolic size, expected known sizes, see --dim")
     if tensor.dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     if tensor.dtype.startswith(("int", "uint")):
         return rng.integers(0, 8, shape).astype(tensor.dtype)
     if not tensor.dtype.startswith("float"):
-        raise UserError(f"reads {tensor.dtype}, expected numbers that can be drawn")
+        raise UserError(f"reads {tensor.dtype}, expected a type with random values")
     return rng.standard_normal(shape).astype(tensor.dtype)
 
 
-def _whole(run: Run, operands: Sequence[Array | None]) -> list[Array | None]:
+def _run_whole(run: Run, operands: Sequence[Array | None]) -> list[Array | None]:
     try:
         return run(operands)
     except UserError as error:
         raise UserError(f"does not run: {error}") from None
 
 
-def _on_mesh(
+def _prove_on_mesh(
     rule: Rule,
     mesh: Mesh,
     run: Run,
@@ -92,21 +95,21 @@ def _on_mesh(
         try:
             most = max(most, _difference(rule, strategy, mesh, run, operands, whole, rng))
         except UserError as error:
-            raise _wrong(strategy, mesh, str(error)) from None
-        except AssertionError as error:  # of what puts the parts together
-            said = " ".join(str(error).split())
-            raise _wrong(strategy, mesh, f"gives parts that do not fit: {said}") from None
+            raise _error(strategy, mesh, str(error)) from None
+        except AssertionError as error:  # raised by `combine`
+            message = " ".join(str(error).split())
+            raise _error(strategy, mesh, f"produces inconsistent parts: {message}") from None
     return Proof(mesh, len(tried), most)
 
 
-def _wrong(strategy: Strategy, mesh: Mesh, said: str) -> UserError:
-    return UserError(f"has a rule that is wrong: {_text(strategy)} on mesh {mesh} {said}")
+def _error(strategy: Strategy, mesh: Mesh, message: str) -> UserError:
+    return UserError(f"has a rule that is wrong: {_text(strategy)} on mesh {mesh} {message}")
 
 
 def _make_neutral(
     parts: Sequence[Sequence[Array | None]], rule: Rule, strategy: Strategy, mesh: Mesh
 ) -> None:
-    """Fill the padding of what is reduced, as :class:`LocalOp` does."""
+    """Fill the padding of reduced dimensions as :class:`LocalOp` does."""
     for operand, dim, number in rule.filled(strategy, mesh):
         factor, axes = rule.factors[number], strategy.axes_of(number)
         assert isinstance(factor.size, int) and factor.reduction is not None
@@ -130,7 +133,7 @@ def _difference(
     whole: Sequence[Array | None],
     rng: np.random.Generator,
 ) -> float:
-    """Return the largest difference of the ranks' results from those of the ``whole`` op."""
+    """Return the largest difference of the ranks' results from the results of the whole op."""
     parts = [
         [None] * mesh.size if array is None else cut(array, layout, mesh, rng)
         for array, layout in zip(operands, strategy.operands, strict=True)
@@ -144,21 +147,20 @@ def _difference(
             shape = layout.local_shape(expected.shape, mesh)
             if own[0].shape != tuple(shape):
                 raise UserError(
-                    f"gives result {number} another shape, expected {[*shape]} on a rank, "
+                    f"produces result {number} of another shape, expected {[*shape]} on a rank, "
                     f"got: {[*own[0].shape]}"
                 )
-            most = max(
-                most, _compared(number, combine(own, layout, mesh, expected.shape), expected)
-            )
+            got = combine(own, layout, mesh, expected.shape)
+            most = max(most, _compare(number, got, expected))
     return most
 
 
 def _array(value: Array | None) -> Array:
-    assert value is not None, "leaves a result out"
+    assert value is not None, "omits a result"
     return value
 
 
-def _compared(number: int, got: Array, expected: Array) -> float:
+def _compare(number: int, got: Array, expected: Array) -> float:
     if expected.dtype.kind != "f":
         if not np.array_equal(got, expected):
             raise UserError(f"differs in result {number}")
@@ -173,5 +175,5 @@ def _compared(number: int, got: Array, expected: Array) -> float:
 
 def _text(strategy: Strategy) -> str:
     sides = (strategy.operands, strategy.results)
-    operands, results = (" ".join(",".join(one.texts) for one in side) for side in sides)
+    operands, results = (" ".join(",".join(layout.texts) for layout in side) for side in sides)
     return f"{operands} -> {results}"

@@ -1,4 +1,4 @@
-"""How far predictions from a description have been off, on plans that it was not fitted to."""
+"""Expected error of predictions from a device description, on plans outside its fit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ __all__ = [
 ]
 
 LEAST_PLANS = 5
-"""Plans that were held out, from which on an error is stated."""
+"""Minimum number of held-out plans from which an error is reported."""
 
 
 @dataclass(frozen=True)
 class FigureError:
-    """Of ``samples`` plans ``|predicted / measured - 1|``: the mean, and what nine in ten stay
-    below; ``None`` both where there are too few."""
+    """Mean and 90th percentile of ``|predicted / measured - 1|`` over ``samples`` plans.
+
+    Both are ``None`` if there are too few plans.
+    """
 
     mean: float | None
     p90: float | None
@@ -37,8 +39,7 @@ class FigureError:
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """A model whose plans were measured: the name of its file, its hash, and whether its steps of
-    training were."""
+    """A model with measured plans: file name, hash, and whether training steps were measured."""
 
     name: str
     sha256: str
@@ -47,22 +48,27 @@ class MeasuredModel:
 
 @dataclass(frozen=True)
 class ExpectedError:
-    """By figure: the ``time`` of other plans of models that were measured, the time of plans of
-    ``other_models``, and the ``memory`` of any plan; ``None`` what nobody measured."""
+    """Expected error by figure, ``None`` if it was not measured.
+
+    ``time`` is for other plans of measured models, ``other_models`` for the time of plans of other
+    models, and ``memory`` for any plan.
+    """
 
     time: FigureError | None = None
     other_models: FigureError | None = None
     memory: FigureError | None = None
 
     def of_plan(self, *, known: bool) -> PlanError:
-        """Return what to expect of a plan of a model, one that was measured if it is ``known``."""
+        """Return the expected error of a plan; ``known`` means that its model was measured."""
         return PlanError(self.time if known else self.other_models, self.memory, known)
 
 
 @dataclass(frozen=True)
 class PlanError:
-    """How far off a plan's predicted time and memory are to be expected, ``None`` where that is not
-    known; ``model_measured`` if that is of other plans of its model."""
+    """Expected errors of a plan's predicted time and memory, ``None`` if unknown.
+
+    ``model_measured`` is set if they come from other plans of its model.
+    """
 
     time: FigureError | None
     memory: FigureError | None
@@ -70,15 +76,18 @@ class PlanError:
 
 
 def is_known(models: Sequence[MeasuredModel], path: Path | None, *, training: bool) -> bool:
-    """Say whether a model file is among ``models``: by its name, then by its hash."""
-    alike = [own for own in models if path is not None and own.name == path.name]
-    wanted = {own.sha256 for own in alike if own.training == training}
-    return bool(wanted) and path is not None and sha256_of(path) in wanted
+    """Return whether a model file is among ``models``: first by its name, then by its hash."""
+    if path is None:
+        return False
+    named = [model for model in models if model.name == path.name and model.training == training]
+    return bool(named) and sha256_of(path) in {model.sha256 for model in named}
 
 
 def worse(one: ExpectedError | None, other: ExpectedError | None) -> ExpectedError | None:
-    """Return by figure the larger of two errors: nobody has held both descriptions together
-    against plans."""
+    """Return the larger of two errors by figure.
+
+    No measured plan used both descriptions together.
+    """
     if one is None or other is None:
         return one or other
     names = ("time", "other_models", "memory")
@@ -102,7 +111,7 @@ def read_expected_error(table: Table) -> ExpectedError | None:
 
 
 def read_figure(table: Table) -> FigureError | None:
-    """Return how far one figure was off, ``None`` if the table is empty."""
+    """Return the error of one figure, ``None`` if the table is empty."""
     if not table.names():
         return None
     found = FigureError(table.maybe("mean"), table.maybe("p90"), table.count("samples"))

@@ -1,4 +1,4 @@
-"""What was measured of single operators and collectives: parts of a device description."""
+"""Measurements of single operators and collectives, as parts of a device description."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = [
 ]
 
 Context = tuple[str, ...]
-"""The operators that make the operands of an op, empty for an input or a constant."""
+"""Operators that produce the operands of an op; empty for an input or a constant."""
 
 
-_ALIKE = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})  # any number of operands, all alike
+_VARIADIC = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})  # all operands are interchangeable
 
 
 def context_of(name: str, makers: Iterable[str]) -> Context:
-    """Return the context of an op whose operands come from ``makers``, without empty ones at the
-    end, which may be operands that are left out.
+    """Return the context of an op with operands from ``makers``.
 
-    Where all operands are alike each maker is named once: four do as two do.
+    Trailing empty names are dropped, because these operands may be omitted. If all operands are
+    interchangeable, each maker is named once: four have the same effect as two.
     """
-    names = list(dict.fromkeys(makers)) if name in _ALIKE else list(makers)
+    names = list(dict.fromkeys(makers)) if name in _VARIADIC else list(makers)
     while names and not names[-1]:
         names.pop()
     return tuple(names)
@@ -48,10 +48,11 @@ KINDS: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator in one type: ``launch_s + s_per_flop * flops + s_per_byte * bytes``, and
-    ``s_per_far_byte`` for each of the bytes that are more than ``cache_bytes``.
+    """Time of an operator in one type.
 
-    In the contexts ``fused`` ONNX Runtime makes it part of what comes before or after it.
+    It is ``launch_s + s_per_flop * flops + s_per_byte * bytes``, plus ``s_per_far_byte`` for each
+    byte beyond ``cache_bytes``. In the contexts ``fused``, ONNX Runtime fuses it with its
+    predecessor or successor.
     """
 
     launch_s: float
@@ -69,9 +70,11 @@ class Operator:
 
 @dataclass(frozen=True)
 class Waiting:
-    """How much longer steps of several ranks take than the ranks' own times, as each waits for the
-    slowest: seconds per collective, part of the time in operators, and seconds per collective and
-    root of the bytes of its tensor, as the ranks have it together."""
+    """Extra time of steps on several ranks, because each waits for the slowest.
+
+    In seconds per collective, as a fraction of the time in operators, and in seconds per collective
+    and square root of the bytes of its whole tensor.
+    """
 
     collective_s: float = 0.0
     operators: float = 0.0
@@ -83,7 +86,7 @@ def read_waiting(table: Table) -> dict[int, Waiting]:
     found = {}
     for name in table.names():
         if not name.isdecimal() or int(name) < 2:
-            raise UserError(f"{table.where(name)}: expected a number of ranks from 2 on")
+            raise UserError(f"{table.where(name)}: expected 2 or more ranks, got: '{name}'")
         own = table.table(name)
         names = ("collective_s", "operators", "s_per_root_byte")
         found[int(name)] = Waiting(*map(own.amount, names))
@@ -92,10 +95,10 @@ def read_waiting(table: Table) -> dict[int, Waiting]:
 
 
 Operators = Mapping[tuple[str, str], Operator]
-"""By ONNX name, with its domain in front unless standard, and NumPy type."""
+"""By ONNX name, prefixed with its domain unless standard, and NumPy type."""
 
 Lines = tuple[tuple[float, float], ...]
-"""(seconds, seconds per byte that a rank puts in) of each line; the greatest counts."""
+"""(seconds, seconds per byte of a rank's input) of each line; the maximum applies."""
 
 Collectives = Mapping[tuple[str, int], Lines]
 """By kind and number of ranks."""
@@ -124,10 +127,10 @@ def check_types(table: Table) -> None:
 
 
 def _check_operator(table: Table, name: str) -> None:
-    """Raise :class:`UserError` for a standard operator that there is not, a typing error."""
+    """Raise :class:`UserError` for a standard operator that does not exist, such as a typo."""
     import onnx
 
-    base = name.partition(":")[0]  # what follows tells a variant apart
+    base = name.partition(":")[0]  # a suffix names a variant
     if "." not in base and not onnx.defs.has(base):
         known = {schema.name for schema in onnx.defs.get_all_schemas()}
         raise UserError(
@@ -150,13 +153,13 @@ def _operator(table: Table) -> Operator:
 
 
 def _inverse(table: Table, key: str) -> float:
-    """Return the time of one, of a rate; a rate that is not there takes no time."""
+    """Return the inverse of a rate, 0 if the rate is absent."""
     rate = table.amount(key)
     return 1.0 / rate if rate else 0.0
 
 
 def read_collectives(table: Table) -> dict[tuple[str, int], Lines]:
-    """Return the tables ``[collective.KIND]``, whose keys are numbers of ranks."""
+    """Return the tables ``[collective.KIND]``, keyed by numbers of ranks."""
     found: dict[tuple[str, int], Lines] = {}
     for kind in table.names():
         if kind not in KINDS:
@@ -167,6 +170,6 @@ def read_collectives(table: Table) -> dict[tuple[str, int], Lines]:
         groups = table.table(kind)
         for ranks in groups.names():
             if not ranks.isdecimal() or int(ranks) < 2:
-                raise UserError(f"{groups.where(ranks)}: expected a number of ranks from 2 on")
+                raise UserError(f"{groups.where(ranks)}: expected 2 or more ranks, got: '{ranks}'")
             found[kind, int(ranks)] = groups.lines(ranks)
     return found
