@@ -1,8 +1,7 @@
-"""Writes the pages of docs/ that are made from something else; --check says which are out of date.
+"""Writes the generated pages of docs/; --check lists the pages that are out of date.
 
-Passes and gradients come from their registries, the list of decisions from their headings, what
-there is in Python from its docstrings, the description of the API of elastic jobs from what serves
-it.
+Passes and gradients come from their registries, decisions from their headings, names in Python from
+their docstrings, flags from the parsers, the API of elastic jobs from its application.
 """
 
 from __future__ import annotations
@@ -14,6 +13,9 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+
+from flag_tables import PAGE as COMMAND_PAGE
+from flag_tables import command_page
 
 import tensoropt
 from tensoropt.compiler.pipeline.phases import PHASES
@@ -225,6 +227,7 @@ PAGES = {
     DECISION_PAGE: decision_page,
     PYTHON_PAGE: python_page,
     API_PAGE: openapi_text,
+    COMMAND_PAGE: command_page,
 }
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "Parser",
     "add_training",
     "build_parser",
+    "short_help",
     "wants_plan",
     "wants_planning",
 ]
@@ -31,20 +32,29 @@ EMIT = ("import", "prepare", "train", "rules", "search", "reshard", "partition")
 OBJECTIVES = ("time", "memory", "devices", "profile")
 FORMATS = ("table", "json", "csv")
 
-_EPILOG = """\
-exit status: 0 done, 1 a mistake in the input or the flags (one line on stderr says which),
-130 interrupted (a search prints what it has found), 141 the reader of stdout went away.
+_SUMMARY = """\
+Spread an ONNX model over several devices: search the trade-off between memory and time, and write
+one graph per rank. Without planning flags, run compiler passes over MLIR text, as mlir-opt does."""
 
-  tensoropt-opt model.onnx                                   print the imported MLIR
-  tensoropt-opt model.onnx --pareto --devices 4              print the frontier
-  tensoropt-opt model.onnx --devices 8 --memory 16GiB -o plan/   write the fastest plan that fits
+_EPILOG = """\
+examples:
+  tensoropt-opt model.onnx --pareto --devices 4                print the frontier
+  tensoropt-opt model.onnx --devices 8 --memory 16GiB -o plan/ write the fastest plan that fits
   tensoropt-opt model.onnx --train --loss mse:y,labels --optimizer sgd --devices 2 -o plan/
-                                                             write a plan for training
   tensoropt-opt model.onnx --train --loss mse:y,labels --objective profile --devices 8 -o family/
-                                                             the plans of 1, 2, 4 and 8 devices
-  tensoropt-opt model.mlir -p 'insert-reshards,cse'          run passes over a text
-  tensoropt-opt edited.mlir --weights model.onnx -o plan/    write the plan of a text of any phase
+                                                               plans for 1, 2, 4 and 8 devices
+  tensoropt-opt model.mlir -p 'insert-reshards,cse'            run passes on MLIR text
+  tensoropt-opt edited.mlir --weights model.onnx -o plan/      write the plan of edited MLIR text
+
+exit status: 0 success, 1 a mistake in the input or the flags (one line on stderr), 130 interrupted
+(a search prints the frontier found so far), 141 the reader of stdout has gone.
 """
+
+# The flags of the short help, by destination.
+_COMMON = (
+    "output", "devices", "mesh", "device", "memory", "pareto", "explain", "pick", "objective",
+    "dim", "epsilon", "train", "loss", "report", "help_all",
+)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,6 +71,36 @@ class Parser(argparse.ArgumentParser):
             near = did_you_mean(rest[0].split("=")[0], flags)
             self.error(f"unknown argument '{rest[0]}'{near}")
         return args
+
+
+class _ShortHelp(argparse.Action):
+    """Prints the flags that most plans need, and names --help-all for the rest."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option: str | None = None,
+    ) -> None:
+        print(short_help(parser), end="")
+        parser.exit()
+
+
+def short_help(parser: argparse.ArgumentParser) -> str:
+    """Return a help text of one screen: planning flags first, then the examples."""
+    formatter = argparse.RawDescriptionHelpFormatter(parser.prog, max_help_position=30, width=100)
+    formatter.add_text(f"usage: {parser.prog} MODEL.onnx [FLAG ...]     (all flags: --help-all)")
+    formatter.add_text(_SUMMARY)
+    actions = {action.dest: action for action in parser._actions}
+    formatter.start_section("planning")
+    formatter.add_arguments(actions[dest] for dest in _COMMON)
+    formatter.end_section()
+    formatter.add_text(_EPILOG)
+    return formatter.format_help()
 
 
 class _Output(argparse.Action):
@@ -82,11 +122,11 @@ def build_parser() -> Parser:
     """Return the parser of tensoropt-opt."""
     parser = Parser(
         prog="tensoropt-opt",
-        description="Spread an ONNX model over several devices: the memory/time frontier, "
-        "and one graph per rank. Or run compiler passes over MLIR text.",
+        description=_SUMMARY,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        add_help=False,
     )
     parser.set_defaults(slashed=False)
     _add_general(parser)
@@ -134,33 +174,35 @@ def wants_plan(args: argparse.Namespace) -> bool:
 def _add_general(parser: Parser) -> None:
     add = parser.add_argument
     add("input", nargs="?", help="an .onnx model, an .mlir file, or - for MLIR text on stdin")
+    add("-h", "--help", action=_ShortHelp, help="show the flags for planning and exit")
+    add("--help-all", dest="help_all", action="help", help="show all flags and exit")
     add("-o", dest="output", action=_Output, metavar="PATH",
-        help="the folder of the plan, or of the family of --objective profile, or a file for "
-        "MLIR: a name with a suffix, or -")  # fmt: skip
+        help="write the plan to this folder (with --objective profile, the family of plans), or "
+        "MLIR to this file: a name with a suffix, or -")  # fmt: skip
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
-        help="fix a symbolic dimension of the model's inputs, or say what sizes it may have: "
-        "past=1..4096, batch=8..64:8; x:0 is an unnamed one of x (repeatable)")  # fmt: skip
+        help="fix a symbolic dimension of the model's inputs, or give its range: past=1..4096, "
+        "batch=8..64:8; x:0 names an unnamed dimension of x (repeatable)")  # fmt: skip
     add("--weights", type=Path, metavar="MODEL.onnx",
-        help="the model that MLIR text was made of: the plan is given its weights")  # fmt: skip
+        help="the model that the MLIR text was imported from, for the plan's weights")  # fmt: skip
     add("--rules", type=Path, metavar="FILE.toml",
-        help="how operators may be split, those of other domains too")  # fmt: skip
+        help="sharding rules for more operators, in any domain")  # fmt: skip
     add("--check-rules", action="store_true",
-        help="prove the rules that are not ours against ONNX Runtime")  # fmt: skip
+        help="check the rules of --rules, and edited rules, against ONNX Runtime: every strategy "
+        "on 2, 4 and 2x2 simulated ranks")  # fmt: skip
     add("--check-annotations", action="store_true",
-        help="say whether the multi-device annotations of a model are valid")  # fmt: skip
+        help="check the model's multi-device annotations")  # fmt: skip
     add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
-        help="with --check-rules, a library of the operators (repeatable)")  # fmt: skip
+        help="with --check-rules, a library of custom operators (repeatable)")  # fmt: skip
     add("--version", action="version", version=TOOL)
-    add("--list-passes", action="store_true", help="list the passes and what they do")
+    add("--list-passes", action="store_true", help="list the passes with their summaries")
 
 
 def _add_compiler(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("-p", "--pass-pipeline", metavar="TEXT", help="passes to run: 'a,b{option=value}'")
+    add("-p", "--pass-pipeline", metavar="TEXT", help="run passes: 'a,b{option=value}'")
     add("--emit", metavar="PHASE", help=f"print the IR after a phase: {', '.join(EMIT)}")
-    add(
-        "--split-input-file", action="store_true", help="handle parts between '// -----' separately"
-    )
+    add("--split-input-file", action="store_true",
+        help="process the parts between '// -----' separately")  # fmt: skip
     add("--verify-diagnostics", action="store_true",
         help="compare diagnostics with the 'expected-error {{...}}' comments")  # fmt: skip
     add("--mlir-print-ir-after-all", action="store_true", help="print the IR after each pass")
@@ -173,108 +215,112 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--pareto", action="store_true", help="print the frontier of memory and time")
     add("--explain", action="store_true",
-        help="say what the plan does: who is split how, what is sent and why, what takes time and "
-        "memory")  # fmt: skip
-    add("--devices", metavar="N", help=f"number of devices (default {DEFAULT_DEVICES})")
-    add("--mesh", metavar="AxB", help="one mesh such as 2x4, instead of all that --devices allows")
+        help="explain the plan: splits, collectives and their cause, time and memory")  # fmt: skip
+    add("--devices", metavar="N",
+        help=f"number of devices; all their meshes are searched (default {DEFAULT_DEVICES})"
+    )  # fmt: skip
+    add("--mesh", metavar="AxB", help="search one mesh only, such as 2x4")
     add("--device", action="append", metavar="NAME|FILE.toml",
-        help="description of one device (default cpu); repeatable: what any of the files knows "
-        "counts, and of what several know the first")  # fmt: skip
-    add("--memory", metavar="SIZE", help="memory of one device, such as 16GiB")
-    add("--objective", metavar="WHAT", help=f"what to look for: {', '.join(OBJECTIVES)}")
+        help="device description (default cpu); repeatable for one kind of machine, the first "
+        "file that has a value counts")  # fmt: skip
+    add("--memory", metavar="SIZE", help="memory limit of one device's process, such as 16GiB")
+    add("--objective", metavar="WHAT",
+        help=f"minimize {', '.join(OBJECTIVES[:3])}; or profile: one plan per number of devices"
+    )  # fmt: skip
     add("--with-leanest", action="store_true",
-        help="with --objective profile -o, the leanest plan of each count too, N-lean")  # fmt: skip
-    add("--search", metavar="NAME", help=f"search engine: {', '.join(SEARCHES)} (default ft)")
+        help="with --objective profile -o, also write the leanest plan of each number of "
+        "devices, as N-lean")  # fmt: skip
+    add("--search", metavar="NAME", help=f"search method: {', '.join(SEARCHES)} (default ft)")
     add("--strategies", type=Path, metavar="PLAN.json",
-        help="take the strategies of a plan, edited or not, instead of searching")  # fmt: skip
+        help="use the strategies of a plan, edited or not, instead of searching")  # fmt: skip
     add("--pin", action="append", default=[], metavar="WHAT=HOW",
-        help="what a tensor or node must be, as 'w*=S(0)@x' or 'node:/attn/*=heads' "
-        "(repeatable)")  # fmt: skip
+        help="fix the layout of a tensor or the strategy of a node: 'w*=S(0)@x', "
+        "'node:/attn/*=heads' (repeatable)")  # fmt: skip
     add("--forbid", action="append", default=[], metavar="WHAT=HOW",
-        help="what a tensor or node may not be (repeatable)")  # fmt: skip
+        help="exclude a layout or a strategy (repeatable)")  # fmt: skip
     add("--pins", action="append", default=[], type=Path, metavar="FILE",
-        help="pins of a .toml file, or of the annotations of an .onnx model "
+        help="read pins from a .toml file, or from the annotations of an .onnx model "
         "(repeatable)")  # fmt: skip
     add(
         "--search-time",
         metavar="S",
         help=f"seconds for --search {' or '.join(takers('time_limit_s'))}, all meshes together "
-        f"(default, without --epsilon: an answer {ANSWER_S:g} s after the start)",
+        f"(default: answer {ANSWER_S:g} s after the start; no limit with --epsilon)",
     )
     add("--search-memory", metavar="SIZE",
-        help="memory that the search may take, such as 4GiB (default a quarter of this "
+        help="memory limit of the search itself, such as 4GiB (default: a quarter of this "
         "machine's)")  # fmt: skip
     add("--compare", nargs="?", const=",".join(COMPARED), metavar="NAMES",
-        help="compare search engines: NAMES separated by commas (default %(const)s)")  # fmt: skip
+        help="compare search methods, separated by commas (default %(const)s)")  # fmt: skip
     add("--seed", metavar="K", help=f"seed of --search {', '.join(takers('seed'))} (default 0)")
     add("--epsilon", metavar="E",
-        help="slack of the frontier: 0 is exact, 0.05 within 5%%; the search then takes "
-        "as long as it needs")  # fmt: skip
-    add("--pick", metavar="WHICH", help="the point to take: an index, fastest, leanest or knee")
+        help="relative slack of the frontier: 0 is exact, 0.05 within 5%%; the search then has no "
+        "time limit")  # fmt: skip
+    add("--pick", metavar="WHICH", help="the point to use: an index, fastest, leanest or knee")
     add("--progress", action="store_true",
-        help="report progress on stderr even if that is no terminal")  # fmt: skip
-    add("--format", metavar="FORM", help=f"form of the report: {', '.join(FORMATS)}")
+        help="report progress on stderr even if it is no terminal")  # fmt: skip
+    add("--format", metavar="FORM", help=f"report format: {', '.join(FORMATS)}")
     add("--annotations", type=Path, metavar="FILE.onnx",
-        help="write the model with the plan as ONNX's multi-device annotations")  # fmt: skip
+        help="write the model with the plan as ONNX multi-device annotations")  # fmt: skip
     add("--dtensor", type=Path, metavar="FILE.json",
         help="write the placements of parameters for PyTorch's DTensor")  # fmt: skip
     add("--target", metavar="NAME",
-        help="what runs the graphs that -o writes: onnxruntime (default) or "
+        help="the runtime of the graphs that -o writes: onnxruntime (default) or "
         "tensorrt")  # fmt: skip
     add("--overlap", metavar="WHICH",
-        help="let collectives run beside operators where that gains: auto (default) or "
-        "off")  # fmt: skip
+        help="overlap collectives with compute if that saves time: auto (default) or off"
+    )  # fmt: skip
     add("--plot", type=Path, metavar="FILE",
-        help="draw what is printed, a frontier with all its points, into a .png or .svg "
-        "file")  # fmt: skip
+        help="draw the report, a frontier with all its points, as .png or .svg")  # fmt: skip
     add("--netron", type=Path, metavar="FILE.onnx",
-        help="write the model with what the plan does to each node as metadata, which Netron "
-        "shows")  # fmt: skip
+        help="write the model with each node's layouts and costs as metadata, for Netron"
+    )  # fmt: skip
     add("--report", type=Path, metavar="FILE.html",
         help="write a page about the frontier and the plan: graph, timeline, memory, "
         "collectives")  # fmt: skip
 
 
 def add_training(group: argparse._ArgumentGroup) -> None:
+    """Add the flags that describe a training step to ``group``."""
     add, default = group.add_argument, Optimizer("adamw")
     add("--train", action="store_true",
-        help="plan the training step; the learning rate is given to tensoropt-run")  # fmt: skip
+        help="plan the training step; tensoropt-run takes the learning rate")  # fmt: skip
     add(
         "--loss",
         metavar="LOSS",
-        help=f"what to minimise: {', '.join(LOSSES)}, as softmax-cross-entropy:OUTPUT,LABELS or "
+        help=f"the loss: {', '.join(LOSSES)}, as softmax-cross-entropy:OUTPUT,LABELS or "
         "output:OUTPUT",
     )
     add("--optimizer", metavar="NAME", help=f"{', '.join(OPTIMIZERS)} (default {default.name})")
-    add("--momentum", metavar="M", help=f"of --optimizer momentum (default {default.momentum})")
+    add("--momentum", metavar="M", help=f"for --optimizer momentum (default {default.momentum})")
     add(
         "--betas",
         metavar="B1,B2",
-        help=f"decay of the moments of Adam (default {default.beta1},{default.beta2})",
+        help=f"decay of Adam's moments (default {default.beta1},{default.beta2})",
     )
-    add("--adam-epsilon", metavar="E", help=f"of Adam (default {default.epsilon})")
-    add("--weight-decay", metavar="D", help=f"of the optimizer (default {default.weight_decay})")
-    add("--clip-norm", metavar="X", help="bound on the norm of all gradients together")
+    add("--adam-epsilon", metavar="E", help=f"Adam's epsilon (default {default.epsilon})")
+    add("--weight-decay", metavar="D", help=f"weight decay (default {default.weight_decay})")
+    add("--clip-norm", metavar="X", help="clip the global norm of the gradients")
     add(
         "--micro-batches",
         metavar="K",
-        help="batches whose gradients make one step (default 1); "
-        "auto or 1..8 cuts the batch of the model in as many as the search finds best",
+        help="accumulate the gradients of K batches per step (default 1); auto or 1..8 splits the "
+        "model's batch into the number that the search finds best",
     )
     add(
         "--precision",
         metavar="TYPE",
-        help=f"of the forward and backward pass: {', '.join(PRECISIONS)} (default float32)",
+        help=f"type of the forward and backward pass: {', '.join(PRECISIONS)} (default float32)",
     )
     add(
         "--recompute",
         metavar="WHAT",
         help="activations to recompute in the backward pass: "
-        f"{', '.join(RECOMPUTE)}, or auto, which searches them all (default)",
+        f"{', '.join(RECOMPUTE)}, or auto, which searches all of them (default)",
     )
     add("--freeze", action="append", default=[], metavar="PATTERN",
-        help="parameters not to train, by name such as 'embed*' (repeatable)")  # fmt: skip
+        help="do not train these parameters, such as 'embed*' (repeatable)")  # fmt: skip
     add("--freeze-rows", action="append", default=[], metavar="NAME=ROW,...",
-        help="rows of a weight without a gradient, as padding_idx (repeatable)")  # fmt: skip
+        help="do not train these rows of a weight, as padding_idx does (repeatable)")  # fmt: skip
     add("--unfreeze", action="append", default=[], metavar="PATTERN",
-        help="tables and masks to train, which otherwise are not (repeatable)")  # fmt: skip
+        help="train these tables and masks, which are frozen by default (repeatable)")  # fmt: skip

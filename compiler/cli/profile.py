@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tensoropt.compiler.calibrate.run import Calibration, ProfileRequest
     from tensoropt.compiler.calibrate.samples import Measurements
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 MAX_RANKS = 64
 _BUDGET_S, _QUICK_S = 60.0, 20.0
@@ -62,10 +62,10 @@ exit status: 0 done, 1 a mistake in the input or the flags (one line on stderr s
 
 def main(argv: list[str] | None = None) -> int:
     """Run tensoropt-profile and return its exit status."""
-    return guarded(lambda: _run(_parser().parse(argv)))
+    return guarded(lambda: _run(build_parser().parse(argv)))
 
 
-def _parser() -> Parser:
+def build_parser() -> Parser:
     parser = Parser(
         prog="tensoropt-profile",
         description=_DESCRIPTION,

@@ -15,7 +15,7 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, answered, integer
 from tensoropt.runtime.support.version import TOOL
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 _DESCRIPTION = """\
 Ask, change and list training jobs that change their devices while they run.
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     try:
         status: int | None = arguments.work(arguments)
     except RefusedError as error:
@@ -47,7 +47,7 @@ def _subject(arguments: argparse.Namespace) -> str:
     return f"{arguments.url}: " if getattr(arguments, "url", None) else ""
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="tensoropt-job",
         description=_DESCRIPTION,

@@ -12,7 +12,7 @@ from tensoropt.runtime.support.errors import UserError, printable
 from tensoropt.runtime.support.flags import Parser, answered
 from tensoropt.runtime.support.version import TOOL
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 _MISTAKE = 2  # as of diff(1): 1 is an answer
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     if arguments.command is None:
         raise UserError("expected a command: show, diff or validate (see tensoropt-plan --help)")
     status: int = arguments.run(arguments)
@@ -36,7 +36,7 @@ def _main(argv: Sequence[str] | None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="tensoropt-plan",
         description=_DESCRIPTION,

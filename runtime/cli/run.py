@@ -24,7 +24,7 @@ from tensoropt.runtime.support.job import Job
 from tensoropt.runtime.support.status_line import show_line
 from tensoropt.runtime.support.version import TOOL
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 _DESCRIPTION = """\
 Run a plan: one process per rank, with inputs split and outputs joined by their layouts.
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     _silence_other_ranks()
-    parser = _parser()
+    parser = build_parser()
     arguments = parser.parse_args(argv)
     check_text_flags(arguments, parser)
     if arguments.generate is None:
@@ -115,7 +115,7 @@ def _job(arguments: argparse.Namespace) -> Job:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="tensoropt-run",
         description=_DESCRIPTION,

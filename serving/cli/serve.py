@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tensoropt.serving.server import ServerOptions
     from tensoropt.serving.text_model import TextLimits
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 _DESCRIPTION = """\
 Serve plans by the Open Inference Protocol (KServe's and Triton's), over HTTP and gRPC. Ranks are
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     plans, prefills = _plans(arguments.plans), _plans(arguments.prefill)
     if arguments.export_triton is not None and prefills:
         raise UserError("--prefill: not with --export-triton")
@@ -177,7 +177,7 @@ def _server_options(arguments: argparse.Namespace) -> ServerOptions:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="tensoropt-serve",
         description=_DESCRIPTION,
