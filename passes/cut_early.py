@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tensoropt.compiler.cost.compute import local_bytes
-from tensoropt.compiler.cost.memory import staying
+from tensoropt.compiler.cost.memory import static_values
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.describe import tensor_info
 from tensoropt.dialects import onnx
@@ -49,7 +49,7 @@ class _Program:
 
     def __init__(self, function: ir.Operation, mesh: Mesh) -> None:
         self.mesh, self.block = mesh, function.regions[0].blocks[0]
-        self.staying = staying(function)
+        self.static_values = static_values(function)
         self.memory: dict[ir.Value, ir.Value] = {}  # in which other value's a value lies
         self.left: Counter[ir.Value] = Counter()  # reads still to come
         self.reshards: dict[ir.Value, list[ir.Operation]] = {}
@@ -89,7 +89,7 @@ class _Program:
     def _rest(self, value: ir.Value) -> Iterator[ir.Operation]:
         """Yield the reshard that alone still reads the memory of a value, if it frees that."""
         memory = self._memory(value)
-        if self.left[memory] == 1 and memory not in self.staying:
+        if self.left[memory] == 1 and memory not in self.static_values:
             for op in self.reshards.get(memory, ()):
                 if op not in self.done and self._frees(op):
                     self.cut.add(op)
@@ -97,7 +97,7 @@ class _Program:
 
     def _frees(self, op: ir.Operation) -> bool:
         info = tensor_info(op.operands[0].type)
-        if info is None or op.results[0] in self.staying:
+        if info is None or op.results[0] in self.static_values:
             return False
         ends = (layout_of(op.attributes[key]) for key in ("src", "dst"))
         before, after = (local_bytes(info, layout, self.mesh) for layout in ends)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tensoropt.compiler.cost.compute import FREE, measured
+from tensoropt.compiler.cost.compute import FREE, measured_operator
 from tensoropt.compiler.cost.measurements import context_of
 from tensoropt.compiler.cost.nodes import inner_steps, node_time_s
 from tensoropt.compiler.layout.rule import Rule, Strategy
@@ -79,7 +79,7 @@ class NodeTimes:
         self.count += 1
 
     def _compute_s(self, op: ir.Operation, info: OpInfo, rule: Rule, strategy: Strategy) -> float:
-        known = measured(info, self.device)
+        known = measured_operator(info, self.device)
         if known is not None and self._context(op, info) in known.fused:
             return 0.0
         return node_time_s(info, rule, strategy, self.mesh, self.device)

@@ -1,4 +1,4 @@
-"""What one op costs on one rank: a roofline with a floor for launching it."""
+"""Cost of one op on one rank: a roofline plus a launch overhead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
     "Work",
     "known_operator",
     "local_bytes",
-    "measured",
+    "measured_operator",
     "moved_bytes",
     "op_time_s",
     "work_of",
@@ -35,13 +35,13 @@ FREE = frozenset({"Constant", "NoValue", "Identity"})
 VIEWS = frozenset(
     {"Flatten", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze", "tensoropt.Barrier"}
 )
-"""Ops that read no element: ONNX Runtime passes the buffer on."""
+"""Ops that read no element: ONNX Runtime reuses the buffer."""
 
 SELECTIONS = {
     **dict.fromkeys(("Compress", "Gather", "GatherElements", "GatherND", "Slice"), (0,)),
     "com.microsoft.GatherBlockQuantized": (0, 2, 3),
 }
-"""Ops that read of the operands listed only what they return."""
+"""Ops that read only the returned elements of the listed operands."""
 
 
 VARIANTS: dict[str, tuple[str, int, str]] = {
@@ -49,17 +49,20 @@ VARIANTS: dict[str, tuple[str, int, str]] = {
     "ConvTranspose": ("group", 1, "grouped"),
     "Gemm": ("transA", 0, "transA"),
 }
-"""Operators that run otherwise where an attribute is not its default: attribute, default, word."""
+"""Operators with another kernel if an attribute is not its default: attribute, default, suffix."""
 
 _PASS = (ONE_PASS, "float32")
-_SQUARES = (2.0, 3.0)  # exponents for which ONNX Runtime's Pow only multiplies
+_SQUARES = (2.0, 3.0)  # exponents that ONNX Runtime's Pow multiplies
 
 
 @dataclass(frozen=True)
 class Work:
-    """What an op does on one rank: ``operator`` is the name that measurements go by, ``dtype`` the
-    type it computes in, ``bytes`` those of its operands and results. ``pass_bytes`` are those that
-    it adds to the one pass over arrays that it is part of, ``None`` for what is part of none."""
+    """Work of an op on one rank.
+
+    ``operator`` is the name under which it is measured, ``dtype`` the type in which it computes,
+    and ``bytes`` the size of its operands and results. ``pass_bytes`` are the bytes that it adds to
+    its fused pass over arrays, ``None`` if it is part of no pass.
+    """
 
     operator: str
     dtype: str
@@ -69,18 +72,19 @@ class Work:
 
 
 def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
-    """Return what one rank does of the op under ``strategy``; an open dimension counts as the
-    mean of its range, as 1 without one.
+    """Return the work of one rank of the op under ``strategy``.
+
+    An open dimension counts as the mean of its range, or as 1 without a range.
     """
     flops, moved = _flops(rule, strategy, mesh), float(_bytes(info, strategy, mesh))
     in_pass = _pass_bytes(info, strategy, mesh)
     return Work(_measured_as(info), _computed_in(info), flops, moved, in_pass)
 
 
-def measured(info: OpInfo, device: Device) -> Operator | None:
-    """Return what was measured of an op's operator in its type, if it was; else of the plain one.
+def measured_operator(info: OpInfo, device: Device) -> Operator | None:
+    """Return the measurement of an op's operator in its type, or of the plain operator.
 
-    Of a part of one pass, what was measured of passes. A few look-ups.
+    For a part of a fused pass, return the measurement of passes. A few look-ups.
     """
     if not device.operators:
         return None
@@ -89,7 +93,7 @@ def measured(info: OpInfo, device: Device) -> Operator | None:
 
 
 def known_operator(name: str, dtype: str, device: Device) -> Operator | None:
-    """Return what was measured under that name in that type, else of the plain operator."""
+    """Return the measurement of ``name`` in type ``dtype``, or of the plain operator."""
     plain = name.partition(":")[0]
     return device.operators.get((name, dtype)) or device.operators.get((plain, dtype))
 
@@ -102,11 +106,11 @@ def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: 
 def work_time_s(work: Work, device: Device) -> float:
     """Return the time of one op on one rank.
 
-    Roofline (Williams, Waterman, Patterson, 2009): the longer of computing at the peak rate of the
-    operands' type times the achievable efficiency, and moving operands and results once through
-    memory; plus the launch. An operator that was measured in this type has a line of its own in
-    FLOPs and bytes instead. So has one pass over arrays, in all bytes that its steps add to it:
-    where nobody measured such passes, each step runs by itself.
+    Roofline (Williams, Waterman, Patterson, 2009): the launch plus the longer of two times. One is
+    the time to compute at the peak rate of the operands' type times the achievable efficiency, the
+    other the time to move operands and results once through memory. An operator measured in this
+    type has its own line in FLOPs and bytes instead. A fused pass over arrays has a line in all
+    bytes that its steps add to it; if passes were not measured, each step runs on its own.
     """
     one_pass = None if work.pass_bytes is None else device.operators.get(_PASS)
     if one_pass is not None:
@@ -122,7 +126,7 @@ def work_time_s(work: Work, device: Device) -> float:
 
 
 def _measured_as(info: OpInfo) -> str:
-    """Return the name that measurements of an op go by: ``Conv``, ``Conv:grouped``."""
+    """Return the name under which an op is measured: ``Conv``, ``Conv:grouped``."""
     if info.name == "Pow":
         exponent = info.literal(1)
         is_square = exponent is not None and exponent.size == 1 and exponent.item() in _SQUARES
@@ -142,7 +146,7 @@ def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
 def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
     """Return the bytes that one rank reads and writes.
 
-    What the regions of a control-flow op capture is left out: its layouts follow the operands'.
+    Captures of control-flow bodies are not counted; their layouts follow the operands.
     """
     read = list(_sizes(info.operands, strategy.operands[: len(info.operands)], mesh))
     written = sum(_sizes(info.results, strategy.results, mesh))
@@ -162,7 +166,7 @@ def _pass_bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> float | None:
 
 
 def local_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
-    """Return the bytes of one rank's part at the end of all ranges; what has none counts as 1."""
+    """Return the bytes of one rank's part at the end of all ranges; 1 without a range."""
     return _elements(tensor.sizes, layout, mesh)[1] * tensor.item_bytes
 
 
@@ -171,7 +175,7 @@ def moved_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
     return _elements(tensor.sizes, layout, mesh)[0] * tensor.item_bytes
 
 
-@lru_cache(maxsize=1 << 16)  # of all the options of ops, few parts differ
+@lru_cache(maxsize=1 << 16)  # few distinct parts among the options of all ops
 def _elements(sizes: Sizes, layout: Layout, mesh: Mesh) -> tuple[int, int]:
     """Return the elements of one rank's part, at the mean and at the end of all ranges."""
     local = layout.local_shape(sizes, mesh)
@@ -186,6 +190,6 @@ def _sizes(
 
 
 def _computed_in(info: OpInfo) -> str:
-    """Return the type the op computes in: that of its first operand, or result if it has none."""
+    """Return the type in which the op computes: of its first operand, else of its first result."""
     present = [tensor for tensor in (*info.operands, *info.results) if tensor is not None]
     return present[0].dtype if present else "float32"

@@ -1,4 +1,4 @@
-"""Memory from the lifetimes of tensors: the peak of what is alive, and what stays for good."""
+"""Memory of a rank from the live ranges of tensors: static memory, and the peak of live tensors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tensoropt.dialects.lifetimes import Lifetimes, body_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import WAIT, keys
 
-__all__ = ["RankMemory", "hold", "in_place", "program_memory", "staying"]
+__all__ = ["RankMemory", "in_place", "program_memory", "record_lifetimes", "static_values"]
 
 
 @dataclass(frozen=True)
 class RankMemory:
-    """Bytes of one rank: parameters and constants, and the most that comes and goes."""
+    """Bytes of one rank: parameters and constants, and the peak of transient tensors."""
 
     static_bytes: int
     transient_bytes: int
@@ -25,13 +25,15 @@ class RankMemory:
 def program_memory(module: ir.Module) -> RankMemory:
     """Return the memory of one rank of a partitioned ``module``; linear in its operations.
 
-    Operations run in program order and a tensor lives from the one that makes it to the last that
-    reads it; arguments live from the start, results to the end, and what a body of control flow
-    holds as long as its operation runs. What depends on no input is folded when ONNX Runtime loads
-    the graph: it is static, if anything that runs reads it, and what is computed alike is one;
-    weights that only such ops read are freed. Static too is what a training step passes on to the
-    next, and the gradients, and a decoder's caches; new state is written where the old was.
-    Open dimensions count as the end of their ranges, as 1 without one.
+    Operations run in program order, and a tensor is live from its definition to its last use.
+    Arguments are live from the start, results to the end, and the memory of a control-flow body as
+    long as its operation runs.
+
+    Operations that depend on no input are folded when ONNX Runtime loads the graph. Their results
+    are static if an operation that runs reads them, and equal results share memory; weights read
+    only by folded operations are freed. State that a training step passes to the next, gradients,
+    and the caches of a decoder are also static; new state overwrites the old state. Open dimensions
+    count as the end of their ranges, or as 1 without a range.
     """
     lifetimes = Lifetimes()
     program = _Program(onnx.function(module), lifetimes)
@@ -40,18 +42,21 @@ def program_memory(module: ir.Module) -> RankMemory:
     return RankMemory(sum(program.static.values()), lifetimes.peak_bytes())
 
 
-def hold(function: ir.Operation, lifetimes: Lifetimes) -> Iterator[ir.Operation | None]:
-    """Say to ``lifetimes`` what comes and goes, as `program_memory` counts it.
+def record_lifetimes(function: ir.Operation, lifetimes: Lifetimes) -> Iterator[ir.Operation | None]:
+    """Record transient tensors in ``lifetimes``, as `program_memory` counts them.
 
-    Yields ``None`` after the arguments, then each operation after what it reads and makes, but none
-    that is folded at load. Linear in the operations.
+    Yield ``None`` after the arguments, then each operation after its operands and results are
+    recorded, except operations folded at load. Linear in the operations.
     """
     return _Program(function, lifetimes).run()
 
 
-def staying(function: ir.Operation) -> set[ir.Value]:
-    """Return the values that do not come and go: what is folded at load, state, caches, gradients,
-    and what is written where an argument was. Linear in the operations."""
+def static_values(function: ir.Operation) -> set[ir.Value]:
+    """Return the static values; linear in the operations.
+
+    These are values folded at load, state, caches, gradients, and values written in place of an
+    argument.
+    """
     caches = _caches(function)
     arguments = {
         value
@@ -68,8 +73,10 @@ def staying(function: ir.Operation) -> set[ir.Value]:
 
 
 def in_place(function: ir.Operation) -> set[ir.Value]:
-    """Return the values that are written where an argument was: new state, sums of gradients.
-    Linear in the operations."""
+    """Return the values written in place of an argument: new state, and accumulated gradients.
+
+    Linear in the operations.
+    """
     block = function.regions[0].blocks[0]
     sums = _accumulators(function)
     added = {
@@ -88,8 +95,8 @@ class _Program:
         self.function = function
         self.folded = onnx.folded_values(function)
         self.in_place = in_place(function)
-        self.same: dict[ir.Value, ir.Value] = {}  # what lies in the memory of another value
-        self.alike: dict[ir.Value, ir.Value] = {}  # the first that is folded to the same
+        self.same: dict[ir.Value, ir.Value] = {}  # aliases: the value whose memory it shares
+        self.equal: dict[ir.Value, ir.Value] = {}  # the first equal folded value
         self.first: dict[object, list[ir.Value]] = {}
         self.static: dict[ir.Value, int] = {}
         self.lifetimes = lifetimes
@@ -118,7 +125,7 @@ class _Program:
     def _op(self, op: ir.Operation) -> None:
         for value in onnx.read_values(op)[: 1 if onnx.is_barrier(op) else None]:
             if value in self.folded:
-                self.static[self.alike.get(value, value)] = type_bytes(value.type)
+                self.static[self.equal.get(value, value)] = type_bytes(value.type)
             self.lifetimes.use(self.same.get(value, value))
         if onnx.is_barrier(op) or op.name == WAIT:
             self._pass_on(op)
@@ -131,23 +138,23 @@ class _Program:
         if len(op.regions):
             self.lifetimes.define(op, body_bytes(op))
         self.together = keys.TOGETHER.get(op.attributes, self.together) - 1
-        if self.together < 1:  # else the next one runs at the same time
+        if self.together < 1:  # else the next operation runs concurrently
             self.lifetimes.advance()
             self.together = 1
 
     def _pass_on(self, op: ir.Operation) -> None:
-        """Let what an operation passes on lie where it was, unless it is written into old state."""
+        """Alias the first result to the operand, unless it is written in place of old state."""
         if op.results[0] not in self.in_place:
             self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
         if op.name == WAIT:
-            self.lifetimes.advance()  # what was held until here has ended before the next one
+            self.lifetimes.advance()  # the collective ends before the next operation
 
     def _fold(self, op: ir.Operation) -> None:
-        """Note which op before this one makes the same: that is what ONNX Runtime keeps."""
+        """Record the first equal operation, whose results ONNX Runtime shares."""
         attributes = tuple((name, op.attributes[name]) for name in onnx.attributes(op))
-        read = tuple(self.alike.get(value, value) for value in op.operands)
+        read = tuple(self.equal.get(value, value) for value in op.operands)
         key = op if len(op.regions) else (op.name, attributes, read)
-        self.alike.update(zip(op.results, self.first.setdefault(key, [*op.results]), strict=True))
+        self.equal.update(zip(op.results, self.first.setdefault(key, [*op.results]), strict=True))
 
 
 def _caches(function: ir.Operation) -> set[str | None]:
@@ -156,5 +163,5 @@ def _caches(function: ir.Operation) -> set[str | None]:
 
 
 def _accumulators(function: ir.Operation) -> set[ir.Value]:
-    """Return the arguments that gradients of several batches are added to."""
+    """Return the arguments that accumulate gradients of several batches."""
     return {value for value, own in onnx.arguments(function) if keys.STATE.get(own) == "gradient"}

@@ -1,4 +1,4 @@
-"""What a node of the model takes on one rank, however many operations it is made of there."""
+"""Cost of a model's node on one rank, including every operation that it expands into."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["inner_steps", "node_time_s"]
 
 
 def node_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device) -> float:
-    """Return the seconds that one rank computes, bodies and waits for other ranks included."""
+    """Return the seconds that one rank computes, including bodies and waits for other ranks."""
     own = op_time_s(info, rule, strategy, mesh, device) + bodies_time_s(info, device)
     return (1.0 + device.waits(mesh.size).operators) * own
 
@@ -29,10 +29,10 @@ def inner_steps(
     device: Device,
     folded: Callable[[int], bool],
 ) -> list[tuple[InnerKind, tuple[int, ...], int, float]]:
-    """Return (kind, mesh axes, bytes put in per rank, time in seconds) of each collective inside,
-    of copies for them, and of copies of operands whose padding is filled.
+    """Return (kind, mesh axes, input bytes per rank, time in seconds) of each inner step.
 
-    ``folded`` says whether an operand is filled at load, which takes no time.
+    Inner steps are collectives, copies for them, and copies of operands to fill their padding.
+    ``folded`` returns whether an operand is filled at load, which takes no time.
     """
     steps = [*rule.inner_steps(strategy, mesh), *_fillings(info, rule, strategy, mesh, folded)]
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tensoropt.compiler.cost.memory import hold
+from tensoropt.compiler.cost.memory import record_lifetimes
 from tensoropt.dialects import onnx
 from tensoropt.dialects.lifetimes import Lifetimes
 from tensoropt.dialects.mlir import ir
@@ -142,7 +142,7 @@ class _Reader:
 
     def read(self) -> Tasks:
         given: tuple[int, ...] = ()
-        for op in hold(self.function, self.recorder):
+        for op in record_lifetimes(self.function, self.recorder):
             reads, makes = self.recorder.take()
             if op is None:
                 given = makes

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tensoropt.compiler.cost.compute import (
-    measured,
+    measured_operator,
     op_time_s,
     work_of,
 )
@@ -131,9 +131,9 @@ def test_an_attribute_may_part_measurements(
     assert work_of(info, rule, pick(rule, None, None), MESH).operator == name
     plain, special = Operator(1e-6), Operator(2e-6)
     both = with_measured(**{"Gemm": plain, "Gemm:transA": special})
-    assert measured(info, both) is (plain if name == "Gemm" else special)
-    assert measured(info, with_measured(Gemm=plain)) is plain  # better than nothing
-    assert measured(info, DEVICE) is None
+    assert measured_operator(info, both) is (plain if name == "Gemm" else special)
+    assert measured_operator(info, with_measured(Gemm=plain)) is plain  # better than nothing
+    assert measured_operator(info, DEVICE) is None
 
 
 def test_a_step_of_one_pass_costs_what_it_adds_to_it() -> None:
@@ -146,7 +146,7 @@ def test_a_step_of_one_pass_costs_what_it_adds_to_it() -> None:
     lines = {"tensoropt.Elementwise": Operator(0.0, 0.0, 1e-9), "Mul": Operator(1.0)}
     known = with_measured(**lines)
     assert op_time_s(info, rule, strategy, MESH, known) == pytest.approx(4 * 24 * 1e-9)
-    assert measured(info, known) is known.operators["tensoropt.Elementwise", "float32"]
+    assert measured_operator(info, known) is known.operators["tensoropt.Elementwise", "float32"]
     assert op_time_s(alone, rule, strategy, MESH, known) == 1.0
     by_itself = op_time_s(alone, rule, strategy, MESH, DEVICE)
     assert op_time_s(info, rule, strategy, MESH, DEVICE) == by_itself

@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.cost.compute import local_bytes, measured
+from tensoropt.compiler.cost.compute import local_bytes, measured_operator
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.nodes import inner_steps, node_time_s
 from tensoropt.compiler.layout.layout import Layout
@@ -444,7 +444,7 @@ class MeshTables:
     def _was_fused(self, node: Node) -> bool:
         if node.info is None or not self.device.operators:
             return False
-        known = measured(node.info, self.device)
+        known = measured_operator(node.info, self.device)
         return known is not None and self.graph.context(node) in known.fused
 
     def inner_time_s(self, node: Node, strategy: Strategy) -> float:
