@@ -52,7 +52,7 @@ VARIANTS: dict[str, tuple[str, int, str]] = {
 """Operators with another kernel if an attribute is not its default: attribute, default, suffix."""
 
 _PASS = (ONE_PASS, "float32")
-_SQUARES = (2.0, 3.0)  # exponents that ONNX Runtime's Pow multiplies
+_SQUARES = (2.0, 3.0)  # exponents that Pow computes by multiplication
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _pass_bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> float | None:
 
 
 def local_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
-    """Return the bytes of one rank's part at the end of all ranges; 1 without a range."""
+    """Return the bytes of one rank's part at the end of all ranges, 1 without a range."""
     return _elements(tensor.sizes, layout, mesh)[1] * tensor.item_bytes
 
 
