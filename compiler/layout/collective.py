@@ -1,4 +1,4 @@
-"""The collectives that move a tensor from one layout to another."""
+"""The collectives that a reshard may use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Collective = Literal[
 ]
 
 OVERLAPS = ("auto", "off")
-"""Whether collectives may run beside operators: where that gains, or never."""
+"""Settings for overlapping collectives with operators: when that saves time, or never."""
 
 AMPLE = "ample"
-"""They may where that gains, though the program then takes more memory: what some points have."""
+"""Overlap when that saves time, even if peak memory rises: the setting of some points."""
 
 HOLDING: frozenset[str] = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
-"""Those that read what they are given until they end, when they run beside operators; the other
-works in its result."""
+"""Collectives that read their operand until they end when they overlap operators; the others work
+in their result."""

@@ -1,4 +1,4 @@
-"""Layouts: one placement per mesh axis says how a tensor lies over the ranks."""
+"""Layouts: the distribution of a tensor over the ranks, as one placement per mesh axis."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TURN = re.compile(r"S\((\d{1,9}), (\d{1,2})\)")
 
 @dataclass(frozen=True)
 class Placement:
-    """What one mesh axis does to a tensor.
+    """The distribution of a tensor along one mesh axis.
 
     ``S(d)`` splits tensor dimension ``d``, ``R`` replicates, ``P(sum|max|min)`` leaves on every
     rank a partial result that the reduction over the axis completes (AutoDDL, section 4).
@@ -68,7 +68,7 @@ class Placement:
     def __str__(self) -> str:
         return {"S": f"S({self.dim})", "R": "R", "P": f"P({self.reduction})"}[self.kind]
 
-    def __hash__(self) -> int:  # of whole numbers alone: the same in every process
+    def __hash__(self) -> int:  # hashes only integers, so it is the same in every process
         return self.dim if self.kind == "S" else _HASHES[self.kind, self.reduction]
 
 
@@ -100,9 +100,9 @@ PARTIAL_SUM = partial("sum")
 class Layout:
     """One placement per mesh axis; several axes on one dimension split it major to minor.
 
-    They do so in the order of the mesh, but for those in ``turned``: the axes, major first, that
-    split a dimension in another order, sorted. Written, each of these has its turn:
-    ``[S(0, 1), R, S(0, 0)]`` cuts dimension 0 by the third axis, and its parts by the first.
+    The default order is the order of the mesh. ``turned`` lists the exceptions, sorted: the axes,
+    major first, that split one dimension in another order. In text each of these axes has its
+    turn: ``[S(0, 1), R, S(0, 0)]`` splits dimension 0 by the third axis and each part by the first.
     """
 
     placements: tuple[Placement, ...]
@@ -110,12 +110,15 @@ class Layout:
 
     @staticmethod
     def replicated(mesh: Mesh) -> Layout:
-        """Return the layout that keeps a whole copy on every rank."""
+        """Return the layout with a full copy on every rank."""
         return Layout((REPLICATE,) * len(mesh.shape))
 
     @staticmethod
     def parse(texts: Sequence[str]) -> Layout:
-        """Return the layout written as one placement text per mesh axis."""
+        """Return the layout written as one placement per mesh axis.
+
+        Raises ``UserError`` for an unknown placement or for incomplete turns.
+        """
         turns = {axis: m for axis, m in enumerate(map(_TURN.fullmatch, texts)) if m}
         if not turns:
             return Layout(tuple(Placement.parse(text) for text in texts))
@@ -142,8 +145,10 @@ class Layout:
         return texts
 
     def ordered(self, axes: Sequence[int]) -> Layout:
-        """Return this layout with ``axes``, all that split one dimension, in that order, major
-        first."""
+        """Return this layout with one dimension split in the order of ``axes``, major first.
+
+        ``axes`` are all the axes that split that dimension.
+        """
         rest = [own for own in self.turned if own[0] not in axes]
         turned = [*rest, tuple(axes)] if list(axes) != sorted(axes) else rest
         return Layout(self.placements, tuple(sorted(turned)))
@@ -169,22 +174,22 @@ class Layout:
         return tuple(axis for axis, own in placed if own.kind == "S" and own.dim == dim)
 
     def pieces(self, dim: int, mesh: Mesh) -> int:
-        """Return into how many pieces dimension ``dim`` is cut."""
+        """Return the number of pieces that dimension ``dim`` is split into."""
         return mesh.extent(self.axes_splitting(dim))
 
     def parts(self, mesh: Mesh) -> int:
-        """Return into how many parts a tensor is cut, along all its dimensions."""
+        """Return the number of parts that a tensor is split into, over all its dimensions."""
         return mesh.extent(tuple(axis for axis, own in enumerate(self.placements) if own.is_split))
 
     def piece(self, rank: int, mesh: Mesh) -> tuple[int, ...]:
-        """Return which piece of each dimension that is split is that of ``rank``, by dimension."""
+        """Return the index of the piece on ``rank`` for each split dimension, in order."""
         dims = sorted({own.dim for own in self.placements if own.is_split})
         return tuple(mesh.linear(rank, self.axes_splitting(dim)) for dim in dims)
 
     def replace(self, axes: Sequence[int], placement: Placement) -> Layout:
-        """Return this layout with ``placement`` on every one of ``axes``.
+        """Return this layout with ``placement`` on each of ``axes``.
 
-        A dimension that is split by more axes is so in the order of the mesh.
+        A dimension that further axes now split goes back to the order of the mesh.
         """
         new = [placement if axis in axes else own for axis, own in enumerate(self.placements)]
         layout = Layout(tuple(new))
@@ -196,23 +201,25 @@ class Layout:
         return layout
 
     def moved(self, axes: Sequence[int], placement: Placement) -> Layout:
-        """Return this layout with ``placement`` on ``axes``, which split finer than what is there:
-        they are the minor ones of a dimension, in the order given."""
+        """Return this layout with ``placement`` on ``axes``, minor to the axes already there.
+
+        For a split, ``axes`` become the minor axes of the dimension, in the order given.
+        """
         layout = self.replace(axes, placement)
         if not placement.is_split:
             return layout
-        held = [axis for axis in self.axes_splitting(placement.dim) if axis not in axes]
-        return layout.ordered([*held, *axes])
+        major = [axis for axis in self.axes_splitting(placement.dim) if axis not in axes]
+        return layout.ordered([*major, *axes])
 
     def fits(self, shape: Sequence[Size], mesh: Mesh) -> bool:
-        """Say whether every split dimension exists and can be cut, whatever size it has."""
+        """Return whether every split dimension exists and can be split at every possible size."""
         return self.misfit(shape, mesh) is None
 
     def misfit(self, shape: Sequence[Size], mesh: Mesh) -> str | None:
-        """Return what keeps the layout from cutting a tensor of ``shape``, ``None`` if nothing.
+        """Return the reason why a tensor of ``shape`` cannot have this layout, or ``None``.
 
-        A dimension that one axis splits may have padding in its last parts, but only a little. The
-        text says what was expected and what is there.
+        The last parts of a dimension that one axis splits may be padded, within the limit of
+        ``can_pad``. The text has the form ``expected X, got: Y``.
         """
         if not mesh.is_grouped(self.placements):
             most = f"at most {mesh.most_groups} groups of neighbouring mesh axes that differ"
@@ -237,7 +244,7 @@ class Layout:
     @overload
     def local_shape(self, shape: Sequence[Size], mesh: Mesh) -> Sizes: ...
     def local_shape(self, shape: Sequence[Size], mesh: Mesh) -> Sizes:
-        """Return the shape of one rank's part, with padding; ``None`` is a symbolic dimension."""
+        """Return the shape of one rank's part, with padding; ``None`` marks a symbolic size."""
         local = list(shape)
         for extent, own in zip(mesh.shape, self.placements, strict=True):
             if own.kind == "S" and own.dim < len(local):
@@ -245,8 +252,10 @@ class Layout:
         return tuple(local)
 
     def local_slices(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
-        """Return where in the global tensor of ``shape`` the part of ``rank`` lies, its padding
-        left out: at the end of a dimension, parts may be shorter or empty."""
+        """Return the slices of the global tensor of ``shape`` that ``rank`` has, without padding.
+
+        Parts at the end of a dimension may be shorter or empty.
+        """
         slices = []
         for dim, size in enumerate(shape):
             axes = self.axes_splitting(dim)
@@ -256,14 +265,14 @@ class Layout:
         return tuple(slices)
 
     def padded_dims(self, shape: Sequence[Size], mesh: Mesh) -> tuple[int, ...]:
-        """Return the dimensions of a tensor of ``shape`` whose last parts have padding."""
+        """Return the dimensions of a tensor of ``shape`` whose last parts are padded."""
         sizes = enumerate(shape)
         return tuple(d for d, n in sizes if isinstance(n, int) and n % self.pieces(d, mesh))
 
     def __str__(self) -> str:
         return "[" + ", ".join(self.texts) + "]"
 
-    def __hash__(self) -> int:  # asked for many times while tables are made
+    def __hash__(self) -> int:  # cached: called very often while tables are built
         return self._hash
 
     @cached_property
@@ -272,8 +281,10 @@ class Layout:
 
 
 def reordered(layout: Layout, mesh: Mesh) -> Iterator[Layout]:
-    """Yield the layouts that differ in the order of axes alone; none on a deep mesh, where axes
-    fall into groups of neighbours anyway."""
+    """Yield the layouts that differ from ``layout`` only in the order of axes.
+
+    Yields none on a deep mesh, where axes form groups of neighbours anyway.
+    """
     if mesh.is_deep:
         return
     dims = sorted({own.dim for own in layout.placements if own.is_split})

@@ -1,4 +1,4 @@
-"""A mesh: the ranks of a job arranged as a grid, row-major."""
+"""Meshes: the ranks of a job arranged as a row-major grid."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["AXIS_NAMES", "Mesh", "axis_name", "factorisations", "grouped", "pars
 _T = TypeVar("_T")
 
 AXIS_NAMES = "xyz"
-"""What the first axes are called."""
+"""Names of the first axes."""
 
 SHALLOW = 3
-"""Up to so many axes each does what it likes."""
+"""Largest number of axes above 1 with independent placements."""
 DEEP_GROUPS = 2
-"""On deeper meshes, the groups of neighbouring axes that do the same."""
+"""Number of groups on deeper meshes; the neighbouring axes of a group have the same placement."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Mesh:
 
     @property
     def axis_names(self) -> tuple[str, ...]:
-        """What people call the axes: x, y and z, and from the fourth on a3, a4, ..."""
+        """Names of the axes: x, y and z, then a3, a4, ..."""
         return tuple(map(axis_name, self.axes))
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
@@ -84,22 +84,22 @@ class Mesh:
 
     @cached_property
     def most_groups(self) -> int:
-        """The most groups of neighbouring axes that may differ in what they do.
+        """Maximum number of groups of neighbouring axes with different placements.
 
-        Up to three axes do as they like. On a deeper mesh there would be far too many layouts
-        (5 placements on 6 axes: 15,625); there every op sees the ranks as a grid of two dimensions,
-        each as one of its own, 2x32 or 16x4 (docs/decisions/0022).
+        Up to three axes are independent. A deeper mesh would have far too many layouts
+        (5 placements on 6 axes: 15,625), so each op views the ranks as a two-dimensional grid of
+        its own choice, such as 2x32 or 16x4 (docs/decisions/0022).
         """
         axes = sum(extent > 1 for extent in self.shape)
         return DEEP_GROUPS if self.is_deep else axes
 
     @cached_property
     def is_deep(self) -> bool:
-        """Whether there are more than three axes above 1."""
+        """True if the mesh has more than three axes above 1."""
         return sum(extent > 1 for extent in self.shape) > SHALLOW
 
     def layouts(self, placements: int) -> int:
-        """Return the number of layouts of tensors for which each axis has so many placements."""
+        """Return the number of layouts of a tensor when each axis has ``placements`` choices."""
         axes = sum(extent > 1 for extent in self.shape)
         return (
             sum(
@@ -111,7 +111,10 @@ class Mesh:
         )
 
     def is_grouped(self, per_axis: Sequence[object]) -> bool:
-        """Say whether what the axes do falls into at most ``most_groups`` groups."""
+        """Return whether ``per_axis`` has at most ``most_groups`` runs of equal values.
+
+        Axes of extent 1 are ignored.
+        """
         done = (own for extent, own in zip(self.shape, per_axis, strict=True) if extent > 1)
         return sum(1 for _ in itertools.groupby(done)) <= self.most_groups
 
@@ -120,14 +123,14 @@ class Mesh:
 
 
 def axis_name(axis: int) -> str:
-    """Return what the axis of that number is called: x, y or z, and then a3, a4, ..."""
+    """Return the name of ``axis``: x, y or z, then a3, a4, ..."""
     return AXIS_NAMES[axis] if axis < len(AXIS_NAMES) else f"a{axis}"
 
 
 def grouped(mesh: Mesh, per_axis: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:
-    """Yield one of ``per_axis`` for every axis of ``mesh``, in at most ``most_groups`` groups.
+    """Yield the combinations of ``per_axis`` that form at most ``most_groups`` groups.
 
-    In the order of ``itertools.product``. Axes of one rank belong to no group.
+    They come in the order of ``itertools.product``. Axes of extent 1 belong to no group.
     """
 
     def further(axis: int, groups: int, last: _T | None) -> Iterator[tuple[_T, ...]]:
@@ -145,9 +148,9 @@ def grouped(mesh: Mesh, per_axis: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, 
 
 
 def factorisations(devices: int) -> Iterator[Mesh]:
-    """Yield every mesh of ``devices`` ranks with axes above 1, in every order; ``1`` alone for one.
+    """Yield every mesh of ``devices`` ranks with axes above 1, in every order; ``1`` for one rank.
 
-    The order of the axes matters where links differ: the minor axes sit within a node.
+    The order of the axes matters when links differ: the minor axes are within a node.
     """
     if devices == 1:
         yield Mesh((1,))
@@ -165,7 +168,10 @@ def _ordered_factors(n: int) -> Iterator[tuple[int, ...]]:
 
 
 def parse_mesh(text: str, devices: int | None = None) -> Mesh:
-    """Return the mesh written as ``2x4``; with ``devices`` given, its size must agree."""
+    """Return the mesh written as ``2x4``.
+
+    Raises ``UserError`` for other text, or if the mesh does not have ``devices`` ranks.
+    """
     parts = text.lower().split("x")
     if not all(re.fullmatch("0*[1-9][0-9]{0,8}", part) for part in parts):
         raise UserError(f"--mesh: expected positive sizes such as 2x4, got: '{text}'")

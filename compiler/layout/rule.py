@@ -1,8 +1,8 @@
 """Sharding rules: the iteration factors of an op, and the strategies that follow from them.
 
-A rule names the factors an op iterates over and says which factor each dimension of each operand
-and result runs along, in the way of einsum and of Shardy's op sharding rules. Every strategy
-follows: per mesh axis, one factor is split, or partial sums pass through, or nothing happens.
+A rule names the factors an op iterates over, and maps each dimension of each operand and result to
+a factor, like einsum and Shardy's op sharding rules. The strategies are derived from it: each mesh
+axis splits one factor, lets partial sums pass, or does nothing.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ __all__ = [
 InnerKind = Collective | Literal["copy"]
 
 StepKind = InnerKind | Literal["exchange"]
-"""Or what neighbours along an axis swap: a permute among two ranks, two of them among more."""
+"""``exchange`` swaps edges between neighbours along an axis: one collective permute for two ranks,
+two for more."""
 
 Dims = tuple[int | None, ...]
-"""Per tensor dimension, the index of the factor it runs along; ``None``: never split."""
+"""The index of the factor of each tensor dimension; ``None`` if it is never split."""
 
 
 @dataclass(frozen=True)
 class Factor:
     """One loop of an op.
 
-    A dimension of several merged loops maps to its major one, whose ``size`` then says how far it
-    can be cut. ``size=None`` is symbolic; an :class:`Open` one can be cut if all sizes that it may
-    have can. A split factor with a ``reduction`` leaves partial
-    results; one without must not be summed over. A part of fewer than ``least`` points is not
-    offered. One that is ``padded`` can be cut into parts of which the last have padding: the op of
-    one rank may find anything there, and may leave anything there.
+    A dimension of several merged loops maps to the major loop, whose ``size`` then limits the
+    number of parts. ``size=None`` is symbolic; an :class:`Open` size can be split if every size in
+    its range can. Splitting a factor with a ``reduction`` leaves partial results; a factor without
+    a reduction must not be summed over. Parts of fewer than ``least`` points are not offered. The
+    last parts of a ``padded`` factor may be padded: the op of one rank may read anything there and
+    may write anything there.
     """
 
     size: Size
@@ -61,17 +62,17 @@ class Factor:
 
 @dataclass(frozen=True)
 class Linear:
-    """The op is linear in these operands taken together: partial sums in all of them pass."""
+    """Operands in which the op is jointly linear: partial sums in all of them pass through."""
 
     operands: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class InnerStep:
-    """What the op of one rank runs inside where axes split ``factors``: a collective over them.
+    """A collective, or a local copy, inside the op of one rank when axes split ``factors``.
 
-    Or a local copy. The tensor that a rank puts in runs along ``dims`` and has ``item_bytes`` per
-    point of them.
+    The collective runs over these axes. Each rank's input tensor runs along the factors ``dims``
+    and has ``item_bytes`` bytes per point.
     """
 
     factors: tuple[int, ...]
@@ -82,8 +83,10 @@ class InnerStep:
 
 @dataclass(frozen=True)
 class Filled:
-    """What builds the op of one rank as ``localize`` does, of operands in which the padding of what
-    is reduced is filled with what changes no result."""
+    """A ``localize`` that expects the padding of reduced dimensions to be neutral.
+
+    The caller first fills this padding with a value that changes no result.
+    """
 
     localize: Callable[[Any], list[Any]]
 
@@ -92,20 +95,20 @@ class Filled:
 
 
 AxisRole = int | Linear | None
-"""What one mesh axis does to an op: split a factor, pass partial sums, or nothing."""
+"""The effect of one mesh axis on an op: split a factor, let partial sums pass, or nothing."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How an op may be split.
+    """The possible splits of an op.
 
-    ``operands`` and ``results`` map dimensions to factors; an omitted or scalar one is ``()``.
-    ``additive`` lists the operands that are added to the reduced result (a bias): with a reduction
-    factor split they are partial sums too. ``linear`` lists the groups of operands through which
-    partial sums pass to every result. ``localize`` builds the op of one rank, from a ``LocalOp``,
-    where it is more than a copy with local shapes (see :class:`Filled`); the collectives it builds
-    are listed in ``inner``, so that they can be priced. ``flops_per_point`` times the product of
-    the factor sizes is the op's work.
+    ``operands`` and ``results`` map dimensions to factors; an omitted or scalar tensor is ``()``.
+    ``additive`` lists the operands that are added to the reduced result (a bias): when a reduction
+    factor is split, they are partial sums too. ``linear`` lists the groups of operands through
+    which partial sums pass to every result. ``localize`` builds the op of one rank from a
+    ``LocalOp`` when a copy with local shapes is not enough (see :class:`Filled`). ``inner`` lists
+    the collectives that it builds, so that the cost model sees them. The work of the op in flops is
+    ``flops_per_point`` times the product of the factor sizes.
     """
 
     factors: tuple[Factor, ...]
@@ -119,12 +122,12 @@ class Rule:
 
     @cached_property
     def points(self) -> int:
-        """The product of the factor sizes, of open ones their means."""
+        """Product of the factor sizes, with the mean for an open size."""
         return mean_of(factor.size for factor in self.factors)
 
     @cached_property
     def _reduced(self) -> tuple[tuple[int, int, int, int], ...]:
-        """The (operand, dimension, factor, size) of what may have padding that is filled."""
+        """Reduced dimensions whose padding is filled: (operand, dimension, factor, size)."""
         if not (self.localize is None or isinstance(self.localize, Filled)):
             return ()
         return tuple(
@@ -137,10 +140,10 @@ class Rule:
         )
 
     def filled(self, strategy: Strategy, mesh: Mesh) -> list[tuple[int, int, int]]:
-        """Return (operand, dimension, factor) of all padding that is filled with what changes no
-        result before the op of one rank, in that order: that of what is reduced.
+        """Return the (operand, dimension, factor) of each padded dimension to fill, in that order.
 
-        None where the op of a rank knows of padding itself.
+        The padding of reduced dimensions is filled with a neutral value before the op of one rank.
+        The list is empty if ``localize`` handles padding itself.
         """
         return [
             (operand, dim, factor)
@@ -151,7 +154,7 @@ class Rule:
     def inner_steps(
         self, strategy: Strategy, mesh: Mesh
     ) -> list[tuple[InnerKind, tuple[int, ...], int]]:
-        """Return (kind, mesh axes, bytes put in per rank) of all inside the op of one rank."""
+        """Return (kind, mesh axes, input bytes per rank) of each step inside the op of one rank."""
         found: list[tuple[InnerKind, tuple[int, ...], int]] = []
         for inner in self.inner:
             own = (axis for factor in inner.factors for axis in strategy.axes_of(factor))
@@ -162,7 +165,7 @@ class Rule:
         return found
 
     def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
-        """Return the points of one rank's tensor; a symbolic size without range counts as 1."""
+        """Return the points of one rank's tensor; a symbolic size without a range counts as 1."""
         sizes = ((f, mean_of([self.factors[f].size]) or 1) for f in inner.dims)
         return math.prod(part_of(n, mesh.extent(strategy.axes_of(f))) for f, n in sizes)
 
@@ -175,7 +178,7 @@ def _messages(kind: StepKind, ranks: int) -> list[InnerKind]:
 
 @dataclass(frozen=True)
 class Strategy:
-    """The layouts of an op's operands and results, and the role per mesh axis behind them."""
+    """The layouts of an op's operands and results, and the axis roles that they follow from."""
 
     roles: tuple[AxisRole, ...] = field(compare=False)
     operands: tuple[Layout, ...]

@@ -1,13 +1,14 @@
-"""The notation of rules: how one is written in the IR, in a file and in messages.
+"""The text form of rules in the IR, in files and in messages.
 
-The map says which factor each dimension of each operand and result runs along, ``_`` for none:
-``(i, k), (k, j) -> (i, j)``. Then each factor: ``i=4``, ``k=? whole``, ``k=1024 sum``,
-``h=14 least=3``, ``v=50257 padded``, and of an open dimension ``b=? mean=36 end=64 step=8``. A
-step inside is ``all_reduce over k of (i, j), 4 bytes``.
+The map gives the factor of each dimension of each operand and result, ``_`` for none:
+``(i, k), (k, j) -> (i, j)``. The factors follow: ``i=4``, ``k=? whole``, ``k=1024 sum``,
+``h=14 least=3``, ``v=50257 padded``, and ``b=? mean=36 end=64 step=8`` for an open dimension. An
+inner step is written ``all_reduce over k of (i, j), 4 bytes``.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ _LETTERS = "ijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class RuleText:
-    """A rule as it is written: all its data, as the attribute and the file hold them."""
+    """The text form of a rule, with the fields of the attribute and of the file."""
 
     map: str
     factors: tuple[str, ...]
@@ -59,18 +60,18 @@ class RuleText:
 
 @dataclass(frozen=True)
 class NamedRule:
-    """A rule and what its factors are called."""
+    """A rule with names for its factors."""
 
     rule: Rule
     names: tuple[str, ...]
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
-        """The factor of each name."""
+        """The index of each factor by name."""
         return {name: number for number, name in enumerate(self.names)}
 
     def role_text(self, role: AxisRole) -> str:
-        """Return how a role is written: a factor, ``linear(0, 2)``, or ``-`` for nothing."""
+        """Return the text of a role: a factor, ``linear(0, 2)``, or ``-`` for nothing."""
         if role is None:
             return _NOTHING
         if isinstance(role, Linear):
@@ -78,7 +79,7 @@ class NamedRule:
         return self.names[role]
 
     def role(self, text: str) -> AxisRole:
-        """Return the role that ``text`` stands for; raises UserError for one the rule has not."""
+        """Return the role written as ``text``; raises UserError if the rule has no such role."""
         if text == _NOTHING:
             return None
         if text in self.numbers:
@@ -92,7 +93,7 @@ class NamedRule:
 
     @property
     def text(self) -> RuleText:
-        """The rule as it is written."""
+        """The text form of the rule."""
         rule = self.rule
         return RuleText(
             f"{self._side(rule.operands)} -> {self._side(rule.results)}".lstrip(),
@@ -115,12 +116,12 @@ class NamedRule:
 
 
 def named(rule: Rule) -> NamedRule:
-    """Return ``rule`` with factors called i, j, k, ..., z, i1, j1, ..."""
+    """Return ``rule`` with its factors named i, j, k, ..., z, i1, j1, ..."""
     return NamedRule(rule, tuple(map(factor_name, range(len(rule.factors)))))
 
 
 def factor_name(number: int) -> str:
-    """Return the name of a factor that nobody has named."""
+    """Return the default name of factor ``number``."""
     turn, letter = divmod(number, len(_LETTERS))
     return f"{_LETTERS[letter]}{turn or ''}"
 
@@ -136,12 +137,14 @@ def _factor_text(name: str, factor: Factor) -> str:
 
 
 def read_rule(text: RuleText) -> NamedRule:
-    """Return the rule that ``text`` says; raises UserError for what is wrong with it, in words
-    that follow its name."""
+    """Return the rule written as ``text``.
+
+    Raises UserError with a message that continues the name of the rule ("has a wrong factor, ...").
+    """
     factors = _factors(text.factors)
     names = {name: number for number, name in enumerate(factors)}
     operands, results = _map(text.map, names)
-    for number in (*text.additive, *(one for group in text.linear for one in group)):
+    for number in (*text.additive, *itertools.chain(*text.linear)):
         if not 0 <= number < len(operands):
             raise UserError(
                 f"names an unknown operand, expected below {len(operands)}, got: {number}"
@@ -153,21 +156,20 @@ def read_rule(text: RuleText) -> NamedRule:
         additive=frozenset(text.additive),
         linear=tuple(Linear(group) for group in text.linear),
         flops_per_point=text.flops,
-        inner=tuple(_inner(one, names) for one in text.inner),
+        inner=tuple(_inner(step, names) for step in text.inner),
     )
     return NamedRule(rule, tuple(factors))
 
 
 def _factors(texts: Sequence[str]) -> dict[str, Factor]:
-    """Return the factors by name, in order; a size that is not given is symbolic."""
+    """Return the factors by name, in order; a factor without a size is symbolic."""
     found: dict[str, Factor] = {}
     for text in texts:
         match = _FACTOR.fullmatch(text)
         if match is None:
             raise UserError(
                 "has a wrong factor, expected <name>=<size> [whole] [sum|max|min] [least=<n>] "
-                "[padded], "
-                f"got: '{text}'"
+                f"[padded], got: '{text}'"
             )
         if match[1] in found:
             raise UserError(f"has a factor twice, expected each once, got: '{match[1]}'")
@@ -184,7 +186,7 @@ def _size(match: re.Match[str]) -> Size:
 
 
 def _map(text: str, names: Mapping[str, int]) -> tuple[tuple[Dims, ...], tuple[Dims, ...]]:
-    """Return the factors along the dimensions of operands and of results."""
+    """Return the factor of each dimension of the operands and of the results."""
     sides = text.split("->")
     if len(sides) != 2 or not all(_SIDE.fullmatch(side) for side in sides):
         raise UserError(f"has a wrong map, expected (i, k), (k, j) -> (i, j), got: '{text}'")

@@ -1,4 +1,4 @@
-"""Sizes of dimensions: one that is known, one that is assumed of an open dimension, or none."""
+"""Sizes of dimensions: fixed, open with an assumed range, or symbolic."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ __all__ = [
 ]
 
 _LITTLE = 32
-"""Padding is little where it is at most one in so many points of a dimension."""
+"""Padding of at most 1/32 of the points of a dimension counts as little."""
 
 _PADDING = 3
-"""A dimension is padded by at most one in so many of its points: a quarter of all parts together,
-so that parts on n ranks are three quarters as good as n equal ones, or better."""
+"""Padding is limited to 1/3 of the points of a dimension: a quarter of all parts together, so that
+padded parts on n ranks are at least three quarters as efficient as n equal parts."""
 
 _OPEN = re.compile(r"(?:(.*) )?mean=(\d{1,18}) end=(\d{1,18}) step=(\d{1,18})")
 
 
 @dataclass(frozen=True)
 class Open:
-    """What is assumed of a symbolic dimension whose sizes were given as a range.
+    """The assumed sizes of a symbolic dimension with a given range.
 
-    Times are those of its ``mean``, memory is that of its ``end``. ``step`` divides every size that
-    it may have. Dimensions of one ``name`` are of one size; one without a name is equal to none.
+    Times are computed at ``mean``, memory at ``end``. ``step`` divides every size in the range.
+    Dimensions with the same ``name`` have the same size; a dimension without a name equals no
+    other.
     """
 
     mean: int
@@ -49,18 +50,18 @@ class Open:
 
     @property
     def can_split(self) -> bool:
-        """Whether all of its sizes have a common divisor, and others are known to be equal."""
+        """True if the sizes have a common divisor and a name identifies equal dimensions."""
         return bool(self.name) and self.step > 1
 
     def part(self, pieces: int) -> Open:
-        """Return one of so many equal pieces, which divide ``step``."""
+        """Return the size of one of ``pieces`` equal parts; ``pieces`` divides ``step``."""
         if pieces == 1:
             return self
         name = self.name and f"{self.name}/{pieces}"
         return Open(self.mean // pieces, self.end // pieces, self.step // pieces, name)
 
     def nameless(self) -> Open:
-        """Return the same sizes of a dimension that is equal to no other."""
+        """Return the same range without a name, so that it equals no other dimension."""
         return replace(self, name="")
 
     def __str__(self) -> str:
@@ -69,13 +70,13 @@ class Open:
 
 
 Size = int | Open | None
-"""``None`` is a symbolic dimension of which nothing is assumed: it counts as 1."""
+"""``None`` is a symbolic dimension without a range; it counts as 1."""
 
 Sizes = tuple[Size, ...]
 
 
 def read_open(text: str) -> Open | None:
-    """Return what ``str`` of an :class:`Open` wrote, ``None`` where it is something else."""
+    """Return the :class:`Open` that ``text`` is the ``str`` of, or ``None``."""
     found = _OPEN.fullmatch(text)
     if found is None or int(found[4]) < 1:
         return None
@@ -83,33 +84,34 @@ def read_open(text: str) -> Open | None:
 
 
 def mean_of(sizes: Iterable[Size]) -> int:
-    """Return the elements that times are of."""
+    """Return the number of elements that times are computed with."""
     return math.prod(size.mean if isinstance(size, Open) else _known(size) for size in sizes)
 
 
 def end_of(sizes: Iterable[Size]) -> int:
-    """Return the elements that memory is of."""
+    """Return the number of elements that memory is computed with."""
     return math.prod(size.end if isinstance(size, Open) else _known(size) for size in sizes)
 
 
 def part_of(size: int, pieces: int) -> int:
-    """Return the size of each of so many equal parts, of which the last ones may be padded."""
+    """Return the size of each of ``pieces`` equal parts; the last parts may be padded."""
     return -(-size // pieces)
 
 
 def can_pad(size: int, pieces: int) -> bool:
-    """Say whether parts of ``size``, which ``pieces`` do not divide, are worth their padding.
+    """Return whether splitting ``size`` into ``pieces`` stays within the limit of padding.
 
-    Some may be all padding: of 6 on 4 parts are 2, and the last has none of them."""
+    The last parts may be all padding: 6 points make 4 parts of 2, and the last part is empty.
+    """
     return part_of(size, pieces) * pieces - size <= size // _PADDING
 
 
 def is_worth_padding(size: int, pieces: int, samples: Collection[int]) -> bool:
-    """Say whether a search offers parts of ``size``, which ``pieces`` do not divide.
+    """Return whether the search offers the padded split of ``size`` into ``pieces``.
 
-    Where ``pieces`` is a power of two, most of a model divides, and what does not is offered with
-    little padding alone: images of 7 x 7 pixels on 64 devices would make tables many times as
-    large. But not the numbers of ``samples`` that a model is fed: nobody else divides a batch.
+    If ``pieces`` is a power of two, most dimensions divide, and others are offered only with little
+    padding: images of 7 x 7 pixels on 64 devices would otherwise multiply the size of the tables.
+    Batch sizes (``samples``) are exempt, because splitting the batch has no substitute.
     """
     if not can_pad(size, pieces):
         return False
@@ -117,29 +119,29 @@ def is_worth_padding(size: int, pieces: int, samples: Collection[int]) -> bool:
 
 
 def pads_little(size: int, pieces: int) -> bool:
-    """Say whether ``pieces`` parts of ``size`` have little padding, or none."""
+    """Return whether ``pieces`` parts of ``size`` have little padding or none."""
     return part_of(size, pieces) * pieces - size <= size // _LITTLE
 
 
 def is_power_of_two(number: int) -> bool:
-    """Say whether a number from 1 on is a power of two."""
+    """Return whether ``number``, at least 1, is a power of two."""
     return number & (number - 1) == 0
 
 
 def ever_pads(size: Size) -> bool:
-    """Say whether a dimension of ``size`` may have padding for some number of parts."""
+    """Return whether a dimension of ``size`` may be padded for some number of parts."""
     return isinstance(size, int) and size >= _PADDING
 
 
 def divisor_of(size: Size) -> int:
-    """Return a number that divides what the size may be."""
+    """Return a number that divides every possible value of ``size``."""
     if isinstance(size, Open):
         return size.step if size.can_split else 1
     return _known(size)
 
 
 def largest(sizes: Iterable[Size]) -> Size:
-    """Return the largest of those known or assumed, by their means; ``None`` if there is none."""
+    """Return the largest fixed or open size, compared by mean; ``None`` if all are symbolic."""
     size = max((n for n in sizes if n is not None), key=lambda n: mean_of([n]), default=None)
     return size.nameless() if isinstance(size, Open) else size
 
