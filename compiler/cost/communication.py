@@ -112,7 +112,7 @@ def _whole(kind: Collective, p: int) -> int:
 
 
 def _measured(kind: Collective, p: int, device: Device) -> Sequence[tuple[float, float]] | None:
-    """Return the measured lines; a permute takes the time of an all-gather of one of its pieces."""
+    """Return the measured lines; a permute takes the time of an all-gather that sends one piece."""
     if kind != "collective_permute":
         return device.collectives.get((kind, p))
     gathers = device.collectives.get(("all_gather", p))

@@ -54,7 +54,7 @@ def record_lifetimes(function: ir.Operation, lifetimes: Lifetimes) -> Iterator[i
 def static_values(function: ir.Operation) -> set[ir.Value]:
     """Return the static values; linear in the operations.
 
-    These are values folded at load, state, caches, gradients, and values written in place of an
+    These are values folded at load, state, caches, gradients, and values that overwrite an
     argument.
     """
     caches = _caches(function)
@@ -73,7 +73,7 @@ def static_values(function: ir.Operation) -> set[ir.Value]:
 
 
 def in_place(function: ir.Operation) -> set[ir.Value]:
-    """Return the values written in place of an argument: new state, and accumulated gradients.
+    """Return the values that overwrite an argument: new state, and accumulated gradients.
 
     Linear in the operations.
     """
@@ -95,7 +95,7 @@ class _Program:
         self.function = function
         self.folded = onnx.folded_values(function)
         self.in_place = in_place(function)
-        self.same: dict[ir.Value, ir.Value] = {}  # aliases: the value whose memory it shares
+        self.same: dict[ir.Value, ir.Value] = {}  # aliases, by the value with the memory
         self.equal: dict[ir.Value, ir.Value] = {}  # the first equal folded value
         self.first: dict[object, list[ir.Value]] = {}
         self.static: dict[ir.Value, int] = {}
@@ -143,14 +143,14 @@ class _Program:
             self.together = 1
 
     def _pass_on(self, op: ir.Operation) -> None:
-        """Alias the first result to the operand, unless it is written in place of old state."""
+        """Alias the first result to the operand, unless it overwrites old state."""
         if op.results[0] not in self.in_place:
             self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
         if op.name == WAIT:
             self.lifetimes.advance()  # the collective ends before the next operation
 
     def _fold(self, op: ir.Operation) -> None:
-        """Record the first equal operation, whose results ONNX Runtime shares."""
+        """Map the results to the first equal operation, which ONNX Runtime shares."""
         attributes = tuple((name, op.attributes[name]) for name in onnx.attributes(op))
         read = tuple(self.equal.get(value, value) for value in op.operands)
         key = op if len(op.regions) else (op.name, attributes, read)

@@ -10,7 +10,7 @@ from tensoropt.compiler.layout.collective import HOLDING
 __all__ = ["BLOCKS", "FREES", "HOLDS", "NEVER", "Overlap", "overlap_effect", "read_overlap"]
 
 NEVER, FREES, HOLDS, BLOCKS = range(4)
-"""Effect of an operation on its operands if it overlaps operators (``Beside`` of the engine).
+"""Effect of an operation on its operands if operators overlap it (``Beside`` of the engine).
 
 ``NEVER``: it is no collective. ``FREES``: it reads its operands when it starts. ``HOLDS``: it reads
 them until it ends. ``BLOCKS``: it cannot overlap.
@@ -33,7 +33,7 @@ class Overlap:
 
 
 def overlap_effect(kind: str) -> int:
-    """Return the effect of a reshard step on its operand if it overlaps operators."""
+    """Return the effect of a reshard step on its operand if operators overlap it."""
     if kind == "collective_permute":
         return BLOCKS
     if kind in HOLDING:

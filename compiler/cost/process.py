@@ -10,10 +10,10 @@ from tensoropt.compiler.cost.fields import Table
 __all__ = ["CONVOLUTIONS", "PRODUCTS", "Footprint", "Loading", "Process", "read_process"]
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-"""Operators whose constant weights ONNX Runtime reorders, all at the same time."""
+"""Operators with constant weights that ONNX Runtime reorders, all at the same time."""
 
 PRODUCTS = frozenset({"MatMul", "Gemm", "LSTM", "GRU"})
-"""Operators whose constant weights ONNX Runtime packs, one at a time."""
+"""Operators with constant weights that ONNX Runtime packs, one weight at a time."""
 
 
 _COPIES, _MOST_COPIED = 3, 8 << 20
@@ -25,8 +25,8 @@ Larger tensors are sent in pieces.
 _SMALL = 256 << 10
 """Bytes of a step's collectives for which MPI has buffers from the start.
 
-Beyond this, MPI keeps messages that arrive before a rank asks for them: ranks with 30 collectives
-of 150 KiB (ShuffleNet) need 5 MiB for them.
+Beyond this, MPI buffers messages that arrive before they are received: ranks with 30 collectives of
+150 KiB (ShuffleNet) need 5 MiB for them.
 """
 
 
@@ -135,7 +135,7 @@ class Process:
 
     def bytes(self, footprint: Footprint, ranks: int) -> int:
         """Return the peak memory of the process of a rank, while loading or while running."""
-        running = footprint.packed_bytes + footprint.fed_bytes
+        running: float = footprint.packed_bytes + footprint.fed_bytes
         running += footprint.arena_bytes * (1 + self.gaps) + self._buffer_bytes(footprint, ranks)
         peak = max(footprint.static_bytes + round(running), footprint.loading_bytes)
         rest = self.rest_bytes(ranks, footprint.nodes, trains=footprint.trains)

@@ -75,8 +75,8 @@ def convolution(info: OpInfo) -> Rule:
 def transposed_convolution(info: OpInfo) -> Rule:
     """Return the rule `n c i, c m k, m -> n m o`; each input element is one window of the result.
 
-    If windows reach into neighbouring parts of the result, those parts read input elements of their
-    neighbours.
+    Windows may reach into neighbouring parts of the result; these parts then read input elements of
+    their neighbours.
     """
     kernel, windows = info.shape(1)[2:], info.shape(0)[2:]
     if info.attribute("output_shape") or any(info.attribute("output_padding", ())):

@@ -43,7 +43,7 @@ def softmax(info: OpInfo) -> Rule:
 
 @sharding_rule("Hardmax")
 def hardmax(info: OpInfo) -> Rule:
-    """Split all dimensions except those searched for the largest element."""
+    """Split all dimensions except the dimensions searched for the largest element."""
     return rule_of(info, _loops(info, normalised_dims(info), can_split=False), flops_per_point=1.0)
 
 

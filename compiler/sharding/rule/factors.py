@@ -111,7 +111,7 @@ def present_factor(
     counted: bool = False,
     padded: bool | None = None,
 ) -> FactorMap:
-    """Return the factor along the operands and results that are present; ignore omitted ones."""
+    """Return the factor along the operands and results that are present."""
     present = {i: dim for i, dim in operands.items() if info.operand(i) is not None}
     numbers = range(len(info.results))
     kept = {i: d for i, d in results.items() if i in numbers and info.results[i] is not None}

@@ -98,8 +98,7 @@ class Window:
     def is_local(self) -> bool:
         """True if the windows of a part are inside it, so that the local op is a plain copy.
 
-        No window may read the elements left out at the end: inside a part, those elements are read
-        by other windows.
+        No window may read the elements left out at the end, which other windows of the part read.
         """
         return max(self.begin, self.end) <= 0 and self.reach <= self.end
 
@@ -171,8 +170,8 @@ def windows_of(info: OpInfo) -> tuple[Window, ...]:
 def windows_back_of(info: OpInfo) -> tuple[Window, ...]:
     """Return the windows in the result of a ConvTranspose over which operand 0 is spread.
 
-    As the ONNX specification says, total padding follows from the sizes with `auto_pad` or
-    `output_shape`. If the total is odd, SAME_UPPER puts the smaller half in front, every other mode
+    With `auto_pad` or `output_shape`, the total padding follows from the sizes (ONNX
+    specification). If the total is odd, SAME_UPPER puts the smaller half in front, every other mode
     the larger half.
     """
     rank = len(info.shape(0)) - 2
