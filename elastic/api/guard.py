@@ -7,7 +7,7 @@ import hmac
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,10 @@ class _RefusalError(Exception):
         self.status = status
 
 
+class _LeftError(Exception):
+    """The client closed its connection before its answer."""
+
+
 @dataclass(frozen=True)
 class Guard:
     """Lets through to ``app`` what may come in; an ASGI application itself.
@@ -45,6 +49,9 @@ class Guard:
     which names it may be asked, None for any: a page of another site whose name leads here must not
     read what is here. A request that changes something must be JSON, which pages of other sites
     cannot send without being asked first, and nobody here says yes to that.
+
+    A connection without the token gets one answer, and only requests with it count for the most
+    that may be under way: strangers keep nobody out.
     """
 
     app: _App
@@ -60,10 +67,19 @@ class Guard:
         answer = _Answer(send)
         try:
             headers = _headers(scope)
-            self._check(scope, headers)
-            with self._counted(id(scope)):
-                body = await _body(headers, receive)
-                await self.app(scope, _again(body, receive), answer)
+            self._check_host(headers.get("host", ""))
+            if scope["path"].startswith("/v1"):
+                self._check_token(headers.get("authorization", ""))
+                _check_kind(scope["method"], headers)
+                with self._counted(id(scope)):
+                    body = await _body(headers, receive)
+                    await self.app(scope, _again(body, receive), answer)
+            else:  # anyone may ask: nothing is waited for, and no further request is taken
+                _check_no_body(headers)
+                answer.is_last = True
+                await self.app(scope, _again(b"", receive), answer)
+        except _LeftError:
+            pass
         except _RefusalError as error:
             await answer.refuse(error.status, str(error))
         except Exception as error:
@@ -80,14 +96,6 @@ class Guard:
             yield
         finally:
             self._requests.discard(request)
-
-    def _check(self, scope: MutableMapping[str, Any], headers: dict[str, str]) -> None:
-        self._check_host(headers.get("host", ""))
-        if scope["path"].startswith("/v1"):
-            self._check_token(headers.get("authorization", ""))
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] == "POST" and kind != "application/json":
-            raise _RefusalError(415, f"Content-Type: expected application/json, got: '{kind}'")
 
     def _check_host(self, host: str) -> None:
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
@@ -107,6 +115,18 @@ class Guard:
 
 def _headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _check_kind(method: str, headers: dict[str, str]) -> None:
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if method == "POST" and kind != "application/json":
+        raise _RefusalError(415, f"Content-Type: expected application/json, got: '{kind}'")
+
+
+def _check_no_body(headers: dict[str, str]) -> None:
+    length = headers.get("content-length", "0")
+    if "transfer-encoding" in headers or length.strip("0"):
+        raise _RefusalError(413, "body: expected none outside /v1")
 
 
 async def _body(headers: dict[str, str], receive: _Receive) -> bytes:
@@ -146,20 +166,31 @@ def _again(body: bytes, receive: _Receive) -> _Receive:
 
 
 class _Answer:
-    """Sends an answer with the headers that all have; of two answers, the first."""
+    """Sends an answer with the headers that all have; of two answers, the first.
+
+    ``is_last``: the connection is closed after it.
+    """
 
     def __init__(self, send: _Send) -> None:
         self._send, self._started = send, False
+        self.is_last = False
 
     async def __call__(self, message: _Message) -> None:
         if message["type"] == "http.response.start":
             self._started = True
-            message = {**message, "headers": [*message["headers"], *_HEADERS]}
-        await self._send(message)
+            own = [*_HEADERS, *([(b"connection", b"close")] if self.is_last else [])]
+            message = {**message, "headers": [*message["headers"], *own]}
+        try:
+            await self._send(message)
+        except RuntimeError as error:
+            if "closed" not in str(error):
+                raise
+            raise _LeftError from None  # uvicorn tells only the last of several requests
 
     async def refuse(self, status: int, text: str) -> None:
         if self._started:
             return
+        self.is_last = True  # its body may not have been read
         body = error_body(text)
         headers = [
             (b"content-type", b"application/json"),
@@ -167,8 +198,9 @@ class _Answer:
         ]
         if status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        await self({"type": "http.response.start", "status": status, "headers": headers})
-        await self({"type": "http.response.body", "body": body})
+        with suppress(_LeftError):
+            await self({"type": "http.response.start", "status": status, "headers": headers})
+            await self({"type": "http.response.body", "body": body})
 
 
 def error_body(text: str) -> bytes:

@@ -25,6 +25,7 @@ __all__ = ["Serving", "serve"]
 
 _START_S = 30.0
 _GRACE_S = 2
+_MOST_AHEAD = 16  # requests that are sent before earlier ones are answered
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -90,6 +91,15 @@ class Serving(Closing):
 
 class _Connection(BoundedConnection, AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """The protocol that uvicorn takes here, with limits."""
+
+    def on_headers_complete(self) -> None:
+        """Begin with a request; one with too many before it ends the parser, and so the connection.
+
+        h11, the other of uvicorn's parsers, reads no request ahead.
+        """
+        super().on_headers_complete()
+        if len(self.pipeline) > _MOST_AHEAD:
+            raise ValueError(f"expected at most {_MOST_AHEAD} requests ahead, got: more")
 
 
 def _server(guard: Guard) -> uvicorn.Server:

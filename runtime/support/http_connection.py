@@ -12,15 +12,17 @@ __all__ = ["BoundedConnection"]
 HEADERS_S = 10.0
 """How long a client may take for the headers of a request."""
 
+_MOST_HEADERS = 1 << 16  # bytes that are read before headers are complete: parsers keep them all
+
 _MOST_IDLE = 512  # connections without a request that is being answered; a process has 1,024 files
 
 
 class BoundedConnection(asyncio.Protocol):
     """A mixin, before one of uvicorn's HTTP protocols.
 
-    It closes a connection that does not send the headers of a request within `HEADERS_S`, and the
-    oldest one without a request if there are too many of these: connections that send nothing keep
-    nobody out. A request that is no HTTP gets an error in JSON.
+    It closes a connection that does not send the headers of a request within `HEADERS_S`, or sends
+    too many bytes of them, and the oldest one without a request if there are too many of these:
+    connections that send nothing keep nobody out. A request that is no HTTP gets an error in JSON.
     """
 
     transport: asyncio.Transport
@@ -29,6 +31,7 @@ class BoundedConnection(asyncio.Protocol):
     connections: set[Any]
 
     _deadline: asyncio.TimerHandle | None = None
+    _bytes_ahead = 0  # of headers
     _waiting_since_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -51,6 +54,11 @@ class BoundedConnection(asyncio.Protocol):
         super().data_received(data)
         if self.is_answering:
             self._have_headers()
+        if self.is_answering or self.transport.is_closing():
+            return
+        self._bytes_ahead += len(data)
+        if self._bytes_ahead > _MOST_HEADERS:
+            self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse bytes that are no request."""
@@ -64,14 +72,19 @@ class BoundedConnection(asyncio.Protocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request has arrived and its answer is not complete."""
-        return self.cycle is not None and not self.cycle.response_complete
+        """Whether a request has arrived and its answer is not complete.
+
+        A connection that closes answers nothing more, though the client has still to take its end.
+        """
+        is_open = not self.transport.is_closing()
+        return is_open and self.cycle is not None and not self.cycle.response_complete
 
     def _wait_for_headers(self) -> None:
         self._waiting_since_s = time.monotonic()
         self._deadline = self.loop.call_later(HEADERS_S, self.transport.abort)
 
     def _have_headers(self) -> None:
+        self._bytes_ahead = 0
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -158,6 +158,18 @@ def roomy():
         yield found
 
 
+def test_a_header_without_end_is_not_kept(roomy):
+    before, sent = _memory(roomy), 0
+    with socket.create_connection(("127.0.0.1", roomy.http), 60) as client:
+        client.sendall(_INFER + b"X-More: ")
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            while sent < 24:
+                client.sendall(b"x" * (1 << 20))
+                sent += 1
+    assert sent < 24
+    assert _memory(roomy) - before < 8 << 20
+
+
 def test_unfinished_bodies_are_bounded_together(roomy):
     before, size = _memory(roomy), 16 << 20
     head = _INFER + b"Content-Length: %d\r\n\r\n" % (size + 1)

@@ -301,6 +301,50 @@ def test_connections_that_send_nothing_keep_nobody_out(
             each.close()
 
 
+_PAGE = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+_STATUS = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        _PAGE + b"Content-Length: 100\r\n\r\n{",
+        _PAGE + b"Transfer-Encoding: chunked\r\n\r\n",
+        _STATUS + b"Content-Length: 100\r\n\r\n{",
+        (_PAGE + b"\r\n") * 400,
+        (_STATUS + b"\r\n") * 400,
+    ],
+    ids=["a body for the page", "in pieces", "no token", "many pages", "many without a token"],
+)
+def test_requests_without_the_token_keep_nobody_out(
+    serving: Serving, asks: httpx.Client, capfd: pytest.CaptureFixture[str], sent: bytes
+) -> None:
+    """Each connection gets one answer at once, even if nobody takes it."""
+    host, port = serving.url.removeprefix("http://").split(":")
+    opened = []
+    try:
+        for _ in range(250):
+            opened.append(socket.create_connection((host, int(port)), timeout=5))
+            opened[-1].sendall(sent)
+        assert asks.get("/v1/status").status_code == 200
+    finally:
+        for each in opened:
+            each.close()
+    assert asks.get("/v1/status").status_code == 200
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("path", "status"), [("/", 200), ("/v1/status", 401)])
+def test_an_answer_without_the_token_is_the_last(serving: Serving, path: str, status: int) -> None:
+    answer = httpx.get(serving.url + path, trust_env=False)
+    assert (answer.status_code, answer.headers["connection"]) == (status, "close")
+
+
+def test_the_page_takes_no_body(serving: Serving) -> None:
+    answer = httpx.request("GET", serving.url, content=b"x", trust_env=False)
+    assert (answer.status_code, error_of(answer)) == (413, "body: expected none outside /v1")
+
+
 def test_headers_that_do_not_come_in_time(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
