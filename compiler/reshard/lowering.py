@@ -1,4 +1,4 @@
-"""From the steps of a reshard to collectives, built at the current insertion point."""
+"""Lowering of reshard steps to collectives, built at the current insertion point."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ __all__ = ["lower_step"]
 Shape = Sequence[Size]
 
 _PAD_SINCE = 13
-"""The first opset in which Pad takes all element types."""
+"""First opset whose Pad takes all element types."""
 
 
 def lower_step(
     value: ir.Value, shape: Shape, step: ReshardStep, mesh: Mesh, location: ir.Location, opset: int
 ) -> list[ir.Value]:
-    """Return what each of `moves_of` makes of ``value``, the part of a tensor of ``shape``."""
+    """Lower ``step`` for ``value``, a rank's part of a tensor of ``shape``.
+
+    Returns the result of each of its ``moves_of``, in order.
+    """
     make, values = Build(location, opset), list[ir.Value]()
     for move in moves_of(step, shape, mesh):
         if move.kind == "pad" or move.kind == "crop":
@@ -45,13 +48,13 @@ def lower_step(
 
 
 def _resized(make: Build, x: ir.Value, sizes: Shape) -> ir.Value:
-    """Return ``x`` with other ``sizes``, of one dimension that is static; zeros are new."""
+    """Return ``x`` padded with zeros or cropped to ``sizes``, along its one changed dimension."""
     old = sizes_of_type(ir.RankedTensorType(x.type))
     ((dim, own, wanted),) = (
         (dim, *pair) for dim, pair in enumerate(zip(old, sizes, strict=True)) if pair[0] != pair[1]
     )
     assert isinstance(own, int) and isinstance(wanted, int), f"padding of a symbolic size: {own}"
-    if make.opset < _PAD_SINCE:  # which takes some element types alone: the last point again
+    if make.opset < _PAD_SINCE:  # Pad lacks some element types: gather, repeating the last point
         made = make.take(x, make.ints([min(n, own - 1) for n in range(wanted)]), dim)
     elif wanted > own:
         made = make.pad(x, dim, (0, wanted - own), 0)
@@ -75,7 +78,7 @@ def _all_reduce(
 def _along_dim(
     build: type[shard.AllGatherOp] | type[shard.AllSliceOp],
 ) -> Callable[..., ir.Value]:
-    """Return the lowering of a collective whose one argument is the step's dimension."""
+    """Return the lowering of a collective with the step's dimension as its one argument."""
 
     def lower(
         value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
@@ -120,7 +123,7 @@ def _collective_permute(
 def _partialize(
     value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
-    """Keep ``value`` on the first rank and zeros elsewhere; for max and min copies serve."""
+    """Return ``value`` on the first rank and zeros elsewhere; for max and min, ``value`` itself."""
     if step.reduction != "sum":
         return value
     first = np.zeros(mesh.extent(step.axes), dtype=bool)

@@ -1,4 +1,4 @@
-"""The cheapest way from one layout to another: a shortest path over the steps on a mesh."""
+"""The cheapest reshard between two layouts: a shortest path over the steps on a mesh."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ __all__ = ["Path", "Resharder", "TimedMove"]
 _SUM: tuple[Reduction, ...] = ("sum",)
 _ALL: tuple[Reduction, ...] = ("sum", "max", "min")
 
-# Sizes of tensors whose paths are remembered; models repeat a few dozen.
-_REMEMBERED = 256
+# Number of tensor sizes with cached paths; a model has a few dozen distinct sizes.
+_CACHED_SIZES = 256
 
 
 @dataclass(frozen=True)
 class Path:
-    """The steps from one layout to another in order, their total time, and the largest working set.
+    """The steps from one layout to another in order, their total time, and their peak memory.
 
-    ``peak_bytes`` is the most that one rank holds during a step, its input and output together; 0
-    where there is nothing to do.
+    ``peak_bytes`` is the largest sum of a step's input and output on one rank; 0 for an empty path.
     """
 
     steps: tuple[ReshardStep, ...]
@@ -50,8 +49,10 @@ class Path:
 
 @dataclass(frozen=True)
 class TimedMove:
-    """One thing that a rank does on a path: what, for which step, for how many seconds, and the
-    sizes of what it puts in; of what pads or crops those of the larger tensor."""
+    """One operation of a rank on a path, with its step, its time and the sizes of its input.
+
+    For a pad or a crop, ``read`` has the sizes of the larger of its input and output.
+    """
 
     move: Move
     step: ReshardStep
@@ -60,26 +61,26 @@ class TimedMove:
 
 
 class Resharder:
-    """Finds how to move tensors between layouts on one mesh of one kind of device.
+    """Finds the fastest reshards on one mesh of one kind of device.
 
-    Symbolic dimensions count as 1 and are never split; those of a range (:class:`Open`) count as
-    its mean in times and as its end in bytes, and are split where that divides all their sizes. A
-    mesh axis of one rank does nothing, so layouts that differ there only are the same, and steps
-    never name it. A dimension that one axis splits may be padded a little: a step then pads what it
-    cuts, and takes off the padding of what it joins. Layouts that do not fit the shape
-    (:meth:`Layout.misfit`), or that mix reductions, cannot be: no path leads from or to them.
+    Symbolic dimensions count as 1 and are never split. Dimensions with a range (:class:`Open`)
+    count as its mean in times and as its end in bytes, and are split if that divides all their
+    sizes. Mesh axes of extent 1 are ignored: layouts that differ only there are the same, and steps
+    never name these axes. A dimension that one axis splits may be padded a little: a step then pads
+    before it slices, and crops after it joins. No path leads from or to a layout that does not fit
+    the shape (:meth:`Layout.misfit`) or that mixes reductions.
     """
 
     def __init__(self, mesh: Mesh, device: Device) -> None:
         self.mesh, self.device = mesh, device
         self._unit_axes = tuple(axis for axis in mesh.axes if mesh.shape[axis] == 1)
         self._graph = lru_cache(maxsize=None)(self._build)
-        self._paths = lru_cache(maxsize=_REMEMBERED)(self._solve)
+        self._paths = lru_cache(maxsize=_CACHED_SIZES)(self._solve)
 
     def path(self, shape: Sequence[Size], item_bytes: int, src: Layout, dst: Layout) -> Path:
-        """Return the fastest steps from ``src`` to ``dst``; always the same of equally fast ones.
+        """Return the fastest path from ``src`` to ``dst``; ties are broken deterministically.
 
-        Raises ``ValueError`` where a tensor of ``shape`` cannot lie in one of the layouts.
+        Raises ``ValueError`` if a tensor of ``shape`` cannot have one of the layouts.
         """
         paths = self._paths_for(shape, item_bytes, [src, dst])
         start, end = (self._node(paths, layout, shape) for layout in (src, dst))
@@ -90,11 +91,10 @@ class Resharder:
         return Path(steps, float(time_s[0, end]), round(peak))
 
     def moves(self, shape: Sequence[Size], item_bytes: int, path: Path) -> list[TimedMove]:
-        """Return all that a rank does on a ``path`` of a tensor, in order; together it takes the
-        time of the path."""
+        """Return the operations of a rank on ``path`` in order; their times add up to its time."""
         found, left_s = list[TimedMove](), path.time_s
         for step in path.steps:
-            # Part of a shortest path is a shortest path; the last step takes what is left.
+            # Part of a shortest path is a shortest path; the last step takes the remaining time.
             is_last = step is path.steps[-1]
             time_s = left_s if is_last else self.path(shape, item_bytes, step.src, step.dst).time_s
             left_s -= time_s
@@ -125,7 +125,7 @@ class Resharder:
         srcs: Sequence[Layout],
         dsts: Sequence[Layout],
     ) -> tuple[Floats, Floats]:
-        """Return (time_s, transient_bytes) of every path, as [src, dst]; infinite where none is.
+        """Return (time_s, transient_bytes) of every path, as [src, dst]; infinite without a path.
 
         The entries are exactly ``time_s`` and ``peak_bytes`` of :meth:`path`.
         """
@@ -145,8 +145,8 @@ class Resharder:
     ) -> TensorPaths:
         """Return the shortest paths for a tensor.
 
-        Partial maxima and minima are rare and nothing passes through them on the way elsewhere, so
-        they are left out where no layout holds one.
+        Partial maxima and minima are rare and no path passes through them, so they are left out if
+        none of ``layouts`` has one.
         """
         cuts = tuple(self._cuts_of(size) for size in shape)
         total_bytes = mean_of(shape) * item_bytes
@@ -154,7 +154,7 @@ class Resharder:
         return self._paths(cuts, total_bytes, _SUM if used <= {"sum"} else _ALL)
 
     def _cuts_of(self, size: Size) -> Cuts:
-        """Return into how many pieces a dimension can be cut."""
+        """Return the numbers of pieces that a dimension can be split into."""
         divisor = math.gcd(divisor_of(size), self.mesh.size)
         if not isinstance(size, int):
             return Cuts(divisor)
@@ -175,17 +175,17 @@ class Resharder:
     def _node(self, paths: TensorPaths, layout: Layout, shape: Sequence[Size]) -> int:
         node = paths.node(self._plain(layout))
         if node is None:
-            raise ValueError(f"a tensor of shape {tuple(shape)} cannot lie as {layout}")
+            raise ValueError(f"a tensor of shape {tuple(shape)} cannot have layout {layout}")
         return node
 
 
 def _growth(shape: Sequence[Size]) -> float:
-    """Return how much larger a tensor is at the end of all ranges than at their mean."""
+    """Return the ratio of a tensor's size at the end of all ranges to its size at their means."""
     return end_of(shape) / (mean_of(shape) or 1)
 
 
 def _present(paths: TensorPaths, layouts: Sequence[Layout]) -> tuple[list[int], list[int]]:
-    """Return the positions of the layouts that the tensor can lie in, and their nodes."""
+    """Return the positions of the layouts that the tensor can have, and their nodes."""
     nodes = [paths.node(layout) for layout in layouts]
-    kept = [(position, node) for position, node in enumerate(nodes) if node is not None]
-    return [position for position, _ in kept], [node for _, node in kept]
+    fitting = [(position, node) for position, node in enumerate(nodes) if node is not None]
+    return [position for position, _ in fitting], [node for _, node in fitting]

@@ -1,4 +1,4 @@
-"""How a tensor gets from one layout to several: which of them is made from which."""
+"""Reshard trees: the cheapest derivation of several layouts of a tensor from one source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensoropt.compiler.reshard.shortest import Floats
 
 __all__ = ["spread"]
 
-# Up to four layouts are made in the best of all orders. Tensors are hardly ever wanted in more.
+# Up to four targets, all orders are tried. Tensors rarely need more layouts.
 _ALL_ORDERS = 4
 
 _Times = Sequence[Sequence[float]]
@@ -30,14 +30,15 @@ def spread(
     source: Layout,
     targets: Sequence[Layout],
 ) -> dict[Layout, Layout]:
-    """Return what each layout is made from: those of ``targets``, and one more if that is cheaper.
+    """Return the layout that each of ``targets`` is made from.
 
-    ``targets`` are distinct and none is ``source``. The one more is complete and lies on each axis
-    as one of the others does, or whole. No tree takes more time than the best star: a way to one
-    layout, and from there alone to every other. Up to four targets it is the cheapest of all trees
-    over the targets, and of all that make the one more first (Steiner trees in general are hard).
-    Of equal ones it keeps closest to the order of ``targets``. O(k! k^2 m) for k targets and m
-    layouts in between, O(k^3 m) above four.
+    ``targets`` are distinct and do not include ``source``. The tree may contain one intermediate
+    layout if that is cheaper: one without partial results that, on each axis, is replicated or
+    equal to one of the others. The tree never takes longer than the best star, which goes to one
+    layout and from there directly to every other. Up to four targets it is the cheapest of all
+    trees over the targets, including trees that make the intermediate layout first (Steiner trees
+    in general are hard). Ties go to the tree closest to the order of ``targets``. O(k! k^2 m) for
+    k targets and m intermediate layouts, O(k^3 m) above four targets.
     """
     if len(targets) == 1:
         return {targets[0]: source}
@@ -51,7 +52,7 @@ def spread(
 def _between(
     source: Layout, targets: Sequence[Layout], shape: Sequence[Size], mesh: Mesh
 ) -> Iterator[Layout]:
-    """Yield the other layouts that mix these."""
+    """Yield the candidates for an intermediate layout."""
     ends = [source, *targets]
     axes = zip(*(end.placements for end in ends), strict=True)
     mixed = [[*dict.fromkeys((REPLICATE, *(p for p in a if not p.is_partial)))] for a in axes]
@@ -61,7 +62,7 @@ def _between(
 
 
 def _cheapest(table: Floats, wanted: int, count: int) -> _Tree:
-    """Return the cheapest tree: number 0 is there, 1 to ``wanted`` are wanted, others may be."""
+    """Return the cheapest tree: 0 is the source, 1 to ``wanted`` the targets, the rest optional."""
     times: _Times = table.tolist()
     if wanted <= _ALL_ORDERS:
         orders = list(itertools.permutations(range(1, wanted + 1)))
@@ -73,9 +74,9 @@ def _cheapest(table: Floats, wanted: int, count: int) -> _Tree:
 
 
 def _sums(table: Floats, orders: npt.NDArray[np.int_], wanted: int) -> Floats:
-    """Return the seconds of all orders, [none or which one is made first, order], in one row.
+    """Return the seconds of all orders, flattened from [no or one intermediate layout, order].
 
-    Each layout is made from the nearest of those before it.
+    Each layout is made from the nearest earlier layout.
     """
     firsts = np.concatenate([table[:1], table[wanted + 1 :]])[:, None, :]
     total = np.zeros((len(firsts), len(orders)))
@@ -91,7 +92,7 @@ def _sums(table: Floats, orders: npt.NDArray[np.int_], wanted: int) -> Floats:
 
 
 def _in_order(times: _Times, order: Sequence[int]) -> _Tree:
-    """Make each layout from the nearest of those before it."""
+    """Return the tree that makes each layout from the nearest earlier layout."""
     tree: _Tree = {}
     for target in order:
         tree[target] = _nearest(times, tree, target)
@@ -99,7 +100,7 @@ def _in_order(times: _Times, order: Sequence[int]) -> _Tree:
 
 
 def _nearest_first(times: _Times, wanted: int, first: int) -> _Tree:
-    """Make ``first``, then always the layout that costs least."""
+    """Return the tree that makes ``first``, then greedily the cheapest layout."""
     tree = {first: 0} if first else {}
     left = [target for target in range(1, wanted + 1) if target != first]
     while left:

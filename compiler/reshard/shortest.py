@@ -1,4 +1,4 @@
-"""Shortest paths in a small graph from many sources at once, in NumPy."""
+"""Batched shortest paths in a small graph, in NumPy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ __all__ = ["Edges", "ShortestPaths"]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Edges times sources handled at once: few enough to stay in a core's cache.
+# Edges times sources per batch: small enough for a core's cache.
 _BLOCK = 1 << 17
 
 
 @dataclass(frozen=True)
 class Edges:
-    """The edges of a graph, sorted by ``dst``; of equally long paths the one through the first
-    edge counts. Times are positive; ``peak_bytes`` is what an edge holds while it runs."""
+    """The edges of a graph, sorted by ``dst``.
+
+    Ties between paths go to the first edge. Times are positive; ``peak_bytes`` is the memory in use
+    while an edge runs.
+    """
 
     src: Ints
     dst: Ints
@@ -30,7 +33,10 @@ class Edges:
 
 @dataclass(frozen=True)
 class _Row:
-    """From one source to every node: time, largest peak, last edge (or the number of edges)."""
+    """Time, peak memory and last edge of the paths from one source to every node.
+
+    ``last`` is the number of edges for the source itself and for nodes that it does not reach.
+    """
 
     time_s: Floats
     peak_bytes: Floats
@@ -38,9 +44,9 @@ class _Row:
 
 
 class ShortestPaths:
-    """Shortest paths between nodes ``0 .. nodes - 1``, found on demand and remembered by source.
+    """Shortest paths between nodes ``0 .. nodes - 1``, computed lazily and cached by source.
 
-    Bellman-Ford, all sources side by side: the paths have few steps, so few rounds settle them.
+    Bellman-Ford over all sources in parallel: paths have few steps, so it converges in few rounds.
     """
 
     def __init__(self, nodes: int, edges: Edges) -> None:
@@ -59,7 +65,7 @@ class ShortestPaths:
         return np.stack([r.time_s for r in rows]), np.stack([r.peak_bytes for r in rows])
 
     def trace(self, source: int, target: int) -> list[int]:
-        """Return the edges of the path from ``source`` to a ``target`` it reaches."""
+        """Return the edges of the path from ``source`` to ``target``, which must be reachable."""
         self.rows([source])
         last, path = self._rows[source].last, list[int]()
         while target != source:
@@ -88,7 +94,7 @@ class ShortestPaths:
             if np.array_equal(best, time_s[self._heads]):
                 break
             time_s[self._heads] = best
-        # An edge is on a path if it arrives just in time; times grow along it, so it has no loop.
+        # An edge is on a shortest path if it is tight. Times grow along the path: it has no cycle.
         on_path = (reached == time_s[edges.dst]) & (time_s[edges.src] < reached)
         numbers = np.arange(len(edges.src))[:, None]
         return np.minimum.reduceat(np.where(on_path, numbers, len(edges.src)), self._starts)

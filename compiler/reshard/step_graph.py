@@ -1,4 +1,4 @@
-"""The graph of layouts and steps for tensors of one rank, with what each step costs."""
+"""The graph of layouts and steps for tensors of one rank, with the cost of each step."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cuts:
-    """Into how many pieces a dimension can be cut: those that divide ``divisor``, 1 where it cannot
-    be split, and by one axis also those that have some padding, each with how many times the
-    dimension all parts together are."""
+    """The numbers of pieces that a dimension can be split into.
+
+    They are the divisors of ``divisor``, which is 1 if the dimension cannot be split. ``padded``
+    adds numbers that leave some padding and that only a single axis may split into, each with the
+    ratio of the padded size to the size.
+    """
 
     divisor: int
     padded: tuple[tuple[int, float], ...] = ()
@@ -40,7 +43,7 @@ class TensorPaths:
     shortest: ShortestPaths
 
     def node(self, layout: Layout) -> int | None:
-        """Return the number of ``layout``, or ``None`` if the tensor cannot lie that way."""
+        """Return the node of ``layout``, or ``None`` if the tensor cannot have this layout."""
         node = self.graph.index.get(layout)
         return node if node is not None and self.fitting[node] else None
 
@@ -48,8 +51,8 @@ class TensorPaths:
 class StepGraph:
     """All layouts of tensors of one rank, and all steps between them.
 
-    Built once; a shape then leaves out the layouts that do not fit it, and its size fills in the
-    costs: each step takes a time in the bytes of its input, see `Curve`.
+    The graph is built once. `paths` then drops the layouts that do not fit a shape and computes the
+    time of each step from the bytes of its input (see `Curve`).
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class StepGraph:
         steps += permutes(layouts, rank, mesh)
         src = np.array([self.index[step.src] for step in steps], dtype=np.int64)
         dst = np.array([self.index[step.dst] for step in steps], dtype=np.int64)
-        # By target, and of one target those that hold less memory first.
+        # By target, then sources with less memory first.
         order = np.lexsort((src, -self._cuts[src], dst))
         self._src, self._dst = src[order], dst[order]
         self._steps = [steps[number] for number in order.tolist()]
@@ -78,33 +81,35 @@ class StepGraph:
         self._s_per_root_byte = np.array([curve.s_per_root_byte for curve in curves])
 
     def paths(self, cuts: tuple[Cuts, ...], total_bytes: int) -> TensorPaths:
-        """Return the paths for tensors of ``total_bytes``; ``cuts`` are those of each dimension."""
+        """Return the paths for tensors of ``total_bytes``, with the ``cuts`` of each dimension."""
         divisors = np.array([own.divisor for own in cuts], dtype=np.int64)
         grown = self._grown(cuts)
         fitting = ((divisors % self._pieces == 0) | (grown > 1)).all(axis=1)
         kept = np.flatnonzero(fitting[self._src] & fitting[self._dst])
         steps = [self._steps[number] for number in kept.tolist()]
-        held = total_bytes / self._cuts
+        part_bytes = total_bytes / self._cuts
         if (grown == 1).all():
-            src, dst = held[self._src[kept]], held[self._dst[kept]]
+            src, dst = part_bytes[self._src[kept]], part_bytes[self._dst[kept]]
             edges = self._edges(kept, src, src + dst)
         else:
-            edges = self._with_padding(kept, held * grown.prod(axis=1), grown)
+            edges = self._with_padding(kept, part_bytes * grown.prod(axis=1), grown)
         return TensorPaths(self, fitting, steps, ShortestPaths(len(fitting), edges))
 
     def _grown(self, cuts: tuple[Cuts, ...]) -> Floats:
-        """Return how many times each dimension all parts of it are, as [layout, dimension]."""
+        """Return the ratio of padded size to size, as [layout, dimension]."""
         grown = np.ones(self._pieces.shape)
         for dim, own in enumerate(cuts):
             for pieces, times in own.padded:
                 grown[self._alone[:, dim] & (self._pieces[:, dim] == pieces), dim] = times
         return grown
 
-    def _with_padding(self, kept: Ints, held: Floats, grown: Floats) -> Edges:
-        """Return the edges of steps some of which pad what they read, or take padding off what they
-        make, which is a copy each; ``held`` is the bytes of a part."""
+    def _with_padding(self, kept: Ints, part_bytes: Floats, grown: Floats) -> Edges:
+        """Return the edges of steps, some of which pad their input or crop their output.
+
+        A pad or a crop costs a copy. ``part_bytes`` are the bytes of one part per layout.
+        """
         src, dst = self._src[kept], self._dst[kept]
-        before, after = held[src], held[dst]
+        before, after = part_bytes[src], part_bytes[dst]
         pads, crops = (grown[src] == 1) & (grown[dst] > 1), (grown[src] > 1) & (grown[dst] == 1)
         read = before * np.where(pads, grown[dst], 1.0).prod(axis=1)
         made = after * np.where(crops, grown[src], 1.0).prod(axis=1)
@@ -117,7 +122,7 @@ class StepGraph:
         return Edges(src, dst, edges.time_s + copied_s, peak)
 
     def _edges(self, kept: Ints, read: Floats, peak: Floats) -> Edges:
-        """Return the edges of steps that read so many bytes each, and hold ``peak``."""
+        """Return the edges of steps with ``read`` input bytes and ``peak`` bytes in use."""
         lines_s = self._fixed_s[:, kept] + self._s_per_byte[:, kept] * read
         greatest = self._greatest[kept]
         own_s = np.where(greatest, lines_s.max(axis=0), lines_s.min(axis=0))
@@ -126,7 +131,7 @@ class StepGraph:
 
 
 def _axes(layout: Layout, rank: int) -> list[int]:
-    """Return how many mesh axes split each dimension."""
+    """Return the number of mesh axes that split each dimension."""
     axes = [0] * rank
     for own in layout.placements:
         if own.is_split:
@@ -135,7 +140,7 @@ def _axes(layout: Layout, rank: int) -> list[int]:
 
 
 def _pieces(layout: Layout, rank: int, mesh: Mesh) -> list[int]:
-    """Return into how many pieces each dimension is cut."""
+    """Return the number of pieces that each dimension is split into."""
     pieces = [1] * rank
     for extent, own in zip(mesh.shape, layout.placements, strict=True):
         if own.is_split:
@@ -161,7 +166,7 @@ def _line_table(curves: list[Curve]) -> tuple[Floats, Floats]:
 
 
 def _curve(step: ReshardStep, mesh: Mesh, device: Device) -> Curve:
-    """Return the time of a step in the bytes of its input."""
+    """Return the time of a step as a function of its input bytes."""
     if step.kind == "all_slice":
         return Curve((copy_line(2 / mesh.extent(step.axes), device),))
     if step.kind == "partialize":

@@ -1,4 +1,4 @@
-"""The steps that take a tensor from one layout to another, each one collective or one local op."""
+"""Steps of a reshard, each one collective or one local op."""
 
 from __future__ import annotations
 
@@ -52,21 +52,20 @@ _KINDS: dict[tuple[str, str], StepKind] = {
 
 @dataclass(frozen=True)
 class ReshardStep:
-    """One move of a tensor: ``axes`` change from one placement, equal on all, to another, or what
-    they do among each other.
+    """One collective or local op: it changes the common placement of ``axes``, or permutes parts.
 
-    Groups are in the order of ``axes``, major first. What each kind does to a rank's part, ``c``
-    being its position in its group of ``p``:
+    Groups are in the order of ``axes``, major first. For a rank at position ``c`` of a group of
+    ``p`` ranks, the kinds do the following:
 
     - ``all_gather``: concatenate the group's parts along ``dim``.
     - ``all_reduce``: combine the group's parts by ``reduction``.
     - ``reduce_scatter``: combine them by ``reduction`` and keep piece ``c`` of ``p`` along ``dim``.
-    - ``all_to_all``: cut into ``p`` pieces along ``other_dim``, send piece ``k`` to position ``k``,
-      concatenate what arrives along ``dim``: ``S(dim)`` becomes ``S(other_dim)``.
-    - ``collective_permute``: take the part of position ``sources(mesh)[c]``, as it is.
+    - ``all_to_all``: split into ``p`` pieces along ``other_dim``, send piece ``k`` to position
+      ``k``, concatenate the received pieces along ``dim``: ``S(dim)`` becomes ``S(other_dim)``.
+    - ``collective_permute``: take the part of position ``sources(mesh)[c]`` unchanged.
     - ``all_slice``: keep piece ``c`` of ``p`` along ``dim``; nothing is sent.
-    - ``partialize``: for ``sum`` zeros everywhere but at ``c = 0``; for ``max`` and ``min``, where
-      equal parts combine to themselves, nothing at all.
+    - ``partialize``: for ``sum``, fill with zeros except at ``c = 0``; a no-op for ``max`` and
+      ``min``, which are idempotent.
     """
 
     kind: StepKind
@@ -78,18 +77,20 @@ class ReshardStep:
     reduction: Reduction | None = None
 
     def sources(self, mesh: Mesh) -> tuple[int, ...]:
-        """Return, of a permute, from which position of a group each gets its part: from itself
-        where it has that already, and from each position once."""
+        """Return the position in the group that each position of a permute receives from.
+
+        Each position is used once. A position that already has the right part keeps it.
+        """
         group = mesh.group(0, self.axes)
-        held = [self.src.piece(rank, mesh) for rank in group]
-        wanted = [self.dst.piece(rank, mesh) for rank in group]
+        before = [self.src.piece(rank, mesh) for rank in group]
+        after = [self.dst.piece(rank, mesh) for rank in group]
         spare: dict[tuple[int, ...], list[int]] = {}
-        for position, own in enumerate(held):
-            if own != wanted[position]:
-                spare.setdefault(own, []).append(position)
+        for position, piece in enumerate(before):
+            if piece != after[position]:
+                spare.setdefault(piece, []).append(position)
         return tuple(
-            position if own == held[position] else spare[own].pop(0)
-            for position, own in enumerate(wanted)
+            position if piece == before[position] else spare[piece].pop(0)
+            for position, piece in enumerate(after)
         )
 
     def __str__(self) -> str:
@@ -98,10 +99,10 @@ class ReshardStep:
 
 @dataclass(frozen=True)
 class Move:
-    """One thing that a rank does for a step, and the sizes of what it makes.
+    """One operation of a rank for a step, and the sizes of its result.
 
-    ``pad`` puts zeros behind what the step cuts, ``crop`` takes the padding off what it joined:
-    both are copies, which tensors that divide do not need. The third is the step itself.
+    ``pad`` appends zeros before a step slices, ``crop`` removes the padding after a step joins.
+    Both are copies, and needed only for sizes that do not divide. Other kinds are the step itself.
     """
 
     kind: StepKind | Literal["pad", "crop"]
@@ -109,20 +110,21 @@ class Move:
 
 
 def moves_of(step: ReshardStep, shape: Sequence[Size], mesh: Mesh) -> list[Move]:
-    """Return what a rank does, in order, for one step of a tensor of ``shape``."""
+    """Return the operations of a rank, in order, for one step of a tensor of ``shape``."""
     before, after = (end.local_shape(shape, mesh) for end in (step.src, step.dst))
-    held, kept = (set(end.padded_dims(shape, mesh)) for end in (step.src, step.dst))
-    if held == kept:
-        return [Move(step.kind, after)]
-    # In parts of the dimension that is cut or joined, whose padding is no part of the tensor.
+    padded_before, padded_after = (
+        set(end.padded_dims(shape, mesh)) for end in (step.src, step.dst)
+    )
+    pads, crops = padded_after - padded_before, padded_before - padded_after
+    # The step reads or makes the padded size of a dimension that it slices or joins.
     read, made = list(before), list(after)
-    for dim in kept - held:
+    for dim in pads:
         read[dim] = _times(after[dim], step.dst.pieces(dim, mesh))
-    for dim in held - kept:
+    for dim in crops:
         made[dim] = _times(before[dim], step.src.pieces(dim, mesh))
-    moves = [Move("pad", tuple(read))] if kept - held else []
+    moves = [Move("pad", tuple(read))] if pads else []
     moves.append(Move(step.kind, tuple(made)))
-    return [*moves, Move("crop", after)] if held - kept else moves
+    return [*moves, Move("crop", after)] if crops else moves
 
 
 def _times(part: Size, pieces: int) -> int:
@@ -131,31 +133,31 @@ def _times(part: Size, pieces: int) -> int:
 
 
 def is_mixed(layout: Layout) -> bool:
-    """Say whether the layout is partial by two reductions at once.
+    """Return whether the layout is partial by two different reductions.
 
-    Such a tensor has no meaning: the result depends on which reduction is done first.
+    A tensor with mixed reductions is ambiguous: the result depends on the order of the reductions.
     """
     return len({p.reduction for p in layout.placements if p.is_partial}) > 1
 
 
 def layouts_of_rank(rank: int, mesh: Mesh, reductions: Sequence[Reduction]) -> list[Layout]:
-    """Return every layout of a tensor with ``rank`` dimensions, however large they are.
+    """Return every layout of a tensor with ``rank`` dimensions, regardless of their sizes.
 
-    Axes of one rank always replicate. Mixed reductions are left out. Those in the order of the mesh
+    Axes of extent 1 are replicated. Mixed reductions are left out. Layouts in the order of the mesh
     come first.
     """
     every = [REPLICATE, *map(split, range(rank)), *map(partial, reductions)]
     per_axis = [every if extent > 1 else [REPLICATE] for extent in mesh.shape]
-    layouts = [one for one in map(Layout, grouped(mesh, per_axis)) if not is_mixed(one)]
-    return [*layouts, *(other for one in layouts for other in reordered(one, mesh))]
+    layouts = [layout for layout in map(Layout, grouped(mesh, per_axis)) if not is_mixed(layout)]
+    return [*layouts, *(other for layout in layouts for other in reordered(layout, mesh))]
 
 
 def steps_from(
     src: Layout, rank: int, mesh: Mesh, reductions: Sequence[Reduction]
 ) -> Iterator[ReshardStep]:
-    """Yield every step from ``src`` but permutes, whether or not its result divides a shape.
+    """Yield every step from ``src`` except permutes, whether or not its result fits a shape.
 
-    All axes of a step change together, as one collective over the product of their ranks.
+    All axes of a step change together, in one collective over the product of their extents.
     """
     for placement in dict.fromkeys(src.placements):
         targets = _targets(placement, rank, reductions)
@@ -168,14 +170,13 @@ def steps_from(
 
 
 def permutes(layouts: Sequence[Layout], rank: int, mesh: Mesh) -> Iterator[ReshardStep]:
-    """Yield the steps between those of ``layouts`` in which ranks have parts of equal sizes, but
-    not the same ones."""
-    alike: dict[tuple[object, ...], list[Layout]] = {}
+    """Yield the permutes between ``layouts``: same sizes of parts, but other parts per rank."""
+    by_sizes: dict[tuple[object, ...], list[Layout]] = {}
     for layout in layouts:
         pieces = (layout.pieces(dim, mesh) for dim in range(rank))
         partial = (own if own.is_partial else None for own in layout.placements)
-        alike.setdefault((*pieces, *partial), []).append(layout)
-    for group in alike.values():
+        by_sizes.setdefault((*pieces, *partial), []).append(layout)
+    for group in by_sizes.values():
         for src, dst in itertools.permutations(group, 2):
             yield ReshardStep("collective_permute", _changed(src, dst, rank), src, dst)
 
@@ -187,8 +188,10 @@ def _changed(src: Layout, dst: Layout, rank: int) -> tuple[int, ...]:
 
 
 def _movable(src: Layout, placement: Placement, mesh: Mesh) -> Iterator[tuple[int, ...]]:
-    """Yield which axes can leave ``placement`` together: of those that split a dimension the minor
-    ones, whose pieces alone are neighbours in the tensor."""
+    """Yield the sets of axes that can leave ``placement`` together.
+
+    Of a split dimension these are the minor axes: only their pieces are adjacent in the tensor.
+    """
     if placement.is_split:
         axes = src.axes_splitting(placement.dim)
         yield from (axes[start:] for start in reversed(range(len(axes))))
@@ -201,8 +204,10 @@ def _movable(src: Layout, placement: Placement, mesh: Mesh) -> Iterator[tuple[in
 def _orders(
     axes: tuple[int, ...], before: Placement, after: Placement, mesh: Mesh
 ) -> Iterator[tuple[int, ...]]:
-    """Yield in which orders the axes may go: what was no split has none. On a deep mesh they must
-    stay in the order of the mesh."""
+    """Yield the possible orders of ``axes``: all orders for a new split, else the given order.
+
+    On a deep mesh the axes stay in the order of the mesh.
+    """
     if before.is_split or not after.is_split or mesh.is_deep:
         yield axes
     else:

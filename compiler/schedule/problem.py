@@ -1,4 +1,4 @@
-"""A stretch of a program by itself: what its order changes, and nothing else."""
+"""The ordering problem of a stretch of a program, independent of the rest."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ __all__ = ["Problem", "bits", "problem_of"]
 
 @dataclass(frozen=True)
 class Problem:
-    """Tasks to order. Bytes count from what is alive before the first; sets are masks of bits.
+    """Tasks to order. Memory is relative to the live bytes before the first task.
 
-    ``makes`` holds the bytes of the results of each task, ``drops`` those of results that nothing
-    reads, ``after`` the tasks that come first, and ``reads`` what it may free: the tensors, by
-    number. ``sizes`` are their bytes, ``readers`` the tasks that read each, ``makers`` the task
-    that makes it, -1 if it was there. Equal problems have equal answers.
+    Sets of tasks are bit masks. Per task: ``makes`` are the bytes of its results, ``drops`` the
+    bytes of its unused results, ``after`` its predecessors, and ``reads`` the numbers of the
+    tensors that it may free. Per tensor: ``sizes`` are the bytes, ``readers`` the tasks that read
+    it, ``makers`` the task that makes it, -1 if it was live at the start. Equal problems have equal
+    solutions, so solutions can be memoized.
     """
 
     makes: tuple[int, ...]
@@ -34,7 +35,7 @@ class Problem:
 
     @cached_property
     def before(self) -> tuple[int, ...]:
-        """The tasks that must have run before each, however far."""
+        """All direct and indirect predecessors of each task."""
         found: list[int] = []
         for after in self.after:
             found.append(after)
@@ -44,7 +45,7 @@ class Problem:
 
     @cached_property
     def later(self) -> tuple[int, ...]:
-        """The tasks that must run after each, however far."""
+        """All direct and indirect successors of each task."""
         found = [0] * len(self)
         for task in reversed(range(len(self))):
             for earlier in bits(self.after[task]):
@@ -53,7 +54,7 @@ class Problem:
 
     @cached_property
     def then(self) -> tuple[tuple[int, ...], ...]:
-        """The tasks that may be ready once each has run."""
+        """The direct successors of each task."""
         found: list[list[int]] = [[] for _ in self.makes]
         for task, after in enumerate(self.after):
             for earlier in bits(after):
@@ -61,14 +62,14 @@ class Problem:
         return tuple(map(tuple, found))
 
     def freed(self, task: int, done: int) -> int:
-        """Return the bytes that are over after ``task``, if ``done`` and it have run."""
+        """Return the bytes that die with ``task``, once it and the tasks of ``done`` have run."""
         done |= 1 << task
-        over = sum(self.sizes[one] for one in self.reads[task] if not self.readers[one] & ~done)
-        return over + self.drops[task]
+        dead = sum(self.sizes[t] for t in self.reads[task] if not self.readers[t] & ~done)
+        return dead + self.drops[task]
 
     @cached_property
     def given(self) -> int:
-        """The most bytes alive in the order given."""
+        """Peak live bytes of the given order."""
         alive = done = highest = 0
         for task in range(len(self)):
             alive += self.makes[task]
@@ -79,23 +80,25 @@ class Problem:
 
     @cached_property
     def floor(self) -> int:
-        """Bytes that every order reaches: what must be alive while a task runs."""
+        """Lower bound on the peak of every order: the most bytes that must be live in a task."""
         return max(map(self._needed, range(len(self))), default=0)
 
     def _needed(self, task: int) -> int:
-        """Return what is alive at least: all that was made, but for what can be over by then."""
+        """Return a lower bound on the live bytes while ``task`` runs.
+
+        Counts all results made by then, except tensors that may be dead by then.
+        """
         before, here = self.before[task], self.before[task] | 1 << task
-        wanted = self.later[task] | 1 << task
-        alive = sum(self.makes[one] for one in bits(here))
-        alive -= sum(self.drops[one] for one in bits(before))
+        from_here = self.later[task] | 1 << task
+        alive = sum(self.makes[t] for t in bits(here)) - sum(self.drops[t] for t in bits(before))
         for size, readers, maker in zip(self.sizes, self.readers, self.makers, strict=True):
-            if not readers & wanted and (maker < 0 or here >> maker & 1):
+            if not readers & from_here and (maker < 0 or here >> maker & 1):
                 alive -= size
         return alive
 
 
 def bits(mask: int) -> list[int]:
-    """Return the numbers of the bits of ``mask``, in order."""
+    """Return the positions of the set bits of ``mask``, in order."""
     found = []
     while mask:
         lowest = mask & -mask
@@ -105,8 +108,10 @@ def bits(mask: int) -> list[int]:
 
 
 def problem_of(program: Tasks, stretch: range, last_use: Sequence[int]) -> Problem:
-    """Return the problem of ordering a stretch; ``last_use`` is the last reader of each tensor,
-    or what makes it if there is none."""
+    """Return the problem of ordering a stretch.
+
+    ``last_use`` is the last reader of each tensor, or its maker if it has no reader.
+    """
     makes, drops, after, reads = [], [], [], []
     sizes: list[int] = []
     readers: list[int] = []
@@ -119,7 +124,7 @@ def problem_of(program: Tasks, stretch: range, last_use: Sequence[int]) -> Probl
         task, own = program.tasks[place], place - stretch.start
         makes.append(sum(program.sizes[tensor] for tensor in task.makes))
         drops.append(sum(program.sizes[t] for t in task.makes if last_use[t] == place))
-        after.append(sum(1 << one - stretch.start for one in task.after if one >= stretch.start))
+        after.append(sum(1 << t - stretch.start for t in task.after if t >= stretch.start))
         ending = [tensor for tensor in task.reads if last_use[tensor] < stretch.stop]
         for tensor in ending:
             if tensor not in numbers:
@@ -129,5 +134,5 @@ def problem_of(program: Tasks, stretch: range, last_use: Sequence[int]) -> Probl
                 makers.append(made_by.get(tensor, -1))
             readers[numbers[tensor]] |= 1 << own
         reads.append(tuple(numbers[tensor] for tensor in ending))
-    held = (makes, drops, after, reads, sizes, readers, makers)
-    return Problem(*map(tuple, held))  # type: ignore[arg-type]
+    fields = (makes, drops, after, reads, sizes, readers, makers)
+    return Problem(*map(tuple, fields))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""An order of a program with a lower peak of memory, and never a higher one."""
+"""Reordering of a program for lower peak memory."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from tensoropt.compiler.schedule.tasks import Task, Tasks, peaks
 __all__ = ["depth_first", "in_order", "lower_peak"]
 
 _STEPS = 10_000
-"""Steps of the searches from one order, half a second: a count, so that each run is the same."""
+"""Step budget of the searches from one order, about half a second. A count of steps instead of a
+time makes results reproducible."""
 _WIDEST, _AREA = 256, 2048
 _WORTH = 0.5
 
 
 def lower_peak(program: Tasks) -> list[int]:
-    """Return the tasks in an order with a lower peak, or as they are if none was found.
+    """Return the tasks in an order with a lower peak, or in the given order if none was found.
 
-    The order given is improved stretch by stretch. Where that does not reach what no order avoids,
-    so is one that goes depth first, and the lower one counts.
-    Linear in the tasks but for the searches, whose steps are bounded.
+    The given order is improved stretch by stretch. If its peak stays above the lower bound, the
+    depth-first order is improved too, and the better order wins. Linear in the tasks, apart from
+    the searches, whose number of steps is bounded.
     """
     given = list(range(len(program.tasks)))
     order, peak, unavoidable = _improved(program, given)
@@ -37,7 +38,7 @@ def lower_peak(program: Tasks) -> list[int]:
 
 
 def in_order(program: Tasks, order: Sequence[int]) -> Tasks:
-    """Return the program in another order, with tasks numbered by it."""
+    """Return the program with its tasks in ``order`` and renumbered."""
     if all(map(eq, order, count())):
         return program
     place = [0] * len(order)
@@ -52,15 +53,15 @@ def in_order(program: Tasks, order: Sequence[int]) -> Tasks:
 
 
 def depth_first(program: Tasks, *, last_first: bool = False) -> list[int]:
-    """Return the tasks so that each comes just before the first that needs it, stage by stage.
+    """Return the tasks in depth-first order, stage by stage: each just before its first successor.
 
-    Of what a task needs, and of those that nothing needs, the first comes first. With
-    ``last_first`` it is the last: so ONNX Runtime runs nodes unless it is told otherwise. Linear.
+    Predecessors of a task, and tasks without successors, keep their relative order. ``last_first``
+    reverses it, which is the default order of nodes in ONNX Runtime. Linear.
     """
     order: dict[int, None] = {}
     for _, stage in groupby(range(len(program.tasks)), lambda task: program.tasks[task].stage):
         members = list(stage)
-        needed = {one for task in members for one in program.tasks[task].after}
+        needed = {before for task in members for before in program.tasks[task].after}
         for end in reversed(members) if last_first else members:
             if end not in needed:
                 _visit(program, end, order, last_first=last_first)
@@ -68,7 +69,7 @@ def depth_first(program: Tasks, *, last_first: bool = False) -> list[int]:
 
 
 def _visit(program: Tasks, end: int, order: dict[int, None], *, last_first: bool) -> None:
-    """Add what ``end`` needs and has not been added yet, and ``end`` after it."""
+    """Add the missing predecessors of ``end`` to ``order``, then ``end``."""
 
     def needs(task: int) -> Iterator[int]:
         after = program.tasks[task].after
@@ -77,16 +78,16 @@ def _visit(program: Tasks, end: int, order: dict[int, None], *, last_first: bool
     stack = [(end, needs(end))]
     while stack:
         task, needed = stack[-1]
-        one = next((one for one in needed if one not in order), None)
-        if one is None:
+        missing = next((before for before in needed if before not in order), None)
+        if missing is None:
             order[task] = None
             stack.pop()
         else:
-            stack.append((one, needs(one)))
+            stack.append((missing, needs(missing)))
 
 
 def _improved(program: Tasks, order: Sequence[int]) -> tuple[list[int], int, int]:
-    """Return an order that is lower where it can be, its peak, and what no order avoids."""
+    """Return an improved order, its peak, and a lower bound on the peak of every order."""
     schedule = _Schedule(in_order(program, order))
     found = list(schedule.run())
     if not found:
@@ -98,7 +99,7 @@ def _improved(program: Tasks, order: Sequence[int]) -> tuple[list[int], int, int
 
 
 class _Schedule:
-    """Stretches of a program and their orders, the highest first."""
+    """Orders the stretches of a program, from the highest peak down."""
 
     def __init__(self, program: Tasks) -> None:
         self.program = program
@@ -109,11 +110,11 @@ class _Schedule:
         self.unavoidable = 0
 
     def run(self) -> Iterator[tuple[range, list[int]]]:
-        """Yield the stretches to be reordered, each with its tasks in an order of a lower peak.
+        """Yield each stretch that can be improved, with its tasks in an order of lower peak.
 
-        What is alive at its ends is the same, so that no other peak is higher. The work goes on
-        until `_STEPS` are spent; equal stretches, such as repeated layers, are solved once. Those
-        of less than half the peak that no order avoids stay: few layouts would make them matter.
+        Live tensors at the ends of a stretch do not change, so no other peak rises. Stops when
+        `_STEPS` are spent. Equal stretches, such as repeated layers, are solved once. Stretches
+        below half the lower bound of the program are skipped: few layouts would make them matter.
         """
         for stretch in sorted(stretches(self.program, self.alive), key=self._highest_first):
             if self._peak(stretch) >= _WORTH * self.unavoidable and self.steps > 0:
@@ -141,7 +142,7 @@ class _Schedule:
 
 
 def _last_uses(program: Tasks) -> Sequence[int]:
-    """Return the last task that reads each tensor, or what makes it."""
+    """Return the last task that reads each tensor, or its maker if it has no reader."""
     last = [0] * len(program.sizes)
     for place, task in enumerate(program.tasks):
         for tensor in (*task.makes, *task.reads):

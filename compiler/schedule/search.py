@@ -1,4 +1,4 @@
-"""Orders of a stretch, from one set of tasks that have run to the next."""
+"""Beam search for an order of a stretch with a lower peak, over the sets of finished tasks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tensoropt.compiler.schedule.problem import Problem, bits
 __all__ = ["lower_order"]
 
 _CHOICES = 8
-"""Of the tasks that are ready, how many are tried next."""
+"""Largest number of ready tasks tried from one state."""
 
 _Trail: TypeAlias = "tuple[int, _Trail] | None"
 
 
 @dataclass(slots=True)
 class _State:
-    """What has run, in the order of ``trail``, the last first; with the lowest peak on the way."""
+    """A set of finished tasks and its lowest known peak; ``trail`` lists the tasks, last first."""
 
     done: int
     ready: int
@@ -31,12 +31,12 @@ class _State:
 
 
 def lower_order(problem: Problem, width: int, most: int) -> tuple[list[int] | None, int]:
-    """Return an order with a lower peak than that given, or ``None``, and the steps taken.
+    """Return an order with a lower peak than the given order, or ``None``, and the steps taken.
 
-    Dynamic programming over the sets of tasks that can have run, from small to large: of all ways
-    to one set only that of the lowest peak counts. A task that is ready, frees as much as it makes
-    and raises no peak is run at once, as that can only help. Of sets of equally many tasks the
-    ``width`` best are followed: the order found is the best of all where there are no more.
+    Dynamic programming over the sets of finished tasks, from small to large: only the order of
+    lowest peak is retained for each set. A ready task that frees at least as much as it makes and
+    does not raise the peak runs immediately, which is never worse. Of the sets with the same number
+    of tasks, the ``width`` best are expanded; the result is optimal if there are never more.
     ``most`` bounds the steps. Time: ``width`` times the square of the tasks.
     """
     return _Search(problem, width, most).run()
@@ -66,7 +66,7 @@ class _Search:
         return next((_order(state.trail) for state in found), None), self.steps
 
     def _add(self, state: _State) -> None:
-        """Keep a state after all that can only help; of two with the same done the better."""
+        """Run all harmless tasks, then keep the state unless its set is known with a lower peak."""
         while (task := self._harmless(state)) is not None:
             state = self._after(state, task)
         if state.peak >= self.bound:
@@ -77,7 +77,7 @@ class _Search:
             known[state.done] = state
 
     def _harmless(self, state: _State) -> int | None:
-        """Return the first task that raises neither the peak nor what is alive."""
+        """Return the first ready task that raises neither the peak nor the live bytes."""
         for task in bits(state.ready):
             made = self.problem.makes[task]
             if state.alive + made <= state.peak and made <= self.problem.freed(task, state.done):
@@ -97,9 +97,9 @@ class _Search:
         alive = state.alive + self.problem.makes[task]
         done = state.done | 1 << task
         ready = state.ready & ~(1 << task)
-        for one in self.problem.then[task]:
-            if not self.problem.after[one] & ~done:
-                ready |= 1 << one
+        for successor in self.problem.then[task]:
+            if not self.problem.after[successor] & ~done:
+                ready |= 1 << successor
         left = alive - self.problem.freed(task, state.done)
         return _State(done, ready, left, max(state.peak, alive), (task, state.trail))
 

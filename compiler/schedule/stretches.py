@@ -1,4 +1,4 @@
-"""Where a program can be cut so that each stretch is ordered alone."""
+"""Division of a program into stretches that are ordered independently."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tensoropt.compiler.schedule.tasks import Task, Tasks
 __all__ = ["stretches"]
 
 _LONGEST = 160
-"""Tasks of a stretch: the work on one grows with the square of its length."""
+"""Maximum number of tasks of a stretch: its search time is quadratic in its length."""
 
 
 def stretches(program: Tasks, alive: Sequence[int]) -> Iterator[range]:
-    """Yield the tasks of each stretch, in order; the return is in none.
+    """Yield the tasks of each stretch, in order; the return is in no stretch.
 
-    A task that needs all before it, and that all after it need, has its place in every order, so
-    what lies between two such tasks is ordered alone without a loss. Tasks that nothing needs are
-    left out of account: they stay between the same two. Nothing passes from one part of a training
-    step to another. A stretch of more than 160 tasks is cut further, where the fewest bytes are
-    ``alive``, which may miss better orders. Linear but for that.
+    A task that depends on all earlier tasks, and that all later tasks depend on, has the same place
+    in every order. The tasks between two such tasks are therefore ordered independently without
+    loss. Tasks without successors are ignored in this test and stay in their stretch. No task
+    leaves its part of a training step. A stretch of more than 160 tasks is divided further at the
+    point with the fewest bytes ``alive``, which may miss better orders. Linear apart from that.
     """
     start = 0
     for stop in _cuts(program.tasks):
@@ -28,7 +28,7 @@ def stretches(program: Tasks, alive: Sequence[int]) -> Iterator[range]:
 
 
 def _cuts(tasks: Sequence[Task]) -> Iterator[int]:
-    """Yield the places after which a stretch begins, the place of the return last."""
+    """Yield the places at which a new stretch begins, and last the place of the return."""
     end = len(tasks) - 1
     needed = _all_before_lead_here(tasks[:end])
     needs = _all_after_come_from_here(tasks[:end])
@@ -41,9 +41,10 @@ def _cuts(tasks: Sequence[Task]) -> Iterator[int]:
 
 
 def _all_before_lead_here(tasks: Sequence[Task]) -> list[bool]:
-    """Say of each task whether every one before it, which anything needs, leads to it.
+    """Return per task whether it depends on every earlier task that has a successor.
 
-    It does if each has a reader no later than this one: the reader leads here in turn.
+    It does if each of these has a successor no later than the task itself: by induction that
+    successor leads here.
     """
     first_reader: dict[int, int] = {}
     for place, task in enumerate(tasks):
@@ -57,7 +58,7 @@ def _all_before_lead_here(tasks: Sequence[Task]) -> list[bool]:
 
 
 def _all_after_come_from_here(tasks: Sequence[Task]) -> list[bool]:
-    """Say of each task whether every later one needs it."""
+    """Return per task whether every later task depends on it."""
     found, earliest = [True] * len(tasks), len(tasks)
     for place in reversed(range(len(tasks))):
         found[place] = earliest >= place
@@ -66,7 +67,7 @@ def _all_after_come_from_here(tasks: Sequence[Task]) -> list[bool]:
 
 
 def _halved(stretch: range, alive: Sequence[int]) -> Iterator[range]:
-    """Cut a stretch that is too long in its middle half, where the fewest bytes are alive."""
+    """Divide a stretch that is too long, at the fewest live bytes within its middle half."""
     if len(stretch) <= _LONGEST:
         yield stretch
         return

@@ -1,4 +1,4 @@
-"""A program as tasks that read and make tensors: all that an order of it depends on."""
+"""Programs as tasks that read and make tensors, the input of scheduling."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Task", "Tasks", "merged", "peaks", "read_tasks"]
 
 
 _COLLECTIVES = ("shard.", COLLECTIVE_PERMUTE)
-"""What the names of collectives begin with."""
+"""Prefixes of the names of collectives."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One operation that runs. Tensors and tasks are numbers.
+    """One operation. Tensors and tasks are identified by number.
 
-    ``after`` are the tasks that must come first, ``stage`` the part of a training step that it
-    belongs to. What it holds only while it runs is a tensor that nothing reads.
+    ``after`` are the tasks that must run first, ``stage`` is the part of a training step that the
+    task belongs to. Its scratch memory is modelled as a result without readers.
     """
 
     reads: tuple[int, ...]
@@ -34,9 +34,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Tasks:
-    """The tasks of a program in its order, the bytes of its tensors, and those alive at first.
+    """The tasks of a program in order, and the bytes of its tensors.
 
-    The last task is the return. ``operations`` are those of the tasks, where they come from IR.
+    ``given`` are the tensors that are live at the start. The last task is the return.
+    ``operations`` has the operation of each task if the program was read from IR.
     """
 
     tasks: Sequence[Task]
@@ -46,10 +47,10 @@ class Tasks:
 
 
 def merged(program: Tasks, units: Sequence[range]) -> Tasks:
-    """Return a program whose tasks are ``units`` of tasks that stand together, in their order.
+    """Return a program with each of ``units``, ranges of consecutive tasks, merged into one task.
 
-    What only a unit itself reads of what it makes is no tensor. ``operations`` are the first of
-    each. Linear.
+    Tensors that only their own unit reads are dropped. ``operations`` has the first operation of
+    each unit. Linear.
     """
     unit_of = [number for number, unit in enumerate(units) for _ in unit]
     outside: set[int] = set()
@@ -77,7 +78,7 @@ def _each(program: Tasks, units: Sequence[range]) -> Iterator[tuple[int, Task]]:
 
 
 def peaks(program: Tasks) -> list[int]:
-    """Return the bytes alive while each task runs, as `program_memory` counts them. Linear."""
+    """Return the live bytes while each task runs, counted like `program_memory`. Linear."""
     left = [0] * len(program.sizes)
     for task in program.tasks:
         for tensor in task.reads:
@@ -89,23 +90,23 @@ def peaks(program: Tasks) -> list[int]:
         found.append(alive)
         for tensor in task.reads:
             left[tensor] -= 1
-        over = {tensor for tensor in (*task.reads, *task.makes) if not left[tensor]}
-        alive -= sum(program.sizes[tensor] for tensor in over)
+        dead = {tensor for tensor in (*task.reads, *task.makes) if not left[tensor]}
+        alive -= sum(program.sizes[tensor] for tensor in dead)
     return found
 
 
 def read_tasks(function: ir.Operation, *, keeps_collectives: bool = True) -> Tasks:
-    """Return the tasks of a function: what is folded at load is none. Linear in its operands.
+    """Return the tasks of a function, without operations that are folded at load.
 
-    Beside those that read what others make, tasks wait for what draws numbers before them and,
-    if they are collectives, for the collective before: these keep their order, unless collectives
-    need not (``keeps_collectives``).
+    Besides its operands, a task depends on the previous one of its kind if it draws random numbers
+    or, with ``keeps_collectives``, if it is a collective: these keep their order. Linear in the
+    operands.
     """
     return _Reader(function, keeps_collectives=keeps_collectives).read()
 
 
 class _Recorder(Lifetimes):
-    """Writes down what each operation reads and makes, by number."""
+    """Records the numbers of the tensors that each operation reads and makes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +125,7 @@ class _Recorder(Lifetimes):
             self.reads[self.numbers[tensor]] = None
 
     def take(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return what was read and made since the last call."""
+        """Return the tensors read and made since the last call."""
         taken = tuple(self.reads), tuple(self.makes)
         self.reads, self.makes = {}, []
         return taken
@@ -157,8 +158,11 @@ class _Reader:
         self.makers.update((value, len(self.tasks) - 1) for value in op.results)
 
     def _stage(self, op: ir.Operation) -> str:
-        """Return the part of a training step that an op is in, that of the one before it if it does
-        not say; what is computed anew is part of the backward pass."""
+        """Return the part of a training step that an op belongs to.
+
+        An op without a phase belongs to the part of the previous op. Recomputation is part of the
+        backward pass.
+        """
         before = self.tasks[-1].stage if self.tasks else ""
         phase = keys.PHASE.get(op.attributes, before)
         return "backward" if phase == "recompute" else phase

@@ -270,7 +270,7 @@ def test_impossible_layouts(shape: tuple[int | None, ...], texts: list[str]) -> 
     assert np.isinf(time_s).tolist() == [[True, True], [False, True]]
     assert np.isinf(transient_bytes).tolist() == [[True, True], [False, True]]
     for src, dst in ((wrong, whole), (whole, wrong)):
-        with pytest.raises(ValueError, match="cannot lie as"):
+        with pytest.raises(ValueError, match="cannot have layout"):
             resharder.path(shape, 4, src, dst)
 
 
