@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.shapes.caches import find_caches
+from tensoropt.compiler.shapes.caches import find_caches, in_place_pairs
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import carried, function
 from tensoropt.dialects.topt import keys
@@ -20,7 +20,9 @@ class MarkCachesPass(Pass):
 
     The two are found by their names, `past...` and `present...`, and are of one type and of equal
     sizes but for one dimension, in which the cache grows. The search then lays both out alike.
-    Adds `topt.cache` to results. Refuses nothing.
+    An operator such as `GroupQueryAttention` can write the next cache into the memory of the
+    previous one. Then `topt.updates` marks the result as well, and the two are one buffer.
+    Adds `topt.cache` and `topt.updates` to results. Refuses nothing.
     """
 
     name: ClassVar[str] = "mark-caches"
@@ -29,16 +31,19 @@ class MarkCachesPass(Pass):
     def run(self, module: ir.Module) -> None:
         pasts = {cache.present: cache.past for cache in find_caches(module)[0]}
         if pasts:
+            in_place = in_place_pairs(module, pasts)
             with module.context:
-                _mark(function(module), pasts)
+                _mark(function(module), pasts, in_place)
 
 
-def _mark(main: ir.Operation, pasts: dict[str, str]) -> None:
+def _mark(main: ir.Operation, pasts: dict[str, str], in_place: dict[str, str]) -> None:
     marked = []
     for own in carried(main, "res_attrs"):
         attributes = {one.name: one.attr for one in own}
         name = keys.NAME.get(own, "")
         if name in pasts:
             attributes.update(keys.CACHE.item(pasts[name]))
+        if name in in_place:
+            attributes.update(keys.UPDATES.item(in_place[name]))
         marked.append(ir.DictAttr.get(attributes))
     main.attributes["res_attrs"] = ir.ArrayAttr.get(marked)

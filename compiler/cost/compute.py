@@ -43,6 +43,8 @@ SELECTIONS = {
 }
 """Ops that read only the returned elements of the listed operands."""
 
+OVERWRITTEN = frozenset({"TensorScatter"})
+"""Ops that read nothing of an operand overwritten by their result."""
 
 VARIANTS: dict[str, tuple[str, int, str]] = {
     "Conv": ("group", 1, "grouped"),
@@ -146,10 +148,15 @@ def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
 def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
     """Return the bytes that one rank reads and writes.
 
-    Captures of control-flow bodies are not counted; their layouts follow the operands.
+    Captures of control-flow bodies are not counted; their layouts follow the operands. Only the new
+    values of a result that overwrites an operand are written.
     """
     read = list(_sizes(info.operands, strategy.operands[: len(info.operands)], mesh))
-    written = sum(_sizes(info.results, strategy.results, mesh))
+    made = list(_sizes(info.results, strategy.results, mesh))
+    for result, past, new in info.in_place:
+        made[result] = min(made[result], read[new])
+        read[past] = 0 if info.name in OVERWRITTEN else read[past]
+    written = sum(made)
     for index in SELECTIONS.get(info.name, ()):
         if index < len(read):
             read[index] = min(read[index], written)

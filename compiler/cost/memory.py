@@ -32,8 +32,9 @@ def program_memory(module: ir.Module) -> RankMemory:
     Operations that depend on no input are folded when ONNX Runtime loads the graph. Their results
     are static if an operation that runs reads them, and equal results share memory; weights read
     only by folded operations are freed. State that a training step passes to the next, gradients,
-    and the caches of a decoder are also static; new state overwrites the old state. Open dimensions
-    count as the end of their ranges, or as 1 without a range.
+    and the caches of a decoder are also static; new state overwrites the old state, and so do
+    caches that are updated in place. Open dimensions count as the end of their ranges, or as 1
+    without a range.
     """
     lifetimes = Lifetimes()
     program = _Program(onnx.function(module), lifetimes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from tensoropt.compiler.cost.bodies import bodies_time_s
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
@@ -12,13 +13,28 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import InnerKind, Rule, Strategy
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 
-__all__ = ["inner_steps", "node_time_s"]
+__all__ = ["apart_s", "inner_steps", "node_time_s"]
 
 
 def node_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device) -> float:
     """Return the seconds that one rank computes, including bodies and waits for other ranks."""
     own = op_time_s(info, rule, strategy, mesh, device) + bodies_time_s(info, device)
     return (1.0 + device.waits(mesh.size).operators) * own
+
+
+def apart_s(
+    info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device
+) -> list[tuple[int, float]]:
+    """Return the operands overwritten by results, and the extra time of the op if they are not.
+
+    If such an operand cannot be overwritten, the result is written whole to its own memory.
+    """
+    found, in_place_s = [], node_time_s(info, rule, strategy, mesh, device)
+    for pair in info.in_place:
+        rest = tuple(other for other in info.in_place if other != pair)
+        alone = replace(info, in_place=rest)
+        found.append((pair[1], node_time_s(alone, rule, strategy, mesh, device) - in_place_s))
+    return found
 
 
 def inner_steps(

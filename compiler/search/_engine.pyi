@@ -91,6 +91,7 @@ _StrategyCost: TypeAlias = tuple[
     list[int],
     list[tuple[int, int]],
     list[tuple[int, int]],
+    list[tuple[int, float]],
 ]
 
 # The layout and bytes after a move, the key of its collective, the bytes put in, its time, and what

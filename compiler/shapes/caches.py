@@ -10,17 +10,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tensoropt.compiler.sharding.rule.in_place import TAKES_ROOM, overwritable
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["Cache", "End", "find_caches", "in_place_names", "open_heads", "pair", "past_names"]
+__all__ = ["Cache", "End", "find_caches", "in_place_pairs", "open_heads", "pair", "past_names"]
 
 _PAST = re.compile(r"past(_key_values?|(?![a-z]))")
 _PRESENT = re.compile(r"present(_key_values?|(?![a-z]))")
 _RANKS = (4, 5)  # b h s d; the runtime's own Attention has keys and values in one: 2 b h s d
-_IN_PLACE = {"onnx.com.microsoft.GroupQueryAttention": {1: 3, 2: 4}}
-"""Operators that write a result where an operand was, by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -130,27 +129,44 @@ def past_names(main: ir.Operation) -> Mapping[str, ir.Value]:
     return {name: value for name, value in marked if name is not None}
 
 
-def in_place_names(main: ir.Operation) -> frozenset[str]:
-    """Return the arguments of a function that are caches and may be given with room for more
-    tokens: the operator that makes the next cache writes it where the one before is.
+def in_place_pairs(module: ir.Module, pasts: Mapping[str, str]) -> dict[str, str]:
+    """Return which of ``pasts``, by the name of the result, are written where they lie.
 
-    The result is empty if another operation reads such an argument. Its size would be that of the
-    room, and the model may count the tokens by it.
+    The operator that makes the result can write it into the memory of the argument, and that has
+    room: both are of one fixed size, or the operator takes a cache with room for more tokens and
+    their number is open. Empty if another operation reads such an argument. The size it sees would
+    be that of the room, and the model may count the tokens by it.
     """
-    found = {
-        name: argument
-        for name, value in past_names(main).items()
-        if (argument := _overwritten(value)) is not None
-    }
-    is_shared = any(len([*argument.uses]) > 1 for argument in found.values())
-    return frozenset() if is_shared else frozenset(found)
+    main = onnx.function(module)
+    names = {value: keys.NAME.get(own) for value, own in onnx.arguments(main)}
+    found, read = {}, []
+    for value, own in _returned(main):
+        name = keys.NAME.get(own, "")
+        argument = _overwritten(value)
+        if name in pasts and argument is not None and names.get(argument) == pasts[name]:
+            found[name] = pasts[name]
+            read.append(argument)
+    is_shared = any(len([*argument.uses]) > 1 for argument in read)
+    return {} if is_shared else found
 
 
 def _overwritten(result: ir.Value) -> ir.Value | None:
     """Return the argument that an operator can overwrite with ``result``."""
     op = onnx.owner(result)
-    operands = {} if op is None else _IN_PLACE.get(op.name, {})
-    number = operands.get(ir.OpResult(result).result_number) if operands else None
+    number = None if op is None else overwritable(op).get(ir.OpResult(result).result_number)
     if op is None or number is None or onnx.owner(op.operands[number]) is not None:
         return None
-    return op.operands[number]
+    past = op.operands[number]
+    return past if _has_room(op, past.type, result.type) else None
+
+
+def _has_room(op: ir.Operation, past: ir.Type, present: ir.Type) -> bool:
+    """Say whether the memory of a cache can have the size of the next one."""
+    old, new = ir.RankedTensorType(past), ir.RankedTensorType(present)
+    pairs = [
+        (old.get_dim_size(dim), new.get_dim_size(dim))
+        for dim in range(old.rank)
+        if not (old.is_dynamic_dim(dim) and new.is_dynamic_dim(dim))
+    ]
+    is_open = len(pairs) < old.rank
+    return all(a == b for a, b in pairs) and (not is_open or op.name in TAKES_ROOM)

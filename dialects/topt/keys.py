@@ -299,7 +299,8 @@ CLASSES = _key("classes", _INT, ARGUMENT)
 UPDATES = _key("updates", _TEXT, RESULT)
 """The name of the argument whose value in the next step the result is."""
 CACHE = _key("cache", _TEXT, RESULT)
-"""The same of a decoder's cache of keys or values, which may be of another length."""
+"""The same of a decoder's cache of keys or values, which may be of another length. With
+`topt.updates` as well, it is written into the memory of the argument, which has room for it."""
 
 RECOMPUTE = _key("recompute", _TEXT, OPERATION)
 """On a function: what this way to build the training step computes anew."""

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.protos.types import in_words
-from tensoropt.compiler.shapes.caches import in_place_names, past_names
+from tensoropt.compiler.shapes.caches import past_names
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
@@ -50,7 +50,7 @@ def describe_module(module: ir.Module) -> ModuleRows:
     own = (keys.PARAM, keys.STATE, keys.HYPER)
     return {
         "inputs": [t for t, attributes in arguments if not any(key.on(attributes) for key in own)],
-        "outputs": [tensor for tensor, attributes in results if not keys.UPDATES.on(attributes)],
+        "outputs": [tensor for tensor, attributes in results if not _is_state(attributes)],
         "parameters": [tensor for tensor, attributes in arguments if keys.PARAM.on(attributes)],
         "strategies": [
             _strategy(op)
@@ -62,16 +62,14 @@ def describe_module(module: ir.Module) -> ModuleRows:
 
 def describe_caches(module: ir.Module) -> list[CacheEntry]:
     """Return the caches of a decoder, in the order of its results; none where it has none."""
-    names = {
-        keys.CACHE.get(own): keys.NAME.of(own)
-        for own in onnx_ops.carried(onnx_ops.function(module), "res_attrs")
-    }
+    held = onnx_ops.carried(onnx_ops.function(module), "res_attrs")
+    names = {keys.CACHE.get(own): keys.NAME.of(own) for own in held}
+    in_place = {keys.CACHE.get(own) for own in held if keys.UPDATES.on(own)}
     shapes = {
         tensor["name"]: tensor["shape"]
         for side in ("arg_attrs", "res_attrs")
         for tensor, _ in described_tensors(module, side)
     }
-    in_place = in_place_names(onnx_ops.function(module))
     return [
         {
             "past": past,
@@ -81,6 +79,11 @@ def describe_caches(module: ir.Module) -> list[CacheEntry]:
         }
         for past in past_names(onnx_ops.function(module))
     ]
+
+
+def _is_state(result: ir.DictAttr) -> bool:
+    """Say whether a result is the state of a training step, and no output of the model."""
+    return keys.UPDATES.on(result) and not keys.CACHE.on(result)
 
 
 def _growing(past: list[int | str], present: list[int | str]) -> int | None:

@@ -142,7 +142,8 @@ void Walk::visit(std::size_t node) {
   const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
   if (begin < end || (flags & Program::Runs)) cut_inputs();
   running_ = std::int32_t(node);
-  cost_.compute_s += times() * strategy.compute_s;
+  const double own_s = compute_s(node);
+  cost_.compute_s += times() * own_s;
   cost_.communication_s += times() * strategy.inner_s;
   if (!(flags & Program::Constant)) {
     cost_.static_bytes += strategy.static_bytes;
@@ -163,10 +164,20 @@ void Walk::visit(std::size_t node) {
   if (record_) record_->events.push_back({running_, -1, -1, -1, step_});
   if (runs) {
     if (program_.inner_bytes[node]) define(-1, -1, program_.inner_bytes[node]);
-    end_task(strategy.compute_s, strategy.inner_s);
+    end_task(own_s, strategy.inner_s);
   }
   end_reads(node);
   if (flags & Program::Update) cost_.update_s += cost_.compute_s + cost_.communication_s - before_s;
+}
+
+// The seconds that a node computes, including copies of what a reshard keeps it from updating in
+// place.
+double Walk::compute_s(std::size_t node) const {
+  const std::int32_t begin = program_.operands_begin[node];
+  double total_s = picked_[node]->compute_s;
+  for (const auto& [place, apart_s] : picked_[node]->apart)
+    if (read_[begin + place] != first_[program_.operands[begin + place]]) total_s += apart_s;
+  return total_s;
 }
 
 // What makes a value, in the layout in which it is made, comes before the node that runs.

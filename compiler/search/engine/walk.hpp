@@ -59,6 +59,9 @@ struct Strategy {
   using Sized = std::pair<std::int32_t, std::int64_t>;
   std::vector<Sized> fills;  // places of operands, and the bytes of their copies
   std::vector<Sized> masks;  // numbers and bytes
+  // Places of operands that the node updates in place, and its additional seconds if one of them is
+  // resharded first: the whole result is then written to a tensor of its own.
+  std::vector<std::pair<std::int32_t, double>> apart;
 };
 
 // A reshard: its time, and of each of its steps the layout and bytes after it, the key of its
@@ -215,6 +218,7 @@ class Walk {
   void note_makers(std::size_t node);
   bool runs_now(std::size_t node) const;
   bool ends(std::size_t node) const;
+  double compute_s(std::size_t node) const;
   void depend(std::int32_t from) {
     if (joins_ && from >= 0) tasks_.after.values.push_back(from);
   }

@@ -96,11 +96,11 @@ class Asked : public Costing {
     using Numbers = std::vector<std::int32_t>;
     using Bytes = std::vector<std::int64_t>;
     using Sized = std::vector<Strategy::Sized>;
-    auto [compute_s, inner_s, kept, wanted, wanted_bytes, made, made_bytes, fills, masks] =
-        nb::cast<
-            std::tuple<double, double, std::int64_t, Numbers, Bytes, Numbers, Bytes, Sized, Sized>>(
-            source_.attr("strategy")(node, picked));
-    return {compute_s, inner_s, kept, wanted, made, wanted_bytes, made_bytes, fills, masks};
+    using Timed = std::vector<std::pair<std::int32_t, double>>;
+    auto [compute_s, inner_s, kept, wanted, wanted_bytes, made, made_bytes, fills, masks, apart] =
+        nb::cast<std::tuple<double, double, std::int64_t, Numbers, Bytes, Numbers, Bytes, Sized,
+                            Sized, Timed>>(source_.attr("strategy")(node, picked));
+    return {compute_s, inner_s, kept, wanted, made, wanted_bytes, made_bytes, fills, masks, apart};
   }
 
   Path path(std::int32_t value, std::int32_t source, std::int32_t target) override {

@@ -115,7 +115,7 @@ def _ends(graph: Graph) -> dict[str, list[tuple[int, Tensor]]]:
     for index, node in enumerate(graph.nodes):
         if node.kind == "argument" and node.state in (None, "parameter"):
             found.setdefault(node.name, []).append(_given(graph, index))
-        elif node.kind == "result" and node.updates is None and node.returned_as is not None:
+        elif node.is_output and node.returned_as is not None:
             found.setdefault(node.returned_as, []).append((index, Tensor("operand", 0)))
     return found
 

@@ -49,12 +49,6 @@ def _used(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
     if node.constant or node.kind != "op":
         return
     touched = {v for v in (*node.operands, *node.results) if v is not None}
-    for value in touched - _updated(graph, node):
-        if not graph.stays(value):
+    for value in touched:
+        if not graph.stays(value) and not graph.is_replaced(value):
             yield graph.values[value].info
-
-
-def _updated(graph: Graph, node: Node) -> set[int]:
-    """Return the results that may be written where an argument was."""
-    readers = ((value, user) for value in node.results for user, _ in graph.values[value].uses)
-    return {value for value, user in readers if graph.nodes[user].updates is not None}

@@ -281,6 +281,7 @@ class _Costing:
             [self.number(layout) for _, layout in made],
             [self._bytes(value, layout) for value, layout in made],
             *self._fills(node, strategy),
+            self._apart(node, strategy),
         )
 
     def _fills(
@@ -292,6 +293,11 @@ class _Costing:
         masks = dict.fromkeys(fill.mask for fill in fills)
         numbers = [(self.masks.setdefault(m, len(self.masks)), m.bytes) for m in masks]
         return [(place[fill.operand], fill.bytes) for fill in fills], numbers
+
+    def _apart(self, node: Node, strategy: Strategy) -> list[tuple[int, float]]:
+        """Return places among what is read, and the additional seconds if one is resharded."""
+        place = {operand: number for number, (operand, _) in enumerate(read(self.graph, node))}
+        return [(place[operand], s) for operand, s in self.tables.apart_s(node, strategy)]
 
     def _bytes(self, value: int, layout: Layout) -> int:
         return tensor_bytes(self.graph.values[value].info, layout, self.tables.mesh)

@@ -46,7 +46,7 @@ class Node:
     what makes it, and reads nothing of it.
 
     In a step of a decoder: an argument that ``is_cache`` stays where it is, and a result
-    ``takes_over`` from it, so it lies alike.
+    ``takes_over`` from it, so it lies alike. One that also ``updates`` it overwrites it.
     """
 
     kind: Literal["argument", "op", "result"]
@@ -82,6 +82,12 @@ class Node:
     def is_fed(self) -> bool:
         """Whether this is what a job is fed: an argument, neither a constant nor state."""
         return self.kind == "argument" and not self.constant and self.state is None
+
+    @property
+    def is_output(self) -> bool:
+        """Whether this is an output of the model: a result that is no state of a training step."""
+        is_state = self.updates is not None and self.takes_over is None
+        return self.kind == "result" and not is_state
 
 
 @dataclass
@@ -181,6 +187,15 @@ class Graph:
     def stays(self, value: int) -> bool:
         """Whether a value is in memory all the time, or folded at load to what is."""
         return self.producer(value).constant or self.resides(value)
+
+    def is_replaced(self, value: int) -> bool:
+        """Whether a value may overwrite an argument: new state, or a cache updated in place."""
+        return any(self.nodes[node].updates is not None for node, _ in self.values[value].uses)
+
+    def is_next_cache(self, value: int) -> bool:
+        """Whether a value is a cache that is updated in place."""
+        users = (self.nodes[node] for node, _ in self.values[value].uses)
+        return any(user.updates is not None and user.takes_over is not None for user in users)
 
     def adds_state(self, node: Node) -> bool:
         """Whether a node makes what stays until the update, in memory of its own."""

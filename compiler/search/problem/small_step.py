@@ -111,16 +111,12 @@ class _Step:
         """Return what an op reads and writes, but for what may replace state in its memory."""
         node, table = self.graph.nodes[member], self.tables.node_table(member)
         touched = {value for value in (*node.operands, *node.results) if value is not None}
-        replaces = {value for value in touched if self._is_update(value)}
+        replaces = {value for value in touched if self.graph.is_replaced(value)}
         if not replaces:
             return table.transient_bytes
         options = self.tables.options[member]
         sizes = [self.tables.transient_bytes(node, option, replaces) for option in options]
         return np.array(sizes, dtype=np.float64)
-
-    def _is_update(self, value: int) -> bool:
-        uses = self.graph.values[value].uses
-        return any(self.graph.nodes[node].updates is not None for node, _ in uses)
 
     def _tensors(self) -> list[_Tensor]:
         found: dict[tuple[int, int], _Tensor] = {}
@@ -189,7 +185,7 @@ class _Step:
         assert info is not None
         time_s, peak = making_costs(self.tables.resharder, info, source, wanted)
         # State is no part of what comes and goes, nor is what replaces it.
-        return time_s, 0.0 if self.graph.stays(value) or self._is_update(value) else peak
+        return time_s, 0.0 if self.graph.stays(value) or self.graph.is_replaced(value) else peak
 
     def _sets_node(self, reads: dict[int, list[_Set]], sets: Sequence[_Set], static: Floats) -> int:
         """Add the node for the set of layouts in which clusters read a tensor."""

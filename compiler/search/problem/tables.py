@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.compute import local_bytes, measured_operator
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.cost.nodes import inner_steps, node_time_s
+from tensoropt.compiler.cost.nodes import apart_s, inner_steps, node_time_s
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import AxisRole, InnerKind, Strategy
@@ -266,7 +266,7 @@ class MeshTables:
             charge_masks(users_of_masks(masks), nodes, edges)
         else:
             self._charge_pairs_as_read(nodes, edges, position)
-        return Problem(nodes, edges + list(self._ties(position)))
+        return Problem(nodes, [*edges, *self._ties(position), *self._copying(position)])
 
     def _note_move(self, value: int, source: End, target: End, index: int) -> None:
         held = self.graph.values[value].info
@@ -415,6 +415,21 @@ class MeshTables:
                 source, target = self._source(value, position), self._use((index, 0), position)
                 yield self._edge(value, source, target, fixed=True)
 
+    def _copying(self, position: dict[int, int]) -> Iterator[EdgeTable]:
+        """Yield edges that charge the time of writing a whole cache where a reshard keeps an op
+        from updating it in place."""
+        for index, node in enumerate(self.graph.nodes):
+            if node.info is None or not node.info.in_place:
+                continue
+            every = [self.apart_s(node, option) for option in self.options[index]]
+            for number, (operand, _) in enumerate(every[0] if every else ()):
+                value = node.operands[operand]
+                assert value is not None
+                source, use = self._source(value, position), self._use((index, operand), position)
+                moved = [[have != want for want in use.layouts] for have in source.layouts]
+                times = np.array([own[number][1] for own in every])
+                yield EdgeTable(source.node, use.node, np.array(moved) * times)
+
     def _rounds(self, value: int, uses: _Uses) -> Iterator[tuple[_Uses, _Uses]]:
         return iter([([], uses)]) if self.graph.producer(value).constant else rounds(uses)
 
@@ -427,11 +442,19 @@ class MeshTables:
 
     def op_time_s(self, node: Node, strategy: Strategy) -> float:
         """Return the time of an op under ``strategy``; what is folded at load takes none, nor does
-        what ONNX Runtime makes part of another."""
+        what ONNX Runtime makes part of another. Caches are updated in place; see `apart_s`."""
         if node.constant or node.kind != "op" or self.is_fused(node):
             return 0.0
         assert node.info is not None and node.rule is not None
         return node_time_s(node.info, node.rule, strategy, self.mesh, self.device)
+
+    def apart_s(self, node: Node, strategy: Strategy) -> list[tuple[int, float]]:
+        """Return the operands that an op updates in place, each with the additional seconds of
+        the op if the operand is resharded before it: its result is then a tensor of its own."""
+        if node.info is None or not node.info.in_place or self.is_fused(node):
+            return []
+        assert node.rule is not None
+        return apart_s(node.info, node.rule, strategy, self.mesh, self.device)
 
     def is_fused(self, node: Node) -> bool:
         """Say whether ``node`` was measured to be part of another op after those it follows."""
@@ -483,18 +506,20 @@ class MeshTables:
     def transient_bytes(
         self, node: Node, strategy: Strategy, but: Container[int] = frozenset()
     ) -> int:
-        """Return the bytes that ``node`` reads and writes while it runs, parameters and values
-        ``but`` left out, what its bodies hold, and copies of operands whose padding is filled."""
+        """Return the bytes that ``node`` reads and writes while it runs, what its bodies hold, and
+        copies of operands whose padding is filled. Parameters, caches that are updated in place
+        and values ``but`` are left out."""
         if node.constant or node.is_alias:
             return 0
         read = {
             operand: (value, strategy.operands[operand])
             for operand, value in enumerate(node.operands)
-            if value is not None and value not in but and not self.graph.stays(value)
+            if value is not None
+            and not (value in but or self.graph.stays(value) or self.graph.is_next_cache(value))
         }
         made = 0 if node.info is None else node.info.inner_bytes
         for value, layout in zip(node.results, strategy.results, strict=True):
-            if value not in but and not self.graph.stays(value):
+            if not (value in but or self.graph.stays(value) or self.graph.is_next_cache(value)):
                 made += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
         infos = {v: self.graph.values[v].info for v, _ in read.values()}
         if fills := self.fills(node, strategy):
@@ -552,6 +577,7 @@ class MeshTables:
                     self.graph.producer(v).constant,
                     self.graph.is_kept(self.graph.values[v]),
                     self.graph.resides(v),
+                    self.graph.is_next_cache(v),
                     node.operands.index(v) if v in node.operands else -1,
                     id(self.graph.values[v].info),
                 )

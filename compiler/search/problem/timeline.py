@@ -10,6 +10,7 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import end_of, mean_of
 from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
+from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.program import read
 from tensoropt.compiler.search.problem.tables import tensor_bytes
@@ -196,11 +197,23 @@ class _Reader:
         if node.kind != "op" or node.constant or node.passes:
             return
         times = self.graph.times(node)
-        own_s = times * self.tables.op_time_s(node, strategy)
+        own_s = times * (self.tables.op_time_s(node, strategy) + self._apart_s(node, strategy))
         self.drafts.append(_Draft("op", own_s, moment, index))
         for kind, axes, size, time_s in self.tables.inner_steps(node, strategy):
             movement = Movement(kind, axes, size)
             self.drafts.append(_Draft(_kind(kind), times * time_s, moment, index, movement))
+
+    def _apart_s(self, node: Node, strategy: Strategy) -> float:
+        """Return the additional time of an op for operands that a reshard keeps it from updating
+        in place."""
+        total_s = 0.0
+        for operand, apart_s in self.tables.apart_s(node, strategy):
+            value = node.operands[operand]
+            assert value is not None
+            held = self.graph.values[value]
+            lies = self._strategy(held.producer).results[held.index]
+            total_s += apart_s if lies != strategy.operands[operand] else 0.0
+        return total_s
 
     def _strategy(self, index: int) -> Strategy:
         return self.tables.options[index][self.picked[index]]

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from tensoropt.compiler.layout.sizes import Open
+from tensoropt.compiler.sharding.rule.in_place import overwrites
 from tensoropt.compiler.sharding.rule.one_pass import in_memory
 from tensoropt.compiler.sharding.rule.op_info import BodyInfo, OpInfo, TensorInfo
 from tensoropt.dialects import onnx
@@ -46,6 +47,7 @@ def describe(op: ir.Operation, versions: dict[str, int], infos: TypeInfos | None
         standard_version=versions.get("", 1),
         bodies=tuple(_body(block, versions, infos) for region in op.regions for block in region),
         in_memory=in_memory(op),
+        in_place=overwrites(op),
     )
 
 

@@ -106,7 +106,8 @@ class OpInfo:
     ``standard_version`` is the opset of the standard domain, from which rules build other ops.
     ``bodies`` are the subgraphs of If, Loop, and similar ops. If the op is part of a fused pass
     over arrays, ``in_memory`` lists the operands and results that the pass has in memory
-    (``one_pass.py``).
+    (``one_pass.py``). ``in_place`` lists results that overwrite operands: the result, the
+    operand, and the operand with the values that are written (``in_place.py``).
     """
 
     name: str
@@ -119,6 +120,7 @@ class OpInfo:
     standard_version: int = 0
     bodies: tuple[BodyInfo, ...] = ()
     in_memory: tuple[int, ...] | None = None
+    in_place: tuple[tuple[int, int, int], ...] = ()
 
     def attribute(self, name: str, default: object = None) -> Any:
         """Return the ONNX attribute as int, float, str, bytes or tuple, or ``default``."""
