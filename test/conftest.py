@@ -1,12 +1,13 @@
-"""Lets the tests of a folder import the helpers beside them; helpers have names of their own.
+"""Settings of all tests: tiers, Hypothesis profiles, signals, and imports of helpers.
 
-Examples of hypothesis may take their time, to be drawn and to run: other work may be on the
-machine.
+The tests of a folder import the helpers next to them, which have unique names.
 
-A shell has what it starts in the background ignore Ctrl-C, nohup the end of the terminal, and so
-does all that this starts in turn: tests of these signals need them back.
+Hypothesis draws fewer examples in the quick tier (test/budgets.py).
 
-Ranks that meet over TCP share a secret of these tests, not the one in a person's home.
+A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. Children inherit both,
+so tests of these signals restore them.
+
+Ranks that meet over TCP share a secret of these tests instead of the one in the user's home.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import budgets
 import pytest
-from hypothesis import HealthCheck, settings
-
-settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shared")
+import tiers
 
 os.environ["TENSOROPT_SECRET"] = "a secret of all the ranks of tests"
 
@@ -33,11 +32,23 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    choices = ["all", "quick", "rest"]
+    parser.addoption("--tier", choices=choices, default="all", help="see test/tiers.py")
+    parser.addoption("--write-durations", action="store_true", help="write test/durations.txt")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: run where TENSOROPT_SWEEP is set, by make slow")
+    budgets.load_profile(config.getoption("--tier"))
+    if config.getoption("--write-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(tiers.Times())
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (tier := config.getoption("--tier")) != "all":
+        items[:], others = tiers.tier_of(items, tier)
+        config.hook.pytest_deselected(items=others)
     if "TENSOROPT_SWEEP" not in os.environ:
         for item in items:
             if item.get_closest_marker("slow"):

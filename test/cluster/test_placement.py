@@ -1,14 +1,15 @@
 """Where jobs lie: nothing overlaps, whatever fits by number fits, and little moves."""
 
 import pytest
+from budgets import examples
 from cluster.placement import Machines
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 STEPS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(STEPS, st.integers(1, 4))
 def test_whatever_fits_by_number_fits(steps, count):
     """Blocks are disjoint, aligned, in one machine or of whole ones, after any history."""

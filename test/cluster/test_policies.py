@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from budgets import examples
 from cluster.costs import Costs
 from cluster.placement import Machines
 from cluster.policies.elastic_tiresias import ElasticTiresias
@@ -13,7 +14,7 @@ from cluster.policies.tiresias import Tiresias
 from cluster.profiles import Profile
 from cluster.simulator import simulate
 from cluster_cases import FREE, LINEAR, SINGLE, SLOWING, job, run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 FIRST = (3250.0,)
@@ -142,7 +143,7 @@ def test_marginal_has_a_minimum_below_what_replicas_need():
     assert run(jobs, Marginal(), devices=2)[1][0][1] == {0: 2}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=5), min_size=1, max_size=3),
     st.integers(1, 7),

@@ -4,6 +4,7 @@ import itertools
 import math
 
 import pytest
+from budgets import examples
 from cluster.costs import Costs
 from cluster.placement import Machines
 from cluster.policies.elastic_tiresias import ElasticTiresias
@@ -14,7 +15,7 @@ from cluster.policies.tiresias import Tiresias
 from cluster.profiles import Profile
 from cluster.simulator import simulate
 from cluster_cases import FREE, LINEAR, SINGLE, SLOWING, Watched, job, run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 LEAN = Profile("lean", {2: 2.0, 4: 3.9, 8: 7.0}, 4)
@@ -42,7 +43,7 @@ def _jobs(drawn):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(JOBS)
 def test_each_job_gets_the_service_that_it_needs(name, drawn):
     """Devices are never more than there are, counts are those of plans, and what a job was given,
@@ -62,7 +63,7 @@ def test_each_job_gets_the_service_that_it_needs(name, drawn):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(JOBS, st.floats(0, 20), st.floats(0, 50))
 def test_all_jobs_end_whatever_switches_cost(name, drawn, switch, resume):
     jobs, policy = _jobs(drawn), POLICIES[name]()
@@ -76,7 +77,7 @@ def test_all_jobs_end_whatever_switches_cost(name, drawn, switch, resume):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0.1, 50)), min_size=1, max_size=20))
 def test_no_device_idles_while_a_single_job_waits(name, drawn):
     jobs = [job(n, at, work, profile=SINGLE) for n, (at, work) in enumerate(sorted(drawn))]

@@ -8,7 +8,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.elastic.rows import Rows
@@ -35,7 +36,7 @@ def numbers_of(rows: Rows, after: int = 0, limit: int | None = None) -> list[int
     return [facts["n"] for facts in rows.after(after, limit)]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(NUMBERS, BOUND)
 def test_lines_after_a_number(numbers: list[int], after: int) -> None:
     with (
@@ -46,7 +47,7 @@ def test_lines_after_a_number(numbers: list[int], after: int) -> None:
         assert rows.last() == max(numbers, default=0)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(NUMBERS, BOUND)
 def test_lines_are_taken_out(numbers: list[int], after: int) -> None:
     with (

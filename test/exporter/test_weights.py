@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from importer.models import F32, model, node, saved, untyped, value
 from onnx import TensorProto, numpy_helper
@@ -85,7 +86,7 @@ def test_every_element_type(element: Any, where: str, tmp_path: Path) -> None:
             assert data == packed(array[cuts])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     shape=st.lists(
         st.integers(2, 6), min_size=1, max_size=4

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from importer.models import F32, model, node, run, saved, untyped, value
 from onnx import numpy_helper
@@ -82,7 +83,7 @@ class Program:
         return model(self.nodes, [x], outputs, self.literals, opset=18)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_nothing_is_left_of_sequences_and_the_results_are_the_same(data: Any) -> None:
     proto = Program(data.draw).proto()

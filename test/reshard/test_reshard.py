@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from reshard.simulator import run_step
 
@@ -44,7 +45,7 @@ def moves(draw: st.DrawFn) -> tuple[Resharder, tuple[int, ...], Layout, Layout]:
     return resharder, shape, draw(layouts), draw(layouts)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(moves(), st.integers(0, 2**32 - 1))
 def test_every_path_arrives(
     move: tuple[Resharder, tuple[int, ...], Layout, Layout], seed: int
@@ -173,7 +174,7 @@ def test_table_says_the_same_as_path(mesh: Mesh, shape: tuple[int, ...]) -> None
         assert transient_bytes[row, column] == path.peak_bytes
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(moves())
 def test_triangle_inequality(move: tuple[Resharder, tuple[int, ...], Layout, Layout]) -> None:
     resharder, shape, src, dst = move

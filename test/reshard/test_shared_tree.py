@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.compiler.cost.device import load_device
@@ -44,7 +45,7 @@ def _least_s(source: Layout, targets: Sequence[Layout]) -> float:
     return min(_total_s(t) for t in trees if all(_reaches(t, source, end) for end in targets))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(SOURCES), st.lists(st.sampled_from(COMPLETE), max_size=5, unique=True))
 def test_no_star_and_no_tree_is_cheaper(source: Layout, wanted: list[Layout]) -> None:
     targets = [layout for layout in wanted if layout != source]

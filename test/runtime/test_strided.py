@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from stand_ins import stand_ins
 
@@ -56,7 +57,7 @@ def copied(to: np.ndarray, source: np.ndarray, ours: Part, theirs: Part) -> int:
     return len(copies)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(parts(), st.sampled_from(TYPES), st.sampled_from([1, 8, 24, (1 << 31) - 1]))
 def test_a_box_is_copied_as_numpy_does(both: tuple[Part, Part], dtype: type, most: int) -> None:
     ours, theirs = both

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 
 import numpy as np
-from hypothesis import settings
 
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 
-__all__ = ["enumerate_costs", "examples", "pareto", "random_problem"]
+__all__ = ["enumerate_costs", "pareto", "random_problem"]
 
 SHAPES = ("path", "tree", "diamond", "dense", "random", "repeated", "apart")
-
-
-def examples(count: int) -> settings:
-    """So many random problems; five times as many where TENSOROPT_SWEEP is set."""
-    times = 5 if "TENSOROPT_SWEEP" in os.environ else 1
-    return settings(max_examples=times * count, deadline=None)
 
 
 def enumerate_costs(problem: Problem) -> tuple[Floats, Floats]:

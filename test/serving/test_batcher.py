@@ -6,7 +6,8 @@ import asyncio
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.runtime.support.errors import UserError
@@ -47,7 +48,7 @@ async def _answers(run, batching, requests, delay_s=0.0, queue=100):
     return found
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 2)), min_size=1, max_size=12),
     st.sampled_from([FIXED, FREE, None]),

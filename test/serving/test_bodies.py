@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.serving.protocol.bodies import read_body, write_body
@@ -125,7 +126,7 @@ _FIELDS = st.sampled_from(["name", "shape", "datatype", "data", "parameters"])
 _INPUT = st.dictionaries(_FIELDS, _JSON, max_size=3).map(lambda changed: {**X, **changed})
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.fixed_dictionaries({"inputs": st.lists(_INPUT, max_size=2)}, optional={"outputs": _JSON}))
 def test_any_json_is_a_request_or_refused(document):
     try:

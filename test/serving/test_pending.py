@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.serving.batching.pending import Pending
@@ -13,7 +14,7 @@ from tensoropt.serving.batching.pending import Pending
 _ITEMS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), max_size=40)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(_ITEMS, st.integers(4, 9))
 def test_runs_are_of_one_key_in_order_and_complete(items, size):
     pending = Pending[int](size, 1.0)
@@ -34,7 +35,7 @@ def test_runs_are_of_one_key_in_order_and_complete(items, size):
     assert firsts == sorted(firsts), "the oldest comes first"
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(_ITEMS, st.data())
 def test_what_is_removed_is_in_no_run(items, data):
     pending = Pending[int](4, 1.0)

@@ -10,9 +10,10 @@ import tracemalloc
 import ml_dtypes
 import numpy as np
 import pytest
+from budgets import examples
 from google.protobuf import json_format
 from google.protobuf.wrappers_pb2 import DoubleValue
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -31,7 +32,7 @@ from tensoropt.serving.protocol.tensors import (
 _NUMBERS = sorted(set(DATATYPES) - {"string", "bfloat16"})
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.sampled_from(_NUMBERS), st.data())
 def test_numbers_come_back_from_both_forms(name, data):
     array = data.draw(hnp.arrays(dtype_of(name), hnp.array_shapes(min_dims=0, min_side=0)))

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -65,7 +66,7 @@ def test_heads_of_unknown_number_stay_whole() -> None:
     assert not any("S(1)" in text for text in offered(hidden))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     mesh=st.sampled_from(MESHES),
     heads=st.sampled_from([(1, 1), (2, 2), (4, 1), (4, 2), (8, 4)]),

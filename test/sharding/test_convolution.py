@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -115,7 +116,7 @@ def test_a_part_is_as_long_as_its_neighbours_halo() -> None:
     assert not _space(offered(wide, (4,)))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     mesh=st.sampled_from(MESHES),
     taps=st.tuples(st.integers(1, 5), st.integers(1, 4)),
@@ -184,7 +185,7 @@ def test_a_strided_window_with_gaps_splits_space() -> None:
     assert "S(2) R -> S(2)" in found
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     mesh=st.sampled_from(MESHES),
     rank=st.integers(1, 3),
@@ -307,7 +308,7 @@ def test_a_sum_of_channels_before_an_activation_is_whole(groups: int, added: boo
     assert found == {"R", "S(0)", "S(1)", "S(2)", "S(3)"}
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(
     mesh=st.sampled_from(MESHES),
     taps=st.tuples(*[st.integers(1, 4)] * 2),
@@ -340,7 +341,7 @@ def test_any_halo_of_a_transpose(
         assert any(text.startswith(f"S({dim})") for text in found) == (read <= 8 // mesh[0])
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(
     mesh=st.sampled_from(MESHES),
     gaps=st.tuples(*[st.integers(1, 3)] * 2),

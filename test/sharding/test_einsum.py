@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -108,7 +109,7 @@ def test_equations(equation: str, ranks: tuple[int, ...], operands: list[str], r
     assert found == ([labels.split() for labels in operands], result.split())
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     mesh=st.sampled_from(MESHES),
     terms=st.lists(st.permutations("abcd").map(lambda p: p[:3]), min_size=1, max_size=3),

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -242,7 +243,7 @@ def test_every_elementwise_operator_is_registered() -> None:
 shapes = st.lists(st.sampled_from([1, 2, 3, 4, 8]), min_size=0, max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     name=st.sampled_from(["Add", "Mul", "Sub", "Div", "Pow", "Less", "Where", "Max"]),
     shape=shapes,

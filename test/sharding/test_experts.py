@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -65,7 +66,7 @@ def test_equal_weights_are_taken_in_order() -> None:
     check(Case("MoE", operands, case.attributes, 1, RUNTIME), (2,))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     mesh=st.sampled_from(MESHES),
     experts=st.sampled_from([2, 4, 8]),
@@ -143,7 +144,7 @@ def test_weights_of_their_own(mesh: tuple[int, ...]) -> None:
     check(quantized(weights=True, k=2, tokens=(4,)), mesh, rtol=1e-2, atol=1e-2)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     mesh=st.sampled_from(MESHES),
     k=st.sampled_from([1, 2]),

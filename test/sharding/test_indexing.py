@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -146,7 +147,7 @@ def test_top_k_keeps_its_axis_whole() -> None:
     assert offered(case) == {"R R -> R R", "S(0) R -> S(0) S(0)", "S(2) R -> S(2) S(2)"}
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     data=st.lists(st.sampled_from([2, 3, 4, 8]), min_size=1, max_size=3),
     picks=st.lists(st.sampled_from([1, 2, 4]), min_size=0, max_size=2),
@@ -162,7 +163,7 @@ def test_gather_of_any_shapes(
     check(Case("Gather", [normal(*data), held], {"axis": axis}), mesh)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     data=st.lists(st.sampled_from([2, 4]), min_size=2, max_size=4),
     batch=st.integers(0, 2),

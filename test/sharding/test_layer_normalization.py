@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -41,7 +42,7 @@ def test_layer_normalization_statistics_are_whole_over_a_split_axis() -> None:
     assert "S(2) S(0) -> S(2) R R" in offered(without_mean)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     mesh=st.sampled_from(MESHES),
     op_type=st.sampled_from(["LayerNormalization", "RMSNormalization"]),
@@ -138,7 +139,7 @@ def test_training_statistics_are_not_split() -> None:
     assert len(strategies(rule_for(trained), Mesh((2,)))) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     mesh=st.sampled_from(MESHES),
     simplified=st.booleans(),
@@ -204,7 +205,7 @@ def test_embeddings_split_rows_that_have_positions() -> None:
     }
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     mesh=st.sampled_from([(2,), (2, 2)]),
     segments=st.booleans(),

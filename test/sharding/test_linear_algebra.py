@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -59,7 +60,7 @@ def test_matmul_broadcasts(left: Any, right: Any, splits: set[str]) -> None:
     assert found == splits | linear | {inner}
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     mesh=st.sampled_from(MESHES),
     batch=st.lists(st.sampled_from([1, 2, 3, 4]), max_size=3),
@@ -103,7 +104,7 @@ def test_a_batch_that_may_be_stretched_is_never_split() -> None:
     assert not any("S(0)" in text.split(" -> ")[1] for text in offered(case))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     mesh=st.sampled_from(MESHES),
     batches=st.sampled_from([((), ()), ((2,), ()), ((2,), (2,)), ((4, 2), (1, 2))]),
@@ -162,7 +163,7 @@ def test_gemm_with_an_omitted_bias() -> None:
     assert "S(0) R R -> S(0)" in offered(Case("Gemm", [normal(4, 6), normal(6, 8), None]))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     mesh=st.sampled_from(MESHES),
     sizes=st.tuples(*[st.sampled_from([1, 2, 4, 6])] * 3),

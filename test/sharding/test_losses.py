@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -67,7 +68,7 @@ def test_probabilities_split_as_the_scores() -> None:
     }
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     mesh=st.sampled_from(MESHES),
     name=st.sampled_from(NAMES),

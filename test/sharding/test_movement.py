@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -121,7 +122,7 @@ def test_slice_with_attributes() -> None:
     assert "S(1) -> S(1)" in offered(without_axes)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     bounds=st.lists(
         st.tuples(st.integers(-9, 9), st.integers(-9, 9), st.sampled_from([-2, -1, 1, 2])),

@@ -6,7 +6,8 @@ import contextlib
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from budgets import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sharding.harness import Case, NotRunnableError, check, normal, offered
 
@@ -29,7 +30,7 @@ def test_averages_that_count_beyond_padding_keep_space_whole() -> None:
     assert "S(2) -> S(2)" not in found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     mesh=st.sampled_from(MESHES),
     kind=st.sampled_from(["MaxPool", "AveragePool", "LpPool"]),
@@ -73,7 +74,7 @@ def test_any_halo(
         assert cut or short or max(begin, total - begin) > 8 * step // mesh[0]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     mesh=st.sampled_from(MESHES),
     kind=st.sampled_from(["MaxPool", "AveragePool", "LpPool"]),
@@ -150,7 +151,7 @@ def test_omitted_indices_do_not_matter() -> None:
     assert "S(2) -> S(2) R" in offered(case)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     mesh=st.sampled_from(MESHES),
     op_type=st.sampled_from(["MaxPool", "AveragePool", "LpPool"]),

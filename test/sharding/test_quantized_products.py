@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -38,7 +39,7 @@ def test_parts_of_an_integer_sum_add_up() -> None:
     }
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     mesh=st.sampled_from(MESHES),
     shapes=st.sampled_from(
@@ -79,7 +80,7 @@ def test_rounded_columns_have_their_own_scales(mesh: tuple[int, ...]) -> None:
     assert any("S(1)" in text and "S(0) S(0)" in text for text in report.offered) or len(mesh) > 1
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     mesh=st.sampled_from(MESHES),
     rows=st.sampled_from([(4,), (2, 4)]),
@@ -105,7 +106,7 @@ def test_a_dynamic_range_is_that_of_the_whole() -> None:
     }
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     mesh=st.sampled_from(MESHES),
     shape=st.lists(st.sampled_from([1, 2, 4]), min_size=0, max_size=3),
@@ -166,7 +167,7 @@ def test_a_quantized_left_side_is_not_linear() -> None:
     assert not any("P(sum) R" in text for text in offered(nbits(level=4)))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     mesh=st.sampled_from(MESHES),
     columns=st.sampled_from([4, 6, 8]),
@@ -230,7 +231,7 @@ def test_rounded_convolution_splits_batch_and_channels_of_the_result() -> None:
     assert "S(1) R R S(0) R R R R -> S(1)" in offered(convolution(4))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     mesh=st.sampled_from(MESHES),
     groups=st.sampled_from([1, 2, 4]),
@@ -255,7 +256,7 @@ def test_parts_of_an_integer_convolution_add_up() -> None:
     assert "S(1) S(1) R -> P(sum)" in offered(case)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     mesh=st.sampled_from(MESHES),
     flips=st.tuples(st.booleans(), st.booleans()),

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -61,7 +62,7 @@ def test_directions_of_their_own_activations_stay_together() -> None:
     check(same, (2,))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     mesh=st.sampled_from(MESHES),
     name=st.sampled_from(sorted(GATES)),

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -71,7 +72,7 @@ def test_no_collective_multiplies() -> None:
     assert found == {"R R -> R", "S(0) R -> S(0)"}
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     mesh=st.sampled_from(MESHES),
     op_type=st.sampled_from(EVERY),

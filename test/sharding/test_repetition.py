@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -114,7 +115,7 @@ def test_unknown_sizes_before_where_are_declined() -> None:
     assert offered(case) == {"R R -> R"}
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     sizes=st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=4),
     ones=st.lists(st.booleans(), min_size=4, max_size=4),
@@ -139,7 +140,7 @@ def test_expand_of_any_shape(
     check(case, mesh)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     pairs=st.lists(
         st.tuples(st.sampled_from([1, 2, 3, 4]), st.sampled_from([1, 2, 4])),

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -196,7 +197,7 @@ def test_unknown_sizes_before_where_are_declined() -> None:
 factors = st.lists(st.sampled_from([1, 2, 2, 3]), min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     primes=factors,
     cuts=st.tuples(st.integers(0, 63), st.integers(0, 63)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -40,7 +41,7 @@ def test_packed_rotation_divides_its_heads() -> None:
     assert check(case, (4,)).flops == 3 * 3 * 6 * 32
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     mesh=st.sampled_from(MESHES),
     heads=st.sampled_from([1, 2, 4]),
@@ -78,7 +79,7 @@ def test_rows_counted_from_a_first_one_stay_whole() -> None:
     assert "S(1) S(1) R R -> S(1)" in offered(of_runtime(2, 4, 16))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     mesh=st.sampled_from(MESHES),
     heads=st.sampled_from([1, 2, 4]),

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -79,7 +80,7 @@ def test_sequences_with_positions_stay_together_unless_one_token_long() -> None:
     assert not any("S(0)" in text for text in short(offered(prompt), 3))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     mesh=st.sampled_from(MESHES),
     heads=st.sampled_from([(2, 2), (4, 2), (4, 4), (8, 4)]),
@@ -162,7 +163,7 @@ def test_rows_stay_whole_where_they_are_counted() -> None:
     assert not any("-> S(1)" in text for text in offered(multi_head(rows=4, unidirectional=1)))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     mesh=st.sampled_from(MESHES),
     heads=st.sampled_from([1, 2, 4]),
@@ -217,7 +218,7 @@ def test_a_mask_of_ends_and_starts_keeps_the_batch() -> None:
     assert "S(0) R R S(0) R R -> S(0)" in offered(merged(mask="ends"))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     mesh=st.sampled_from(MESHES),
     heads=st.sampled_from([2, 4]),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -25,7 +26,7 @@ def test_a_grid_splits_with_its_positions(version: int, domain: str) -> None:
     }
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     mesh=st.sampled_from(MESHES),
     mode=st.sampled_from(["linear", "nearest", "cubic"]),
@@ -60,7 +61,7 @@ def test_a_grid_whose_sizes_only_the_running_model_knows() -> None:
     assert offered(case) == {"R R -> R", "S(0) R -> S(0)"}
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     mesh=st.sampled_from(MESHES),
     mode=st.sampled_from(["avg", "max"]),

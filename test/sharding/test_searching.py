@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -30,7 +31,7 @@ def test_what_ranks_do_not_compare_stays_whole(name: str) -> None:
     assert offered(Case(name, [bytes_])) == {"R -> R", "S(1) -> S(1)"}
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     mesh=st.sampled_from(MESHES),
     name=st.sampled_from(NAMES),

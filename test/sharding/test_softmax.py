@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -24,7 +25,7 @@ def test_hardmax_keeps_the_dimension_it_searches() -> None:
     assert offered(Case("Hardmax", [normal(2, 4, 6)], version=11)) == {"R -> R", "S(0) -> S(0)"}
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     mesh=st.sampled_from(MESHES),
     op_type=st.sampled_from(["Softmax", "LogSoftmax", "Hardmax"]),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
@@ -27,7 +28,7 @@ def test_the_transformed_dimension_stays_whole() -> None:
     assert offered(Case("DFT", [normal(2, 4, 6, 2), None, np.array(1)])) == {"R R R -> R"}
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     mesh=st.sampled_from(MESHES),
     axis=st.sampled_from([-2, -3, 0, 1]),
@@ -66,7 +67,7 @@ def test_determinants_split_in_front_of_the_matrices() -> None:
     assert offered(Case("Det", [normal(3, 3)])) == {"R -> R"}
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     mesh=st.sampled_from(MESHES),
     batch=st.sampled_from([1, 4]),

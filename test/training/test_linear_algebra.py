@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from training.harness import check_node, node_model, normal
 from training.vjp import Vjp
@@ -123,7 +124,7 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
     )
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.data())
 def test_any_einsum_of_two(data: st.DataObject) -> None:
     import torch

@@ -16,7 +16,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import HealthCheck, given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from sharding.harness import any_padding
@@ -180,7 +181,7 @@ def _run(network: Network, outputs: Sequence[str], mesh: Mesh, seed: int) -> Non
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(8)
 @given(
     sizes=st.fixed_dictionaries(dict.fromkeys("bkshdn", SIZE)),
     mesh=st.sampled_from(MESHES),

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import jsonschema
 import pytest
+from budgets import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stand_in_job import StandInJob
@@ -47,8 +48,7 @@ BODIES = st.one_of(
 
 @pytest.mark.usefixtures("job")
 @settings(
-    max_examples=80,
-    deadline=None,
+    examples(80),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

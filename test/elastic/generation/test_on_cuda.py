@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from budgets import examples
 from cuda_states import WHOLE, Giver, plan_of, values
 from drawn_layouts import changes
-from hypothesis import given, settings
+from hypothesis import given
 from stand_ins import environment
 
 from tensoropt.elastic.generation.memory import Move
@@ -47,7 +48,7 @@ def filled(plan: SimpleNamespace, shape: Sequence[int], layout: Layout, rank: in
     return arena
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(changes())
 def test_a_rank_has_what_its_layout_says(change: tuple[list[int], Layout, Layout]) -> None:
     shape, held, wanted = change

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from budgets import examples
 from cuda_states import plan_of, values
 from drawn_layouts import changes
-from hypothesis import given, settings
+from hypothesis import given
 
 from tensoropt.elastic.generation.memory import Move
 from tensoropt.elastic.generation.on_host import HostMemory
@@ -48,7 +49,7 @@ def _filled(plan: SimpleNamespace, shape: Sequence[int], layout: Layout, rank: i
     return memory
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(changes())
 def test_a_rank_has_what_its_layout_says(change: tuple[list[int], Layout, Layout]) -> None:
     shape, held, wanted = change

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from sealed import save_sealed
@@ -43,7 +44,7 @@ def damaged(whole: Path, data: bytes) -> Path:
     return path
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_any_change_is_refused(whole: Path, data: st.DataObject) -> None:
     found = bytearray(whole.read_bytes())

@@ -9,7 +9,8 @@ import brute
 import method_cases as cases
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.compiler.cli.instance import load_instance
@@ -83,7 +84,7 @@ def _others(problem: Problem, block: Block, choice: Assignment) -> list[Assignme
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_block_finds_what_enumeration_finds(seed: int) -> None:
     made = _random(seed)
     if made is None:
@@ -101,7 +102,7 @@ def test_a_block_finds_what_enumeration_finds(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_descent_ends_where_no_block_gains(seed: int) -> None:
     made = _random(seed)
     if made is None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import method_cases as cases
 import pytest
-from hypothesis import given, settings
+from budgets import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.compiler.cli.instance import load_instance
@@ -40,7 +41,7 @@ def _recosted(problem: Problem, found: Found) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([n for n in FREE if n != "ilp"]))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_none_beats_the_optimum_and_exact_ones_reach_it(seed: int, name: str) -> None:
     case, want = cases.random_case(seed)
     if not want:
@@ -56,7 +57,7 @@ def test_none_beats_the_optimum_and_exact_ones_reach_it(seed: int, name: str) ->
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_integer_programs_reach_the_optimum(seed: int) -> None:
     case, want = cases.random_case(seed)
     if not want:
@@ -70,7 +71,7 @@ def test_integer_programs_reach_the_optimum(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0, 1))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_integer_programs_keep_to_the_memory(seed: int, part: float) -> None:
     case, want = cases.random_case(seed)
     if not want:
@@ -94,7 +95,7 @@ def test_what_presolve_finds_infeasible_is_solved_without() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_exhaustive_is_the_enumerated_frontier(seed: int) -> None:
     case, want = cases.random_case(seed)
     if not want:

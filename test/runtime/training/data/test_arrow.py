@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from budgets import examples
 from data_sources import INPUTS, WHOLE, arrays, labels_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import feather, ipc, parquet
 
@@ -67,7 +68,7 @@ def test_files_in_order_and_from_the_start_again(tmp_path: Path, save) -> None:
     assert found[0]["x"].flags.writeable  # not what is kept
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     counts=st.lists(st.integers(1, 12), min_size=1, max_size=3),
     window=st.integers(1, 20),

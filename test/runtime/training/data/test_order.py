@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.runtime.support.errors import UserError
@@ -31,7 +31,6 @@ class Numbers:
         return {name: ids[part[0]] for name, part in parts.items()}
 
 
-@settings(deadline=None)
 @given(COUNTS, SEEDS, WINDOWS, st.data())
 def test_each_sample_once_per_epoch(counts, seed, window, data) -> None:
     """A job whose batches are read by other numbers of ranks from one step to the next."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from budgets import examples
 from data_sources import INPUTS, WHOLE, arrays, folder_of, labels_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.runtime.plan.layout import parse_layout
@@ -241,7 +242,7 @@ def test_too_few_samples_at_once() -> None:
         map_of(Short()).take(np.arange(4), WHOLE)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.sampled_from([Endless, Sized]),
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12)), min_size=1, max_size=5),

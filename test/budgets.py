@@ -1,0 +1,35 @@
+"""Budgets of Hypothesis, which follow the tier of the run.
+
+A test states its full budget, ``@examples(150)``. The profiles scale it: "quick" (`make test`)
+draws 15% of it, always the same examples; "check" draws all; and ten times as many with
+`TENSOROPT_SWEEP` set.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+__all__ = ["examples", "load_profile"]
+
+_FULL = 100  # max_examples of a profile is a percentage
+_FEWEST = 5
+
+
+def load_profile(tier: str) -> None:
+    """Load the profile of a tier: "quick", or any other for the full budgets.
+
+    There is no deadline, and drawing may be slow: other work may be on the machine.
+    """
+    shared = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    nightly = 10 * _FULL if "TENSOROPT_SWEEP" in os.environ else _FULL
+    settings.register_profile("quick", shared, max_examples=15, derandomize=True, database=None)
+    settings.register_profile("check", shared, max_examples=nightly)
+    settings.load_profile("quick" if tier == "quick" else "check")
+
+
+def examples(full: int) -> settings:
+    """Return the settings of a test that draws ``full`` examples in the full tier."""
+    scaled = full * settings().max_examples // _FULL
+    return settings(max_examples=max(scaled, min(full, _FEWEST)))
