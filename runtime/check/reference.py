@@ -10,6 +10,7 @@ from pathlib import Path
 from tensoropt.runtime.check.compare import blindness
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.session.caches import shared_caches, update_in_place
 from tensoropt.runtime.session.inputs import Inputs, draws, make_inputs, rounded_otherwise
 from tensoropt.runtime.session.ranks import timed_s
 from tensoropt.runtime.session.seeds import seeded_model
@@ -54,7 +55,7 @@ class Reference:
     def _again(self) -> dict[str, Array]:
         try:
             session = _opened(self.inputs, self.provider, self.seeded, optimised=False)
-            _run(session, self.inputs, rounded_otherwise)
+            _run(session, self.inputs, self.provider, rounded_otherwise)
         except UserError:  # there are models that run only as they are optimised
             return {}
         return session.fetch()
@@ -91,7 +92,7 @@ def _reference(
     inputs: Inputs, provider: Provider, seeded: bytes | None
 ) -> tuple[Reference, RankSession]:
     session = _opened(inputs, provider, seeded)
-    _run(session, inputs)
+    _run(session, inputs, provider)
     outputs = session.fetch()
     blind = frozenset(name for name, array in outputs.items() if blindness(array, inputs.job))
     return Reference(inputs, provider, seeded, outputs, blind), session
@@ -116,10 +117,23 @@ def _timed(reference: Reference, session: RankSession) -> Reference:
     return reference
 
 
-def _run(session: RankSession, inputs: Inputs, change: Change | None = None) -> None:
+def _run(
+    session: RankSession, inputs: Inputs, provider: Provider, change: Change | None = None
+) -> None:
+    """Run once; caches that ranks update in place are updated in place here, too.
+
+    Behind the tokens of a sequence, such a cache keeps its values. One that is made anew has zeros.
+    """
+    caches = shared_caches(Plan.read(inputs.job.plans[0]), session, inputs.shapes)
+    shared = {cache.past.name: cache for cache in caches}
     for name in inputs.tensors:
-        array = inputs.array(name)
-        session.feed(name, array if change is None else change(array, name))
+        drawn = inputs.array(name)
+        array = drawn if change is None else change(drawn, name)
+        if name in shared:
+            memory = provider.empty(caches[shared[name]], array.dtype)
+            update_in_place(session, shared[name], memory, array)
+        else:
+            session.feed(name, array)
     session.run()
 
 

@@ -23,6 +23,7 @@ from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import check_provider, provider_of
 from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.plan.plan import Plan, Tensor
+from tensoropt.runtime.session.caches import SharedCache, shared_caches, update_in_place
 from tensoropt.runtime.session.inputs import Inputs, make_inputs
 from tensoropt.runtime.session.opening import keep_outputs, opened_session
 from tensoropt.runtime.session.ranks import (
@@ -143,8 +144,11 @@ def _run_plan(
     if session is None:
         return replace(result, error=error, passed=False if job.model else None)
     try:
-        kept = keep_outputs(session, plan, provider)
-        times = _take_steps(job, session, make_inputs(job, plan.inputs), comm, link)
+        inputs = make_inputs(job, plan.inputs)
+        caches = shared_caches(plan, session, inputs.shapes)
+        kept = keep_outputs(session, plan, provider, {cache.present.name for cache in caches})
+        _feed(session, inputs, caches, provider, comm.rank)
+        times = _take_steps(job, session, comm, link)
         link.show(f"{plan.folder}: {'comparing' if job.model else 'joining'} the outputs")
         facts = _facts(session, provider, memory, comm)
         judged = _outputs(job, plan, session, comm, reference, kept)
@@ -176,11 +180,28 @@ def _followed(
     return first, layers
 
 
-def _take_steps(
-    job: Job, session: RankSession, inputs: Inputs, comm: MPI.Comm, link: LauncherLink
-) -> list[float]:
+def _feed(
+    session: RankSession,
+    inputs: Inputs,
+    caches: Mapping[SharedCache, Sequence[int]],
+    provider: Provider,
+    rank: int,
+) -> None:
+    """Give a session its parts of the inputs. Of caches that are updated in place, it gets memory
+    that has their next values after a run."""
+    shared = {cache.past.name: cache for cache in caches}
     for name in inputs.tensors:
-        session.feed(name, inputs.part(name, comm.rank))
+        part = inputs.part(name, rank)
+        if name not in shared:
+            session.feed(name, part)
+            continue
+        cache = shared[name]
+        shape = cache.present.layout.local_shape(caches[cache])
+        array = provider.place(part) if shape == part.shape else provider.empty(shape, part.dtype)
+        update_in_place(session, cache, array, part)
+
+
+def _take_steps(job: Job, session: RankSession, comm: MPI.Comm, link: LauncherLink) -> list[float]:
     link.show("the first step, which is not timed")
     session.run()
     times_s: list[float] = []

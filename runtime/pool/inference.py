@@ -5,8 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 
+import numpy as np
+
 from tensoropt.runtime.device.provider import PlacedArray
 from tensoropt.runtime.pool.programs import Part, Rank, Reply, Request
+from tensoropt.runtime.session.caches import SharedCache, shared_caches, update_in_place
 from tensoropt.runtime.session.opening import opened_session
 from tensoropt.runtime.session.ranks import slowest_s
 from tensoropt.runtime.support.dtypes import Array
@@ -46,6 +49,8 @@ class Inference:
         self._bound: dict[str, PlacedArray] = {}
         self._own: dict[str, PlacedArray] = {}
         self._parts: dict[tuple[str, int], _Known] = {}
+        self._plan, self._has_caches = rank.plan, "caches" in rank.plan.document
+        self._updated: dict[str, SharedCache] = {}  # by the last run, by the name of the output
         self._gives = {t.name for t in rank.plan.outputs if self._rank in t.layout.sources()}
 
     def answer(self, request: Request) -> Reply:
@@ -54,9 +59,15 @@ class Inference:
         if "facts" in request.message:
             graphs = self._refusal or "captured" if self._has_graphs else None
             return Reply({"cuda_graphs": graphs})
+        caches = self._caches(request)
+        self._updated.clear()
+        pasts = {cache.past.name for cache in caches}
         for name, array in request.arrays.items():
-            self._feed(name, array)
+            if name not in pasts:
+                self._feed(name, array)
         self._bind(request.room)
+        for cache, shape in caches.items():
+            self._update(cache, shape, request)
         self.session.run()
         self._has_run = True
         for name in self._gives & request.room.keys():
@@ -67,10 +78,47 @@ class Inference:
         parts = self.session.results(rest) if rest else ()
         return Reply(parts={name: Part(a, self._outputs[name].layout) for name, a in parts})
 
+    def _caches(self, request: Request) -> dict[SharedCache, tuple[int, ...]]:
+        """Return the caches that a run updates in place, and their shapes.
+
+        An output of another size than the caller expects is left to the run, which refuses it.
+        """
+        if not self._has_caches:
+            return {}
+        shapes = {name: array.shape for name, array in request.arrays.items()}
+        found = shared_caches(self._plan, self.session, shapes)
+        asked = {name: array.shape for name, array in request.room.items()}
+        return {c: shape for c, shape in found.items() if asked.get(c.present.name, shape) == shape}
+
+    def _update(self, cache: SharedCache, shape: tuple[int, ...], request: Request) -> None:
+        """Let the session update a cache in the place of its output: what came in is the caller's,
+        and stays as it is."""
+        name, past = cache.present.name, request.arrays[cache.past.name]
+        part = cache.past.layout.part_of(past, self._rank)
+        if name in request.room:
+            array = self._bound[name]
+        else:
+            array = self._memory(name, cache.present.layout.local_shape(shape), part.dtype)
+        self._bound[name] = self._bound[cache.past.name] = array
+        update_in_place(self.session, cache, array, part)
+        self._updated[name] = cache
+
+    def _keep_caches(self) -> None:
+        """Let the session update caches in memory of its own, as they were left."""
+        for name, cache in self._updated.items():
+            last = self._bound[cache.past.name]
+            array = self._memory(name, last.shape, last.dtype)
+            if array is not last:
+                array.copy(last)
+            self._bound[name] = self._bound[cache.past.name] = array
+            self.session.read(cache.past.name, array)
+            self.session.write(name, array)
+
     def _timed(self, steps: int) -> Reply:
         if not self._has_run:
             raise UserError("nothing has run yet, expected a run before its steps are timed")
         self._bind({})  # the last outputs are the caller's
+        self._keep_caches()
         times = [slowest_s(self._comm, self.session.run) for _ in range(steps)]
         return Reply({"times_s": times})
 
@@ -122,9 +170,14 @@ class Inference:
 
     def _beside(self, name: str, part: Array) -> PlacedArray:
         """Return memory of this rank that is used again where shape and type are the same."""
+        return self._memory(name, part.shape, part.dtype)
+
+    def _memory(
+        self, name: str, shape: tuple[int, ...], dtype: np.dtype[np.generic]
+    ) -> PlacedArray:
         array = self._own.get(name)
-        if array is None or (array.shape, array.dtype) != (part.shape, part.dtype):
-            array = self._own[name] = self._provider.empty(part.shape, part.dtype)
+        if array is None or (array.shape, array.dtype) != (shape, dtype):
+            array = self._own[name] = self._provider.empty(shape, dtype)
         return array
 
     def _is_shared(self, part: Array) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -54,19 +55,21 @@ def opened_session(
     return None, refusal, error
 
 
-def keep_outputs(session: RankSession, plan: Plan, provider: Provider) -> dict[str, Array]:
+def keep_outputs(
+    session: RankSession, plan: Plan, provider: Provider, but: Collection[str] = ()
+) -> dict[str, Array]:
     """Have outputs of known sizes written to arrays that stay, on the CPU; return those by name.
 
-    In the arena they would lie between the tensors of the next run. An input that is given back
-    is not written anywhere. Where inputs have open sizes, what a model declares of its outputs may
-    hold for those alone that it was traced with.
+    In the arena they would lie between the tensors of the next run. The outputs in ``but`` are left
+    out, and an input that is given back is not written anywhere. Where inputs have open sizes, what
+    a model declares of its outputs may hold for those alone that it was traced with.
     """
     kept: dict[str, Array] = {}
     if provider.name != "cpu" or not all(_is_fixed(tensor) for tensor in plan.inputs):
         return kept
     for tensor in plan.outputs:
         dtype = dtype_of(tensor.dtype)
-        if tensor.name in session.inputs:
+        if tensor.name in session.inputs or tensor.name in but:
             continue
         if not dtype.hasobject and _is_fixed(tensor):
             array = provider.empty(tensor.local_shape(), dtype)
