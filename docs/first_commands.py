@@ -1,9 +1,9 @@
-"""Run the README's commands from `pip install` to an answer of a served model, as they are written.
+"""Run the README's commands from `pip install` to an answer of a served model, as written.
 
     python docs/first_commands.py FOLDER    in a new folder, with a new environment
 
-`make wheel` does it with the wheel in dist/, and `make test` without the installation, by the
-environment that it has. Only ports are others than those written: free ones.
+`make wheel` does so with the wheel in dist/; `make test` skips the installation. Only the ports
+differ: free ones replace those in the README.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_SECTION = re.compile(r"^## From nothing to a served model\n(.*?)^## ", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^## Install, plan, run, serve\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^    \$ (.+)$", re.MULTILINE)
 _SERVES = re.compile(r"^serving at http://([\w.:]+)", re.MULTILINE)
 _START_S = 60.0
@@ -31,7 +31,7 @@ def commands() -> list[str]:
     """Return the commands of the README's section, in order: the first installs."""
     section = _SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
     if section is None:
-        raise SystemExit("README.md: expected a section 'From nothing to a served model'")
+        raise SystemExit("README.md: expected a section 'Install, plan, run, serve'")
     return _COMMAND.findall(section[1])
 
 
