@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -40,6 +41,18 @@ def test_one_look(stub: health_pb2_grpc.HealthStub) -> None:
         stub.Check(_asked("other"), timeout=20)
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     assert next(stub.Watch(_asked("other"), timeout=20)).status == UNKNOWN
+
+
+def test_what_is_no_message(server: Server) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc}") as channel:
+        for made in (channel.unary_unary, channel.unary_stream):
+            method = "Check" if made == channel.unary_unary else "Watch"
+            call: Any = made(f"/grpc.health.v1.Health/{method}")
+            with pytest.raises(grpc.RpcError) as caught:
+                [*call(b"\xff", timeout=20)]
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            expected = "message: expected a HealthCheckRequest, got: 1 bytes that are none"
+            assert caught.value.details() == expected
 
 
 def test_who_watches_hears_of_the_end_and_does_not_hold_it_up(
