@@ -8,14 +8,16 @@ written, and that each file lies inside the folder and still has the hash it was
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import TypeVar
 
-from tensoropt.runtime.plan.dims import divisor, sizes_in_words, terms
+from tensoropt.runtime.plan.dims import MAX_SIZE, divisor, sizes_in_words, terms
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.files import check_files, path_inside
@@ -30,6 +32,7 @@ __all__ = [
     "allowed_dims",
     "check_dims",
     "dim_names",
+    "given_dims",
     "read_document",
     "tensor_of",
 ]
@@ -100,6 +103,8 @@ class Plan:
     @classmethod
     def described(cls, folder: Path | str) -> Plan:
         """Return the plan in ``folder`` after checking plan.json alone; raises `UserError`."""
+        if not isinstance(folder, str | os.PathLike):
+            raise UserError(f"plan: expected the path of a folder, got: {type(folder).__name__}")
         folder = Path(folder)
         document = read_document(folder)
         _check_schema(folder, document)
@@ -252,6 +257,21 @@ def check_dims(dims: Iterable[str], tensors: Iterable[Tensor], flag: str = "--di
             raise UserError(
                 f"{flag} {name}: no input has such a dimension{did_you_mean(name, known)}"
             )
+
+
+def given_dims(dims: Mapping[str, int] | None, plan: Plan) -> dict[str, int]:
+    """Return sizes given in Python by names of the plan's dimensions; raises `UserError`."""
+    where = f"{plan.folder}: dims"
+    if not isinstance(dims, Mapping | None):
+        got = type(dims).__name__
+        raise UserError(f"{where}: expected a dictionary of sizes by name, got: {got}")
+    found = dict(dims or {})
+    check_dims(found, plan.inputs, where)
+    for name, size in found.items():
+        if not isinstance(size, Integral) or not 0 <= size <= MAX_SIZE:
+            expected = f"expected a whole number from 0 to {MAX_SIZE}"
+            raise UserError(f"{where} {name}: {expected}, got: {size!r:.40}")
+    return {name: int(size) for name, size in found.items()}
 
 
 def allowed_dims(document: Entries) -> dict[str, range]:

@@ -50,7 +50,7 @@ def start(
 
     Raises `UserError` where the ranks do not get ready.
     """
-    check_settings(settings, timeout_s)
+    check_settings(settings, timeout_s, ready_s)
     folder = str(plan.folder.absolute())
     job = PoolJob(
         folder,

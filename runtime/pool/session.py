@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tensoropt.runtime.plan.dims import bound
-from tensoropt.runtime.plan.plan import Plan, Tensor, check_dims
+from tensoropt.runtime.plan.plan import Plan, Tensor, given_dims
 from tensoropt.runtime.pool.blocks import Wanted
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, start
 from tensoropt.runtime.session.inputs import (
@@ -55,8 +55,8 @@ class Session(Closing):
         ready_s: float | None = None,
     ) -> None:
         self.plan = _inference_plan(plan)
-        check_dims(dims or (), self.plan.inputs, f"{plan}: dims")
-        self._dims, self._has_graphs, self._is_sized = dict(dims or {}), cuda_graphs, True
+        self._dims, self._has_graphs = given_dims(dims, self.plan), cuda_graphs
+        self._is_sized = True
         self._inputs = {tensor.name: tensor for tensor in self.plan.inputs}
         self._outputs = {tensor.name: tensor for tensor in self.plan.outputs}
         self._pool: Pool = start(
@@ -179,7 +179,7 @@ class Session(Closing):
             )
         match_names(where, inputs, self._inputs)
         arrays = {
-            name: _typed(where, tensor, np.asarray(inputs[name]))
+            name: _typed(where, tensor, _array(where, name, inputs[name]))
             for name, tensor in self._inputs.items()
         }
         shapes = {name: array.shape for name, array in arrays.items()}
@@ -207,6 +207,17 @@ def _inference_plan(folder: Path | str) -> Plan:
     if partial:
         raise UserError(f"{folder}: output '{partial[0]}': expected R or S, got: a partial layout")
     return plan
+
+
+def _array(where: str, name: str, given: ArrayLike) -> Array:
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError) as error:
+        why = str(error).partition(".")[0]
+        kind = type(given).__name__
+        raise UserError(
+            f"{where}: input '{name}': expected an array, got: {kind} ({why})"
+        ) from None
 
 
 def _typed(where: str, tensor: Tensor, array: Array) -> Array:

@@ -56,12 +56,13 @@ class RankFailedError(TensoroptError):
     __module__ = "tensoropt"
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
+def did_you_mean(word: object, choices: Iterable[str]) -> str:
     """Return ``", did you mean 'x'?"`` for the nearest of ``choices``, or an empty string.
 
-    A very long word, which is no slip of the pen, is not compared: that would take seconds.
+    A very long word, which is no slip of the pen, is not compared: that would take seconds. Neither
+    is a name from Python that is no text.
     """
-    if len(word) > _LONGEST_WORD:
+    if not isinstance(word, str) or len(word) > _LONGEST_WORD:
         return ""
     near = difflib.get_close_matches(word, list(choices), n=1)
     return f", did you mean '{near[0]}'?" if near else ""

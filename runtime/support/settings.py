@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from tensoropt.runtime.support.errors import UserError
@@ -11,7 +12,9 @@ from tensoropt.runtime.support.job import PROVIDERS
 __all__ = ["check_settings"]
 
 
-def check_settings(settings: Mapping[str, Any], timeout_s: float | None) -> None:
+def check_settings(
+    settings: Mapping[str, Any], timeout_s: float | None, ready_s: float | None = None
+) -> None:
     """Raise `UserError` for a provider, threads or a time that no job can have."""
     provider, threads = settings.get("provider", "cpu"), settings.get("threads")
     if provider not in PROVIDERS:
@@ -19,5 +22,6 @@ def check_settings(settings: Mapping[str, Any], timeout_s: float | None) -> None
         raise UserError(f"provider: expected {listed}, got: '{provider}'")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise UserError(f"threads: expected a whole number from 1, got: {threads}")
-    if timeout_s is not None and not timeout_s > 0:
-        raise UserError(f"timeout_s: expected seconds above 0, got: {timeout_s}")
+    for name, seconds in (("timeout_s", timeout_s), ("ready_s", ready_s)):
+        if seconds is not None and (not isinstance(seconds, Real) or not seconds > 0):
+            raise UserError(f"{name}: expected seconds above 0, got: {seconds}")

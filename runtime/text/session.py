@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from tensoropt.runtime.plan.plan import Plan, check_dims
+from tensoropt.runtime.plan.plan import Plan, given_dims
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, check_unchanged, start
 from tensoropt.runtime.pool.ranks import last
 from tensoropt.runtime.support.closing import Closing
@@ -97,13 +97,13 @@ class TextSession(Closing):
         ready_s: float | None = None,
     ) -> None:
         self.plan = Plan.load(plan)
-        check_dims(dims or (), self.plan.inputs, f"{plan}: dims")
-        self._decoder = decoder_of(self.plan, dims)
+        sizes = given_dims(dims, self.plan)
+        self._decoder = decoder_of(self.plan, sizes)
         check_steps(self._decoder)
-        options: dict[str, Any] = {"dims": dict(dims or {})}
+        options: dict[str, Any] = {"dims": sizes}
         self._prefill: Plan | None = None
         if prefill is not None:
-            reader = decoder_of(Plan.load(prefill), dims)
+            reader = decoder_of(Plan.load(prefill), sizes)
             check_reader(reader, self._decoder)
             self._prefill = reader.plan
             options["prefill"] = str(reader.plan.folder.absolute())

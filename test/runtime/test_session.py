@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -180,6 +181,41 @@ def test_names_that_are_not_there(session: Session) -> None:
 def test_an_array_without_a_name(session: Session) -> None:
     with pytest.raises(UserError, match=r"expected a dictionary of arrays by input name \(.*rows"):
         session.run(np.zeros((4, 6), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({1: 0}, "array '1' is not an input of the plan"),
+        ({"rows": [[1], [1, 2]]}, "input 'rows': expected an array, got: list .setting an array"),
+    ],
+)
+def test_what_is_no_array(session: Session, given: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        session.run({**feeds(), **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"dims": 3}, "dims: expected a dictionary of sizes by name, got: int"),
+        ({"dims": {3: 3}}, "dims 3: no input has such a dimension"),
+        ({"dims": {"batch": "4"}}, "dims batch: expected a whole number from 0 to .*, got: '4'"),
+        ({"timeout_s": "4"}, "timeout_s: expected seconds above 0, got: 4"),
+        ({"ready_s": 0}, "ready_s: expected seconds above 0, got: 0"),
+    ],
+)
+def test_options_of_the_wrong_kind(session: Session, given: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Session(session.plan.folder, **given)
+
+
+@pytest.mark.parametrize("plan", [None, 3, b"plan"])
+def test_a_plan_that_is_no_path(plan: Any) -> None:
+    with pytest.raises(
+        UserError, match=f"expected the path of a folder, got: {type(plan).__name__}"
+    ):
+        Session(plan)
 
 
 def test_a_size_of_no_dimension(session: Session) -> None:
