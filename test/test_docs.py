@@ -101,3 +101,20 @@ def test_every_target_in_the_pages_exists() -> None:
 def _without_links(text: str) -> str:
     """Return a page without the targets of its links, where two dashes are no flag."""
     return re.sub(r"\]\([^)]*\)|https?://\S+|<!--.*?-->", "", text)
+
+
+ROOM_PAGES = sorted(ROOT.glob("[a-z]*/README.md"))
+
+
+def test_every_room_has_a_page() -> None:
+    rooms = {"compiler", "dialects", "elastic", "passes", "runtime", "serving", "bench", "test"}
+    assert {page.parent.name for page in ROOM_PAGES} == rooms
+
+
+@pytest.mark.parametrize("page", ROOM_PAGES, ids=lambda page: page.parent.name)
+def test_a_room_page_names_files_that_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for place in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (page.parent / place).exists(), place
+    for place in re.findall(r"`([\w/]+/|[\w/]+\.py)`", text):
+        assert (page.parent / place).exists() or (ROOT / place).exists(), place
