@@ -1,4 +1,4 @@
-"""Building `onnx.*` operations whose result types follow from their operands."""
+"""Builder of `onnx.*` operations that infers their result types."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = [
     "tensor_type",
 ]
 
-# The first opset in which a reduction takes its axes as an operand; 18 for the others.
+# First opset in which a reduction takes its axes as an operand; 18 for all others.
 _AXES_OPERAND = {"ReduceSum": 13}
 
-# The first opset in which Pad takes them, and what it fills them with, as operands.
+# First opset in which Pad takes its pads and fill value as operands.
 _PAD_OPERANDS_SINCE = 11
 
-# And Squeeze and Unsqueeze their axes.
+# First opset in which Squeeze and Unsqueeze take their axes as an operand.
 _SQUEEZE_OPERANDS_SINCE = 13
 
 
@@ -64,18 +64,18 @@ def shape_of(x: ir.Value) -> list[int | None]:
 
 
 def sizes_of(x: ir.Value) -> list[int]:
-    """Return the shape of a value whose shape is static; 0 stands for a symbolic dimension."""
+    """Return the shape of a value as integers; 0 stands for a symbolic dimension."""
     return [size or 0 for size in shape_of(x)]
 
 
 def broadcast(a: Sequence[int | None], b: Sequence[int | None]) -> list[int | None]:
-    """Return the shape of two tensors broadcast together, as NumPy does."""
+    """Return the broadcast of two shapes, following NumPy."""
     sizes = itertools.zip_longest(reversed(a), reversed(b), fillvalue=1)
     return [_stretched(*pair) for pair in sizes][::-1]
 
 
 def _stretched(a: int | None, b: int | None) -> int | None:
-    """Return the size of two broadcast together; a symbolic one gives way to one above 1."""
+    """Return the broadcast of two sizes; a known size above 1 wins over a symbolic size."""
     known = [size for size in (a, b) if size is not None and size != 1]
     if known:
         return known[0]
@@ -86,8 +86,8 @@ def _stretched(a: int | None, b: int | None) -> int | None:
 class Build:
     """Builds ops of the standard domain, in version ``opset``, at the current insertion point.
 
-    ``marks`` are attributes (``topt.*``) that every op gets. Values are ``ir.Value``; shapes are
-    those of the operands, ``None`` for a symbolic dimension.
+    ``marks`` are attributes (``topt.*``) that every op gets. Shapes use ``None`` for a symbolic
+    dimension.
     """
 
     location: ir.Location
@@ -122,7 +122,7 @@ class Build:
         return self.onnx_many(op_type, operands, [result], **attributes)[0]
 
     def no_value(self) -> ir.Value:
-        """Return what stands for an omitted operand or result."""
+        """Return the value that represents an omitted operand or result."""
         return self.onnx("NoValue", [], ir.NoneType.get())
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
@@ -131,17 +131,17 @@ class Build:
         return self.onnx("Constant", [], value.type, value=value)
 
     def ints(self, values: Sequence[int]) -> ir.Value:
-        """Return a literal of int64, of one dimension."""
+        """Return a one-dimensional int64 literal."""
         import numpy as np
 
         return self.constant(np.array(values, np.int64))
 
     def unary(self, op_type: str, x: ir.Value, **attributes: ir.Attribute) -> ir.Value:
-        """Return an elementwise op of one operand."""
+        """Return the result of an elementwise op of one operand."""
         return self.onnx(op_type, [x], x.type, **attributes)
 
     def binary(self, op_type: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        """Return an elementwise op of two operands of one element type, broadcast."""
+        """Return the result of an elementwise op of two operands of one element type, broadcast."""
         return self.onnx(
             op_type, [a, b], tensor_type(broadcast(shape_of(a), shape_of(b)), element_type(a))
         )
@@ -163,12 +163,12 @@ class Build:
         return self.binary("Div", a, b)
 
     def compare(self, op_type: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        """Return Equal, Less, Greater, ... of two operands, broadcast: booleans."""
+        """Return the booleans of Equal, Less, Greater, ... of two operands, broadcast."""
         shape = broadcast(shape_of(a), shape_of(b))
         return self.onnx(op_type, [a, b], tensor_type(shape, ir.IntegerType.get_signless(1)))
 
     def where(self, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-        """Return ``a`` where ``condition`` holds and ``b`` elsewhere, all broadcast."""
+        """Return ``a`` where ``condition`` is true and ``b`` elsewhere, all broadcast."""
         shape = broadcast(shape_of(condition), broadcast(shape_of(a), shape_of(b)))
         return self.onnx("Where", [condition, a, b], tensor_type(shape, element_type(a)))
 
@@ -181,7 +181,7 @@ class Build:
         return self.add(x, self.scalar(term, x))
 
     def scalar(self, value: float, like: ir.Value) -> ir.Value:
-        """Return a constant without dimensions, of the element type of ``like``."""
+        """Return a rank-0 constant of the element type of ``like``."""
         return self.constant(self.like(value, like))
 
     def like(self, values: npt.ArrayLike, like: ir.Value) -> npt.NDArray[np.generic]:
@@ -193,7 +193,7 @@ class Build:
         return np.array(values, element.dtype)
 
     def zeros(self, like: ir.Value) -> ir.Value:
-        """Return zeros of the static shape and the element type of ``like``; stored as one."""
+        """Return zeros of the static shape and element type of ``like``, expanded from a scalar."""
         return self.expand(self.scalar(0, like), sizes_of(like))
 
     def expand(self, x: ir.Value, shape: Sequence[int]) -> ir.Value:
@@ -204,7 +204,7 @@ class Build:
     def reduce(
         self, op_type: str, x: ir.Value, dims: Sequence[int], *, keepdims: bool = True
     ) -> ir.Value:
-        """Return ``x`` reduced over ``dims``, which become 1, or go without ``keepdims``."""
+        """Return ``x`` reduced over ``dims``, which become 1 or, without ``keepdims``, vanish."""
         sizes = enumerate(shape_of(x))
         shape = [1 if d in dims else size for d, size in sizes if keepdims or d not in dims]
         result, keep = tensor_type(shape, element_type(x)), int_attr(int(keepdims))
@@ -216,17 +216,17 @@ class Build:
         """Return ``x`` with a static ``shape``."""
         import numpy as np
 
-        if 0 in shape:  # which a Reshape would take for sizes to copy
+        if 0 in shape:  # Reshape reads a 0 as "copy this size"
             return self.constant(self.like(np.zeros(shape), x))
         sizes = self.ints(shape)
         return self.onnx("Reshape", [x, sizes], tensor_type(list(shape), element_type(x)))
 
     def shaped(self, x: ir.Value, shape: Sequence[int]) -> ir.Value:
-        """Return ``x`` with a static ``shape``; itself if it has it."""
+        """Return ``x`` with a static ``shape``, without a Reshape if it already has that shape."""
         return x if shape_of(x) == list(shape) else self.reshape(x, shape)
 
     def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
-        """Return ``x`` with its dimensions in the order ``perm``; itself if that is theirs."""
+        """Return ``x`` with its dimensions in the order ``perm``; ``x`` itself for the identity."""
         if list(perm) == list(range(len(perm))):
             return x
         sizes = shape_of(x)
@@ -272,14 +272,14 @@ class Build:
         return self.onnx("Gather", [x, indices], result, axis=int_attr(dim))
 
     def slice(self, x: ir.Value, dim: int, start: int, stop: int, step: int = 1) -> ir.Value:
-        """Return the elements ``start`` to ``stop`` (excluded, both inside) along ``dim``."""
+        """Return the elements ``start`` up to ``stop``, exclusive, along ``dim``; both in range."""
         shape = shape_of(x)
         shape[dim] = len(range(start, stop, step))
         bounds = [self.ints([n]) for n in (start, stop, dim, step)]
         return self.onnx("Slice", [x, *bounds], tensor_type(shape, element_type(x)))
 
     def concat(self, parts: Sequence[ir.Value], dim: int) -> ir.Value:
-        """Return ``parts`` joined along ``dim``, where all are static; itself if it is one."""
+        """Return ``parts`` joined along ``dim``, where all are static; a single part unchanged."""
         if len(parts) == 1:
             return parts[0]
         shape = shape_of(parts[0])
@@ -288,7 +288,7 @@ class Build:
         return self.onnx("Concat", list(parts), result, axis=int_attr(dim))
 
     def pad(self, x: ir.Value, dim: int, ends: tuple[int, int], fill: float) -> ir.Value:
-        """Return ``x`` with ``ends`` elements of ``fill`` before and behind static ``dim``."""
+        """Return ``x`` with ``ends`` elements of ``fill`` added before and after static ``dim``."""
         import numpy as np
 
         shape, pads = shape_of(x), np.zeros((2, len(shape_of(x))), np.int64)
@@ -302,10 +302,10 @@ class Build:
         return self.onnx("Pad", operands, result, mode=mode)
 
     def cast(self, x: ir.Value, element: ir.Type) -> ir.Value:
-        """Return ``x`` with elements of type ``element``; itself if it has them already."""
-        held = element_of(str(element))
-        assert held is not None
+        """Return ``x`` cast to ``element``; ``x`` itself if it already has that element type."""
+        target = element_of(str(element))
+        assert target is not None
         if element_type(x) == element:
             return x
-        to = int_attr(held.number)
+        to = int_attr(target.number)
         return self.onnx("Cast", [x], tensor_type(shape_of(x), element), to=to)

@@ -1,6 +1,6 @@
-"""Building the collectives of upstream's `shard` dialect, and what differs along mesh axes.
+"""Builders of upstream's `shard` collectives and of values that differ along mesh axes.
 
-All functions build at the current insertion point. Shapes are local ones.
+They build at the current insertion point. Shapes are local.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 __all__ = [
     "COMBINED",
     "STARTED",
-    "Alike",
+    "CollectiveKind",
     "all_gather",
     "all_reduce",
     "axes_of",
     "axis_constant",
     "collective_permute",
-    "filled",
-    "from_on",
+    "fill_padding",
     "grid_axes",
     "kind_of",
     "members_of",
+    "ops_from",
     "reduction_attr",
 ]
 
@@ -70,7 +70,7 @@ def all_gather(
 def collective_permute(
     value: ir.Value, axes: Sequence[int], sources: Sequence[int], location: ir.Location
 ) -> ir.Value:
-    """Return, on the rank at place ``c`` along ``axes``, ``value`` of that at ``sources[c]``."""
+    """Return, at position ``c`` along ``axes``, the ``value`` of position ``sources[c]``."""
     return CollectivePermuteOp(
         input=value,
         grid_axes=grid_axes(axes),
@@ -92,11 +92,13 @@ def axis_constant(
     ).output
 
 
-def filled(
+def fill_padding(
     make: Build, x: ir.Value, dim: int, size: int, fill: float, axes: Sequence[int], mesh: Mesh
 ) -> ir.Value:
-    """Return ``x`` with ``fill`` for the padding of the ranks along ``axes``, which split tensor
-    dimension ``dim`` of ``size`` points into parts that do not divide it."""
+    """Return ``x`` with its padding along ``dim`` replaced by ``fill``.
+
+    ``axes`` split the ``size`` points of dimension ``dim`` into parts that do not divide it.
+    """
     import numpy as np
 
     pieces, ones = mesh.extent(tuple(axes)), len(shape_of(x)) - dim - 1
@@ -110,31 +112,34 @@ COMBINED = {
     "shard.all_gather": "all_gather",
     "shard.reduce_scatter": "reduce_scatter",
 }
-"""The collectives of which several can be sent as one, and how we call them."""
+"""Collectives that can be fused with others of their kind, with their names in this project."""
 
 STARTED = {**COMBINED, "shard.all_to_all": "all_to_all"}
-"""Those that can run beside operators."""
+"""Collectives that can overlap operators."""
 
 
 def members_of(first: ir.Operation) -> list[ir.Operation]:
-    """Return the collectives that are sent as one, of which ``first`` is the first; else itself."""
-    return from_on(first, TOGETHER.get(first.attributes, 1))
+    """Return the group of fused collectives that starts at ``first``; else ``first`` alone."""
+    return ops_from(first, TOGETHER.get(first.attributes, 1))
 
 
-def from_on(first: ir.Operation, count: int) -> list[ir.Operation]:
-    """Return so many operations of a block in a row, fewer where it ends. Linear in the block."""
+def ops_from(first: ir.Operation, count: int) -> list[ir.Operation]:
+    """Return ``count`` consecutive operations from ``first``, fewer at the end of its block.
+
+    Linear in the block.
+    """
     if count == 1:
         return [first]
     rest = dropwhile(lambda op: op.operation != first, first.block)
     return [op.operation for op in islice(rest, count)]
 
 
-Alike = tuple[str, tuple[int, ...], str, str]
-"""Kind, mesh axes, element type and reduction: what is equal in collectives that are one."""
+CollectiveKind = tuple[str, tuple[int, ...], str, str]
+"""Kind, mesh axes, element type and reduction: equal in all collectives of a fused group."""
 
 
-def kind_of(op: ir.Operation) -> Alike | None:
-    """Return what collectives have in common that can be one; ``None`` for any other op."""
+def kind_of(op: ir.Operation) -> CollectiveKind | None:
+    """Return the kind that all collectives of a fused group share; ``None`` for any other op."""
     if op.name not in COMBINED:
         return None
     axes = axes_of(op)
@@ -149,10 +154,10 @@ def axes_of(op: ir.Operation) -> tuple[int, ...]:
 
 
 def grid_axes(axes: Sequence[int]) -> ir.DenseI16ArrayAttr:
-    """Return mesh axes as the collectives of upstream's dialect take them."""
+    """Return mesh axes as an attribute of upstream's collectives."""
     return ir.DenseI16ArrayAttr.get(list(axes))
 
 
 def reduction_attr(reduction: str) -> ir.Attribute:
-    """Return sum, max or min as the collectives of upstream's dialect take it."""
+    """Return sum, max or min as an attribute of upstream's collectives."""
     return ir.Attribute.parse(f"#shard<partial {reduction}>")

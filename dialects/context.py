@@ -1,4 +1,4 @@
-"""The context that modules of this project live in."""
+"""The MLIR context of this project's modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element types: how ONNX, MLIR and numpy name them, and dense literals of them."""
+"""Element types, their names in ONNX, MLIR and numpy, and dense literals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Element:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is a whole number or BOOL."""
+        """True for integers and BOOL."""
         return self.name == "BOOL" or self.name.startswith(("INT", "UINT"))
 
     def type(self) -> ir.Type:
@@ -57,7 +57,7 @@ class Element:
         return ir.Type.parse(self.mlir)
 
 
-# The numbers are those of TensorProto.DataType (onnx.proto).
+# The numbers come from TensorProto.DataType (onnx.proto).
 ELEMENTS = tuple(
     Element(*row)
     for row in (
@@ -96,13 +96,13 @@ _BY_NUMBER = {element.number: element for element in ELEMENTS}
 _BY_MLIR = {element.mlir: element for element in ELEMENTS}
 _BY_NUMPY = {element.numpy: element for element in ELEMENTS}
 
-# Those that the bindings take from and give to numpy as they are.
+# numpy types that the bindings convert directly.
 _PLAIN = re.compile(r"u?int(8|16|32|64)|float(16|32|64)|bool")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[-+\w.]+')
 
 
 def element_of(key: int | str) -> Element | None:
-    """Return the element type of an ONNX number or of MLIR's text, or ``None`` if unknown."""
+    """Return the element type with an ONNX number or an MLIR text, or ``None`` if unknown."""
     return _BY_NUMBER.get(key) if isinstance(key, int) else _BY_MLIR.get(key)
 
 
@@ -112,10 +112,10 @@ def element_of_array(array: Array) -> Element:
 
 
 def type_bytes(type_: ir.Type) -> int:
-    """Return the size of a tensor, what is no tensor as 0; an open dimension counts as the end of
-    its range, as 1 without one.
+    """Return the size of a tensor in bytes, 0 for other types.
 
-    A string is a handle of 8 bytes in ONNX Runtime; types below a byte are counted as packed.
+    An open dimension counts as the end of its range, or as 1 without a range. A string counts as a
+    handle of 8 bytes, as in ONNX Runtime; types below a byte count as packed.
     """
     if not isinstance(type_, ir.RankedTensorType):
         return 0
@@ -126,7 +126,7 @@ def type_bytes(type_: ir.Type) -> int:
 def to_dense(array: Array) -> ir.Attribute:
     """Return the `dense<...>` literal of ``array`` in the current context.
 
-    Every element type but the complex ones, whose literals the bindings cannot read back.
+    Raises ``ValueError`` for complex numbers, because the bindings cannot read such literals back.
     """
     element = element_of_array(array)
     if element.is_complex:
@@ -143,7 +143,7 @@ def to_dense(array: Array) -> ir.Attribute:
 
 
 def _string_dense(array: Array) -> ir.Attribute:
-    """Return a literal of strings, which the bindings can only make from text."""
+    """Return a literal of strings, parsed from text: the bindings have no constructor for it."""
     texts = [str(ir.StringAttr.get(item)) for item in array.reshape(-1).tolist()]
     shape = "".join(f"{size}x" for size in array.shape)
     return ir.Attribute.parse(f"dense<{_nested(texts, array.shape)}> : tensor<{shape}!onnx.String>")
@@ -161,7 +161,7 @@ def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
 
 def dense_to_array(attribute: ir.Attribute) -> Array:
     """Return the value of a `dense<...>` literal of any element type."""
-    with attribute.context:  # which the types and texts in it are parsed in
+    with attribute.context:  # types and texts inside the literal are parsed in it
         return _array_of(attribute)
 
 
@@ -180,7 +180,7 @@ def _type_of(attribute: ir.Attribute) -> ir.Type:
 
 
 def _parse_dense(attribute: ir.Attribute, shape: tuple[int, ...], element: Element) -> Array:
-    """Read the elements from the literal's text: the bindings have no other way for these types."""
+    """Parse the elements from the literal's text: the bindings cannot convert these types."""
     text = str(attribute).rpartition("> : ")[0].removeprefix("dense<")
     count = math.prod(shape)
     if text.startswith('"0x') and element.name != "STRING":
@@ -193,7 +193,7 @@ def _parse_dense(attribute: ir.Attribute, shape: tuple[int, ...], element: Eleme
 
 def _from_hex(digits: str, element: Element, shape: tuple[int, ...]) -> Array:
     raw = np.frombuffer(bytes.fromhex(digits), dtype=np.uint8)
-    if element.name in ("INT4", "INT2"):  # whole signed bytes; ml_dtypes keeps only the low bits
+    if element.name in ("INT4", "INT2"):  # stored as signed bytes; ml_dtypes keeps the low bits
         return raw.view(np.int8).astype(element.dtype).reshape(shape)
     return raw.view(element.dtype).reshape(shape).copy()
 

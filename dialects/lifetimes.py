@@ -1,4 +1,4 @@
-"""How long tensors live in a block, and the most bytes that are alive at once."""
+"""Live ranges of tensors in a block, and the peak memory that follows from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Lifetimes", "block_bytes", "body_bytes"]
 
 
 class Lifetimes:
-    """Tensors that come and go over the steps of a program; the peak of what is alive."""
+    """The live ranges and sizes of tensors over the steps of a program."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -21,12 +21,12 @@ class Lifetimes:
         self._bytes: dict[object, int] = {}
 
     def define(self, tensor: object, size_bytes: int) -> None:
-        """Say that the current step makes ``tensor``."""
+        """Record that the current step defines ``tensor``."""
         self._first[tensor] = self._last[tensor] = self.step
         self._bytes[tensor] = size_bytes
 
     def use(self, tensor: object) -> None:
-        """Say that the current step reads ``tensor``; one that was never defined takes no room."""
+        """Record that the current step reads ``tensor``; ignored if it was never defined."""
         if tensor in self._last:
             self._last[tensor] = self.step
 
@@ -34,11 +34,11 @@ class Lifetimes:
         self.step += 1
 
     def peak_bytes(self) -> int:
-        """Return the most bytes alive in any step; what a step reads and makes is alive in it."""
+        """Return the most live bytes in any step, including its operands and results."""
         return max(self.alive_bytes())
 
     def alive_bytes(self) -> list[int]:
-        """Return the bytes alive in each step, and after the last one."""
+        """Return the live bytes in each step, and after the last step."""
         change = [0] * (self.step + 2)
         for tensor, size in self._bytes.items():
             change[self._first[tensor]] += size
@@ -46,22 +46,22 @@ class Lifetimes:
         return list(accumulate(change))
 
     def alive(self, step: int) -> dict[object, int]:
-        """Return the bytes of each tensor that is alive in ``step``, as they were defined."""
-        within = (t for t in self._bytes if self._first[t] <= step <= self._last[t])
-        return {tensor: self._bytes[tensor] for tensor in within}
+        """Return the bytes of each live tensor in ``step``, in the order of definition."""
+        live = (t for t in self._bytes if self._first[t] <= step <= self._last[t])
+        return {tensor: self._bytes[tensor] for tensor in live}
 
 
 def body_bytes(op: ir.Operation) -> int:
-    """Return the most bytes that one run of a body of a control-flow ``op`` holds at once.
+    """Return the peak bytes of one run of a body of a control-flow ``op``, for its largest body.
 
-    What it is given and what it makes counts, what it captures does not: that is alive outside. Of
-    several bodies the largest counts. Linear in their operations.
+    Arguments and results count; captured values do not, as they are live outside. Linear in the
+    operations of the bodies.
     """
     return max((block_bytes(block) for region in op.regions for block in region), default=0)
 
 
 def block_bytes(block: ir.Block) -> int:
-    """Return the most bytes that one run of the body ``block`` holds at once."""
+    """Return the peak bytes of one run of the body ``block``."""
     lifetimes = Lifetimes()
     for argument in block.arguments:
         lifetimes.define(argument, type_bytes(argument.type))

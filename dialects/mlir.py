@@ -1,4 +1,4 @@
-"""The only module that imports the MLIR bindings, so that another package can take their place."""
+"""The MLIR bindings. Nothing else imports them, so another package can replace them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tensoropt.runtime.support.errors import UserError
 
 try:
     from torch_mlir import ir
-except ModuleNotFoundError as error:  # a machine that only runs plans has none
+except ModuleNotFoundError as error:  # not installed on a machine that only runs plans
     raise UserError(
         "MLIR is not installed, which planning needs: pip install 'tensoropt[compiler]'"
     ) from error
@@ -16,6 +16,6 @@ from torch_mlir.passmanager import PassManager
 
 __all__ = ["PassManager", "ext", "func", "ir", "shard"]
 
-# The bindings look for a module of Python classes for the dialect of every operation that they
-# hand out, and try again each time when there is none; they find `onnx` and `topt` here.
+# For each operation the bindings look up a Python module of its dialect, and a failed lookup is
+# repeated every time. With this prefix they find `onnx` and `topt`.
 _bindings.append_dialect_search_prefix("tensoropt.dialects")

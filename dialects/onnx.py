@@ -1,4 +1,4 @@
-"""Typed views on `onnx.*` operations: names, attributes, literals, and ONNX's schemas."""
+"""Typed access to `onnx.*` operations: names, attributes, literals, and ONNX's schemas."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ YIELD = "onnx.Yield"
 OWN_DOMAIN = "tensoropt"
 """The domain of the operators that the runtime adds, version 1."""
 BARRIER = "tensoropt.Barrier"
-"""``Barrier(x, after)`` is x, once ``after`` is there."""
+"""``Barrier(x, after)`` returns ``x`` after ``after`` has been computed."""
 
 _PREFIX = "onnx."
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What the standard, or ONNX Runtime for its own domains, says of one version of an op.
+    """The schema of one version of an op, from the standard or from ONNX Runtime's own domains.
 
-    ``attributes`` maps each name to its AttributeProto.AttributeType number; a maximum of 2**31-1
-    marks a variadic side; ``outputs`` holds the names of the outputs, one for all variadic ones.
-    One that ``is_open`` has any attributes: a person declared it, and nothing says which.
+    ``attributes`` maps each name to its AttributeProto.AttributeType number. A maximum of 2**31-1
+    marks a variadic side; ``outputs`` has one name for all variadic outputs. An op with ``is_open``
+    was declared by a user without its attributes, so it accepts any.
     """
 
     op_type: str
@@ -99,7 +99,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def is_onnx(op: ir.Operation) -> bool:
-    """Say whether ``op`` is an ONNX operator or one of `onnx.Constant`, `NoValue`, `Yield`."""
+    """Return whether ``op`` is an ONNX operator, `onnx.Constant`, `NoValue` or `Yield`."""
     return bool(op.name.startswith(_PREFIX))
 
 
@@ -109,37 +109,40 @@ def owner(value: ir.Value) -> ir.Operation | None:
 
 
 def is_no_value(value: ir.Value) -> bool:
-    """Say whether ``value`` stands for an omitted operand or result."""
+    """Return whether ``value`` represents an omitted operand or result."""
     return isinstance(value.type, ir.NoneType)
 
 
 def is_barrier(op: ir.Operation) -> bool:
-    """Say whether ``op`` is its first operand, once the second is there, in whatever layout."""
+    """Return whether ``op`` is a `Barrier`: it returns its first operand after its second.
+
+    The second operand may have any layout.
+    """
     return bool(op.name == _PREFIX + BARRIER)
 
 
 def is_pass_through(op: ir.Operation) -> bool:
-    """Say whether ``op`` hands a gradient on as it came: it is there to be laid out, not to run."""
+    """Return whether ``op`` passes a gradient on unchanged; such an op only sets its layout."""
     if op.name != "onnx.Identity" or keys.GRADIENT_OF.on(op.attributes):
         return False
     return phase(op) == "backward"
 
 
 def node_name(op: ir.Operation) -> str | None:
-    """Return the ONNX name of a node, which its location keeps, or ``None``."""
+    """Return the ONNX name of a node, stored in its location, or ``None``."""
     location = op.location
     return location.name_str if hasattr(location, "name_str") else None
 
 
 def attributes(op: ir.Operation) -> Iterator[str]:
-    """Yield the names of the ONNX attributes of ``op`` in alphabetical order, without ours."""
+    """Yield the names of the ONNX attributes of ``op`` (not `topt.*`) in alphabetical order."""
     return (name for name in op.attributes if not name.startswith("topt."))
 
 
 def attribute(op: ir.Operation, name: str, default: object = None) -> Any:
     """Return an ONNX attribute as int, float, str (bytes if not UTF-8), list or array.
 
-    A type attribute is returned as its MLIR type; ``default`` stands for one that is not there.
+    A type attribute is returned as its MLIR type. Returns ``default`` if the attribute is missing.
     """
     return _python(op.attributes[name]) if name in op.attributes else default
 
@@ -148,7 +151,7 @@ def _python(value: ir.Attribute) -> Any:
     for kind, convert in _CONVERSIONS:
         if isinstance(value, kind):
             return convert(value)
-    return dense_to_array(value)  # strings: a dense literal the bindings have no class for
+    return dense_to_array(value)  # dense strings have no class in the bindings
 
 
 def _text(value: ir.StringAttr) -> str | bytes:
@@ -178,7 +181,10 @@ def constant_value(value: ir.Value) -> npt.NDArray[Any] | None:
 
 
 def function(module: ir.Module) -> ir.Operation:
-    """Return `func.func @main` of ``module``, which has one block that returns."""
+    """Return `func.func @main` of ``module``.
+
+    Raises ``UserError`` if there is none, or if it is not a single block that ends with a return.
+    """
     for op in module.body:
         if (
             op.operation.name == "func.func"
@@ -190,7 +196,7 @@ def function(module: ir.Module) -> ir.Operation:
 
 
 def _check_body(main: ir.Operation) -> None:
-    """Refuse what MLIR lets pass: it takes an operation it does not know for a terminator."""
+    """Refuse a body without a return; MLIR accepts any unknown operation as a terminator."""
     blocks = list(main.regions[0].blocks)
     ops = blocks[0].operations if len(blocks) == 1 else ()
     if not len(ops) or ops[len(ops) - 1].operation.name != "func.return":
@@ -207,13 +213,13 @@ def opsets(module: ir.Module) -> dict[str, int]:
 
 
 def require_domain(module: ir.Module, domain: str) -> None:
-    """Give ``module`` version 1 of ``domain``, unless it has a version of it."""
+    """Add version 1 of ``domain`` to ``module``, unless it already has a version."""
     attributes = module.operation.attributes
     keys.OPSET.set(attributes, {domain: 1, **keys.OPSET.of(attributes)})
 
 
 def region_names(op: ir.Operation) -> list[str]:
-    """Return the ONNX attribute that each region of ``op`` stands for."""
+    """Return the ONNX attribute that each region of ``op`` represents."""
     return keys.REGIONS.get(op.attributes, [])
 
 
@@ -228,18 +234,21 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def arguments(main: ir.Operation) -> list[tuple[ir.Value, ir.DictAttr]]:
-    """Return the arguments of `@main` with what each carries."""
+    """Return the arguments of `@main` with their attributes."""
     values = main.regions[0].blocks[0].arguments
     return list(zip(values, held_by(main, "arg_attrs", len(values)), strict=True))
 
 
 def held_by(main: ir.Operation, side: str, count: int) -> list[ir.DictAttr]:
-    """Return what the ``count`` arguments (``arg_attrs``) or results (``res_attrs``) carry."""
+    """Return the attributes of ``count`` arguments (``arg_attrs``) or results (``res_attrs``)."""
     return carried(main, side) or [ir.DictAttr.get({}, context=main.context)] * count
 
 
 def carried(main: ir.Operation, side: str) -> list[ir.DictAttr]:
-    """Return what arguments (``arg_attrs``) or results (``res_attrs``) carry, none if nothing."""
+    """Return the attributes of arguments (``arg_attrs``) or results (``res_attrs``).
+
+    The list is empty if the function has none.
+    """
     if side not in main.attributes:
         return []
     return [ir.DictAttr(own) for own in ir.ArrayAttr(main.attributes[side])]
@@ -251,15 +260,14 @@ def signature(main: ir.Operation) -> ir.FunctionType:
 
 
 def phase(op: ir.Operation) -> str | None:
-    """Return the phase of a training step that ``op`` is marked with, if it is."""
-    attributes = op.attributes
-    return keys.PHASE.get(attributes)
+    """Return the part of a training step that ``op`` is marked with, or ``None``."""
+    return keys.PHASE.get(op.attributes)
 
 
 def folded_values(main: ir.Operation) -> set[ir.Value]:
-    """Return the values of `@main` that depend on no input: ONNX Runtime folds them at load.
+    """Return the values of `@main` that depend on no input, which ONNX Runtime folds at load.
 
-    Parameters, literals, and what ops that always do the same make of them; a collective is none.
+    These are parameters, literals, and results of deterministic ops on them, except collectives.
     """
     folded = {value for value, own in arguments(main) if keys.PARAM.on(own)}
     for op in main.regions[0].blocks[0]:
@@ -274,12 +282,12 @@ def read_values(op: ir.Operation) -> list[ir.Value]:
 
 
 def read_by(op: ir.Operation) -> list[ir.Value]:
-    """Return the operands of ``op``, and after them what its regions read from outside."""
+    """Return the operands of ``op``, followed by the outer values that its regions capture."""
     return [*op.operands, *_captured(op)]
 
 
 def _captured(op: ir.Operation) -> list[ir.Value]:
-    """Return the outer values that the regions of a control-flow op read, each once."""
+    """Return the outer values that the regions of a control-flow op capture, each once."""
     inside: set[ir.Value] = set()
     outer: dict[ir.Value, None] = {}
     for block in _blocks(op):
@@ -307,18 +315,18 @@ _COLLECTIVES = (
 
 
 def is_foldable(op: ir.Operation) -> bool:
-    """Say whether ``op`` always makes the same of the same operands, without other ranks."""
+    """Return whether ``op`` is deterministic and needs no other rank."""
     name: str = op.name
     return not is_random(op) and name not in (*_COLLECTIVES, "func.return")
 
 
 def is_random(op: ir.Operation) -> bool:
-    """Say whether ``op`` draws numbers, so that it is not the same each time."""
+    """Return whether ``op`` draws random numbers, so that its result varies."""
     return is_random_name(op.name)
 
 
 def is_random_name(name: str) -> bool:
-    """Say whether the operator of an MLIR name (`onnx.RandomNormal`) draws numbers."""
+    """Return whether the operator with an MLIR name (`onnx.RandomNormal`) draws random numbers."""
     return name in _RANDOM
 
 
@@ -326,16 +334,18 @@ _DECLARED: dict[tuple[str, str], Schema] = {}
 
 
 def declare(schemas: Iterable[Schema]) -> None:
-    """Make operators known that neither the standard nor ONNX Runtime has, in place of others that
-    were declared before."""
+    """Declare operators that neither the standard nor ONNX Runtime has.
+
+    Replaces all earlier declarations.
+    """
     _DECLARED.clear()
-    for held in schemas:
-        if held.op_type not in _defined_ops(held.domain):
-            _DECLARED[held.domain, held.op_type] = held
+    for own in schemas:
+        if own.op_type not in _defined_ops(own.domain):
+            _DECLARED[own.domain, own.op_type] = own
 
 
 def schema(domain: str, op_type: str, version: int) -> Schema | None:
-    """Return the schema of an operator in a version of its domain, or ``None`` if unknown."""
+    """Return the schema of an operator in ``version`` of its domain, or ``None`` if unknown."""
     declared = _DECLARED.get((domain, op_type))
     if declared is not None:
         return declared if version >= declared.since_version else None
@@ -359,7 +369,7 @@ def _defined(domain: str, op_type: str, version: int) -> Schema | None:
 
 
 def known_ops(domain: str) -> frozenset[str]:
-    """Return the names of all operators of ``domain``, those that ONNX Runtime adds included."""
+    """Return the names of all operators of ``domain``, including ONNX Runtime's additions."""
     return _defined_ops(domain) | {op_type for own, op_type in _DECLARED if own == domain}
 
 
@@ -379,7 +389,7 @@ def _standard_ops(domain: str) -> frozenset[str]:
 
 
 def known_domains() -> frozenset[str]:
-    """Return every domain that the standard, ONNX Runtime or a person defines operators for."""
+    """Return the domains with operators of the standard, of ONNX Runtime or of a user."""
     declared = {domain for domain, _ in _DECLARED}
     return _standard_domains() | frozenset(_runtime_schemas()) | declared
 
@@ -429,4 +439,4 @@ def _make_schema(schema: Any, kinds: dict[str, int]) -> Schema:
 
 
 _OWN = {"Barrier": Schema("Barrier", OWN_DOMAIN, 1, 2, 2, 1, 1, {}, frozenset(), ("y",))}
-"""What runs on our own runtime alone."""
+"""Operators that only tensoropt's own runtime implements."""

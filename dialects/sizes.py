@@ -1,7 +1,7 @@
-"""The sizes of a tensor type: what is assumed of its open dimensions is its encoding.
+"""The sizes of tensor types, with the ranges of open dimensions in the encoding.
 
-`tensor<?x64xf32, #topt.sizes<["batch mean=4 end=8 step=2", ""]>>` has a text for each dimension,
-empty where it is known or nothing is assumed.
+`tensor<?x64xf32, #topt.sizes<["batch mean=4 end=8 step=2", ""]>>` has one text per dimension, empty
+for a fixed dimension or one without a range.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def tensor_type(shape: Sequence[Size], element: ir.Type) -> ir.RankedTensorType:
 
 
 def sizes_of_type(kind: ir.RankedTensorType) -> Sizes:
-    """Return the size of each dimension; raises UserError for an encoding that says no sizes."""
+    """Return the size of each dimension; raises UserError if the encoding does not parse."""
     dynamic = ir.ShapedType.get_dynamic_size()
     shape: list[Size] = [None if size == dynamic else int(size) for size in kind.shape]
     if kind.encoding is None or None not in shape:

@@ -21,7 +21,7 @@ from tensoropt.compiler.sharding.rule.strategies import strategy_of_layouts
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, tensor_type
-from tensoropt.dialects.collectives import filled
+from tensoropt.dialects.collectives import fill_padding
 from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_of, mesh_of
 from tensoropt.passes.base import Pass
@@ -189,7 +189,7 @@ class _Partition:
         for dim in layout.padded_dims(shape, self.mesh):
             size, axes = shape[dim], layout.axes_splitting(dim)
             assert isinstance(size, int), f"{op.name}: padding of a symbolic dimension"
-            x = filled(make, x, dim, size, 0.0, axes, self.mesh)
+            x = fill_padding(make, x, dim, size, 0.0, axes, self.mesh)
         return x
 
     def _check_read(self, op: ir.Operation, wanted: Sequence[Layout]) -> None:

@@ -21,7 +21,7 @@ from tensoropt.compiler.search.problem.evaluate import overlapping
 from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects import onnx
-from tensoropt.dialects.collectives import STARTED, Alike, axes_of, kind_of
+from tensoropt.dialects.collectives import STARTED, CollectiveKind, axes_of, kind_of
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import COLLECTIVE_PERMUTE
@@ -49,7 +49,7 @@ class TimedTasks:
     tasks: Tasks = field(init=False)
     mesh: Mesh = field(init=False)
     device: Device = field(init=False)
-    keys: dict[Alike, int] = field(default_factory=dict)
+    keys: dict[CollectiveKind, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.mesh = resharder_of(self.module, self.function).mesh

@@ -1,4 +1,4 @@
-"""The `topt` dialect: what it declares, and typed access to it; `dialects/verifier` checks it."""
+"""The `topt` dialect and typed access to it. `dialects/verifier` checks it."""
 
 from tensoropt.dialects.topt.dialect import (
     AXIS_CONSTANT,

@@ -1,7 +1,7 @@
 """The `topt` dialect: layouts with partial sums, rules, strategies, reshards, axis constants.
 
 No `from __future__ import annotations` here: the bindings read the field annotations as types.
-What the bindings cannot say of an attribute or an operation is checked in `dialects/verifier`.
+`dialects/verifier` checks the constraints that the bindings cannot express.
 """
 
 from collections.abc import Sequence
@@ -46,8 +46,8 @@ class LayoutAttr(Topt.Attribute, name="layout"):
 class RuleAttr(Topt.Attribute, name="rule"):
     """`#topt.rule<"(i, k), (k, j) -> (i, j)", ["i=4", "j=8", "k=6 sum"], {flops = 2.0 : f64}>`.
 
-    The factor along each dimension of operands and results, the factors, and what else a rule says:
-    `linear`, `additive`, `inner`, `flops`.
+    The factor of each dimension of operands and results, the factors, and the other fields of a
+    rule: `linear`, `additive`, `inner`, `flops`.
     """
 
     map: ir.StringAttr
@@ -56,8 +56,7 @@ class RuleAttr(Topt.Attribute, name="rule"):
 
 
 class SizesAttr(Topt.Attribute, name="sizes"):
-    """`#topt.sizes<["batch mean=4 end=8 step=2", ""]>`: what a tensor type assumes of its open
-    dimensions."""
+    """`#topt.sizes<["batch mean=4 end=8 step=2", ""]>`: the ranges of a type's open dimensions."""
 
     sizes: ir.ArrayAttr
 
@@ -70,7 +69,7 @@ class StrategyAttr(Topt.Attribute, name="strategy"):
 
 
 class ReshardOp(Topt.Operation, name="reshard", traits=[ext.Pure]):
-    """Moves a tensor from one layout to another; the shape is the global one on both sides."""
+    """Changes the layout of a tensor; operand and result have the global shape."""
 
     input: ext.Operand[Any]
     src: LayoutAttr
@@ -79,7 +78,7 @@ class ReshardOp(Topt.Operation, name="reshard", traits=[ext.Pure]):
 
 
 class AxisConstantOp(Topt.Operation, name="axis_constant", traits=[ext.Pure]):
-    """A constant that differs along mesh axes: position c of the axes gets `values[c]`."""
+    """A constant that differs along mesh axes: its value at position c is `values[c]`."""
 
     values: Any
     axes: Any
@@ -87,9 +86,9 @@ class AxisConstantOp(Topt.Operation, name="axis_constant", traits=[ext.Pure]):
 
 
 class CollectivePermuteOp(Topt.Operation, name="collective_permute", traits=[ext.Pure]):
-    """What upstream's dialect has no collective for: parts change their places among ranks.
+    """A permutation of parts among ranks, for which upstream's dialect has no collective.
 
-    Position c of a group over the mesh axes `grid_axes` gets the part of position `sources[c]`.
+    Position c of a group over the mesh axes `grid_axes` receives the part of position `sources[c]`.
     """
 
     input: ext.Operand[Any]
@@ -99,9 +98,10 @@ class CollectivePermuteOp(Topt.Operation, name="collective_permute", traits=[ext
 
 
 class WaitOp(Topt.Operation, name="wait", traits=[ext.Pure]):
-    """What a collective with `topt.start` makes, once that has ended; it lies where `input` does.
+    """The result of a collective with `topt.start`, once the collective has ended.
 
-    `held` is what the collective reads until then, where it does not work in its result.
+    It shares the buffer of `input`. `held` is the operand of the collective, which must live until
+    then, unless the collective works in its result.
     """
 
     input: ext.Operand[Any]
@@ -110,13 +110,12 @@ class WaitOp(Topt.Operation, name="wait", traits=[ext.Pure]):
 
 
 class PointOp(Topt.Operation, name="point"):
-    """A point of the frontier that the search found; the one that the strategies are is `chosen`.
+    """A point of the frontier; the point that the strategies implement is `chosen`.
 
-    Seconds of a step and bytes of a device, predicted. In a training step `recompute` says what
-    the backward pass of this point computes anew, and `micro_batches` in how many parts the step
-    takes its samples; `process_bytes` is what the process of a device
-    takes, where the device description says what that is beside tensors; `hidden_s` what of the
-    communication goes on while operators run.
+    Predicted seconds per step and bytes per device. For a training step, `recompute` is its choice
+    of recomputation and `micro_batches` the number of micro-batches. `process_bytes` is the process
+    memory, if the device description has the memory besides tensors. `hidden_s` is the
+    communication hidden behind operators.
     """
 
     mesh: Any

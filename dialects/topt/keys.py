@@ -1,7 +1,8 @@
-"""The attributes that operations, arguments, results and the module carry for us: `topt.*`.
+"""Typed access to the `topt.*` attributes of operations, arguments, results and the module.
 
-Each is one :class:`Key`, which reads and writes its Python value: ``PHASE.get(op.attributes)``.
-What holds attributes is an operation's ``attributes``, or the dictionary of an argument or result.
+Each attribute is one :class:`Key`, which reads and writes its Python value:
+``PHASE.get(op.attributes)``. Keys take an operation's ``attributes``, or the dictionary of an
+argument or result.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ __all__ = [
 T = TypeVar("T")
 
 Setting = str | int | float
-"""What was asked for under a name; what was not is left out."""
+"""The value of a named option; options that were not given are left out."""
 
 PREFIX = "topt."
 
@@ -88,7 +89,7 @@ MODULE, OPERATION, ARGUMENT, RESULT = "the module", "an operation", "an argument
 
 
 class Carried(Protocol):
-    """What holds attributes: those of an operation, or a dictionary."""
+    """A mapping of attributes: an operation's attributes, or a dictionary."""
 
     def __contains__(self, name: str, /) -> bool: ...
     def __getitem__(self, name: str, /) -> ir.Attribute: ...
@@ -96,7 +97,7 @@ class Carried(Protocol):
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What a key can hold: how it is called, recognised, read and written."""
+    """The type of a key's value: its name in messages, and how to check, read and write it."""
 
     expected: str
     matches: Callable[[ir.Attribute], bool]
@@ -106,14 +107,14 @@ class Kind(Generic[T]):
 
 @dataclass(frozen=True)
 class Key(Generic[T]):
-    """One attribute: its whole name, what it holds, and what may carry it."""
+    """One attribute: its full name, the kind of its value, and the places that may carry it."""
 
     name: str
     kind: Kind[T]
     places: tuple[str, ...]
 
     def on(self, attributes: Carried) -> bool:
-        """Say whether ``attributes`` has the attribute."""
+        """Return whether ``attributes`` has the attribute."""
         return self.name in attributes
 
     @overload
@@ -121,23 +122,23 @@ class Key(Generic[T]):
     @overload
     def get(self, attributes: Carried, default: T) -> T: ...
     def get(self, attributes: Carried, default: T | None = None) -> T | None:
-        """Return what ``attributes`` has under this key, ``default`` if it has nothing."""
+        """Return the value of this key in ``attributes``, or ``default`` if it is missing."""
         return self.kind.read(attributes[self.name]) if self.name in attributes else default
 
     def of(self, attributes: Carried) -> T:
-        """Return what ``attributes`` has under this key; raises KeyError if it has nothing."""
+        """Return the value of this key in ``attributes``; raises KeyError if it is missing."""
         return self.kind.read(attributes[self.name])
 
     def set(self, attributes: ir.OpAttributeMap | dict[str, ir.Attribute], value: T) -> None:
-        """Write ``value`` into the attributes ``attributes`` of an operation."""
+        """Write ``value`` into ``attributes``."""
         attributes[self.name] = self.kind.write(value)
 
     def item(self, value: T) -> dict[str, ir.Attribute]:
-        """Return the attribute by its name, to be put among others."""
+        """Return a dictionary with only this attribute, to merge into others."""
         return {self.name: self.kind.write(value)}
 
     def remove(self, attributes: ir.OpAttributeMap | dict[str, ir.Attribute]) -> None:
-        """Take the attribute away from ``attributes``, where it has it."""
+        """Remove the attribute from ``attributes`` if present."""
         if self.name in attributes:
             del attributes[self.name]
 
@@ -147,7 +148,7 @@ def _is_int(attribute: ir.Attribute) -> bool:
 
 
 def _is_list_of(attribute: ir.Attribute, kind: type) -> bool:
-    return isinstance(attribute, ir.ArrayAttr) and all(isinstance(one, kind) for one in attribute)
+    return isinstance(attribute, ir.ArrayAttr) and all(isinstance(item, kind) for item in attribute)
 
 
 def _int(value: int) -> ir.Attribute:
@@ -155,11 +156,11 @@ def _int(value: int) -> ir.Attribute:
 
 
 def _values(attribute: ir.DictAttr) -> list[ir.Attribute]:
-    return [one.attr for one in attribute]
+    return [item.attr for item in attribute]
 
 
 def _are_versions(attribute: ir.Attribute) -> bool:
-    return isinstance(attribute, ir.DictAttr) and all(_is_int(one.attr) for one in attribute)
+    return isinstance(attribute, ir.DictAttr) and all(_is_int(item.attr) for item in attribute)
 
 
 def _is_setting(attribute: ir.Attribute) -> bool:
@@ -174,62 +175,62 @@ def _setting(value: Setting) -> ir.Attribute:
 
 _FLAG: Kind[bool] = Kind(
     "no value",
-    lambda held: isinstance(held, ir.UnitAttr),
+    lambda attr: isinstance(attr, ir.UnitAttr),
     lambda _: True,
     lambda _: ir.UnitAttr.get(),
 )
 _TEXT: Kind[str] = Kind(
     "a string",
-    lambda held: isinstance(held, ir.StringAttr),
-    lambda held: str(held.value),
+    lambda attr: isinstance(attr, ir.StringAttr),
+    lambda attr: str(attr.value),
     ir.StringAttr.get,
 )
 _TEXTS: Kind[list[str]] = Kind(
     "a list of strings",
-    lambda held: _is_list_of(held, ir.StringAttr),
-    lambda held: [str(one.value) for one in held],
+    lambda attr: _is_list_of(attr, ir.StringAttr),
+    lambda attr: [str(item.value) for item in attr],
     lambda texts: ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts]),
 )
 _TEXT_LISTS: Kind[Mapping[str, list[str]]] = Kind(
     "a list of strings per name",
-    lambda held: isinstance(held, ir.DictAttr) and all(map(_TEXTS.matches, _values(held))),
-    lambda held: {one.name: _TEXTS.read(one.attr) for one in held},
+    lambda attr: isinstance(attr, ir.DictAttr) and all(map(_TEXTS.matches, _values(attr))),
+    lambda attr: {item.name: _TEXTS.read(item.attr) for item in attr},
     lambda lists: ir.DictAttr.get({name: _TEXTS.write(own) for name, own in lists.items()}),
 )
-_INT: Kind[int] = Kind("an i64", _is_int, lambda held: int(held.value), _int)
+_INT: Kind[int] = Kind("an i64", _is_int, lambda attr: int(attr.value), _int)
 _INTS: Kind[list[int]] = Kind(
     "array<i64>",
-    lambda held: isinstance(held, ir.DenseI64ArrayAttr),
-    lambda held: [int(one) for one in held],
+    lambda attr: isinstance(attr, ir.DenseI64ArrayAttr),
+    lambda attr: [int(item) for item in attr],
     lambda values: ir.DenseI64ArrayAttr.get(list(values)),
 )
 _VERSIONS: Kind[Mapping[str, int]] = Kind(
     "an i64 per domain",
     _are_versions,
-    lambda held: {one.name: int(one.attr.value) for one in held},
+    lambda attr: {item.name: int(item.attr.value) for item in attr},
     lambda versions: ir.DictAttr.get({name: _int(version) for name, version in versions.items()}),
 )
 _SETTINGS: Kind[Mapping[str, Setting]] = Kind(
     "a string, an i64 or an f64 per name",
-    lambda held: isinstance(held, ir.DictAttr) and all(_is_setting(one.attr) for one in held),
-    lambda held: {one.name: one.attr.value for one in held},
+    lambda attr: isinstance(attr, ir.DictAttr) and all(_is_setting(item.attr) for item in attr),
+    lambda attr: {item.name: item.attr.value for item in attr},
     lambda settings: ir.DictAttr.get({name: _setting(own) for name, own in settings.items()}),
 )
 _LAYOUT: Kind[Layout] = Kind(
-    "#topt.layout", lambda held: isinstance(held, LayoutAttr), layout_of, layout_attr
+    "#topt.layout", lambda attr: isinstance(attr, LayoutAttr), layout_of, layout_attr
 )
 _RULE: Kind[NamedRule] = Kind(
-    "#topt.rule", lambda held: isinstance(held, RuleAttr), rule_of_attr, rule_attr
+    "#topt.rule", lambda attr: isinstance(attr, RuleAttr), rule_of_attr, rule_attr
 )
 _STRATEGY: Kind[tuple[list[Layout], list[Layout]]] = Kind(
     "#topt.strategy",
-    lambda held: isinstance(held, StrategyAttr),
+    lambda attr: isinstance(attr, StrategyAttr),
     layouts_of_strategy,
     lambda sides: strategy_attr(*sides),
 )
 
 KEYS: dict[str, Key[Any]] = {}
-"""Every key by its whole name."""
+"""Every key by its full name."""
 
 
 def _key(name: str, kind: Kind[T], *places: str) -> Key[T]:
@@ -245,101 +246,100 @@ OPSET = _key("opset", _VERSIONS, MODULE)
 IR_VERSION = _key("ir_version", _INT, MODULE)
 """The IR version of the ONNX file."""
 ANNOTATED = _key("annotated", _TEXTS, MODULE)
-"""The configurations of the multi-device annotations in the ONNX file, where it has any."""
+"""The configurations of the multi-device annotations in the ONNX file, if it has any."""
 DEVICE = _key("device", _TEXT, MODULE)
 """The device description of the search."""
 MERGED = _key("merged", _TEXTS, MODULE)
-"""Initializers that are stored once and read under several names."""
+"""Initializers that are stored once but read under several names."""
 LOST = _key("lost", _TEXTS, MODULE)
 """Parameters of the PyTorch model that the exporter folded into others or left out."""
 ORDERED = _key("ordered", _FLAG, MODULE)
-"""The program takes more memory in another order: sessions of its graphs are to keep it."""
+"""Peak memory depends on the order of operations: sessions of the graphs must keep the order."""
 
 OVERLAP = _key("overlap", _TEXT, MODULE)
-"""Whether collectives may run beside operators: `off`, or `auto`, as without it, or `ample`: though
-the program then takes more memory."""
+"""Overlap of collectives with operators: `off`, `auto` (the default), or `ample`, which may raise
+peak memory."""
 
 RANGES = _key("ranges", _SETTINGS, MODULE)
-"""The sizes that dimensions without one size may have, by name: `1..4096`, `8..64:8`."""
+"""The ranges of open dimensions by name: `1..4096`, `8..64:8`."""
 
 PIPELINE = ("import", "prepare", "train", "rules", "search", "reshard", "partition")
 """The phases of the compiler, in order."""
 PASSED = _key("passed", _TEXT, MODULE)
-"""Which of :data:`PIPELINE` the module has passed; before the first there is none."""
+"""The last phase of :data:`PIPELINE` that the module has passed; missing before the first."""
 TRAINING = _key("training", _SETTINGS, MODULE)
 """The options that the training step was built with."""
 SEARCH = _key("search", _SETTINGS, MODULE)
-"""What found the strategies: `name`, and where it has them `seed` and `epsilon`. `strategies` is
-the fingerprint of what it found: strategies of another one were edited."""
+"""The search that found the strategies: its `name`, and `seed` and `epsilon` if it has them.
+`strategies` is the fingerprint of its result, which detects strategies that were edited later."""
 PINS = _key("pins", _TEXT_LISTS, MODULE)
-"""What the search had to heed, as it was written: `pin`, `forbid`, `annotations` (a file)."""
+"""The constraints of the search as text: `pin`, `forbid`, `annotations` (a file)."""
 PINS_COST = _key("pins_cost", _SETTINGS, MODULE)
-"""What that cost, relatively: `time` at the fastest point, `memory` at the leanest."""
+"""Their relative cost: `time` at the fastest point, `memory` at the leanest point."""
 
 NAME = _key("name", _TEXT, ARGUMENT, RESULT)
 """The name that the ONNX graph gives the tensor."""
 DIMS = _key("dims", _TEXTS, ARGUMENT, RESULT)
-"""A name for each dimension, empty for those that have none."""
+"""The name of each dimension, empty if it has none."""
 LAYOUT = _key("layout", _LAYOUT, ARGUMENT, RESULT)
-"""How the tensor lies over the ranks."""
+"""The layout of the tensor."""
 PARAM = _key("param", _FLAG, ARGUMENT)
-"""The argument is a weight, whose bytes lie in the model file."""
+"""The argument is a weight, stored in the model file."""
 LISTED = _key("listed", _FLAG, ARGUMENT)
-"""The exporter names this as a parameter of the model, to be trained."""
+"""The exporter lists the argument as a trainable parameter of the model."""
 FIXED = _key("fixed", _FLAG, ARGUMENT)
-"""The argument is a weight that the exporter does not call a parameter."""
+"""The argument is a weight that the exporter does not list as a parameter."""
 STATE = _key("state", _TEXT, ARGUMENT)
-"""What the argument is to a training step that is given it and gives it back."""
+"""The kind of state that the argument is, which a training step takes and returns."""
 OF = _key("of", _TEXT, ARGUMENT)
-"""The name of the parameter that the state is kept for."""
+"""The name of the parameter that the state belongs to."""
 HYPER = _key("hyper", _TEXT, ARGUMENT)
-"""Which of the scalars that every step is given the argument is, such as `learning_rate`."""
+"""The name of the scalar that the argument passes to every step, such as `learning_rate`."""
 CLASSES = _key("classes", _INT, ARGUMENT)
-"""Labels: how many classes there are."""
+"""The number of classes, on labels."""
 UPDATES = _key("updates", _TEXT, RESULT)
-"""The name of the argument whose value in the next step the result is."""
+"""The name of the argument that the result becomes in the next step."""
 CACHE = _key("cache", _TEXT, RESULT)
-"""The same of a decoder's cache of keys or values, which may be of another length. With
-`topt.updates` as well, it is written into the memory of the argument, which has room for it."""
+"""Like `topt.updates`, for a decoder's cache of keys or values, whose length may change. With both,
+the result is written into the memory of the argument, which has room for it."""
 
 RECOMPUTE = _key("recompute", _TEXT, OPERATION)
-"""On a function: what this way to build the training step computes anew."""
+"""On a function: the recomputation of this variant of the training step."""
 MICRO_BATCHES = _key("micro_batches", _INT, OPERATION)
-"""On a function: how often a step runs what is not its update, where that is more than once."""
+"""On a function: the number of micro-batches of a step, if more than 1."""
 REGIONS = _key("regions", _TEXTS, OPERATION)
-"""The ONNX attribute that each region of the operation stands for."""
+"""The ONNX attribute that each region of the operation represents."""
 RULE = _key("rule", _RULE, OPERATION)
-"""How the operation may be split."""
+"""The sharding rule of the operation."""
 STRATEGY = _key("strategy", _STRATEGY, OPERATION)
-"""The layouts of the operands, and of what the regions capture, and of the results."""
+"""The layouts of the operands, of the values that regions capture, and of the results."""
 PHASES = ("forward", "recompute", "backward", "update")
-"""In which order they run; the first three make the graph of gradients, the last is one of its own.
-Recomputation runs among the backward ops."""
+"""The parts of a training step in order. The first three form the graph of gradients, the update
+is a graph of its own. Recomputation is interleaved with the backward ops."""
 PHASE = _key("phase", _TEXT, OPERATION)
-"""Which of :data:`PHASES` of a training step the operation belongs to."""
+"""The part of the training step, one of :data:`PHASES`, that the operation belongs to."""
 GRADIENT_OF = _key("gradient_of", _TEXT, OPERATION)
-"""The name of the parameter whose gradient, of the whole batch, is the result."""
+"""The name of the parameter; the result is its gradient over the whole batch."""
 NORM = _key("norm", _FLAG, OPERATION)
-"""The operation adds up the squares of all gradients."""
+"""The operation computes the sum of the squares of all gradients."""
 ID = _key("id", _INT, OPERATION, ARGUMENT)
-"""A number of its own, by which others refer to it."""
+"""A unique number, by which others refer to it."""
 FOLLOWS = _key("follows", _INT, OPERATION, ARGUMENT, RESULT)
-"""The number of the operation or argument whose strategy decides that of this one."""
+"""The number of its leader, the operation or argument that decides its strategy."""
 REPEATS = _key("repeats", _INT, OPERATION)
-"""The number of the operation that this one computes anew, with the same strategy."""
+"""The number of the operation that it recomputes, with the same strategy."""
 GRADIENTS = _key("gradients", _INTS, OPERATION)
-"""On an operation that others follow, numbers in fours: (operation, result) of a value of its
-forward part, (operation, result) of the gradient of that value."""
+"""On a leader, groups of four numbers: (operation, result) of a value of its forward part, and
+(operation, result) of the gradient of that value."""
 TOGETHER = _key("together", _INT, OPERATION)
-"""On a collective: how many, this one and those behind it, are sent as one."""
+"""On a collective: the number of consecutive collectives, from this one, that are fused."""
 START = _key("start", _FLAG, OPERATION)
-"""On a collective, the first of those sent as one: it begins here, and ends where `topt.wait` reads
-its result."""
+"""On a collective, or on the first of a fused group: it starts here and ends where `topt.wait`
+reads its result."""
 TAKES = _key("takes", _SETTINGS, OPERATION)
-"""On all that one rank runs of an operation that the search knew as one: its number `node`, and
-what it takes as a whole: `compute_s`, and `sent_s` in collectives inside. Only where collectives
-run beside operators."""
+"""On the operations that a rank runs for one operation of the search: the number `node` of the
+latter, and its total time: `compute_s`, and `sent_s` in inner collectives. Only set if collectives
+can overlap operators."""
 
 SEARCHED = frozenset(key.name for key in (RULE, STRATEGY, ID, FOLLOWS, REPEATS, GRADIENTS))
-"""What the search reads and writes; the program of one rank, whose operations are others, is
-without it."""
+"""Attributes that the search reads and writes; `partition` drops them, as its operations differ."""

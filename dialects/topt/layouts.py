@@ -1,4 +1,4 @@
-"""Layouts, strategies and the mesh, as the IR holds them."""
+"""Conversion of layouts, strategies and the mesh to and from the IR."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def layout_attr(layout: Layout) -> LayoutAttr:
 
 
 def layout_of(attribute: ir.Attribute) -> Layout:
-    """Return the layout that a `#topt.layout` attribute holds."""
+    """Return the layout of a `#topt.layout` attribute."""
     if not isinstance(attribute, LayoutAttr):
         raise UserError(f"expected #topt.layout, got: {attribute}")
     return Layout.parse([ir.StringAttr(text).value for text in ir.ArrayAttr(attribute.placements)])
@@ -46,7 +46,7 @@ def strategy_attr(operands: Sequence[Layout], results: Sequence[Layout]) -> Stra
 
 
 def layouts_of_strategy(attribute: ir.Attribute) -> tuple[list[Layout], list[Layout]]:
-    """Return the layouts of operands and of results that a `#topt.strategy` attribute holds."""
+    """Return the layouts of operands and of results of a `#topt.strategy` attribute."""
     if not isinstance(attribute, StrategyAttr):
         raise UserError(f"expected #topt.strategy, got: {attribute}")
     sides = (attribute.operands, attribute.results)
@@ -65,7 +65,7 @@ def mesh_of(op: ir.Operation) -> Mesh:
 
 
 def set_mesh(module: ir.Module, mesh: Mesh) -> None:
-    """Put `shard.grid @mesh` first in ``module``, replacing one that is there."""
+    """Put `shard.grid @mesh` first in ``module``, replacing an existing one."""
     from tensoropt.dialects.mlir import shard
 
     for grid in list(_grids(module.operation)):

@@ -1,4 +1,4 @@
-"""Rules, as the IR holds them."""
+"""Conversion of rules to and from the IR."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["rule_attr", "rule_of_attr"]
 
 
 def rule_attr(rule: NamedRule) -> RuleAttr:
-    """Return the attribute of ``rule``: all of it but what builds the op of one rank."""
+    """Return the attribute of ``rule``, which has all its fields except ``localize``."""
     text, extras = rule.text, dict[str, ir.Attribute]()
     if text.linear:
         extras["linear"] = ir.ArrayAttr.get([_ints_attr(group) for group in text.linear])
@@ -31,7 +31,7 @@ def rule_attr(rule: NamedRule) -> RuleAttr:
 
 
 def rule_of_attr(attribute: RuleAttr) -> NamedRule:
-    """Return the rule that a `#topt.rule` attribute holds; raises UserError for a wrong one."""
+    """Return the rule of a `#topt.rule` attribute; raises UserError if it is malformed."""
     extras = {item.name: item.attr for item in ir.DictAttr(attribute.extras)}
     for name in extras:
         if name not in _EXTRAS:

@@ -1,4 +1,4 @@
-"""Checks of whole modules, of what `topt` says in them that MLIR cannot check itself."""
+"""Verifier of `topt` attributes and operations in a module, beyond MLIR's own verifier."""
 
 from tensoropt.dialects.verifier.carrier import InvalidError
 from tensoropt.dialects.verifier.module import verify

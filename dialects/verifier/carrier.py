@@ -1,4 +1,4 @@
-"""What carries `topt.*` attributes, and the error about one of them."""
+"""Carriers of `topt.*` attributes, and the error about an invalid attribute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Carrier", "InvalidError"]
 
 
 class InvalidError(UserError):
-    """What the IR says about ``op`` cannot be; ``message`` follows the name of the operation."""
+    """Invalid IR at ``op``; ``message`` follows the name of the operation."""
 
     def __init__(self, op: ir.Operation, message: str) -> None:
         super().__init__(f"'{op.name}' op {message}")
@@ -20,7 +20,7 @@ class InvalidError(UserError):
 
 @dataclass(slots=True)
 class Carrier:
-    """An operation, or one of its arguments or results, by number; ``place`` is as keys have it."""
+    """An operation, or its argument or result ``number``; ``place`` is a place of `keys`."""
 
     op: ir.Operation
     place: str
@@ -28,9 +28,9 @@ class Carrier:
 
     @property
     def subject(self) -> str:
-        """How messages call it after the name of the operation, empty for the operation itself."""
+        """Name in messages, after the operation's name; empty for the operation itself."""
         return "" if self.number is None else f"{self.place.split()[-1]} {self.number}"
 
     def wrong(self, message: str) -> InvalidError:
-        """Return the error that ``message``, which follows the subject, is about."""
+        """Return the error with ``message`` after the subject."""
         return InvalidError(self.op, f"{self.subject} {message}" if self.subject else message)

@@ -1,4 +1,4 @@
-"""Whether a rule fits the operands and results of its operation."""
+"""Check of a rule against the operands and results of its operation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ __all__ = ["rule_problem"]
 def rule_problem(
     attribute: RuleAttr, operands: Sequence[ir.Type], results: Sequence[ir.Type]
 ) -> str | None:
-    """Return what is wrong with the rule of an operation of these types, to follow its name."""
+    """Return an error about the rule of an operation with these types, or ``None``.
+
+    The text continues the name of the rule.
+    """
     try:
         named = rule_of_attr(attribute)
     except UserError as error:
@@ -55,7 +58,7 @@ def _tensor_problem(named: NamedRule, dims: Dims, type_: ir.Type) -> str | None:
 
 
 def _fits(factor: Factor, type_: ir.RankedTensorType, dim: int) -> bool:
-    """Say whether parts of ``factor`` are parts of the dimension; one that stays whole has none."""
+    """Return whether splitting ``factor`` splits the dimension; true for an unsplittable factor."""
     if not factor.can_split or not factor.size:
         return True
     if isinstance(factor.size, Open):

@@ -1,7 +1,6 @@
-"""Checks what a module says with `topt`, where MLIR's own verifier cannot.
+"""The verifier of `topt` in a module, a single walk over its operations.
 
-One walk over the operations. Attributes are unique within a context, so that what was found of one
-of them, with the types it goes with, is kept.
+Attributes are unique within a context, so results are memoized by attribute and types.
 """
 
 from __future__ import annotations
@@ -41,33 +40,33 @@ from tensoropt.dialects.topt.keys import (
     TOGETHER,
 )
 from tensoropt.dialects.topt.layouts import MESH
+from tensoropt.dialects.verifier.async_collectives import check_start, check_takes, check_wait
 from tensoropt.dialects.verifier.carrier import Carrier, InvalidError
 from tensoropt.dialects.verifier.factors import rule_problem
-from tensoropt.dialects.verifier.fitting import Fitting
+from tensoropt.dialects.verifier.fused_collectives import check_together
+from tensoropt.dialects.verifier.layouts import LayoutChecker
 from tensoropt.dialects.verifier.references import References
-from tensoropt.dialects.verifier.started import check_start, check_takes, check_wait
-from tensoropt.dialects.verifier.together import check_together
 
 __all__ = ["verify"]
 
 
 def verify(module: ir.Module) -> None:
-    """Raise :class:`InvalidError` for the first thing that ``module`` says and cannot be.
+    """Raise :class:`InvalidError` for the first violation in ``module``.
 
-    ``module`` must be valid to MLIR. Linear in the operations.
+    ``module`` must pass MLIR's verifier. Linear in the operations.
     """
     with module.context, ir.Location.unknown():
         _Verifier(module.operation).run()
 
 
 _WORDS = {PHASE.name: PHASES, PASSED.name: PIPELINE, OVERLAP.name: (*OVERLAPS, AMPLE)}
-"""The words that a key may hold, where they are few."""
+"""The allowed values of keys that have an enumeration."""
 
 
 class _Verifier:
     def __init__(self, module: ir.Operation) -> None:
         self.module = module
-        self.fitting = Fitting(module)
+        self.layouts = LayoutChecker(module)
         self._refer()
         self.foreign: set[str] = set()  # names of attributes that are not ours
         self.known: set[tuple[str, ir.Attribute, str]] = set()
@@ -83,7 +82,7 @@ class _Verifier:
         }
 
     def _refer(self) -> None:
-        """Begin to take in references: a function refers to nothing of another."""
+        """Start collecting references afresh; they never cross functions."""
         self.references = References()
         own = {RULE.name: self._rule, STRATEGY.name: self._strategy, TOGETHER.name: check_together}
         own |= {START.name: check_start, TAKES.name: check_takes}
@@ -98,8 +97,10 @@ class _Verifier:
         self.references.check()
 
     def _inside(self, op: ir.Operation) -> None:
-        """Check the operations in the regions of ``op``. What runs for each of them is short: there
-        are many, and most carry nothing of ours."""
+        """Check the operations in the regions of ``op``.
+
+        The loop is kept cheap: there are many operations, and most have no `topt` attribute.
+        """
         for region in op.regions:
             for block in region:
                 for view in block:
@@ -128,7 +129,7 @@ class _Verifier:
                     taker(carrier, attribute)
 
     def _attribute(self, carrier: Carrier, name: str, attribute: ir.Attribute) -> None:
-        """Check name, place and kind of one attribute, each once."""
+        """Check the name, place and kind of an attribute; each distinct case once."""
         case = name, attribute, carrier.place
         if case in self.known:
             return
@@ -156,7 +157,7 @@ class _Verifier:
         case = rule, *types[0], None, *types[1]
         if case in self.fitted:
             return
-        assert isinstance(rule, RuleAttr)  # as its key has it
+        assert isinstance(rule, RuleAttr)  # checked by its key
         problem = rule_problem(rule, *types)
         if problem is not None:
             raise carrier.wrong(f"{RULE.name} {problem}")
@@ -184,7 +185,7 @@ class _Verifier:
                 f"expected {len(types)}, got: {len(layouts)}"
             )
         for number, (layout, type_) in enumerate(zip(layouts, types, strict=True)):
-            problem = self.fitting.problem(layout, type_)
+            problem = self.layouts.problem(layout, type_)
             if problem is not None:
                 raise carrier.wrong(f"layout of {side} {number} {problem}")
 
@@ -203,7 +204,7 @@ class _Verifier:
                 carrier = Carrier(op, place, number)
                 self._attributes(carrier, _entries(own, place))
                 if LAYOUT.on(own):
-                    problem = self.fitting.problem(own[LAYOUT.name], type_, local=local)
+                    problem = self.layouts.problem(own[LAYOUT.name], type_, local=local)
                     if problem is not None:
                         raise InvalidError(op, f"layout of {carrier.subject} {problem}")
 
@@ -212,7 +213,7 @@ class _Verifier:
         if op.results[0].type != type_:
             raise carrier.wrong(f"changes the type, expected {type_}, got: {op.results[0].type}")
         for name in ("src", "dst"):
-            problem = self.fitting.problem(op.attributes[name], type_)
+            problem = self.layouts.problem(op.attributes[name], type_)
             if problem is not None:
                 raise carrier.wrong(f"layout '{name}' {problem}")
 
@@ -238,8 +239,8 @@ class _Verifier:
             )
 
     def _positions(self, carrier: Carrier, axes: list[int]) -> int:
-        """Return how many positions there are along mesh axes; refuses what are none."""
-        mesh = self.fitting.mesh
+        """Return the number of positions along mesh ``axes``; refuses invalid axes."""
+        mesh = self.layouts.mesh
         if mesh is None:
             raise carrier.wrong(f"runs along no mesh, expected shard.grid @{MESH}, got: none")
         if len(set(axes)) != len(axes):
@@ -252,7 +253,7 @@ class _Verifier:
 
     @staticmethod
     def _values(carrier: Carrier, op: ir.Operation, positions: int) -> None:
-        """Check that there is one value for each of so many positions."""
+        """Check that `values` has one value for each of ``positions``."""
         result, values = op.results[0].type, op.attributes["values"]
         expected = "a ranked tensor"
         if isinstance(result, ir.RankedTensorType):
@@ -288,9 +289,9 @@ _OURS = {
 
 
 def _entries(attributes: ir.DictAttr, place: str) -> list[tuple[str, ir.Attribute]]:
-    """Return what an argument or result carries.
+    """Return the attributes of an argument or result.
 
-    Asking for each name that may be there is quicker than listing those that are there.
+    Looking up each possible name is faster than listing the dictionary.
     """
     found = [(name, attributes[name]) for name in _OURS[place] if name in attributes]
     return (
@@ -299,7 +300,7 @@ def _entries(attributes: ir.DictAttr, place: str) -> list[tuple[str, ir.Attribut
 
 
 def _has_global_shapes(function: ir.Operation) -> bool:
-    """Say whether the types in a function are those of whole tensors, as before `partition`."""
+    """Return whether a function has the types of whole tensors, as before `partition`."""
     for region in function.regions:
         for block in region:
             for op in block:

@@ -1,4 +1,4 @@
-"""What parts of a program refer to: numbers of operations, and names of arguments."""
+"""Check of references to operations by number and to arguments by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Taker = Callable[[Carrier, ir.Attribute], None]
 
 
 class References:
-    """Takes in what refers and what is referred to, in any order; ``check`` compares the two."""
+    """Collects references and their targets in any order; ``check`` compares the two."""
 
     def __init__(self) -> None:
         self._results: dict[int, int] = {}
@@ -42,10 +42,10 @@ class References:
             **{key.name: self._to_number(key) for key in (FOLLOWS, REPEATS)},
             **{key.name: self._to_name(key) for key in (OF, UPDATES, CACHE, GRADIENT_OF)},
         }
-        """By the name of the attribute, what takes it in, of the right kind, from its carrier."""
+        """The collector of each attribute by name; it expects an attribute of the right kind."""
 
     def check(self) -> None:
-        """Raise InvalidError for the first reference to what is not there."""
+        """Raise InvalidError for the first dangling reference."""
         for carrier, key, number in self._to_numbers:
             if number not in self._results:
                 raise carrier.wrong(f"has a dangling {key.name}, expected a topt.id, got: {number}")
@@ -76,14 +76,15 @@ class References:
     def _number(self, carrier: Carrier, attribute: ir.Attribute) -> None:
         number = ID.kind.read(attribute)
         if number in self._results:
-            raise carrier.wrong(f"has a {ID.name} that is taken, expected a new one, got: {number}")
+            raise carrier.wrong(f"has a duplicate {ID.name}, expected a new number, got: {number}")
         self._results[number] = len(carrier.op.results) if carrier.place == OPERATION else 1
 
     def _fours(self, carrier: Carrier, attribute: ir.Attribute) -> None:
         values = list(GRADIENTS.kind.read(attribute))
         if len(values) % 4:
             raise carrier.wrong(
-                f"has a torn {GRADIENTS.name}, expected numbers in fours, got: {len(values)}"
+                f"has a wrong {GRADIENTS.name}, expected a multiple of 4 numbers, "
+                f"got: {len(values)}"
             )
         self._gradients.append((carrier, values))
 

@@ -23,7 +23,7 @@ module attributes {topt.gradients = array<i64: 0, 0, 0, 0>} {
 // -----
 
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
-  // expected-error@+1 {{'onnx.Relu' op has a torn topt.gradients, expected numbers in fours, got: 3}}
+  // expected-error@+1 {{'onnx.Relu' op has a wrong topt.gradients, expected a multiple of 4 numbers, got: 3}}
   %0 = "onnx.Relu"(%x) {topt.gradients = array<i64: 1, 0, 2>} : (tensor<4xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }

@@ -24,7 +24,7 @@ module attributes {topt.id = 3 : i64} {
 
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   %1 = "onnx.Neg"(%x) {topt.id = 7 : i64} : (tensor<4xf32>) -> tensor<4xf32>
-  // expected-error@+1 {{'onnx.Relu' op has a topt.id that is taken, expected a new one, got: 7}}
+  // expected-error@+1 {{'onnx.Relu' op has a duplicate topt.id, expected a new number, got: 7}}
   %0 = "onnx.Relu"(%x) {topt.id = 7 : i64} : (tensor<4xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
@@ -33,7 +33,7 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 // An argument and an operation have different numbers too.
 func.func @main(%x: tensor<4xf32> {topt.id = 7 : i64}) -> tensor<4xf32> {
-  // expected-error@+1 {{'onnx.Relu' op has a topt.id that is taken, expected a new one, got: 7}}
+  // expected-error@+1 {{'onnx.Relu' op has a duplicate topt.id, expected a new number, got: 7}}
   %0 = "onnx.Relu"(%x) {topt.id = 7 : i64} : (tensor<4xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }

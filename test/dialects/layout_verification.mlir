@@ -119,7 +119,7 @@ func.func @unranked(%x: tensor<*xf32>) -> tensor<*xf32> {
 
 shard.grid @mesh(shape = 2x2)
 func.func @strings(%x: tensor<4x!onnx.String>) -> tensor<4x!onnx.String> {
-  // expected-error@+1 {{'topt.reshard' op layout 'src' does not fit tensor<4x!onnx.String> on mesh 2x2, expected partial results of numbers alone, got: [P(sum), R]}}
+  // expected-error@+1 {{'topt.reshard' op layout 'src' does not fit tensor<4x!onnx.String> on mesh 2x2, expected partial results only of numbers, got: [P(sum), R]}}
   %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["P(sum)", "R"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x!onnx.String>) -> tensor<4x!onnx.String>
   return %0 : tensor<4x!onnx.String>
 }

@@ -25,7 +25,7 @@ module {
 module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>, %b: tensor<8xf64>) -> (tensor<8xf32>, tensor<8xf64>) {
-    // expected-error@+1 {{has a wrong topt.together, expected 2 collectives alike in a row, got: 1}}
+    // expected-error@+1 {{has a wrong topt.together, expected 2 equal collectives in a row, got: 1}}
     %0 = shard.all_reduce %a on @mesh grid_axes = [0] {topt.together = 2 : i64} : tensor<8xf32> -> tensor<8xf32>
     %1 = shard.all_reduce %b on @mesh grid_axes = [0] : tensor<8xf64> -> tensor<8xf64>
     return %0, %1 : tensor<8xf32>, tensor<8xf64>
@@ -37,7 +37,7 @@ module {
 module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-    // expected-error@+1 {{has a wrong topt.together, expected none to read another's result, got:}}
+    // expected-error@+1 {{has a wrong topt.together, expected independent collectives, got:}}
     %0 = shard.all_reduce %a on @mesh grid_axes = [0] {topt.together = 2 : i64} : tensor<8xf32> -> tensor<8xf32>
     %1 = shard.all_reduce %0 on @mesh grid_axes = [0] : tensor<8xf32> -> tensor<8xf32>
     return %1 : tensor<8xf32>
@@ -49,7 +49,7 @@ module {
 module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>, %b: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
-    // expected-error@+1 {{has a wrong topt.together, expected it on the first of them alone, got: another}}
+    // expected-error@+1 {{has a wrong topt.together, expected it only on the first of them, got: another}}
     %0 = shard.all_reduce %a on @mesh grid_axes = [0] {topt.together = 2 : i64} : tensor<8xf32> -> tensor<8xf32>
     %1 = shard.all_reduce %b on @mesh grid_axes = [0] {topt.together = 2 : i64} : tensor<8xf32> -> tensor<8xf32>
     return %0, %1 : tensor<8xf32>, tensor<8xf32>

@@ -38,7 +38,7 @@ module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>) -> tensor<16xf32> {
     %0 = shard.all_gather %a on @mesh grid_axes = [0] gather_axis = 0 {topt.start} : tensor<8xf32> -> tensor<16xf32>
-    // expected-error@+1 {{'topt.wait' op holds a wrong operand, expected what the collective reads, got: 0 operands}}
+    // expected-error@+1 {{'topt.wait' op has a wrong 'held', expected the operand of the collective, got: 0 operands}}
     %1 = "topt.wait"(%0) {operandSegmentSizes = array<i32: 1, 0>} : (tensor<16xf32>) -> tensor<16xf32>
     return %1 : tensor<16xf32>
   }

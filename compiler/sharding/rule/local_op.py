@@ -18,7 +18,7 @@ from tensoropt.dialects.collectives import (
     all_reduce,
     axis_constant,
     collective_permute,
-    filled,
+    fill_padding,
 )
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
@@ -86,7 +86,7 @@ class LocalOp:
             return x
         size = self.rule.factors[factor].size
         assert isinstance(size, int), f"{self.op.name}: the padding of a symbolic dimension"
-        return filled(self._build, x, dim, size, fill, self.axes(factor), self.mesh)
+        return fill_padding(self._build, x, dim, size, fill, self.axes(factor), self.mesh)
 
     def divide_attributes(self, factor: int, *names: str) -> dict[str, ir.Attribute]:
         """Return the integer attributes ``names`` divided by the pieces of ``factor``.

@@ -1,4 +1,4 @@
-"""Whether a layout fits the mesh of the module and the tensor that it is of."""
+"""Check of a layout against the mesh of the module and the type of its tensor."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt.dialect import LayoutAttr
 from tensoropt.dialects.topt.layouts import MESH, layout_of, mesh_of
 
-__all__ = ["Fitting"]
+__all__ = ["LayoutChecker"]
 
 
-class Fitting:
-    """Says what is wrong with the layouts of one module, each attribute and type once."""
+class LayoutChecker:
+    """Checks the layouts of one module, memoized by attribute and type."""
 
     def __init__(self, module: ir.Operation) -> None:
         self._module = module
@@ -27,7 +27,7 @@ class Fitting:
 
     @cached_property
     def mesh(self) -> Mesh | None:
-        """The mesh of the module, ``None`` where it has none."""
+        """The mesh of the module, or ``None``."""
         try:
             return mesh_of(self._module)
         except UserError:
@@ -36,9 +36,10 @@ class Fitting:
     def problem(
         self, attribute: ir.Attribute, type_: ir.Type, *, local: bool = False
     ) -> str | None:
-        """Return what is wrong with the layout of a value of ``type_``, to follow its name.
+        """Return an error about the layout of a value of ``type_``, or ``None``.
 
-        ``local`` says that the type is that of one rank's part, so that any size may be right.
+        The text continues the name of the layout. With ``local``, the type is the type of one
+        rank's part, so its sizes need not divide.
         """
         key = attribute, type_, local
         if key not in self._found:
@@ -54,7 +55,7 @@ class Fitting:
         return None if wrong is None else f"does not fit {type_} on mesh {self.mesh}, {wrong}"
 
     def _layout(self, attribute: ir.Attribute) -> Layout | str:
-        """Return the layout, or what is wrong with it whatever the tensor."""
+        """Return the layout, or an error that does not depend on the tensor."""
         if attribute not in self._read:
             self._read[attribute] = self._parsed(attribute)
         return self._read[attribute]
@@ -84,7 +85,7 @@ def _misfit(layout: Layout, type_: ir.Type, mesh: Mesh, local: bool) -> str | No
     if not isinstance(type_, ir.RankedTensorType):
         return None if layout.is_replicated else f"expected R on every axis, got: {layout}"
     if layout.has_partial and not _adds_up(type_):
-        return f"expected partial results of numbers alone, got: {layout}"
+        return f"expected partial results only of numbers, got: {layout}"
     return layout.misfit(_shape(layout, type_, mesh, local), mesh)
 
 

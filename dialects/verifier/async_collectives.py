@@ -1,4 +1,4 @@
-"""Checks collectives that begin before they are waited for, and their waits."""
+"""Checks of asynchronous collectives and their waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import inf
 
 from tensoropt.compiler.layout.collective import HOLDING
 from tensoropt.dialects import onnx
-from tensoropt.dialects.collectives import STARTED, from_on, members_of
+from tensoropt.dialects.collectives import STARTED, members_of, ops_from
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.dialect import WAIT
 from tensoropt.dialects.topt.keys import START, TAKES
@@ -16,10 +16,10 @@ __all__ = ["check_start", "check_takes", "check_wait"]
 
 
 def check_start(carrier: Carrier, _: ir.Attribute) -> None:
-    """Raise InvalidError unless the results of the collective, and of those that are sent as one
-    with it, are read by waits alone: one each, in a row, in their order.
+    """Raise InvalidError unless exactly one wait reads each result of the collective's group.
 
-    Linear in the operations of the block.
+    The group consists of the collectives fused with it. The waits must be consecutive and in the
+    order of the group. Linear in the operations of the block.
     """
     op, where = carrier.op, f"has a wrong {START.name}"
     if op.name not in STARTED:
@@ -31,13 +31,15 @@ def check_start(carrier: Carrier, _: ir.Attribute) -> None:
             got = ", ".join(sorted(reader.name for reader in readers)) or "none"
             raise carrier.wrong(f"{where}, expected one {WAIT} to read its result, got: {got}")
         waits.append(readers[0])
-    if from_on(waits[0], len(waits)) != waits:
+    if ops_from(waits[0], len(waits)) != waits:
         raise carrier.wrong(f"{where}, expected its waits in a row, got: others between them")
 
 
 def check_wait(op: ir.Operation) -> None:
-    """Raise InvalidError unless the wait reads what a collective with a start made, and holds what
-    that reads until it ends."""
+    """Raise InvalidError unless the wait reads the result of a started collective.
+
+    Its `held` must be the operand of the collective if the collective reads that until it ends.
+    """
     made = onnx.owner(op.operands[0])
     if made is None or made.name not in STARTED:
         got = "an argument" if made is None else made.name
@@ -45,20 +47,20 @@ def check_wait(op: ir.Operation) -> None:
     held = list(op.operands)[1:]
     wanted = [made.operands[0]] if STARTED[made.name] in HOLDING else []
     if held != wanted:
-        expected = "what the collective reads" if wanted else "none"
+        expected = "the operand of the collective" if wanted else "none"
         got = f"{len(held)} operands"
-        raise InvalidError(op, f"holds a wrong operand, expected {expected}, got: {got}")
+        raise InvalidError(op, f"has a wrong 'held', expected {expected}, got: {got}")
     if op.results[0].type != op.operands[0].type:
         kinds = op.operands[0].type, op.results[0].type
         raise InvalidError(op, f"changes the type, expected {kinds[0]}, got: {kinds[1]}")
 
 
 def check_takes(carrier: Carrier, _: ir.Attribute) -> None:
-    """Raise InvalidError unless what an operation takes are a number and two times."""
+    """Raise InvalidError unless `topt.takes` has a node number and two times."""
     takes = TAKES.of(carrier.op.attributes)
     times = [takes.get("compute_s"), takes.get("sent_s")]
     valid = takes.keys() == {"node", "compute_s", "sent_s"} and isinstance(takes["node"], int)
     if not valid or not all(isinstance(s, float) and 0 <= s < inf for s in times):
-        expected = "an i64 node, and f64 compute_s and sent_s, finite and from 0 on"
+        expected = "an i64 node, and f64 compute_s and sent_s, finite and at least 0"
         got = ", ".join(f"{name} = {value}" for name, value in takes.items()) or "nothing"
         raise carrier.wrong(f"has a wrong {TAKES.name}, expected {expected}, got: {got}")

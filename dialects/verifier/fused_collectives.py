@@ -1,10 +1,10 @@
-"""Checks collectives that are sent as one."""
+"""Checks of fused collectives."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensoropt.dialects.collectives import COMBINED, from_on, kind_of
+from tensoropt.dialects.collectives import COMBINED, kind_of, ops_from
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TOGETHER
 from tensoropt.dialects.verifier.carrier import Carrier
@@ -15,9 +15,10 @@ _FEWEST = 2
 
 
 def check_together(carrier: Carrier, attribute: ir.Attribute) -> None:
-    """Raise InvalidError unless as many collectives stand in a row and can be one.
+    """Raise InvalidError unless `topt.together` counts consecutive collectives that can be fused.
 
-    Linear in the operations of the block.
+    They must be of one kind, and none may read the result of another. Linear in the operations of
+    the block.
     """
     first, count = carrier.op, int(ir.IntegerAttr(attribute).value)
     where = f"has a wrong {TOGETHER.name}"
@@ -25,10 +26,10 @@ def check_together(carrier: Carrier, attribute: ir.Attribute) -> None:
         raise carrier.wrong(f"{where}, expected one of {', '.join(COMBINED)}, got: {first.name}")
     if count < _FEWEST:
         raise carrier.wrong(f"{where}, expected {_FEWEST} or more, got: {count}")
-    members = from_on(first, count)
-    alike = sum(kind_of(op) == kind_of(first) for op in members)
-    if alike < count:
-        raise carrier.wrong(f"{where}, expected {count} collectives alike in a row, got: {alike}")
+    members = ops_from(first, count)
+    equal = sum(kind_of(op) == kind_of(first) for op in members)
+    if equal < count:
+        raise carrier.wrong(f"{where}, expected {count} equal collectives in a row, got: {equal}")
     _check_apart(carrier, members, where)
 
 
@@ -36,7 +37,7 @@ def _check_apart(carrier: Carrier, members: Sequence[ir.Operation], where: str) 
     made: set[ir.Value] = set()
     for number, op in enumerate(members):
         if number and TOGETHER.on(op.attributes):
-            raise carrier.wrong(f"{where}, expected it on the first of them alone, got: another")
+            raise carrier.wrong(f"{where}, expected it only on the first of them, got: another")
         if not made.isdisjoint(op.operands):
-            raise carrier.wrong(f"{where}, expected none to read another's result, got: '{op}'")
+            raise carrier.wrong(f"{where}, expected independent collectives, got: '{op}'")
         made.update(op.results)
