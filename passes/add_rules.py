@@ -23,12 +23,12 @@ __all__ = ["AddRulesPass"]
 
 @dataclass(frozen=True)
 class AddRulesPass(Pass):
-    """Puts `topt.rule` on every `onnx` operation of a program: how it may be split.
+    """Adds a sharding rule (`topt.rule`) to every `onnx` operation of a program.
 
-    A rule that is there stays: a person may write one. Those of `--rules` come before our own.
-    Operations in the regions of others have none, as they run whole. Refuses operands that are not
-    those of the operator's definition, and those with which ONNX Runtime cannot run it. Linear in
-    the operations.
+    Existing rules are kept, so a user can write them by hand. Rules of `--rules` take precedence
+    over built-in rules. Operations inside regions get no rule, as they run unsplit. Refuses
+    operands that the operator's definition or ONNX Runtime does not accept. Linear in the
+    operations.
     """
 
     name: ClassVar[str] = "add-rules"
@@ -51,7 +51,7 @@ class AddRulesPass(Pass):
 
 
 def _without_rule(module: ir.Module) -> Iterator[ir.Operation]:
-    """Yield the operations that should have a rule, and have none."""
+    """Yield the operations that need a rule and have none."""
     for function in alternatives(module).values():
         for view in function.regions[0].blocks[0]:
             op = view.operation

@@ -1,4 +1,4 @@
-"""`assume-sizes`: what open dimensions come to, from the ranges that were given of some."""
+"""`assume-sizes`: derive the sizes of open dimensions from given ranges."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from tensoropt.runtime.plan.dims import (
 __all__ = ["AssumeSizesPass"]
 
 _BOUNDS_SINCE = 10
-"""The first opset whose Slice can take a part of a dimension that only a run tells the size of."""
+"""First opset whose Slice takes bounds at run time, to slice a dimension of unknown size."""
 
 _NUMBER = "topt.number"
 
 _Shape = list[int | None]
 _Shapes = dict[tuple[int, int, int], _Shape]
-"""The sizes of values by place: the number of an operation, of a region or -1, of the value."""
+"""The shapes of values by place: (operation number, region number or -1, value number)."""
 
 
 @dataclass(frozen=True)
 class AssumeSizesPass(Pass):
-    """Notes in the type of each value what its open dimensions come to: `#topt.sizes`.
+    """Adds the assumed sizes of open dimensions to the type of each value, as `#topt.sizes`.
 
-    `topt.ranges` of the module says which sizes the dimensions of its inputs may have. What others
-    follow from is found by inferring all shapes anew, once with the means of all ranges and once
-    with their ends; what has no range is 1, so `12 + sequence` is 13. A dimension of a name is of
-    the size of all others of it. Does nothing where there are neither ranges nor such sums. Refuses
-    a model whose types do not fit at these sizes.
+    The module's `topt.ranges` has the ranges of input dimensions. The sizes of other dimensions
+    follow from two runs of shape inference, at the means of all ranges and at their ends. A
+    dimension without a range counts as 1, so `12 + sequence` is 13. Dimensions with the same name
+    have the same size. Does nothing if the module has neither ranges nor such sums. Refuses a model
+    whose types do not fit at these sizes.
     """
 
     name: ClassVar[str] = "assume-sizes"
-    summary: ClassVar[str] = "Note what open dimensions come to at the ranges that were given."
+    summary: ClassVar[str] = "Derive the sizes of open dimensions from the given ranges."
 
     def run(self, module: ir.Module) -> None:
         texts = keys.RANGES.get(module.operation.attributes, {})
@@ -62,7 +62,7 @@ class AssumeSizesPass(Pass):
 
 
 class _Assuming:
-    """What is assumed of one module; ``ranges`` are those of its inputs' dimensions."""
+    """The pass on one module; ``ranges`` are the ranges of its input dimensions by name."""
 
     def __init__(self, module: ir.Module, ranges: Mapping[str, Sizes]) -> None:
         self.module, self.ranges = module, ranges
@@ -102,12 +102,12 @@ class _Assuming:
         return Open(mean, end, divisor_of(name, self.ranges) if self.can_slice else 1, name)
 
     def _at(self, name: str, dims: Mapping[str, int]) -> int | str:
-        """Return what a name that inference gave a dimension comes to, if it is made of ours."""
+        """Return the size of an inferred dimension name at ``dims``; unknown terms count as 1."""
         return bound(name, {**dict.fromkeys(terms(name), 1), **dims})
 
 
 def _has_sums(module: ir.Module) -> bool:
-    """Say whether an input is of a size that is known in part, such as 12 + sequence."""
+    """Return whether an input has a partly known size, such as 12 + sequence."""
     given = (keys.DIMS.get(own, []) for _, own in onnx.arguments(onnx.function(module)))
     return any(has_number(name) for names in given for name in names)
 
@@ -117,7 +117,7 @@ def _end(sizes: Sizes) -> int:
 
 
 def _shapes_at(module: ir.Module, dims: Mapping[str, int]) -> _Shapes:
-    """Return the shapes of all values of ``module`` where open dimensions are ``dims``, or 1."""
+    """Return the shapes of all values of ``module`` with open dimensions set to ``dims``, or 1."""
     probe = copy_of(module)
     main, found = onnx.function(probe), _Shapes()
     for number, op in enumerate([*onnx.walk(main)]):
@@ -150,7 +150,7 @@ def _sized(kind: ir.Type, names: list[str], dims: Mapping[str, int]) -> ir.Type:
 
 
 def _note(main: ir.Operation, found: _Shapes) -> None:
-    """Take in the shapes of what is left of a function; what was folded has been noted before."""
+    """Add the shapes of the values of a function; folded values were added in earlier calls."""
     numbered = ((op, op.attributes[_NUMBER]) for op in onnx.walk(main) if _NUMBER in op.attributes)
     for place, value in _values(main, ((ir.IntegerAttr(n).value, op) for op, n in numbered)):
         kind = value.type
@@ -164,7 +164,7 @@ def _note(main: ir.Operation, found: _Shapes) -> None:
 def _values(
     main: ir.Operation, numbered: Iterable[tuple[int, ir.Operation]]
 ) -> Iterator[tuple[tuple[int, int, int], ir.Value]]:
-    """Yield the values of a function and of ``numbered`` operations inside it, with places."""
+    """Yield the values of a function and of its ``numbered`` operations, with their places."""
     for index, argument in enumerate(main.regions[0].blocks[0].arguments):
         yield (-1, 0, index), argument
     for number, op in numbered:

@@ -1,4 +1,4 @@
-"""What a pass is: a frozen dataclass whose fields are its options."""
+"""The base class of passes: frozen dataclasses with their options as fields."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Pass", "PassError", "option_fields"]
 
 
 class PassError(UserError):
-    """A mistake in the program that a pass or the verifier refuses, tied to an operation.
+    """An error in the program, found by a pass or the verifier at an operation.
 
-    ``message`` is the text alone, ``location`` the MLIR location (or ``None``); the text of the
-    exception starts with the description of that location. ``attached`` are the notes and the
-    further diagnostics that came with it.
+    ``message`` is the text without the location, ``location`` the MLIR location (or ``None``). The
+    text of the exception starts with the description of that location. ``attached`` are the notes
+    and further diagnostics of the error.
     """
 
     def __init__(
@@ -38,20 +38,20 @@ class Pass(ABC):
 
     The file, the pass, the class and the test share one stem: ``passes/insert_reshards.py``,
     ``insert-reshards``, ``InsertReshardsPass``, ``test/passes/insert_reshards.mlir``. The class
-    docstring is the reference text (`docs/passes.md`): what the pass does and what it refuses.
-    Options are ``bool``, ``int``, ``float`` or ``str``, each possibly ``| None``; field
+    docstring is the reference text (`docs/passes.md`): the effect of the pass and the programs that
+    it refuses. Options are ``bool``, ``int``, ``float`` or ``str``, each possibly ``| None``; field
     ``time_limit_s`` is written ``time-limit-s=10`` in a pipeline. A field with ``option: False`` in
-    its metadata is for the program that runs the pass.
+    its metadata is not an option: the program that runs the pass sets it.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     reaches: ClassVar[str | None] = None
-    """The phase that a module has passed after this pass, where one pass says so."""
+    """The phase that the module has passed after this pass, or ``None``."""
 
     @abstractmethod
     def run(self, module: ir.Module) -> None:
-        """Change ``module`` in place; raise :class:`PassError` where it cannot be done."""
+        """Change ``module`` in place; raise :class:`PassError` if it is refused."""
 
     @staticmethod
     def fail(op: Any, message: str) -> PassError:
@@ -61,7 +61,7 @@ class Pass(ABC):
 
 
 def option_fields(cls: type[Pass]) -> dict[str, dataclasses.Field[Any]]:
-    """Return the options of a pass class by the name a pipeline uses for them."""
+    """Return the options of a pass class by their names in a pipeline."""
     fields: tuple[dataclasses.Field[Any], ...] = ()
     if dataclasses.is_dataclass(cls):
         fields = dataclasses.fields(cls)

@@ -1,4 +1,4 @@
-"""`build-training-step`: the loss, the gradients and the update of the parameters."""
+"""`build-training-step`: build the loss, the gradients and the update of the parameters."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class BuildTrainingStepPass(Pass):
     """Turns the forward graph into one step: loss, gradients, and the update of the parameters.
 
     `loss` is `output:NAME` (an output of one number), `softmax-cross-entropy:OUTPUT,LABELS` or
-    `mse:OUTPUT,LABELS`; `optimizer` is sgd, momentum, adam or adamw. `freeze` lists patterns of
-    names of parameters that are not trained, separated by commas; `freeze-rows` lists rows of
-    weights that get no gradient, such as `embed=0,3;other=-1`. Nor are arguments marked
-    `topt.fixed`, which the exporter of the model does not call parameters. `clip-norm` bounds the
-    norm of all gradients together. `precision` is that of products and of what reads them (float32,
-    float16, or bfloat16, for which ONNX Runtime has no CPU kernels); parameters keep their type.
-    `recompute` says which activations the backward pass computes again: none; light, all except
+    `mse:OUTPUT,LABELS`; `optimizer` is sgd, momentum, adam or adamw. `freeze` is a comma-separated
+    list of patterns of parameter names that are not trained; `freeze-rows` lists rows of weights
+    that get no gradient, such as `embed=0,3;other=-1`. Arguments marked `topt.fixed`, which the
+    exporter does not list as parameters, are not trained either. `clip-norm` bounds the global norm
+    of all gradients. `precision` is the type of products and their readers (float32, float16, or
+    bfloat16, for which ONNX Runtime has no CPU kernels); parameters keep their type.
+    `recompute` selects the activations that the backward pass recomputes: none; light, all except
     results of products; blocks, all inside repeated layers, or inside about sqrt(n) parts if
     nothing repeats; half, all inside every second block; auto, each of these in a function of its
-    own, `@main` first, of which the search keeps one. With more `micro-batches` than one, gradients
-    are added to those of the micro-batches before, as sums that may be partial until the update.
+    own, `@main` first, of which the search keeps one. With several `micro-batches`, gradients
+    accumulate over them, as sums that may stay partial until the update.
 
     Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like
     the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
-    Every op gets its phase (`topt.phase`) and a number, and names the op whose strategy decides
-    its own. What only made other outputs than the loss is removed.
+    Every op gets its phase (`topt.phase`), a number, and a reference to its leader, the op that
+    decides its strategy. Operations that only lead to outputs other than the loss are removed.
 
-    Refuses symbolic dimensions, an opset before 20, a loss that is no output or depends on no
+    Refuses symbolic dimensions, an opset before 20, a loss that is not an output or depends on no
     parameter, and an operator without a gradient between a parameter and the loss.
     """
 
@@ -63,15 +63,15 @@ class BuildTrainingStepPass(Pass):
     freeze: str = ""
     freeze_rows: str = ""
     searched_batches: str | None = field(default=None, metadata={"option": False})
-    """What says in place of ``micro_batches`` which numbers are searched: the caller, who has the
-    model, builds a step for each."""
+    """Numbers of micro-batches to search, instead of ``micro_batches``. The pass refuses it: the
+    caller, which has the model, builds a step for each number."""
     unfreeze: str = field(default="", metadata={"option": False})
-    """Patterns of tables and masks that are trained. The caller, which has the model, freezes the
-    others by name."""
+    """Patterns of tables and masks to train. The caller, which has the model, freezes the others by
+    name."""
 
     @classmethod
     def of(cls, spec: TrainingSpec, recompute: str | None = None) -> BuildTrainingStepPass:
-        """Return the pass that builds the step of ``spec``, or what it is told to compute anew."""
+        """Return the pass for ``spec``, with ``recompute`` overriding its recomputation if given."""
         optimizer = {**vars(spec.optimizer)}
         return cls(
             loss=str(spec.loss),
@@ -87,7 +87,7 @@ class BuildTrainingStepPass(Pass):
 
     @classmethod
     def read(cls, module: ir.Module) -> BuildTrainingStepPass:
-        """Return the pass that built the step in ``module``; raises UserError for other options."""
+        """Return the pass that built the step in ``module``; raises UserError for bad options."""
         settings = TRAINING.of(module.operation.attributes)
         texts = {name.replace("_", "-"): str(value) for name, value in settings.items()}
         made = create(cls.name, texts)
@@ -108,28 +108,28 @@ class BuildTrainingStepPass(Pass):
         TRAINING.set(module.operation.attributes, settings)
 
     def _distinct_steps(self, module: ir.Module) -> dict[str, ir.Module]:
-        """Return the steps by what they compute anew; of equal ones the first."""
+        """Return the training steps by recomputation; of equal steps only the first."""
         from tensoropt.compiler.training.cut import bytecode
         from tensoropt.compiler.training.spec import RECOMPUTE
 
         steps: dict[str, ir.Module] = {}
         seen: set[bytes] = set()
-        for way in RECOMPUTE if self.recompute == "auto" else (self.recompute,):
-            step = _built(module, replace(self, recompute=way).spec)
+        for recompute in RECOMPUTE if self.recompute == "auto" else (self.recompute,):
+            step = _build(module, replace(self, recompute=recompute).spec)
             digest = sha256(bytecode(step)).digest()
             if digest not in seen:
                 seen.add(digest)
-                steps[way] = step
+                steps[recompute] = step
         return steps
 
     @property
     def one_spec(self) -> TrainingSpec:
-        """The options of the first of the steps."""
+        """The options of the first training step."""
         return self.spec if self.recompute != "auto" else replace(self, recompute="none").spec
 
     @property
     def spec(self) -> TrainingSpec:
-        """The options of one step, checked; raises UserError."""
+        """The validated options of one step; raises UserError."""
         from tensoropt.compiler.training import spec
 
         rates = (self.momentum, self.beta1, self.beta2, self.epsilon, self.weight_decay)
@@ -145,8 +145,8 @@ class BuildTrainingStepPass(Pass):
         )
 
 
-def _built(module: ir.Module, spec: TrainingSpec) -> ir.Module:
-    """Return the training step of ``module``, which stays as it is."""
+def _build(module: ir.Module, spec: TrainingSpec) -> ir.Module:
+    """Return the training step of ``module``, without changing ``module``."""
     from tensoropt.compiler.training.cut import copy_of, drop_unused_arguments
     from tensoropt.compiler.training.step import build_training_step
     from tensoropt.passes.dce import DcePass
@@ -154,13 +154,13 @@ def _built(module: ir.Module, spec: TrainingSpec) -> ir.Module:
     step = copy_of(module)
     build_training_step(step, spec)
     DcePass().run(step)
-    drop_unused_arguments(step)  # inputs that only other outputs than the loss depend on
+    drop_unused_arguments(step)  # inputs that the loss does not depend on
     _check_inputs(step)
     return step
 
 
 def _check_inputs(step: ir.Module) -> None:
-    """Raise UserError for an input of strings, which lie in no memory that stays."""
+    """Raise UserError for an input of strings, which cannot be in persistent memory."""
     for value, own in onnx.arguments(onnx.function(step)):
         if not PARAM.on(own) and "!onnx.String" in str(value.type):
             raise UserError(

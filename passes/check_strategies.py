@@ -1,4 +1,4 @@
-"""`check-strategies`: strategies that a person edited are offered by the rules, and cost anew."""
+"""`check-strategies`: check edited strategies against the rules, and update their cost."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ __all__ = ["CheckStrategiesPass", "settled"]
 
 @dataclass(frozen=True)
 class CheckStrategiesPass(Pass):
-    """Checks and costs strategies that are not those of the search that the module names.
+    """Checks strategies that were edited after the search, and computes their cost.
 
-    The module then has one `topt.point`, with the figures of its own strategies, and a parameter
-    with one use lies as that use wants it. Changes nothing where the strategies are those that were
-    found. Refuses an op without `topt.strategy`, a strategy that the rule of the op does not offer,
-    and a layout that an argument or result cannot have.
+    The module then has one `topt.point`, with the cost of its own strategies, and private
+    parameters get the layout that their use reads. Changes nothing if the strategies still match
+    the fingerprint of the search. Refuses an op without `topt.strategy`, a strategy that the rule
+    of the op does not offer, and a layout that an argument or result cannot have.
     """
 
     name: ClassVar[str] = "check-strategies"
-    summary: ClassVar[str] = "Check strategies that were edited, and cost them anew."
+    summary: ClassVar[str] = "Check edited strategies and recompute their cost."
 
     def run(self, module: ir.Module) -> None:
         attributes = module.operation.attributes
-        said = SEARCH.get(attributes)
-        if said is None or said.get("strategies") != fingerprint(module):
+        search = SEARCH.get(attributes)
+        if search is None or search.get("strategies") != fingerprint(module):
             _Edited(module).settle()
 
 
 def settled(module: ir.Module, mesh: Mesh, device: Device) -> tuple[MeshTables, list[int]]:
-    """Return the tables of a module with strategies, and the number of each node's among them.
+    """Return the tables of a module with strategies, and the option of each of its variables.
 
-    Reshards between its ops do not count. Raises PassError as the pass does.
+    Reshards between ops are ignored. Raises the same PassErrors as the pass.
     """
     return _Edited(module).choice(mesh, device)
 
 
 class _Edited:
-    """A module whose strategies somebody wrote."""
+    """A module with strategies that may have been edited."""
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
-        # Operations are looked up in a copy, where there are no reshards between them.
+        # Operations are read from a copy without the reshards between them.
         self.bare = copy_of(module)
         _remove_reshards(self.bare)
         self.main = onnx.function(self.bare)
@@ -71,29 +71,29 @@ class _Edited:
         }
 
     def settle(self) -> None:
-        """Check the strategies, and write what they cost."""
+        """Check the strategies and write their cost into the module."""
         device = DEVICE.get(self.module.operation.attributes)
         if device is None:
-            text = "has no topt.device beside it, expected search-strategies to be run first"
+            text = "has no topt.device in its module, expected search-strategies to be run first"
             raise Pass.fail(self.main, text)
         tables, choice = self.choice(mesh_of(self.module.operation), device_of(self.module))
         result = chosen_frontier(tables, choice)
         if TRAINING.on(self.module.operation.attributes):
-            (way,) = alternatives(self.bare)
-            result = as_step(result, way)
+            (alternative,) = alternatives(self.bare)
+            result = as_step(result, alternative)
         if not _has_reshards(self.module):
             annotate(self.module, result.points[0], device)
         record(self.module, {"name": PINNED}, result.points, 0)
 
     def choice(self, mesh: Mesh, device: Device) -> tuple[MeshTables, list[int]]:
-        """Return the tables of the module, and the number of the option that each node has."""
+        """Return the tables of the module, and the option of each variable."""
         graph = read_graph(self.bare)
         wanted = [self._wanted(node) for node in graph.nodes]
         tables = MeshTables(graph, mesh, device)
         return tables, [self._number(tables, index, wanted[index]) for index in tables.variables]
 
     def _wanted(self, node: Node) -> Layouts:
-        """Return what the module says of a node; arguments and results are asked for in order."""
+        """Return the layouts of a node in the module; arguments and results must come in order."""
         if node.kind == "op" and node.op is not None:
             operands, results = strategy_of(node.op)
             return tuple(operands), tuple(results)
@@ -106,8 +106,8 @@ class _Edited:
             return number_of(tables, index, wanted)
         except UserError as error:
             place = (node.op if node.kind == "op" else None) or self.main
-            said = str(error).removeprefix(f"node '{node.name}': ")  # which the place says
-            raise PassError(f"'{place.name}' op {said}", place.location) from None
+            text = str(error).removeprefix(f"node '{node.name}': ")  # the location has the name
+            raise PassError(f"'{place.name}' op {text}", place.location) from None
 
 
 def _remove_reshards(module: ir.Module) -> None:

@@ -1,4 +1,4 @@
-"""`combine-collectives`: what ranks send several times in a row is sent as one."""
+"""`combine-collectives`: fuse collectives of one kind."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["CombineCollectivesPass"]
 
 @dataclass(frozen=True)
 class CombineCollectivesPass(Pass):
-    """Marks collectives of one kind, group, element type and reduction that are sent as one.
+    """Fuses collectives with the same kind, group, element type and reduction.
 
-    Reductions, gathers and scatters are joined where the time of one for all of them, packing
-    counted, is less than that of each alone; where they can run beside operators, as many as let
-    the program end first. They stand behind each other where the operands of all are there, and
-    before what reads the first result; the first has their number (`topt.together`). What only
-    leads from a result out of the program, or to another part of a training step, waits for it: so
-    gradients are. The peak of memory does not rise. Refuses a program without a mesh or a device.
-    Linear in the operations.
+    All-reduces, all-gathers and reduce-scatters are fused if one collective for all of them,
+    including packing, takes less time than separate ones. If they can overlap operators, the number
+    to fuse is the one that ends the program first. Fused collectives become consecutive, after the
+    definition of all their operands and before the first read of a result; the first gets their
+    number (`topt.together`). Results that only leave the program, or go to another part of a
+    training step, such as gradients, can wait and so be fused late. Peak memory does not rise.
+    Refuses a program without a mesh or a device. Linear in the operations.
     """
 
     name: ClassVar[str] = "combine-collectives"
-    summary: ClassVar[str] = "Join collectives that are alike, where that saves time."
+    summary: ClassVar[str] = "Fuse collectives of one kind when that saves time."
 
     def run(self, module: ir.Module) -> None:
         function = onnx.function(module)
@@ -49,7 +49,7 @@ def _combine(program: TimedTasks) -> None:
     for task in order:
         if groups[task] >= 0:
             members.setdefault(groups[task], []).append(tasks.operations[task])
-    for one in members.values():
-        for op in one[:-1]:  # what is folded at load may lie between them
-            op.move_before(one[-1])
-        TOGETHER.set(one[0].attributes, len(one))
+    for group in members.values():
+        for op in group[:-1]:  # operations that are folded at load may be between them
+            op.move_before(group[-1])
+        TOGETHER.set(group[0].attributes, len(group))

@@ -1,4 +1,4 @@
-"""`dce`: remove what nothing uses."""
+"""`dce`: remove unused operations and parameters."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["DcePass"]
 
 @dataclass(frozen=True)
 class DcePass(Pass):
-    """Removes `onnx.*` operations whose results are unused, and parameters that are left unused.
+    """Removes `onnx.*` operations with unused results, and parameters that become unused.
 
-    No ONNX operation has an effect beside its results. Inputs of the model stay, used or not.
-    Refuses nothing. Linear in the operations.
+    No ONNX operation has side effects. Unused inputs of the model are kept. Refuses nothing. Linear
+    in the operations.
     """
 
     name: ClassVar[str] = "dce"
-    summary: ClassVar[str] = "Remove operations and parameters that nothing uses."
+    summary: ClassVar[str] = "Remove unused operations and parameters."
 
     def run(self, module: ir.Module) -> None:
         with module.context, ir.Location.unknown():
@@ -36,9 +36,9 @@ class DcePass(Pass):
 
 
 def _sweep(block: ir.Block) -> None:
-    """Remove unused operations, the last first, so that one walk is enough."""
-    for held in reversed(list(block.operations)):
-        op = held.operation
+    """Remove unused operations in one walk, from the last to the first."""
+    for view in reversed(list(block.operations)):
+        op = view.operation
         if is_onnx(op) and op.name != YIELD and not any(_is_used(value) for value in op.results):
             op.erase()
             continue

@@ -1,4 +1,4 @@
-"""Diagnostics, and where they point: a line of a text file, or a node of an ONNX model."""
+"""Diagnostics and their locations: a line of a text file, or a node of an ONNX model."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Diagnostic:
 
     @staticmethod
     def unpack(info: Any) -> list[Diagnostic]:
-        """Return an MLIR diagnostic followed by its notes, read out while MLIR still holds it.
+        """Return an MLIR diagnostic followed by its notes, copied while MLIR keeps it alive.
 
-        The note that prints the whole operation again is left out: the location says which it is.
+        The note that prints the whole operation is left out, as the location identifies it.
         """
-        # A diagnostic's location comes without its own class, which tells a name from a file.
+        # The location of a diagnostic lacks its subclass, which tells a name from a file.
         location = info.location.from_attr(info.location.attr, info.location.context)
         own = Diagnostic(info.severity.name.lower(), info.message, location)
         notes = [note for note in info.notes if not note.message.startswith(_REPRINT)]
@@ -34,7 +34,7 @@ class Diagnostic:
 
 
 def position_of(location: Any) -> Position | None:
-    """Return ``(file, line, column)`` of an MLIR location, or ``None`` where it names no file.
+    """Return ``(file, line, column)`` of an MLIR location, or ``None`` if it names no file.
 
     A name or fused location is searched for the first file inside it.
     """
@@ -47,7 +47,7 @@ def position_of(location: Any) -> Position | None:
 
 
 def line_of(location: Any) -> int | None:
-    """Return the line of an MLIR location, or ``None`` where it has none."""
+    """Return the line of an MLIR location, or ``None``."""
     position = position_of(location)
     return position[1] if position else None
 

@@ -1,4 +1,4 @@
-"""`fold-constants`: compute what depends on nothing but constants and static shapes."""
+"""`fold-constants`: fold operations that depend only on constants and static shapes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tensoropt.passes.numbering import forget_removed
 
 __all__ = ["FoldConstantsPass", "fold_rounds"]
 
-# Deterministic operators that occur in the arithmetic of shapes, indices and masks.
+# Deterministic operators used in the arithmetic of shapes, indices and masks.
 _FOLDABLE = """
     Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil
     Clip Compress Concat ConstantOfShape CumSum Div Equal Exp Expand EyeLike Flatten Floor Gather
@@ -44,7 +44,7 @@ _SIZES = frozenset(
     f"onnx.{name}"
     for name in ("Concat", "Gather", "Reshape", "Shape", "Slice", "Squeeze", "Unsqueeze")
 )
-"""Operators whose results are sizes if their first operands are, those of `Concat` all."""
+"""Operators whose results are sizes if their first operands (for `Concat`, all operands) are."""
 _FOLDABLE_NAMES = frozenset(f"onnx.{name}" for name in _FOLDABLE.split())
 
 Array = npt.NDArray[Any]
@@ -52,17 +52,16 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class FoldConstantsPass(Pass):
-    """Replaces the arithmetic of shapes, indices and masks by literals, and refines shapes after.
+    """Folds the arithmetic of shapes, indices and masks into literals, and refines shapes.
 
-    Folds an operation whose operands are literals, `Shape` and `Size` of a static tensor, and what
-    picks known sizes of a `Shape`, where every result has at most ``limit`` elements and is of an
-    integer type, or is a single number. Weights are never folded. What only passes an operand on
-    goes: a `Where` that never takes the other one, as no size is negative, and a `Reshape` of a
-    list to one as long. An `If` with a literal condition becomes the operations of its branch.
-    Repeats until nothing changes; each round infers all shapes again if any is
-    unknown.
-    Values come from ONNX Runtime in a child process; what it refuses, or what ends it as a
-    division by zero does, stays. Refuses a partitioned module.
+    Folds operations on literals, `Shape` and `Size` of a static tensor, and selections of known
+    sizes of a `Shape`, if every result has an integer type and at most ``limit`` elements, or is a
+    single number. Weights are never folded. Operations that only pass an operand on are removed: a
+    `Where` whose condition is always false, since sizes are not negative, and a `Reshape` of a list
+    to the same length. An `If` with a literal condition becomes the operations of its branch.
+    Repeats until nothing changes; each round infers all shapes again if any is unknown. Values come
+    from ONNX Runtime in a child process; operations that it refuses, or that crash it like a
+    division by zero, are kept. Refuses a partitioned module.
     """
 
     name: ClassVar[str] = "fold-constants"
@@ -78,7 +77,7 @@ class FoldConstantsPass(Pass):
 
 
 def fold_rounds(module: ir.Module, limit: int = FoldConstantsPass.limit) -> Iterator[None]:
-    """Fold until nothing changes; each time that shapes have been inferred again, yield."""
+    """Fold until nothing changes; yield each time that shapes have been inferred again."""
     while (found := _Round(module, limit)).fold():
         if found.resized or not _is_static(module):
             refine_types(module)
@@ -86,13 +85,13 @@ def fold_rounds(module: ir.Module, limit: int = FoldConstantsPass.limit) -> Iter
 
 
 def _is_static(module: ir.Module) -> bool:
-    """Whether there is no shape left to infer."""
+    """Return whether all shapes are static."""
     kinds = {value.type for op in walk(function(module)) for value in op.results}
     return all(isinstance(kind, ir.NoneType) or static_shape(kind) is not None for kind in kinds)
 
 
 class _Round:
-    """One walk over the module: everything that can be folded with the shapes known now."""
+    """One walk over the module, which folds as much as the currently known shapes allow."""
 
     def __init__(self, module: ir.Module, limit: int) -> None:
         self.module = module
@@ -100,13 +99,13 @@ class _Round:
         self.known: dict[ir.Value, Array | None] = {}  # None: evaluated at the end of the walk
         self.pending: list[ir.Operation] = []
         self.folded: dict[ir.Value, Array] = {}
-        self.replaced: dict[ir.Value, ir.Value] = {}  # what only passes an operand on
+        self.replaced: dict[ir.Value, ir.Value] = {}  # results that only pass an operand on
         self.decided: list[ir.Operation] = []  # each `If` with a literal condition
         self.resized = False
-        """Whether a value has another shape than its type says."""
+        """True if the shape of a value differs from its type."""
 
     def fold(self) -> bool:
-        """Fold; return whether there was anything to fold."""
+        """Fold; return whether anything changed."""
         for op in walk(function(self.module)):
             self._visit(op)
         if self.pending:
@@ -131,7 +130,7 @@ class _Round:
         if op.name == CONSTANT:
             self.known[op.results[0]] = constant_value(op.results[0])
         elif op.name == "onnx.If":
-            # One inside of another that is decided waits: the other branch goes.
+            # An `If` inside a decided `If` waits for the next round: its branch may be removed.
             if constant_value(op.operands[0]) is not None and not self._is_inside_decided(op):
                 self.decided.append(op)
         elif (array := self._of_sizes(op)) is not None:
@@ -149,7 +148,7 @@ class _Round:
         return around is not None
 
     def _of_sizes(self, op: ir.Operation) -> Array | None:
-        """Return the value of `Shape` or `Size`, or of what known sizes of a `Shape` tell."""
+        """Return the value of `Shape` or `Size`, or of an operation on known sizes of a `Shape`."""
         if op.name == "onnx.Equal":
             return self._never(op)
         if op.name not in ("onnx.Gather", "onnx.Slice"):
@@ -166,33 +165,36 @@ class _Round:
         return _picked(op, shape, literals)
 
     def _never(self, op: ir.Operation) -> Array | None:
-        """Return the value of `Equal` of sizes and a literal that is negative: false."""
-        shape, (one, other) = static_shape(op.results[0].type), op.operands
-        for sizes, literal in ((one, other), (other, one)):
-            held = self.known.get(literal)
-            if shape is None or held is None or held.dtype.kind != "i":
+        """Return false for an `Equal` of sizes and a negative literal, else ``None``."""
+        shape, (left, right) = static_shape(op.results[0].type), op.operands
+        for sizes, literal in ((left, right), (right, left)):
+            value = self.known.get(literal)
+            if shape is None or value is None or value.dtype.kind != "i":
                 continue
-            if (held < 0).all() and self._counts(sizes):
+            if (value < 0).all() and self._counts(sizes):
                 return np.zeros(shape, bool)
         return None
 
     def _counts(self, value: ir.Value) -> bool:
-        """Say whether a value is made of sizes alone, which are not negative."""
-        held, op = self.known.get(value), owner(value)
-        if held is not None:
-            return held.dtype.kind == "i" and bool((held >= 0).all())
+        """Return whether a value consists only of sizes, which are not negative."""
+        literal, op = self.known.get(value), owner(value)
+        if literal is not None:
+            return literal.dtype.kind == "i" and bool((literal >= 0).all())
         if op is None or op.name not in _SIZES:
             return False
         read = op.operands if op.name == "onnx.Concat" else [*op.operands][:1]
         return op.name == "onnx.Shape" or all(self._counts(operand) for operand in read)
 
     def _same(self, op: ir.Operation) -> ir.Value | None:
-        """Return the operand that a `Where` never to take the other, or a `Reshape` of a list of
-        sizes to one as long, passes on."""
+        """Return the operand that ``op`` passes on, or ``None``.
+
+        Handles a `Where` with a condition that is always false, and a `Reshape` of a list to the
+        same length.
+        """
         number = 2 if op.name == "onnx.Where" else 0
         if op.name == "onnx.Where":
-            held = self.known.get(op.operands[0])
-            passes = held is not None and not held.any()
+            condition = self.known.get(op.operands[0])
+            passes = condition is not None and not condition.any()
         else:
             passes = op.name == "onnx.Reshape" and len(static_shape(op.results[0].type) or ()) == 1
         same = op.operands[number] if passes else None
@@ -213,26 +215,26 @@ class _Round:
             return False
         if tensor_element(kind).is_integer:
             return math.prod(shape) <= self.limit
-        # A float made from a shape alone is a weight in disguise; it stays with the other weights.
+        # A float tensor made only from a shape is a weight in disguise, so it is not folded.
         return math.prod(shape) == 1 and op.name != "onnx.ConstantOfShape"
 
 
 def _inline(op: ir.Operation) -> None:
-    """Put the operations of the branch that an `If` with a literal condition takes in its place."""
+    """Replace an `If` with a literal condition by the operations of the branch taken."""
     condition = constant_value(op.operands[0])
     assert condition is not None, "the condition is a literal"
     taken = "then_branch" if condition.all() else "else_branch"
     block = op.regions[region_names(op).index(taken)].blocks[0]
-    *inner, end = (held.operation for held in block)
-    for held in inner:
-        held.move_before(op)
+    *inner, end = (view.operation for view in block)
+    for child in inner:
+        child.move_before(op)
     for old, new in zip(op.results, end.operands, strict=True):
         replace_value(old, new)
     op.erase()
 
 
 def _of_shape(op: ir.Operation) -> Array | None:
-    """Return the value of `Shape` or `Size` of a tensor whose dimensions in question are known."""
+    """Return the value of a `Shape` or `Size` of known dimensions, else ``None``."""
     if op.name == "onnx.Size":
         shape = static_shape(op.operands[0].type)
         return None if shape is None else np.array(math.prod(shape), np.int64)
@@ -247,22 +249,22 @@ def _of_shape(op: ir.Operation) -> Array | None:
 
 
 def _picked(op: ir.Operation, shape: ir.Operation, literals: list[Any]) -> Array | None:
-    """Return what a `Gather` or `Slice` takes of a `Shape`, where it takes known sizes alone."""
+    """Return the value of a `Gather` or `Slice` of a `Shape` if it takes only known sizes."""
     kind = shape.operands[0].type
     if not isinstance(kind, ir.RankedTensorType):
         return None
     sizes = [-1 if kind.is_dynamic_dim(dim) else kind.shape[dim] for dim in range(kind.rank)]
-    held = np.array(sizes[slice(attribute(shape, "start", 0), attribute(shape, "end"))], np.int64)
+    whole = np.array(sizes[slice(attribute(shape, "start", 0), attribute(shape, "end"))], np.int64)
     if op.name == "onnx.Gather":
-        inside = (literals[0] >= -len(held)) & (literals[0] < len(held))
-        taken = held[literals[0]] if inside.all() else np.array(-1)
+        inside = (literals[0] >= -len(whole)) & (literals[0] < len(whole))
+        taken = whole[literals[0]] if inside.all() else np.array(-1)
     else:
-        taken = held[slice(*(int(bound.item()) for bound in (*literals[:2], *literals[3:])))]
+        taken = whole[slice(*(int(bound.item()) for bound in (*literals[:2], *literals[3:])))]
     return None if (taken < 0).any() else np.asarray(taken, np.int64)
 
 
 def _replace(value: ir.Value, array: Array, namer: OpNamer) -> None:
-    """Put a literal in the place of ``value``; that of the first result takes the op's name."""
+    """Replace ``value`` by a literal; the literal of the first result gets the name of the op."""
     op = ir.OpResult(value).owner.operation
     number = ir.OpResult(value).result_number
     literal = to_dense(array)

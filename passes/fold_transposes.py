@@ -1,4 +1,4 @@
-"""`fold-transposes`: read a weight transposed where it lies, in place of a copy of it."""
+"""`fold-transposes`: fold transpositions of weights into the products that read them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MICROSOFT = "com.microsoft"
 _FUSED = op_name(_MICROSOFT, "FusedMatMul")
 _FLAGS = ("transA", "transB")
 
-# What both products multiply, and from when on Gemm needs no third operand.
+# Element types that both products accept, and the first opset in which Gemm needs no third operand.
 _FLOATS = frozenset(("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"))
 _GEMM_SINCE = 11
 
@@ -38,16 +38,16 @@ class FoldTransposesPass(Pass):
     """Folds the transposition of a weight into the products that read it.
 
     ONNX Runtime computes the `Transpose` of a weight when it loads a graph. If the weight itself is
-    read too, as when an embedding and the last layer share one, both stay in memory. `Gemm` and
-    `FusedMatMul` of `com.microsoft` can read a matrix either way. So where the transposition swaps
+    also read, as when an embedding and the last layer share a weight, both stay in memory. `Gemm`
+    and `FusedMatMul` of `com.microsoft` can read a transposed matrix. So if the transposition swaps
     the last two dimensions, and only products of floating point numbers read its result, a `MatMul`
-    of matrices becomes a `Gemm` and any other a `FusedMatMul`. With ``all`` this includes weights
-    that are read in no other way: a training step reads each of them to update it. Refuses
-    nothing. Linear in the operations.
+    of matrices becomes a `Gemm` and any other `MatMul` a `FusedMatMul`. With ``all`` this includes
+    weights without other readers: a training step also reads them to update them. Refuses nothing.
+    Linear in the operations.
     """
 
     name: ClassVar[str] = "fold-transposes"
-    summary: ClassVar[str] = "Let products read a weight transposed instead of a copy."
+    summary: ClassVar[str] = "Fold transpositions of weights into the products that read them."
 
     all: bool = False
 
@@ -82,14 +82,14 @@ def _swaps(op: ir.Operation) -> bool:
 
 
 def _uses(turned: list[ir.Operation]) -> Iterator[tuple[ir.Operation, int]]:
-    """Yield who reads the results of ``turned``, and as which operand."""
+    """Yield the readers of the results of ``turned``, with the operand number."""
     for op in turned:
         for use in op.results[0].uses:
             yield use.owner.operation, use.operand_number
 
 
 def _is_foldable(use: tuple[ir.Operation, int]) -> bool:
-    """Say whether an op can read its operand of an index transposed."""
+    """Return whether an op can read the operand at an index transposed."""
     op, index = use
     if index > 1 or op.name not in ("onnx.MatMul", "onnx.Gemm", _FUSED):
         return False
@@ -102,7 +102,7 @@ def _is_foldable(use: tuple[ir.Operation, int]) -> bool:
 
 
 def _fold(module: ir.Module, op: ir.Operation) -> None:
-    """Let what reads the result of ``op`` read its operand."""
+    """Fold the transposition ``op`` into all its readers."""
     result = op.results[0]
     while (use := next(iter(result.uses), None)) is not None:
         _turn(module, use.owner.operation, use.operand_number, op.operands[0])
@@ -110,11 +110,11 @@ def _fold(module: ir.Module, op: ir.Operation) -> None:
 
 
 def _turn(module: ir.Module, op: ir.Operation, index: int, weight: ir.Value) -> None:
-    """Put a product that reads ``weight`` as operand ``index``, turned, in the place of ``op``."""
+    """Replace ``op`` by a product that reads ``weight``, transposed, as operand ``index``."""
     flag, operands = _FLAGS[index], list(op.operands)
     operands[index] = weight
-    held: dict[str, Any] = {name: op.attributes[name] for name in attributes(op)}
-    held[flag] = int_attr(1 - attribute(op, flag, 0))
+    copied: dict[str, Any] = {name: op.attributes[name] for name in attributes(op)}
+    copied[flag] = int_attr(1 - attribute(op, flag, 0))
     name = _product(module, op)
     if name == _FUSED:
         require_domain(module, _MICROSOFT)
@@ -122,7 +122,7 @@ def _turn(module: ir.Module, op: ir.Operation, index: int, weight: ir.Value) -> 
         name,
         results=[op.results[0].type],
         operands=operands,
-        attributes=held,
+        attributes=copied,
         loc=op.location,
         ip=ir.InsertionPoint(op),
     )
@@ -131,7 +131,7 @@ def _turn(module: ir.Module, op: ir.Operation, index: int, weight: ir.Value) -> 
 
 
 def _product(module: ir.Module, op: ir.Operation) -> str:
-    """Return the operator that multiplies as ``op`` does, and can turn what it reads."""
+    """Return the operator equivalent to ``op`` that can transpose its operands."""
     if op.name != "onnx.MatMul":
         return str(op.name)
     flat = all(ir.RankedTensorType(value.type).rank == 2 for value in op.operands)

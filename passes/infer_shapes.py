@@ -1,4 +1,4 @@
-"""`infer-shapes`: give every value the type that ONNX's shape inference finds."""
+"""`infer-shapes`: run ONNX shape inference."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ __all__ = ["InferShapesPass"]
 
 @dataclass(frozen=True)
 class InferShapesPass(Pass):
-    """Infers the shapes of all values from those of the arguments, and of @main's results.
+    """Infers the shapes of all values from the shapes of the arguments, and of @main's results.
 
-    A dimension that is known already stays known. Where the kernels of ONNX Runtime make another
-    shape than ONNX says (`compiler/shapes/shape_rules.py`), theirs counts. Operators of ONNX
-    Runtime's own domains are inferred by ONNX Runtime. The shape of a `Reshape` becomes a literal
-    where the names of symbolic dimensions tell it. Refuses operations that are not ONNX's, and
-    types that do not fit.
+    Known dimensions are kept. If the kernels of ONNX Runtime disagree with the ONNX specification
+    (`compiler/shapes/shape_rules.py`), the kernels win. ONNX Runtime infers the operators of its
+    own domains. The shape of a `Reshape` becomes a literal if it follows from the names of symbolic
+    dimensions. Refuses operations that are not ONNX's, and types that do not fit.
     """
 
     name: ClassVar[str] = "infer-shapes"
-    summary: ClassVar[str] = "Infer the shapes of all values from those of the arguments."
+    summary: ClassVar[str] = "Infer the shapes of all values from the shapes of the arguments."
 
     def run(self, module: ir.Module) -> None:
         refine_types(module)

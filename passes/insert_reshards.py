@@ -17,9 +17,9 @@ __all__ = ["InsertReshardsPass"]
 
 @dataclass(frozen=True)
 class InsertReshardsPass(Pass):
-    """Puts a `topt.reshard` before every op that wants a tensor in another layout than it has.
+    """Inserts a `topt.reshard` before every op that reads a tensor in a layout it does not have.
 
-    One reshard per use; `optimize-reshards` merges equal ones. Refuses an op without
+    Each use gets its own reshard; `optimize-reshards` merges equal ones. Refuses an op without
     `topt.strategy` and an argument or result without `topt.layout`. Linear in the operands.
     """
 
@@ -62,9 +62,9 @@ class InsertReshardsPass(Pass):
 
 
 def _last_before_update(function: ir.Operation) -> ir.Operation | None:
-    """Return the last op of a training step that is not of its update; ``None`` for a model.
+    """Return the last op of a training step before the update; ``None`` for a model.
 
-    It makes a gradient, which no other one of them reads.
+    Its result is a gradient that no other op before the update reads.
     """
     last = None
     for op in function.regions[0].blocks[0]:
@@ -74,9 +74,10 @@ def _last_before_update(function: ir.Operation) -> ir.Operation | None:
 
 
 def _place(op: ir.Operation, value: ir.Value, end: ir.Operation) -> ir.Operation:
-    """Return before which op a value is moved for ``op``: results of the backward pass within it.
+    """Return the op before which ``value`` is resharded for ``op``.
 
-    A result that is an argument, or that the update makes, is moved after it.
+    A result of the step that the backward pass computes is resharded before ``end``, within that
+    pass. Other values are resharded right before ``op``.
     """
     made = onnx.owner(value)
     if op.name != "func.return" or made is None or onnx.phase(made) in (None, "update"):
@@ -85,7 +86,7 @@ def _place(op: ir.Operation, value: ir.Value, end: ir.Operation) -> ir.Operation
 
 
 def _use(op: ir.Operation, number: int, value: ir.Value, new: ir.Value) -> None:
-    """Make operand ``number`` of ``op``, or past those what its regions capture, read ``new``."""
+    """Replace operand ``number`` of ``op`` by ``new``; numbers past the operands are captures."""
     if number < len(op.operands):
         op.operands[number] = new
         return

@@ -15,7 +15,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_attr, layout_of
 from tensoropt.passes.base import Pass
-from tensoropt.passes.cut_early import cut_early
+from tensoropt.passes.early_reshards import run_shrinking_reshards_early
 from tensoropt.passes.reshards import reshard
 from tensoropt.passes.strategies import resharder_of
 
@@ -45,7 +45,7 @@ class OptimizeReshardsPass(Pass):
                 tensor.merge()
                 if value not in folded:
                     tensor.arrange(resharder)
-            cut_early(function, resharder.mesh)
+            run_shrinking_reshards_early(function, resharder.mesh)
 
 
 _PARTS = {"recompute": "backward"}

@@ -24,7 +24,7 @@ module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
 
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   shard.grid @mesh(shape = 2)
-  // expected-error@+1 {{'func.func' op has no topt.device beside it, expected search-strategies to be run first}}
+  // expected-error@+1 {{'func.func' op has no topt.device in its module, expected search-strategies to be run first}}
   func.func @main(%x: tensor<4xf32> {topt.layout = #topt.layout<@mesh, ["R"]>, topt.name = "x"}) -> (tensor<4xf32> {topt.layout = #topt.layout<@mesh, ["R"]>, topt.name = "y"}) {
     return %x : tensor<4xf32>
   }

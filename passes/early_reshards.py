@@ -1,4 +1,4 @@
-"""Moving what frees memory up to where nothing else reads its source."""
+"""Early execution of reshards that free memory."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_of
 
-__all__ = ["cut_early"]
+__all__ = ["run_shrinking_reshards_early"]
 
 
-def cut_early(function: ir.Operation, mesh: Mesh) -> None:
-    """Move each reshard to a smaller part to where it is all that still reads its source.
+def run_shrinking_reshards_early(function: ir.Operation, mesh: Mesh) -> None:
+    """Move each reshard to a smaller part to the point where it is the last reader of its source.
 
-    That is behind the last other operation that reads the source, or behind what makes it. So the
-    source is gone while others run, as the walk of the search has it (``search/engine/walk.cpp``).
-    What stays in memory, and what is written where old state was, is left alone. Linear in the
-    operands of ``function``.
+    That point is right after the last other reader of the source, or after its definition. The
+    source is then dead while later operations run, which matches the memory model of the search
+    (``search/engine/walk.cpp``). Reshards of persistent tensors, and of results that are written
+    over old state, are not moved. Linear in the operands of ``function``.
     """
     program = _Program(function, mesh)
     order = list(program.order())
     block = function.regions[0].blocks[0]
     before: ir.Operation | None = None
     for op in order:
-        if op in program.cut:
+        if op in program.moved:
             if before is None:
                 op.move_before(block.operations[0])
             else:
@@ -45,15 +45,15 @@ def _take_phase(op: ir.Operation, before: ir.Operation) -> None:
 
 
 class _Program:
-    """The operations of a function, in an order in which what frees memory runs early."""
+    """The operations of a function, in an order that runs reshards that free memory early."""
 
     def __init__(self, function: ir.Operation, mesh: Mesh) -> None:
         self.mesh, self.block = mesh, function.regions[0].blocks[0]
         self.static_values = static_values(function)
-        self.memory: dict[ir.Value, ir.Value] = {}  # in which other value's a value lies
-        self.left: Counter[ir.Value] = Counter()  # reads still to come
+        self.memory: dict[ir.Value, ir.Value] = {}  # the value that owns the buffer of an alias
+        self.left: Counter[ir.Value] = Counter()  # remaining reads
         self.reshards: dict[ir.Value, list[ir.Operation]] = {}
-        self.cut: set[ir.Operation] = set()
+        self.moved: set[ir.Operation] = set()
         self.done: set[ir.Operation] = set()
         for op in self.block:
             self._note(op.operation)
@@ -70,7 +70,7 @@ class _Program:
         return self.memory.get(value, value)
 
     def order(self) -> Iterator[ir.Operation]:
-        """Yield all operations; ``cut`` then has those that moved."""
+        """Yield all operations in the new order and collect the moved ones in ``moved``."""
         for argument in self.block.arguments:
             yield from self._rest(argument)
         for op in self.block:
@@ -87,12 +87,12 @@ class _Program:
             yield from self._rest(value)
 
     def _rest(self, value: ir.Value) -> Iterator[ir.Operation]:
-        """Yield the reshard that alone still reads the memory of a value, if it frees that."""
+        """Yield the reshard that is the last reader of a value's buffer, if it frees memory."""
         memory = self._memory(value)
         if self.left[memory] == 1 and memory not in self.static_values:
             for op in self.reshards.get(memory, ()):
                 if op not in self.done and self._frees(op):
-                    self.cut.add(op)
+                    self.moved.add(op)
                     yield from self._run(op)
 
     def _frees(self, op: ir.Operation) -> bool:
@@ -105,5 +105,5 @@ class _Program:
 
 
 def _read(op: ir.Operation) -> list[ir.Value]:
-    """Return what an operation reads, not what it only waits for."""
+    """Return the values that an operation reads; a `Barrier` only waits for its second operand."""
     return [op.operands[0]] if onnx.is_barrier(op) else onnx.read_by(op)
