@@ -42,9 +42,9 @@ class Table:
 
     def text(self, key: str) -> str:
         """Return the string under ``key``."""
-        value = self._value(key, "a text")
+        value = self._value(key, "a string")
         if not isinstance(value, str):
-            raise self._wrong(key, "a text", value)
+            raise self._wrong(key, "a string", value)
         return value
 
     def number(self, key: str, at_least: float = 0.0, at_most: float = math.inf) -> float:
@@ -92,7 +92,7 @@ class Table:
         self._read.append(key)
         value = self._values.get(key, [])
         if not isinstance(value, list) or not all(map(_is_texts, value)):
-            raise self._wrong(key, "a list of lists of texts", value)
+            raise self._wrong(key, "a list of lists of strings", value)
         return tuple(map(tuple, value))
 
     def lines(self, key: str) -> tuple[tuple[float, float], ...]:
@@ -110,7 +110,7 @@ class Table:
 
     def count(self, key: str) -> int:
         """Return the positive integer under ``key``."""
-        wanted = "a positive whole number"
+        wanted = "a positive integer"
         value = self._value(key, wanted)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise self._wrong(key, wanted, value)
