@@ -29,12 +29,15 @@ class EmittedMemory:
         return self.static_bytes + self.transient_bytes
 
 
-def emitted_memory(path: Path, staying: Set[str] = frozenset()) -> EmittedMemory:
+def emitted_memory(
+    path: Path, staying: Set[str] = frozenset(), overwriting: Set[str] = frozenset()
+) -> EmittedMemory:
     """Return the memory that the graph in ``path`` implies.
 
     What follows from initializers alone is folded by ONNX Runtime when it loads the model, and what
     nothing reads then is freed: what a running node reads, or is returned, counts as static. So
-    do the inputs that are ``staying`` from run to run, such as a decoder's caches.
+    do the inputs that are ``staying`` from run to run, such as a decoder's caches. Outputs that are
+    ``overwriting`` such an input take no memory.
     """
     graph = onnx.load(path, load_external_data=False).graph
     sizes = {v.name: _bytes(v) for v in (*graph.input, *graph.value_info, *graph.output)}
@@ -45,7 +48,7 @@ def emitted_memory(path: Path, staying: Set[str] = frozenset()) -> EmittedMemory
     static = sum(size for name, size in weights.items() if name in read)
     static += sum({key: sizes[name] for name, key in folded.items() if name in read}.values())
     static += sum(sizes[name] for name in staying)
-    held = folded.keys() | weights.keys() | staying
+    held = folded.keys() | weights.keys() | staying | overwriting
     return EmittedMemory(static, _peak(graph, running, sizes, held))
 
 

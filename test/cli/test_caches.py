@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from emitted_memory import emitted_memory
 from handmade_decoder import write_decoder
 from onnx import helper, numpy_helper
 
@@ -153,3 +154,23 @@ def test_a_pin_of_what_cannot_be_split(opt, tmp_path: Path) -> None:
     assert "nodes have sequence, but none can split it: in '" in done.err
     assert "its size is open (--dim gives it one); expected batch, heads" in done.err
     assert "did you mean" not in done.err
+
+
+@pytest.mark.parametrize("pick", ["fastest", "leanest"])
+def test_a_cache_that_is_updated_in_place_counts_once(opt, tmp_path: Path, pick: str) -> None:
+    """As the graphs on disk have it: what comes and goes has no second copy of it."""
+    model = write_decoder(tmp_path / "m.onnx", layers=2, in_place=True)
+    sizes = ["--dim", "batch=2", "--dim", "sequence=1", "--dim", "past=512", "--dim", "total=512"]
+    folder = tmp_path / "plan"
+    assert opt(model, "--mesh", "2", "--pick", pick, *sizes, "-o", folder).status == 0
+    document = json.loads((folder / "plan.json").read_text())
+    caches, predicted = document["caches"], document["predicted"]
+    assert [(cache["dim"], cache["in_place"]) for cache in caches] == [(None, True)] * 4
+    pasts, presents = ({cache[side] for cache in caches} for side in ("past", "present"))
+    assert presents < {tensor["name"] for tensor in document["outputs"]}
+    found = emitted_memory(folder / "rank0.onnx", pasts, presents)
+    assert predicted["static_bytes"] == pytest.approx(found.static_bytes, rel=0.01)
+    assert predicted["transient_bytes"] == pytest.approx(found.transient_bytes, rel=0.05)
+    part = 4 * (2 * 4 * 512 * 8) // 2  # of one cache on one rank
+    assert 4 * part <= predicted["static_bytes"] < 8 * part
+    assert predicted["transient_bytes"] < part / 2

@@ -131,9 +131,11 @@ def _run(
 def _compare_memory(directory: Path, name: str, point: FrontierPoint, row: Row) -> None:
     """Hold the plan's memory, and for points of the frontier the table's, against the graphs."""
     plan = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
-    caches = {cache["past"] for cache in plan.get("caches", ())}
+    caches = plan.get("caches", ())
+    pasts = {cache["past"] for cache in caches}
+    in_place = {cache["present"] for cache in caches if cache["in_place"]}
     graphs = sorted(directory.glob("rank*.onnx"))
-    implied = max(emitted_memory(path, caches).memory_bytes for path in graphs)
+    implied = max(emitted_memory(path, pasts, in_place).memory_bytes for path in graphs)
     claims = [plan["predicted"]["memory_bytes"]]
     if not name.startswith("random"):
         claims.append(point.memory_bytes)
