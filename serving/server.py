@@ -154,7 +154,7 @@ class _Rpc:
         self.port: int | None = None
         if options.grpc_port is not None:
             self._server, self.port = make_server(
-                service, bodies.most, bodies.side, options.host, options.grpc_port
+                service, bodies.most, bodies.counted, bodies.side, options.host, options.grpc_port
             )
 
     async def start(self) -> None:

@@ -47,6 +47,16 @@ class Bodies:
         finally:
             self._held -= body.counted
 
+    @contextmanager
+    def counted(self, size: int) -> Iterator[None]:
+        """Return a context with a body of gRPC, which has arrived; raises `RefusedError`."""
+        count = max(0, size - _UNCOUNTED)
+        self.hold(count)
+        try:
+            yield
+        finally:
+            self._held -= count
+
     def check_room(self, size: int) -> None:
         """Raise `RefusedError` unless ``size`` more bytes fit."""
         if self._held + size > self._together:

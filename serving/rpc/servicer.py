@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import grpc
@@ -22,15 +23,16 @@ __all__ = ["make_server"]
 
 _IDLE_MS = 600_000  # before a connection without calls is closed
 _Method = Callable[[Any], Awaitable[Any]]
+Counted = Callable[[int], AbstractContextManager[None]]
 
 
 def make_server(
-    service: Service, max_body: int, side: SideProcess, host: str, port: int
+    service: Service, max_body: int, counted: Counted, side: SideProcess, host: str, port: int
 ) -> tuple[grpc.aio.Server, int]:
     """Return a server that can be started, and its port; raises `UserError`.
 
-    A message has at most ``max_body`` bytes; gRPC does not limit their sum. ``side`` reads long
-    messages.
+    A message has at most ``max_body`` bytes, and ``counted`` bounds those that have arrived; gRPC
+    does not limit the sum of unfinished ones. ``side`` reads long messages.
     """
     options = [
         ("grpc.so_reuseport", 0),  # or two servers share a port without a word
@@ -39,7 +41,9 @@ def make_server(
         ("grpc.max_connection_idle_ms", _IDLE_MS),
     ]
     server = grpc.aio.server(options=options)
-    handlers = {name: _handler(name, method) for name, method in _methods(service, side).items()}
+    handlers = {
+        name: _handler(name, method, counted) for name, method in _methods(service, side).items()
+    }
     handler = grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
     server.add_generic_rpc_handlers((handler, health_handler(service)))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -49,7 +53,7 @@ def make_server(
         raise UserError(f"gRPC: cannot listen at {host}, port {port}") from None
 
 
-def _handler(name: str, method: _Method) -> grpc.RpcMethodHandler[Any, Any]:
+def _handler(name: str, method: _Method, counted: Counted) -> grpc.RpcMethodHandler[Any, Any]:
     kind = getattr(messages, f"{name}Request")
 
     async def answered(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
@@ -59,7 +63,8 @@ def _handler(name: str, method: _Method) -> grpc.RpcMethodHandler[Any, Any]:
         ) as line:
             context.set_trailing_metadata(((ID_HEADER, line.id),))
             try:
-                answer = await method(_parsed(kind, raw))
+                with counted(len(raw)):
+                    answer = await method(_parsed(kind, raw))
             except Exception as error:
                 note(error)
                 refused = _refusal(error)

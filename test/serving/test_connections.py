@@ -10,8 +10,11 @@ import threading
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 from fake_server import fake_server
+
+from tensoropt.serving.protocol import messages
 
 _INFER = b"POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\n"
 
@@ -189,6 +192,23 @@ def test_unfinished_bodies_are_bounded_together(roomy):
         assert _memory(roomy) - before < 96 << 20
         assert _infer(roomy, [1.0, 2.0, 3.0])["outputs"][0]["data"] == [2.0, 4.0, 6.0]
     _infer(roomy, [0.5] * (1 << 20), status=400)  # there is room again
+
+
+def test_messages_of_grpc_are_bounded_together():
+    def ask(size):
+        given = messages.ModelInferRequest(model_name="double", id="x" * size)
+        with grpc.insecure_channel(f"127.0.0.1:{server.grpc}") as channel:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            with pytest.raises(grpc.RpcError) as caught:
+                call(given.SerializeToString(), timeout=60)
+        return caught.value.code(), caught.value.details()
+
+    with fake_server("--max-bodies", "60000") as server:
+        for _ in range(3):  # each is forgotten after its answer
+            assert ask(100_000) == (grpc.StatusCode.INVALID_ARGUMENT, "input 'x' is missing")
+        code, why = ask(200_000)
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert why.startswith("body: the requests under way have 0 bytes, expected at most 60000 ")
 
 
 def _body(values):
