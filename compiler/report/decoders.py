@@ -1,4 +1,4 @@
-"""What a person must know of a decoder: which caches are none, and what text needs besides."""
+"""What a person must know of a decoder: which caches are none or too small, and what text needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tensoropt.compiler.exporter.plan.decoder_files import head_size
-from tensoropt.compiler.shapes.caches import find_caches, open_heads
+from tensoropt.compiler.shapes.caches import find_caches, open_heads, too_small
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.plan.dims import dim_flags
 
@@ -18,16 +18,24 @@ _NUMBER = re.compile(r"\d+")
 
 
 def decoder_notes(module: ir.Module, model: Path | None) -> Iterator[str]:
-    """Yield a line for each reason for which inputs called like caches are none, and one on heads
-    of an open size.
+    """Yield a line for each reason for which inputs called like caches are none, one on caches
+    that are too small to be updated in place, and one on heads of an open size.
 
     ``model`` is the file of the ``module``, beside which its configuration may lie. An input that
     only happens to be called `past...`, where nothing is a cache or a key, is not spoken of.
     """
     caches, refused = find_caches(module)
     if caches or any("key" in name for name, _ in refused):
-        for _, alike in groupby(refused, key=lambda row: _NUMBER.sub("", row[1])):
-            yield _refused(list(alike))
+        for _, rows in groupby(refused, key=lambda row: _NUMBER.sub("", row[1])):
+            yield _refused(list(rows))
+    small = too_small(module)
+    if small:
+        cache, before, after = small[0]
+        others = f" (and {len(small) - 1} more like it)" if len(small) > 1 else ""
+        yield (
+            f"note: '{cache.past}'{others} is copied in every step, as it has {before} tokens and "
+            f"'{cache.present}' {after}: with {after} for both, it is updated in place"
+        )
     heads = open_heads(module)
     if heads:
         yield _open_heads(heads, None if model is None else head_size(model))
@@ -40,9 +48,9 @@ def _refused(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _open_heads(names: Sequence[str], known: tuple[str, int] | None) -> str:
-    what = ", ".join(f"'{name}'" for name in names)
+    listed = ", ".join(f"'{name}'" for name in names)
     size, source = ("SIZE", "") if known is None else (str(known[1]), f", as {known[0]} says")
     return (
-        f"note: {what} is how long a head is, without which no text can be made: "
+        f"note: {listed} is the size of a head, which text generation needs: "
         f"expected {dim_flags(names, size)}{source}"
     )

@@ -15,7 +15,16 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["Cache", "End", "find_caches", "in_place_pairs", "open_heads", "pair", "past_names"]
+__all__ = [
+    "Cache",
+    "End",
+    "find_caches",
+    "in_place_pairs",
+    "open_heads",
+    "pair",
+    "past_names",
+    "too_small",
+]
 
 _PAST = re.compile(r"past(_key_values?|(?![a-z]))")
 _PRESENT = re.compile(r"present(_key_values?|(?![a-z]))")
@@ -150,14 +159,39 @@ def in_place_pairs(module: ir.Module, pasts: Mapping[str, str]) -> dict[str, str
     return {} if is_shared else found
 
 
+def too_small(module: ir.Module) -> list[tuple[Cache, int, int]]:
+    """Return the caches that could be updated in place if both had the size of the next one, and
+    how many tokens the two have."""
+    main, found = onnx.function(module), []
+    names = {value: keys.NAME.get(own, "") for value, own in onnx.arguments(main)}
+    pairs = {(cache.past, cache.present): cache for cache in find_caches(module)[0]}
+    for value, own in _returned(main):
+        past = _source(value)
+        cache = None if past is None else pairs.get((names.get(past, ""), keys.NAME.get(own, "")))
+        op = onnx.owner(value)
+        if past is None or cache is None or op is None or op.name not in TAKES_ROOM:
+            continue
+        old, new = ir.RankedTensorType(past.type), ir.RankedTensorType(value.type)
+        if old.has_static_shape and new.has_static_shape:
+            sizes = zip(old.shape, new.shape, strict=True)
+            found += [(cache, a, b) for a, b in sizes if a != b]
+    return found
+
+
 def _overwritten(result: ir.Value) -> ir.Value | None:
     """Return the argument that an operator can overwrite with ``result``."""
+    past, op = _source(result), onnx.owner(result)
+    has_room = past is not None and op is not None and _has_room(op, past.type, result.type)
+    return past if has_room else None
+
+
+def _source(result: ir.Value) -> ir.Value | None:
+    """Return the argument whose memory an operator can use for ``result``, if it has room."""
     op = onnx.owner(result)
     number = None if op is None else overwritable(op).get(ir.OpResult(result).result_number)
     if op is None or number is None or onnx.owner(op.operands[number]) is not None:
         return None
-    past = op.operands[number]
-    return past if _has_room(op, past.type, result.type) else None
+    return op.operands[number]
 
 
 def _has_room(op: ir.Operation, past: ir.Type, present: ir.Type) -> bool:

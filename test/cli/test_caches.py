@@ -88,7 +88,7 @@ def test_an_input_that_is_only_called_so_is_no_cache(opt, tmp_path: Path) -> Non
 
 
 def opened(model: Path) -> Path:
-    """Leave open how long a head is, as the builder of onnxruntime-genai does."""
+    """Leave the size of a head open, as the builder of onnxruntime-genai does."""
     proto = onnx.load(model)
     for end in (*proto.graph.input, *proto.graph.output):
         if end.name.startswith(("past", "present")):
@@ -120,7 +120,7 @@ def test_heads_of_an_open_size(
     (tmp_path / name).write_text(json.dumps(values))
     outcome = opt(model, "--mesh", "2", "--epsilon", "1")
     assert outcome.status == 0
-    assert "'kv_cache_dim' is how long a head is" in outcome.err
+    assert "'kv_cache_dim' is the size of a head" in outcome.err
     assert expected in outcome.err
     assert "kv_cache_dim=8 gives" not in outcome.err
     fixed = opt(model, "--mesh", "2", "--epsilon", "1", "--dim", "kv_cache_dim=8")
@@ -174,3 +174,16 @@ def test_a_cache_that_is_updated_in_place_counts_once(opt, tmp_path: Path, pick:
     part = 4 * (2 * 4 * 512 * 8) // 2  # of one cache on one rank
     assert 4 * part <= predicted["static_bytes"] < 8 * part
     assert predicted["transient_bytes"] < part / 2
+
+
+def test_a_cache_with_no_room_is_named(opt, tmp_path: Path) -> None:
+    model = write_decoder(tmp_path / "m.onnx", layers=2, in_place=True)
+    sizes = ["--dim", "batch=2", "--dim", "sequence=1", "--dim", "past=32"]
+    for total, known in (("33", True), ("32", False)):
+        done = opt(model, "--mesh", "2", "--epsilon", "1", *sizes, "--dim", f"total={total}")
+        assert done.status == 0
+        assert (
+            "note: 'past_key_values.0.key' (and 3 more like it) is copied in every step, as it has "
+            "32 tokens and 'present.0.key' 33: with 33 for both, it is updated in place\n"
+            in done.err
+        ) is known
