@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -89,7 +89,7 @@ def _server_routes(service: Service) -> APIRouter:
 
     @router.get("/v2/health/ready")
     async def ready() -> Response:
-        return _state({"ready": service.is_ready})
+        return _state({"ready": service.is_ready}, service.index())
 
     @router.post("/v2/repository/index")
     async def index() -> Response:
@@ -106,8 +106,13 @@ def _server_routes(service: Service) -> APIRouter:
     return router
 
 
-def _state(facts: dict[str, Any]) -> Response:
-    return JSONResponse(facts, 200 if facts["ready"] else 503)
+def _state(facts: dict[str, Any], index: Sequence[Mapping[str, str]]) -> Response:
+    """Return a state; the log names the models of ``index`` that are not ready, and why."""
+    if facts["ready"]:
+        return JSONResponse(facts)
+    why = [f"model '{one['name']}': {one['reason']}" for one in index if one["reason"]]
+    note(RefusedError(Reason.UNAVAILABLE, "; ".join(why)))
+    return JSONResponse(facts, 503)
 
 
 def _model_routes(service: Service) -> APIRouter:
@@ -126,7 +131,9 @@ def _model_routes(service: Service) -> APIRouter:
     @router.get("/ready")
     @router.get("/versions/{version}/ready")
     async def ready(name: str, version: str = "") -> Response:
-        return _state({"name": name, "ready": service.is_model_ready(name, version)})
+        is_ready = service.is_model_ready(name, version)
+        own = [one for one in service.index() if one["name"] == name]
+        return _state({"name": name, "ready": is_ready}, own)
 
     return router
 

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_completions import Counting
 
 from tensoropt.runtime.support.errors import RankFailedError
+from tensoropt.serving.http import app
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.chats import chat_routes
@@ -53,6 +54,18 @@ def test_it_is_one_of_the_models(client: TestClient, session: Counting) -> None:
         {**entry, "state": "UNAVAILABLE", "reason": "ranks are being started"}
     ]
     assert client.get("/v2/models/n/ready").status_code == 404
+
+
+def test_the_log_says_why_it_is_not_ready(
+    client: TestClient, session: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[Exception] = []
+    monkeypatch.setattr(app, "note", noted.append)
+    probes = "/v2/health/ready", "/v2/models/m/ready"
+    assert [client.get(probe).status_code for probe in probes] == [200, 200]
+    session.is_alive = False
+    assert [client.get(probe).status_code for probe in probes] == [503, 503]
+    assert [str(error) for error in noted] == ["model 'm': ranks are being started"] * 2
 
 
 def test_it_takes_no_tensors(client: TestClient) -> None:
