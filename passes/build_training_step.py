@@ -71,7 +71,7 @@ class BuildTrainingStepPass(Pass):
 
     @classmethod
     def of(cls, spec: TrainingSpec, recompute: str | None = None) -> BuildTrainingStepPass:
-        """Return the pass for ``spec``, with ``recompute`` overriding its recomputation if given."""
+        """Return the pass for ``spec``; ``recompute``, if given, overrides its recomputation."""
         optimizer = {**vars(spec.optimizer)}
         return cls(
             loss=str(spec.loss),

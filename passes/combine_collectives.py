@@ -43,7 +43,7 @@ class CombineCollectivesPass(Pass):
 def _combine(program: TimedTasks) -> None:
     tasks = program.tasks
     own = program.engine_tasks()
-    order, groups = join(own, program.times(), program.how)
+    order, groups = join(own, program.times(), program.overlap_settings)
     program.put_in_order(order)
     members: dict[int, list[ir.Operation]] = {}
     for task in order:

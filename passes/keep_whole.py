@@ -1,4 +1,4 @@
-"""`keep-whole`: the program of whole tensors stays beside that of one rank."""
+"""`keep-whole`: keep the program of whole tensors next to the program of one rank."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NAME = "whole"
 
 @dataclass(frozen=True)
 class KeepWholePass(Pass):
-    """Keeps a copy of `@main` in `module @whole`: what a plan says of whole tensors is in it.
+    """Keeps a copy of `@main` in `module @whole`, the source of a plan's data on whole tensors.
 
-    `partition` leaves of shapes, layouts and strategies only what one rank needs of them. Replaces
-    a copy that is there. Linear in the operations. Refuses nothing.
+    `partition` drops the global shapes, layouts and strategies. Replaces an existing copy. Linear
+    in the operations. Refuses nothing.
     """
 
     name: ClassVar[str] = "keep-whole"
-    summary: ClassVar[str] = "Keep the program of whole tensors, for what a plan says of them."
+    summary: ClassVar[str] = "Keep the program of whole tensors for the plan's data on them."
 
     def run(self, module: ir.Module) -> None:
         main = onnx.function(module)
@@ -39,7 +39,7 @@ class KeepWholePass(Pass):
 
 
 def whole_of(module: ir.Module) -> ir.Module:
-    """Return a module of its own with the program of whole tensors."""
+    """Return a new module with the program of whole tensors; raises UserError if there is none."""
     for op in module.body:
         if _is_whole(op.operation):
             written = BytesIO()
@@ -49,7 +49,7 @@ def whole_of(module: ir.Module) -> ir.Module:
 
 
 def drop_whole(module: ir.Module) -> None:
-    """Remove the program of whole tensors, where it is."""
+    """Remove the program of whole tensors if present."""
     for op in list(module.body):
         if _is_whole(op.operation):
             op.operation.erase()

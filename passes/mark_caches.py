@@ -1,4 +1,4 @@
-"""`mark-caches`: say which results of a decoder are its caches of keys and values."""
+"""`mark-caches`: mark the results of a decoder that are its caches of keys and values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["MarkCachesPass"]
 
 @dataclass(frozen=True)
 class MarkCachesPass(Pass):
-    """Marks each result that is a cache with the argument whose place it takes in the next step.
+    """Marks each result that is a cache with the argument that it becomes in the next step.
 
-    The two are found by their names, `past...` and `present...`, and are of one type and of equal
-    sizes but for one dimension, in which the cache grows. The search then lays both out alike.
+    Pairs are found by their names, `past...` and `present...`. Both have one type and equal sizes,
+    except for the dimension in which the cache grows. The search gives both the same layout.
     An operator such as `GroupQueryAttention` can write the next cache into the memory of the
-    previous one. Then `topt.updates` marks the result as well, and the two are one buffer.
+    previous cache. Then `topt.updates` marks the result as well, and the two share a buffer.
     Adds `topt.cache` and `topt.updates` to results. Refuses nothing.
     """
 
@@ -39,7 +39,7 @@ class MarkCachesPass(Pass):
 def _mark(main: ir.Operation, pasts: dict[str, str], in_place: dict[str, str]) -> None:
     marked = []
     for own in carried(main, "res_attrs"):
-        attributes = {one.name: one.attr for one in own}
+        attributes = {item.name: item.attr for item in own}
         name = keys.NAME.get(own, "")
         if name in pasts:
             attributes.update(keys.CACHE.item(pasts[name]))

@@ -1,4 +1,4 @@
-"""`mark-order`: say where the peak of memory depends on the order of operations."""
+"""`mark-order`: mark programs whose peak memory depends on the order of operations."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ _SLACK = 0.01
 class MarkOrderPass(Pass):
     """Marks a program that takes more memory in other orders than its own.
 
-    ONNX Runtime sorts nodes by itself, depth first, but what it fuses changes that order. If the
-    peak is more than 1% higher depth first, whether the first operand goes first or the last, the
-    module gets `topt.ordered`, and the sessions of its graphs keep the order. So does every
-    training step with convolutions: ONNX Runtime fuses and adds to what is around them, and what
-    it makes runs last, when all that it reads has had to wait. And so does every program with
-    collectives that begin before they are waited for. A program with strings does not get
-    it: what ONNX Runtime writes of its constants it does not read again. Refuses nothing. Linear
-    in the operands of `@main`.
+    ONNX Runtime sorts nodes depth first, and its fusions change that order. If the peak of a
+    depth-first order, by first or by last operand, is more than 1% higher, the module gets
+    `topt.ordered`, and the sessions of its graphs keep the order. So does every training step with
+    convolutions: ONNX Runtime fuses and inserts nodes around them, and its new nodes run last, so
+    their operands stay live. So does every program with asynchronous collectives. A program with
+    strings is never marked, as ONNX Runtime cannot read back the string constants it writes.
+    Refuses nothing. Linear in the operands of `@main`.
     """
 
     name: ClassVar[str] = "mark-order"
-    summary: ClassVar[str] = "Mark a program whose peak of memory depends on its order."
+    summary: ClassVar[str] = "Mark a program whose peak memory depends on its order."
 
     def run(self, module: ir.Module) -> None:
         main = function(module)
@@ -63,6 +62,6 @@ def _has_strings(main: ir.Operation) -> bool:
     block = main.regions[0].blocks[0]
     made = (value for op in block for value in op.operation.results)
     types = {value.type for value in (*block.arguments, *made)}
-    tensors = [one for one in types if isinstance(one, ir.RankedTensorType | ir.UnrankedTensorType)]
-    elements = (element_of(str(one.element_type)) for one in tensors)
+    tensors = [t for t in types if isinstance(t, ir.RankedTensorType | ir.UnrankedTensorType)]
+    elements = (element_of(str(t.element_type)) for t in tensors)
     return any(element is not None and element.name == "STRING" for element in elements)

@@ -1,4 +1,4 @@
-"""What the search charged for the operations of a model, on those that a rank runs instead."""
+"""Annotation of a rank's operations with the times that the search charged for the model's."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["NodeTimes"]
 
 
 class NodeTimes:
-    """Writes `topt.takes` for what runs beside operators; nothing where nothing can.
+    """Writes `topt.takes`, the times that scheduling collectives needs; a no-op without overlap.
 
-    One operation of the model may be several on a rank, of other kinds, with collectives between
-    them. The search knows it as one, which computes and then sends.
+    One operation of the model may become several on a rank, of other kinds and with collectives
+    between them. The search models it as one operation that computes and then communicates.
     """
 
     def __init__(self, function: ir.Operation, resharder: Resharder) -> None:
@@ -42,7 +42,7 @@ class NodeTimes:
         results: Sequence[ir.Value],
         operands: Iterable[ir.Value],
     ) -> None:
-        """Let what makes ``results`` from ``operands`` take as long as ``op`` with its strategy."""
+        """Assign the time of ``op`` to the operations that make ``results`` from ``operands``."""
         if not self.device.overlaps:
             return
         read = zip(op.results, results, strict=True)
@@ -50,8 +50,10 @@ class NodeTimes:
         self._note(_parts(used, operands), self._compute_s(op, *chosen), self._sent_s(op, *chosen))
 
     def note_fills(self, read: Iterable[ir.Value], filled: Iterable[ir.Value]) -> None:
-        """Let what makes each of ``filled`` from what an operation reads take no time, on its
-        own: the search has that as a step before the operation."""
+        """Assign no time to the operations that make each of ``filled`` from ``read``.
+
+        Each is a node of its own: the search counts filling as a step before the operation.
+        """
         if not self.device.overlaps:
             return
         for source, made in zip(read, filled, strict=True):
@@ -59,18 +61,21 @@ class NodeTimes:
                 self._note(_parts([made], [source]), 0.0, 0.0)
 
     def note_step(self, step: ReshardStep, values: Sequence[ir.Value], info: TensorInfo) -> None:
-        """Let what makes each of ``values`` from the one before take its time of that step;
-        collectives have their own."""
+        """Assign the time of each move of ``step`` to the operations that make its value.
+
+        ``values`` are the input and the results of the moves in order. Collectives are left out, as
+        they are timed by themselves.
+        """
         if not self.device.overlaps:
             return
         path = self.resharder.path(info.sizes, info.item_bytes, step.src, step.dst)
         alone = replace(path, steps=(step,))
         moves = self.resharder.moves(info.sizes, info.item_bytes, alone)
-        for one, (source, made) in zip(moves, pairwise(values), strict=True):
+        for move, (source, made) in zip(moves, pairwise(values), strict=True):
             parts = list(_parts([made], [source]))
             if any(part.name in STARTED or part.name == COLLECTIVE_PERMUTE for part in parts):
                 continue
-            self._note(parts, one.time_s, 0.0)
+            self._note(parts, move.time_s, 0.0)
 
     def _note(self, parts: Iterable[ir.Operation], compute_s: float, sent_s: float) -> None:
         takes = {"node": self.count, "compute_s": compute_s, "sent_s": sent_s}
@@ -92,7 +97,7 @@ class NodeTimes:
         return sum((time_s for *_, time_s in inner), 0.0)
 
     def _context(self, op: ir.Operation, info: OpInfo) -> tuple[str, ...]:
-        """Return the operators that make the operands, as the graph of the search has them."""
+        """Return the operators that make the operands in the graph of the search."""
         return context_of(info.name, map(self._maker, op.operands))
 
     def _maker(self, value: ir.Value) -> str:
@@ -106,7 +111,7 @@ class NodeTimes:
 
 
 def _parts(results: Iterable[ir.Value], operands: Iterable[ir.Value]) -> Iterator[ir.Operation]:
-    """Yield what makes ``results`` from ``operands``."""
+    """Yield the operations that compute ``results`` from ``operands``."""
     seen, left = set(operands), list(results)
     while left:
         value = left.pop()

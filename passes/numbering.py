@@ -1,4 +1,4 @@
-"""Keeping the references of a training step whole where a pass removes operations."""
+"""Maintenance of references between operations of a training step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["forget_removed"]
 
 
 def forget_removed(module: ir.Module) -> None:
-    """Take away from the operations that are left what refers to one that is not.
+    """Remove references to operations that a pass has removed.
 
-    For a pass that removes operations. An operation whose leader is gone is its own, and a gradient
-    counts where it and its value are there. Linear.
+    An operation without its leader becomes its own leader. A gradient is kept only if both it and
+    its value still exist. Linear.
     """
     main = onnx.function(module)
     ops = [op.operation for op in main.regions[0].blocks[0]]

@@ -1,5 +1,4 @@
-"""`optimize-reshards`: pay for each distinct layout of a tensor once, in the cheapest order, and
-cut what is read whole no more."""
+"""`optimize-reshards`: share reshards of a tensor and run shrinking reshards early."""
 
 from __future__ import annotations
 
@@ -24,18 +23,18 @@ __all__ = ["OptimizeReshardsPass"]
 
 @dataclass(frozen=True)
 class OptimizeReshardsPass(Pass):
-    """Merges reshards of one tensor to one layout, and makes each from the nearest.
+    """Merges equal reshards of a tensor, and makes each layout from the nearest available layout.
 
-    A partial sum that some uses want whole and others split is reduced once and then cut, whichever
-    use comes first: a layout that others start from is made before them, even if no use wants
-    it. Constants are cut from the layout they are stored in. Drops reshards that do nothing. A
-    reshard to a smaller part runs as soon as nothing else reads what it is made of, which is then
-    freed. Linear in the operations of `@main`, times what ``spread`` takes; regions hold no
-    reshards. Refuses nothing.
+    For example, a partial sum that some uses read whole and others split is reduced once and then
+    sliced, regardless of the order of uses: a layout that others are made from comes first, even if
+    no use reads it. Constants are sliced from the layout they are stored in. Drops reshards that do
+    nothing. A reshard to a smaller part runs as soon as it is the last reader of its source, which
+    is then freed. Linear in the operations of `@main`, times the cost of ``spread``; regions have
+    no reshards. Refuses nothing.
     """
 
     name: ClassVar[str] = "optimize-reshards"
-    summary: ClassVar[str] = "Merge equal reshards of a tensor and make each from the nearest."
+    summary: ClassVar[str] = "Merge equal reshards and make each layout from the nearest one."
 
     def run(self, module: ir.Module) -> None:
         function = onnx.function(module)
@@ -49,13 +48,14 @@ class OptimizeReshardsPass(Pass):
 
 
 _PARTS = {"recompute": "backward"}
-"""Recomputation shares with the backward pass what was fetched for it."""
+"""Recomputation and the backward pass share gathered state."""
 
 
 def _tensors(function: ir.Operation) -> dict[tuple[ir.Value, str], _Tensor]:
-    """Return what is resharded, with its reshards in program order; chains count to their start.
+    """Return the resharded tensors with their reshards in program order.
 
-    State of a training step is fetched anew in each part of it, so that it need not be kept.
+    A chain of reshards belongs to its first operand. State of a training step is resharded again in
+    each part of the step, so that the result need not stay live.
     """
     roots: dict[ir.Value, ir.Value] = {}
     tensors: dict[tuple[ir.Value, str], _Tensor] = {}
@@ -77,14 +77,14 @@ def _part(op: ir.Operation) -> str:
 
 @dataclass
 class _Tensor:
-    """A tensor that lies in ``layout``, and its reshards."""
+    """A tensor with its ``layout`` and its reshards."""
 
     value: ir.Value
     layout: Layout
     reshards: list[ir.Operation] = field(default_factory=list)
 
     def merge(self) -> None:
-        """Keep one reshard for each layout, the first."""
+        """Keep only the first reshard to each layout."""
         values, kept = {self.layout: self.value}, []
         for op in self.reshards:
             target, result = layout_of(op.attributes["dst"]), op.results[0]
@@ -97,7 +97,7 @@ class _Tensor:
         self.reshards = kept
 
     def arrange(self, resharder: Resharder) -> None:
-        """Make every layout from that which the cheapest tree names, moved up where it is late."""
+        """Make every layout from its source in the cheapest tree, hoisting sources if needed."""
         info = tensor_info(self.value.type)
         made = {layout_of(op.attributes["dst"]): op for op in self.reshards}
         if info is None or not made:
@@ -115,7 +115,7 @@ def _place(
     made: Mapping[Layout, ir.Operation],
     placed: dict[Layout, ir.Value],
 ) -> None:
-    """Put the reshard to ``target``, and those that it starts from, at ``before`` at the latest."""
+    """Put the reshard to ``target`` and all its sources no later than ``before``."""
     if target in placed:
         return
     source = tree[target]

@@ -1,4 +1,4 @@
-"""`overlap-collectives`: collectives begin early and are waited for late, as operators run."""
+"""`overlap-collectives`: overlap collectives with operators."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ _WAITS, _STARTS = 2, 1
 
 @dataclass(frozen=True)
 class OverlapCollectivesPass(Pass):
-    """Makes collectives a start and a wait, and moves them apart, where the cost model says that it
-    gains.
+    """Splits collectives into a start and a wait when the cost model predicts a gain.
 
-    A collective begins (`topt.start`) as long before what reads its result as it takes, or as
-    soon as its operands are there; `topt.wait` stands before the first reader, or for a gradient
-    as late as the update. Gathers of split parameters so begin a layer ahead, and reductions of
-    gradients go on during the backward pass; they begin behind small collectives that would wait
-    for them. Those that are sent as one begin as one. All keep one order, that of their starts.
-    The peak of memory does not rise: what is under way counts, and so does what it reads until it
-    ends; what is written where old state was is made elsewhere first. Everything is left alone
-    where `--overlap off` was given or the device description says that nothing is gained. Refuses
-    a program without a mesh or a device. Linear in the operations.
+    A collective starts (`topt.start`) its own duration before the first reader of its result, or as
+    soon as its operands are computed. `topt.wait` comes before the first reader, or for a gradient
+    as late as the update. So all-gathers of split parameters start a layer ahead, and reductions of
+    gradients overlap the backward pass; they start after small collectives that they would delay.
+    Fused collectives start together. Waits keep the order of starts. Peak memory does not rise:
+    collectives in flight count, with the operands that they read until they end, and results that
+    are written over old state are computed elsewhere first. Does nothing with `--overlap off`, or
+    if the device description predicts no gain. Refuses a program without a mesh or a device. Linear
+    in the operations.
     """
 
     name: ClassVar[str] = "overlap-collectives"
-    summary: ClassVar[str] = "Begin collectives before, and wait for them behind, what can run."
+    summary: ClassVar[str] = "Start collectives early and wait for them late, to overlap operators."
 
     def run(self, module: ir.Module) -> None:
         function = onnx.function(module)
@@ -54,7 +53,7 @@ class OverlapCollectivesPass(Pass):
 def _overlap(program: TimedTasks) -> None:
     operations, own = program.tasks.operations, program.engine_tasks()
     groups = _groups(operations)
-    events, _ = overlap(own, groups, program.times(), program.how)
+    events, _ = overlap(own, groups, program.times(), program.overlap_settings)
     members = _members(groups)
     order = [task for first, what in events if what != _WAITS for task in members[first]]
     program.put_in_order(order)
@@ -71,9 +70,8 @@ def _overlap(program: TimedTasks) -> None:
 
 
 def _wait(op: ir.Operation, before: ir.Operation) -> None:
-    """Let what reads the result of a collective read it once that has ended, which ``before``
-    waits for."""
-    made: Any = op.results[0]  # the stubs know neither lists of operands nor uses but one
+    """Insert a `topt.wait` for a collective before ``before``, and make all readers read it."""
+    made: Any = op.results[0]  # the stubs lack lists of operands and replace_all_uses_except
     held: Any = [op.operands[0]] if STARTED[op.name] in HOLDING else []
     with ir.InsertionPoint(before), op.location:
         wait = WaitOp(input=made, held=held, output=made.type).operation
@@ -83,7 +81,7 @@ def _wait(op: ir.Operation, before: ir.Operation) -> None:
 
 
 def _groups(operations: Sequence[ir.Operation]) -> list[int]:
-    """Return per task the first of the collectives that it is sent as one with, -1 for none."""
+    """Return per task the first task of its fused group, -1 if it is not fused."""
     groups, left, first = [], 0, -1
     for task, op in enumerate(operations):
         if TOGETHER.on(op.attributes):
@@ -94,7 +92,7 @@ def _groups(operations: Sequence[ir.Operation]) -> list[int]:
 
 
 def _members(groups: Sequence[int]) -> dict[int, list[int]]:
-    """Return by the first of each group, or what is alone, all of it."""
+    """Return the tasks of each group by its first task; other tasks form groups of one."""
     members: dict[int, list[int]] = {}
     for task, first in enumerate(groups):
         members.setdefault(task if first < 0 else first, []).append(task)

@@ -1,4 +1,4 @@
-"""`pad-once`: cut what is shifted in many ways out of one padded copy."""
+"""`pad-once`: replace many shifts of a tensor by slices of one padded copy."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["PadOncePass"]
 
 _FEWEST = 3
 _NARROW = 64
-"""Elements of the last dimension from which on a shift is as fast as a slice."""
+"""Size of the last dimension from which a shift is as fast as a slice."""
 _OPERANDS_SINCE = 11
 
 _Run = tuple[int, int, int]
-"""First element, count and step along one dimension; what lies outside is zero."""
+"""First element, count and step along one dimension; elements outside the source are zero."""
 
 
 @dataclass(frozen=True)
 class _View:
-    """A value that is ``runs`` of ``source``, by slices alone or, if it ``is_shifted``, by Pads."""
+    """A value that consists of ``runs`` of ``source``; ``is_shifted`` if it was made by a Pad."""
 
     source: ir.Value
     runs: tuple[_Run, ...]
@@ -43,7 +43,7 @@ class _View:
 
     @property
     def outside(self) -> list[tuple[int, int]]:
-        """How far it reaches before the source and behind it, along each dimension."""
+        """Number of elements before and after the source, per dimension."""
         sizes = zip(self.runs, sizes_of(self.source), strict=True)
         return [
             (max(-first, 0), max(first + (count - 1) * step + 1 - size, 0))
@@ -53,17 +53,17 @@ class _View:
 
 @dataclass(frozen=True)
 class PadOncePass(Pass):
-    """Makes one copy with zeros around it of what is shifted by `Pad` in three ways or more.
+    """Makes one zero-padded copy of a tensor that `Pad` shifts in three or more ways.
 
-    The gradient of the weights of a convolution shifts an image by each element of the window,
-    since ranks with parts of it swap edges for that. On a rank that has all of a dimension, slices
-    of one padded copy are faster where the last dimension has fewer than 64 elements: ONNX Runtime
-    moves these one by one where a `Pad` takes elements away. Shifts that follow each other, and
-    slices with a step between them, become one slice. Refuses nothing. Linear in the operations.
+    The gradient of the weights of a convolution shifts an image by each element of the window, so
+    that ranks with parts of the image can swap edges. On a rank with the whole dimension, slices of
+    one padded copy are faster if the last dimension has fewer than 64 elements: ONNX Runtime copies
+    these one by one in a `Pad` that removes elements. Successive shifts and strided slices become
+    one slice. Refuses nothing. Linear in the operations.
     """
 
     name: ClassVar[str] = "pad-once"
-    summary: ClassVar[str] = "Let shifts of one tensor be slices of a padded copy."
+    summary: ClassVar[str] = "Replace shifts of one tensor by slices of a padded copy."
 
     def run(self, module: ir.Module) -> None:
         opset = opsets(module).get("", 0)
@@ -82,10 +82,10 @@ class PadOncePass(Pass):
 
 
 def _views(block: ir.Block) -> Mapping[ir.Value, _View]:
-    """Return the results of shifts and slices as views of what they are made of, in order."""
+    """Return the results of shifts and slices as views of their sources, in order."""
     found: dict[ir.Value, _View] = {}
-    for held in block:
-        op = held.operation
+    for child in block:
+        op = child.operation
         if op.name in ("onnx.Pad", "onnx.Slice") and _is_static(op):
             view = found.get(op.operands[0]) or _whole(op.operands[0])
             further = _padded(op, view) if op.name == "onnx.Pad" else _sliced(op, view)
@@ -101,7 +101,7 @@ def _is_static(op: ir.Operation) -> bool:
 
 
 def _is_read(value: ir.Value, views: Mapping[ir.Value, _View]) -> bool:
-    """Say whether something else than a further view reads ``value``."""
+    """Return whether an operation other than a further view reads ``value``."""
     return any(
         not len(use.owner.operation.results) or use.owner.operation.results[0] not in views
         for use in value.uses
@@ -113,15 +113,18 @@ def _whole(value: ir.Value) -> _View:
 
 
 def _padded(op: ir.Operation, view: _View) -> _View | None:
-    """Return what a Pad by zeros makes of ``view``; ``None`` for another, for one that takes no
-    elements away, and where zeros would stand for what the source has there."""
+    """Return the view of a zero Pad of ``view``.
+
+    ``None`` for other pads, for a Pad that removes no elements, and if zeros would hide elements of
+    the source.
+    """
     ends, (fill, axes) = constant_value(op.operands[1]), _optional(op, 2, 2)
     fills = np.zeros(1) if fill is None else constant_value(fill)
     is_zero = fills is not None and not fills.any()
     is_constant = attribute(op, "mode", "constant") == "constant"
     if ends is None or axes is not None or not (is_zero and is_constant):
         return None
-    if ends.min(initial=0) >= 0:  # such as the padding of parts: a copy of it would stay for long
+    if ends.min(initial=0) >= 0:  # such as padding of parts: its copy would be live for long
         return None
     runs, whole = list(view.runs), _whole(view.source).runs
     for dim, (begin, end) in enumerate(ends.reshape(2, -1).T.tolist()):
@@ -133,18 +136,17 @@ def _padded(op: ir.Operation, view: _View) -> _View | None:
 
 
 def _optional(op: ir.Operation, first: int, count: int) -> list[ir.Value | None]:
-    """Return so many operands; ``None`` for those that are not given."""
+    """Return ``count`` operands from ``first`` on, ``None`` for omitted operands."""
     given = [None if is_no_value(value) else value for value in list(op.operands)[first:]]
     return [*given, *[None] * count][:count]
 
 
 def _sliced(op: ir.Operation, view: _View) -> _View | None:
-    """Return what a Slice makes of ``view``; ``None`` where bounds are unknown, or count from the
-    end."""
+    """Return the view of a Slice of ``view``; ``None`` if bounds are unknown or negative."""
     bounds = [constant_value(value) for value in list(op.operands)[1:]]
-    if len(bounds) < 4 or any(one is None for one in bounds):
+    if len(bounds) < 4 or any(bound is None for bound in bounds):
         return None
-    starts, _, axes, steps = ([int(n) for n in one] for one in bounds if one is not None)
+    starts, _, axes, steps = ([int(n) for n in bound] for bound in bounds if bound is not None)
     if any(n < 0 for n in (*starts, *axes)) or min(steps) < 1:
         return None
     runs, counts = list(view.runs), sizes_of(op.results[0])
@@ -155,7 +157,7 @@ def _sliced(op: ir.Operation, view: _View) -> _View | None:
 
 
 def _cut_out(source: ir.Value, read: Sequence[tuple[ir.Value, _View]], opset: int) -> None:
-    """Put slices of ``source``, or of one padded copy, in place of values, which are in order."""
+    """Replace the values of ``read``, in order, by slices of ``source`` or of a padded copy."""
     reach = [
         tuple(map(max, zip(*ends, strict=True)))
         for ends in zip(*(view.outside for _, view in read), strict=True)
@@ -163,7 +165,7 @@ def _cut_out(source: ir.Value, read: Sequence[tuple[ir.Value, _View]], opset: in
     ends = {dim: (own[0], own[1]) for dim, own in enumerate(reach) if any(own)}
     start = _maker(read[0][0])
     with ir.InsertionPoint(start):
-        padded = pad(_beside(start, opset), source, ends)
+        padded = pad(_builder_at(start, opset), source, ends)
     for value, view in read:
         from_padded = any(map(any, view.outside))
         runs = {
@@ -172,8 +174,8 @@ def _cut_out(source: ir.Value, read: Sequence[tuple[ir.Value, _View]], opset: in
         }
         op = _maker(value)
         with ir.InsertionPoint(op):
-            held = padded if from_padded else source
-            value.replace_all_uses_with(strided(_beside(op, opset), held, runs))
+            sliced = padded if from_padded else source
+            value.replace_all_uses_with(strided(_builder_at(op, opset), sliced, runs))
 
 
 def _maker(view: ir.Value) -> ir.Operation:
@@ -182,9 +184,9 @@ def _maker(view: ir.Value) -> ir.Operation:
     return op
 
 
-def _beside(op: ir.Operation, opset: int) -> Build:
-    """Return what builds at the location of ``op``, with its marks."""
-    marks = {name: held for name, held in op.attributes.items() if name.startswith("topt.")}
+def _builder_at(op: ir.Operation, opset: int) -> Build:
+    """Return a builder with the location and the marks of ``op``."""
+    marks = {name: mark for name, mark in op.attributes.items() if name.startswith("topt.")}
     for name in keys.SEARCHED:
         marks.pop(name, None)
     return Build(op.location, opset, marks)

@@ -1,4 +1,4 @@
-"""`partition`: from global shapes and reshards to the program of one rank."""
+"""`partition`: lower global shapes and reshards to the program of one rank."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = ["PartitionPass"]
 
 @dataclass(frozen=True)
 class PartitionPass(Pass):
-    """Gives every tensor its local shape, and turns reshards into collectives of `shard`.
+    """Gives every tensor its local shape, and lowers reshards to collectives of `shard`.
 
-    The result is one program for all ranks; what differs between them is `topt.axis_constant`,
-    `shard.all_slice` and the slices of the parameters. Each reshard takes the cheapest way on the
-    device description that the search used. Refuses a strategy that the rule of the op does not
-    offer, and operands whose layout is not the one the strategy wants. Linear in the operations.
+    The result is one program for all ranks; ranks differ only in `topt.axis_constant`,
+    `shard.all_slice` and their slices of the parameters. Each reshard takes the cheapest path on
+    the device description of the search. Refuses a strategy that the rule of the op does not offer,
+    and operands in another layout than the strategy reads. Linear in the operations.
     """
 
     name: ClassVar[str] = "partition"
@@ -80,7 +80,7 @@ class _Partition:
         self.old.erase()
 
     def _signature(self) -> func.FuncOp:
-        """Return an empty function of local types beside the old one."""
+        """Return an empty function with local types, next to the old function."""
         kind = onnx.signature(self.old)
         inputs = self._local_types(kind.inputs, "arg_attrs")
         results = self._local_types(kind.results, "res_attrs")
@@ -96,7 +96,7 @@ class _Partition:
         return new
 
     def _lowered(self, attributes: list[ir.DictAttr]) -> ir.ArrayAttr:
-        """Return the attributes of all arguments or results without those that end here."""
+        """Return the attributes of all arguments or results, without those of the search."""
         return ir.ArrayAttr.get([self._lowered_one(own) for own in attributes])
 
     def _lowered_one(self, attributes: ir.DictAttr) -> ir.DictAttr:
@@ -105,7 +105,7 @@ class _Partition:
             layout = keys.LAYOUT.of(attributes)
             pieces = (layout.pieces(dim, self.mesh) for dim in itertools.count())
             names = zip(keys.DIMS.of(attributes), pieces, strict=False)
-            # ONNX Runtime takes dimensions of one name to be of one size.
+            # ONNX Runtime assumes that dimensions with one name have one size.
             kept |= keys.DIMS.item([f"{n}/{p}" if n and p > 1 else n for n, p in names])
         return ir.DictAttr.get(kept)
 
@@ -181,8 +181,10 @@ class _Partition:
         self.layouts.update(zip(op.results, strategy.results, strict=True))
 
     def _finite(self, op: ir.Operation, x: ir.Value, layout: Layout) -> ir.Value:
-        """Return a gradient that ``op`` hands to the update with zeros for padding: whether all of
-        it is finite is asked of what every rank has."""
+        """Return a gradient that ``op`` passes to the update, with its padding set to zero.
+
+        The check for finite gradients reads all elements of every rank.
+        """
         info = tensor_info(op.results[0].type)
         shape = () if info is None else info.sizes
         make = Build(op.location, self.versions[""])
@@ -193,24 +195,26 @@ class _Partition:
         return x
 
     def _check_read(self, op: ir.Operation, wanted: Sequence[Layout]) -> None:
-        """Refuse an op that reads a value as it does not lie."""
+        """Refuse an op that reads a value in another layout than the value has."""
         for number, (value, layout) in enumerate(zip(onnx.read_by(op), wanted, strict=True)):
             if number and onnx.is_barrier(op):
                 continue  # nothing reads the elements
             if self.layouts.get(value, layout) != layout:
                 raise self.owner.fail(
                     op,
-                    f"reads operand {number} as it does not lie, expected {self.layouts[value]}, "
+                    f"reads operand {number} in another layout, expected {self.layouts[value]}, "
                     f"got: {layout}",
                 )
 
     def _sized(self, value: ir.Value, declared: ir.Type) -> ir.Value:
-        """Return ``value`` with the sizes that only ``declared`` knows: those of an op that is
-        written out follow from its operands alone."""
+        """Return ``value`` with the additional sizes of ``declared``.
+
+        The sizes of an op that was expanded follow only from its operands.
+        """
         known = merged_type(declared, value.type)
         if known == value.type:
             return value
-        if _shape(known) == _shape(value.type):  # only what is assumed of open sizes is new
+        if _shape(known) == _shape(value.type):  # only the ranges of open sizes are new
             value.set_type(known)
             return value
         return Build(value.location, self.versions[""]).onnx("Identity", [value], known)
@@ -222,9 +226,9 @@ class _Partition:
             raise self.owner.fail(op, str(error)) from None
 
     def _strategy(self, op: ir.Operation, rule: Rule) -> Strategy:
-        """Return the strategy of these layouts, with the roles of the mesh axes behind it."""
+        """Return the strategy with the layouts of ``op``, and its axis roles."""
         operands, results = strategy_of(op)
-        own = len(op.operands)  # then comes what the regions capture, which is replicated
+        own = len(op.operands)  # captured values follow, which must be replicated
         found = strategy_of_layouts(rule, self.mesh, operands[:own], results)
         if found is None or any(not layout.is_replicated for layout in operands[own:]):
             text = ", ".join(map(str, (*operands, "->", *results)))
@@ -234,9 +238,9 @@ class _Partition:
         return Strategy(found.roles, tuple(operands), found.results)
 
     def _with_regions(self, op: ir.Operation, operands: list[ir.Value]) -> list[ir.Value]:
-        """Copy a control-flow op whole: everything in it is replicated, so all shapes stay.
+        """Copy a control-flow op unchanged: everything in it is replicated, so shapes are global.
 
-        What draws numbers in it draws the same on all ranks.
+        Random operators in it get a seed, so that all ranks draw the same numbers.
         """
         copy = _copied(op)
         for number, value in enumerate(operands):
@@ -258,8 +262,10 @@ class _Partition:
 
 
 def _name_op(name: str | None, results: Sequence[ir.Value], operands: Sequence[ir.Value]) -> None:
-    """Let only what makes the results of an op have its name, and what comes before it the name of
-    a step: so a value of the model can be found in the graph of a rank."""
+    """Give the name of an op to the makers of its results only, and step names to the rest.
+
+    So a value of the model can be found in the graph of a rank.
+    """
     if name is None:
         return
     made = (_maker(value, name) for value in results if value not in operands)
@@ -268,9 +274,9 @@ def _name_op(name: str | None, results: Sequence[ir.Value], operands: Sequence[i
 
 
 def _name_steps(name: str | None, values: Sequence[ir.Value], others: Sequence[ir.Value]) -> None:
-    """Name what makes ``values``, and what it reads itself, as steps of an op: ``fc.Mul``.
+    """Name the makers of ``values``, and the ops that these read, as steps of an op: ``fc.Mul``.
 
-    ``others`` are made elsewhere.
+    Stops at ``others``, which are made elsewhere.
     """
     seen, left = set(others), list(values)
     while left and name is not None:
@@ -281,12 +287,12 @@ def _name_steps(name: str | None, values: Sequence[ir.Value], others: Sequence[i
             continue
         left.extend(step.operands)
         if onnx.is_onnx(step) and step.name != onnx.CONSTANT:
-            named: Any = step  # the stubs know no setter
+            named: Any = step  # the stubs lack the setter
             named.location = ir.Location.name(f"{name}.{onnx.split_name(step.name)[1]}")
 
 
 def _maker(value: ir.Value, name: str) -> ir.Operation | None:
-    """Return the op of that name that makes a value; ``None`` if it is another's."""
+    """Return the op that makes ``value``, or ``None`` if its name is not ``name``."""
     if isinstance(value.owner, ir.Block):
         return None
     made: ir.Operation = value.owner.operation
@@ -294,7 +300,7 @@ def _maker(value: ir.Value, name: str) -> ir.Operation | None:
 
 
 def _copied(op: ir.Operation) -> ir.Operation:
-    """Return a copy of ``op`` without the attributes that end here."""
+    """Return a copy of ``op`` without the attributes of the search."""
     copy = op.clone().operation
     for name in keys.SEARCHED.intersection(copy.attributes):
         del copy.attributes[name]
@@ -302,8 +308,10 @@ def _copied(op: ir.Operation) -> ir.Operation:
 
 
 def _refine_results(main: func.FuncOp) -> None:
-    """Give the function the sizes that only what it returns knows: an op that is written out has
-    more of them than its own type says."""
+    """Refine the result types of the function to the types of the values it returns.
+
+    An op that was expanded has more known sizes than its declared type.
+    """
     kind, block = main.type, main.entry_block
     returned = block.operations[len(block.operations) - 1].operation.operands
     results = [_refined(*pair) for pair in zip(kind.results, returned, strict=True)]
@@ -312,7 +320,7 @@ def _refine_results(main: func.FuncOp) -> None:
 
 
 def _refined(declared: ir.Type, value: ir.Value) -> ir.Type:
-    """Return the type of ``value`` if it says the same as ``declared`` and more."""
+    """Return the type of ``value`` if it refines ``declared``, else ``declared``."""
     if not isinstance(declared, ir.RankedTensorType) or declared.has_static_shape:
         return declared
     return value.type if merged_type(value.type, declared) == value.type else declared
@@ -323,7 +331,7 @@ def _shape(kind: ir.Type) -> list[int] | None:
 
 
 def _mark_update(block: ir.Block, first: int) -> None:
-    """Mark all that a rank runs for the update of a training step, which comes last."""
+    """Mark the operations from ``first`` on as the update of the training step."""
     for number, op in enumerate(block):
         if number >= first and op.operation.name != "func.return":
             keys.PHASE.set(op.operation.attributes, "update")

@@ -1,4 +1,4 @@
-"""The pins of a search in a module: what it had to heed, and what that cost."""
+"""Pins of a search and their cost, stored in a module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["pins_entry", "read_pins", "write_pins"]
 
 
 def pins_entry(request: Request, cost: PinsCost | None) -> PinsEntry | None:
-    """Return the pins of ``request`` and their ``cost``, as plan.json has them; None without."""
+    """Return the plan.json entry of the pins of ``request`` and their ``cost``, or ``None``."""
     if not (request.pins or request.forbid or request.annotations):
         return None
     return {
@@ -26,7 +26,7 @@ def pins_entry(request: Request, cost: PinsCost | None) -> PinsEntry | None:
 
 
 def write_pins(module: ir.Module, pins: PinsEntry | None) -> None:
-    """Write ``pins`` into ``module``, in place of those there."""
+    """Write ``pins`` into ``module``, replacing existing pins."""
     attributes = module.operation.attributes
     PINS.remove(attributes)
     PINS_COST.remove(attributes)
@@ -41,7 +41,7 @@ def write_pins(module: ir.Module, pins: PinsEntry | None) -> None:
 
 
 def read_pins(module: ir.Module) -> PinsEntry | None:
-    """Return the pins that the strategies of ``module`` were searched with."""
+    """Return the pins of the search that found the strategies of ``module``, or ``None``."""
     attributes = module.operation.attributes
     lists = PINS.get(attributes)
     if lists is None:
@@ -55,7 +55,7 @@ def read_pins(module: ir.Module) -> PinsEntry | None:
 
 
 def _cost(module: ir.Module) -> PinsCostEntry | None:
-    said = PINS_COST.get(module.operation.attributes)
-    if said is None:
+    cost = PINS_COST.get(module.operation.attributes)
+    if cost is None:
         return None
-    return {"time": float(said["time"]), "memory": float(said["memory"])}
+    return {"time": float(cost["time"]), "memory": float(cost["memory"])}

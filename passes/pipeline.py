@@ -1,4 +1,4 @@
-"""Runs passes over a module: ours by name, and any other through MLIR's own pass manager."""
+"""Pipelines of passes: tensoropt's own by name, others through MLIR's pass manager."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensoropt.dialects.topt.keys import PASSED
 from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.diagnostics import Diagnostic
 from tensoropt.passes.pipeline_text import Element, parse_elements, parse_options
-from tensoropt.passes.registry import PASSES, create, unknown
+from tensoropt.passes.registry import PASSES, create, unknown_pass
 
 __all__ = [
     "Pipeline",
@@ -31,25 +31,25 @@ __all__ = [
 
 @dataclass(frozen=True)
 class UpstreamPass(Pass):
-    """A piece of a pipeline that MLIR's own pass manager runs."""
+    """A part of a pipeline that MLIR's pass manager runs."""
 
     summary: ClassVar[str] = "a pass of MLIR"
     text: str
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The text as MLIR reads it."""
+        """The text of the pipeline in MLIR's syntax."""
         return self.text
 
     def check(self, context: ir.Context) -> None:
-        """Raise :class:`UserError` when MLIR does not know the pass or one of its options."""
+        """Raise :class:`UserError` if MLIR has no such pass or option."""
         try:
             PassManager.parse(f"builtin.module({self.text})", context)
         except ValueError as error:
             raise self._refusal(str(error)) from None
 
     def run(self, module: ir.Module) -> None:
-        """Run the pass; a failure carries MLIR's own diagnostic."""
+        """Run the pass; raises :class:`PassError` with MLIR's diagnostic."""
         manager = PassManager.parse(f"builtin.module({self.text})", module.context)
         try:
             manager.run(module.operation)
@@ -59,91 +59,86 @@ class UpstreamPass(Pass):
     def _refusal(self, reason: str) -> UserError:
         if "registered pass" in reason:
             name = reason.split("'")[1]
-            return unknown(name)
+            return unknown_pass(name)
         return UserError(f"pass '{self.text}': {reason.splitlines()[0]}")
 
 
 @dataclass
 class Pipeline:
-    """Passes in order, and what to print while they run. Everything printed goes to ``stream``."""
+    """Passes in order, with options for printing to ``stream`` while they run."""
 
     passes: Sequence[Pass]
     print_after_all: bool = False
     print_after: Sequence[str] = ()
     stream: TextIO | None = None
     seconds: list[tuple[str, float]] = field(default_factory=list)
-    """The time of each pass that was run; pipelines in a row may add to one list."""
+    """The time of each pass that was run; consecutive pipelines may share one list."""
     say: Callable[[str], None] = lambda text: None
-    """Is told what runs, as ``rules: add-rules, 1 of 2``, where ``phase`` is the text in front."""
+    """Progress callback; receives ``rules: add-rules, 1 of 2``, with ``phase`` as the prefix."""
     phase: str = "passes"
 
     def run(self, module: ir.Module) -> None:
         """Run every pass and verify the module after each.
 
-        Raises :class:`PassError`, which names the failing pass and those before it.
+        Raises :class:`PassError`, which names the failing pass and the passes before it.
         """
-        for index, one in enumerate(self.passes):
-            self._run_one(module, index, one)
-
-    def _run_one(self, module: ir.Module, index: int, one: Pass) -> None:
-        place = f", {index + 1} of {len(self.passes)}" if len(self.passes) > 1 else ""
-        self.say(f"{self.phase}: {one.name}{place}")
-        start = time.perf_counter()
-        try:
-            self._checked(module, one, _where(self.passes, index))
-        finally:
-            self.seconds.append((one.name, time.perf_counter() - start))
-        if self.print_after_all or one.name in self.print_after:
-            print(f"// -----// IR after {one.name} //----- //\n{module}", file=self._out())
+        for index, current in enumerate(self.passes):
+            place = f", {index + 1} of {len(self.passes)}" if len(self.passes) > 1 else ""
+            self.say(f"{self.phase}: {current.name}{place}")
+            start = time.perf_counter()
+            try:
+                self._run_and_verify(module, current, _context_of(self.passes, index))
+            finally:
+                self.seconds.append((current.name, time.perf_counter() - start))
+            if self.print_after_all or current.name in self.print_after:
+                text = f"// -----// IR after {current.name} //----- //\n{module}"
+                print(text, file=self.stream or sys.stderr)
 
     @staticmethod
-    def _checked(module: ir.Module, one: Pass, where: str) -> None:
-        """Run a pass, note the phase that it reaches, and verify what it left."""
+    def _run_and_verify(module: ir.Module, current: Pass, context: str) -> None:
+        """Run a pass, record the phase that it reaches, and verify its result."""
         with module.context, ir.Location.unknown():
-            _explained(lambda: one.run(module), where)
-        if one.reaches is not None:
-            set_passed(module, one.reaches)
-        _explained(lambda: verify(module), f"{where}, which left an invalid module")
-
-    def _out(self) -> TextIO:
-        return self.stream or sys.stderr
+            _with_context(lambda: current.run(module), context)
+        if current.reaches is not None:
+            set_passed(module, current.reaches)
+        _with_context(lambda: verify(module), f"{context}, which left an invalid module")
 
 
 def print_timing(seconds: Sequence[tuple[str, float]], stream: TextIO) -> None:
     """Print a table of the time of each pass."""
-    total = sum(one for _, one in seconds)
+    total = sum(time_s for _, time_s in seconds)
     print("  seconds  share  pass", file=stream)
-    for name, one in (*seconds, ("total", total)):
-        share = one / total if total else 1.0
-        print(f"{one:9.4f} {share:6.1%}  {name}", file=stream)
+    for name, time_s in (*seconds, ("total", total)):
+        share = time_s / total if total else 1.0
+        print(f"{time_s:9.4f} {share:6.1%}  {name}", file=stream)
 
 
 def parse_pipeline(text: str, context: ir.Context) -> list[Pass]:
-    """Return the passes that ``text`` names; raises :class:`UserError` before anything is run."""
+    """Return the passes of the pipeline ``text``; raises :class:`UserError` if it is invalid."""
     passes: list[Pass] = []
     for element in parse_elements(text):
-        one = _resolve(element)
-        if isinstance(one, UpstreamPass):
-            one.check(context)
-        passes.append(one)
+        resolved = _resolve(element)
+        if isinstance(resolved, UpstreamPass):
+            resolved.check(context)
+        passes.append(resolved)
     return passes
 
 
 def set_passed(module: ir.Module, phase: str) -> None:
-    """Write into ``module`` which phase it has passed."""
+    """Record in ``module`` the last phase that it has passed."""
     with module.context:
         PASSED.set(module.operation.attributes, phase)
 
 
 def passed(module: ir.Module) -> str:
-    """Return the phase that ``module`` has passed; text that says nothing is imported text."""
+    """Return the last phase that ``module`` has passed, ``import`` if none is recorded."""
     return PASSED.get(module.operation.attributes) or "import"
 
 
 def verify(module: ir.Module) -> None:
-    """Raise :class:`PassError` with the first diagnostic when ``module`` is invalid.
+    """Raise :class:`PassError` with the first diagnostic if ``module`` is invalid.
 
-    MLIR's own verifier comes first, then what `topt` says beyond it.
+    MLIR's verifier runs first, then the verifier of `topt`.
     """
     try:
         module.operation.verify()
@@ -157,7 +152,7 @@ def verify(module: ir.Module) -> None:
 
 def raised_by_mlir(error: Any) -> PassError:
     """Return MLIR's exception as a :class:`PassError` at the location of its first diagnostic."""
-    found = [one for info in error.error_diagnostics for one in Diagnostic.unpack(info)]
+    found = [part for info in error.error_diagnostics for part in Diagnostic.unpack(info)]
     if not found:
         return PassError(" ".join(str(error).split()))
     return PassError(found[0].message, found[0].location, tuple(found[1:]))
@@ -175,21 +170,22 @@ def _resolve(element: Element) -> Pass:
     return UpstreamPass(str(element))
 
 
-def _where(passes: Sequence[Pass], index: int) -> str:
-    before = ", ".join(f"'{one.name}'" for one in passes[:index])
+def _context_of(passes: Sequence[Pass], index: int) -> str:
+    before = ", ".join(f"'{earlier.name}'" for earlier in passes[:index])
     return f"in pass '{passes[index].name}'" + (f" after {before}" if before else "")
 
 
-def _explained(action: Callable[[], None], where: str) -> None:
+def _with_context(action: Callable[[], None], context: str) -> None:
+    """Run ``action`` and append ``context`` to the message of its error."""
     try:
         action()
     except PassError as error:
-        raise PassError(f"{error.message} ({where})", error.location, error.attached) from error
+        raise PassError(f"{error.message} ({context})", error.location, error.attached) from error
     except verifier.InvalidError as error:
         own = Pass.fail(error.op, error.message)
-        raise PassError(f"{own.message} ({where})", own.location) from own
+        raise PassError(f"{own.message} ({context})", own.location) from own
     except UserError as error:
-        raise PassError(f"{error} ({where})") from error
+        raise PassError(f"{error} ({context})") from error
     except Exception as error:
-        error.add_note(where)
+        error.add_note(context)
         raise

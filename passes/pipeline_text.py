@@ -1,4 +1,4 @@
-"""The text of a pass pipeline, in mlir-opt's form: ``a,b{option=value},func.func(cse)``."""
+"""Parser of pass pipelines in mlir-opt's syntax: ``a,b{option=value},func.func(cse)``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Element:
         return f"{self.name}{nested}" + (f"{{{self.options}}}" if self.options else "")
 
     def walk(self) -> Iterator[Element]:
-        """Yield this element and every one nested in it."""
+        """Yield this element and all nested elements."""
         yield self
         for child in self.inner or ():
             yield from child.walk()
 
 
 def parse_elements(text: str) -> list[Element]:
-    """Return the entries of a pipeline; a ``builtin.module(...)`` around them all is taken off."""
+    """Return the entries of a pipeline, without an enclosing ``builtin.module(...)``."""
     parser = _Parser(text)
     elements = list(parser.elements())
     if parser.position < len(text):
@@ -45,7 +45,7 @@ def parse_elements(text: str) -> list[Element]:
 
 
 def parse_options(name: str, text: str) -> dict[str, str]:
-    """Return ``key=value`` pairs parted by blanks; a key alone means ``true``."""
+    """Return the ``key=value`` pairs, separated by blanks; a key alone means ``true``."""
     options: dict[str, str] = {}
     position, text = 0, text.strip()
     while position < len(text):

@@ -1,4 +1,4 @@
-"""The frontier in a module: one `topt.point` for each of its points, at the end."""
+"""The frontier in a module, as one `topt.point` per point at its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RECOMPUTE, _MICRO_BATCHES = "recompute", "micro_batches"
 
 @dataclass(frozen=True)
 class WrittenPoint(Cost):
-    """A point of the frontier as a module has it."""
+    """A point of the frontier, read from a module."""
 
     index: int
     mesh: tuple[int, ...]
@@ -32,7 +32,7 @@ class WrittenPoint(Cost):
 
 
 def write_points(module: ir.Module, points: Sequence[Point], chosen: int) -> None:
-    """Write ``points``, of which that of index ``chosen`` is taken, in place of those there."""
+    """Replace the points in ``module`` by ``points`` and mark the point of index ``chosen``."""
     for op in _ops(module):
         op.erase()
     i64, f64 = ir.IntegerType.get_signless(64), ir.F64Type.get()
@@ -45,9 +45,9 @@ def write_points(module: ir.Module, points: Sequence[Point], chosen: int) -> Non
                 static_bytes=ir.IntegerAttr.get(i64, point.static_bytes),
                 transient_bytes=ir.IntegerAttr.get(i64, point.transient_bytes),
             ).operation
-            way = recompute_of(point)
-            if way is not None:
-                made.attributes[_RECOMPUTE] = ir.StringAttr.get(way)
+            recompute = recompute_of(point)
+            if recompute is not None:
+                made.attributes[_RECOMPUTE] = ir.StringAttr.get(recompute)
             batches = micro_batches_of(point)
             if batches is not None:
                 made.attributes[_MICRO_BATCHES] = ir.IntegerAttr.get(i64, batches)
@@ -60,22 +60,22 @@ def write_points(module: ir.Module, points: Sequence[Point], chosen: int) -> Non
 
 
 def read_points(module: ir.Module) -> list[WrittenPoint]:
-    """Return the frontier that ``module`` says its strategies come from."""
+    """Return the frontier stored in ``module``."""
     return [_read(index, op.attributes) for index, op in enumerate(_ops(module))]
 
 
 def fingerprint(module: ir.Module) -> str:
-    """Return a digest of all that a module says of how its tensors lie; reshards do not count.
+    """Return a digest of the mesh, device, types, layouts and strategies of a module.
 
-    Where it is not what the search left, somebody edited the strategies.
+    Reshards are ignored. A digest other than the search's means that the strategies were edited.
     """
     digest = hashlib.sha256()
-    for text in _laid_out(module):
+    for text in _texts_of_layouts(module):
         digest.update(text.encode() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _laid_out(module: ir.Module) -> Iterator[str]:
+def _texts_of_layouts(module: ir.Module) -> Iterator[str]:
     main = onnx.function(module)
     texts: dict[ir.Attribute, str] = {}
     yield str(mesh_of(module.operation))
@@ -116,7 +116,7 @@ def _read(index: int, attributes: ir.OpAttributeMap) -> WrittenPoint:
 
 
 def _text(texts: dict[ir.Attribute, str], attribute: ir.Attribute) -> str:
-    """Return the text of an attribute; equal ones are printed once."""
+    """Return the text of an attribute, memoized in ``texts``."""
     if attribute not in texts:
         texts[attribute] = str(attribute)
     return texts[attribute]

@@ -1,4 +1,4 @@
-"""`reduce-bags`: reduce all bags of an embedding at once, not in a loop over them."""
+"""`reduce-bags`: reduce all bags of an embedding together instead of in a loop."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from tensoropt.passes.numbering import forget_removed
 __all__ = ["ReduceBagsPass"]
 
 _SCATTERS_SINCE = 18
-"""The first opset in which ScatterElements keeps the largest of several."""
+"""First opset in which ScatterElements supports the reduction max."""
 
 
 @dataclass(frozen=True)
 class ReduceBagsPass(Pass):
-    """Reduces the bags of an `nn.EmbeddingBag` at once.
+    """Reduces all bags of an `nn.EmbeddingBag` together.
 
-    PyTorch's exporters write one as a `Loop` that slices the rows of a bag out of all rows, from
-    one offset to the next, and reduces them: to their sum, mean or maximum. A `Loop` runs whole.
-    If all bags have one known size, as those of a matrix of indices have, the rows are reshaped and
-    reduced along a dimension. With ``scatter``, each row of other bags is scattered to its bag, by
-    a `ScatterND` that adds, or by a `ScatterElements` for maxima: ONNX Runtime does so element by
-    element, more slowly than the `Loop`, but a training step can differentiate it. Weights of
-    samples stay products of the rows; rows of the index of padding are left out.
+    PyTorch's exporters write it as a `Loop` that slices the rows of each bag out of all rows, from
+    one offset to the next, and reduces them to their sum, mean or maximum. A `Loop` cannot be
+    split. If all bags have one known size, as for a matrix of indices, the rows are reshaped and
+    reduced along a dimension. With ``scatter``, the rows of other bags are scattered to their bags,
+    by a `ScatterND` that adds, or by a `ScatterElements` for maxima. ONNX Runtime does this element
+    by element, more slowly than the `Loop`, but a training step can differentiate it. Weights of
+    samples remain products with the rows; rows of the padding index are left out.
 
-    A `Loop` of any other form stays, as does one over a number of bags or rows that is not known.
-    Before opset 18 nothing is scattered. An empty bag gives zeros, as in PyTorch; the `Loop` of the
-    older exporter fails on it unless it adds. Refuses nothing.
+    A `Loop` of any other form is kept, as is a `Loop` over an unknown number of bags or rows.
+    Before opset 18 nothing is scattered. An empty bag results in zeros, as in PyTorch; the `Loop`
+    of the older exporter fails on it unless it adds. Refuses nothing.
     """
 
     name: ClassVar[str] = "reduce-bags"
-    summary: ClassVar[str] = "Reduce all bags of an embedding at once, not in a loop over them."
+    summary: ClassVar[str] = "Reduce all bags of an embedding together instead of in a loop."
 
     scatter: bool = False
 
     def run(self, module: ir.Module) -> None:
         version, namer, changed = opsets(module).get("", 1), OpNamer(module), False
         with module.context, ir.Location.unknown():
-            for held in list(function(module).regions[0].blocks[0]):
-                op = held.operation
+            for view in list(function(module).regions[0].blocks[0]):
+                op = view.operation
                 bags = bags_of(op) if op.name == "onnx.Loop" else None
                 scatters = self.scatter and version >= _SCATTERS_SINCE
                 if bags is not None and (scatters or bags.common_size()):
@@ -64,7 +64,7 @@ class ReduceBagsPass(Pass):
 
 @dataclass(frozen=True)
 class _Rewrite:
-    """What puts the reduction of ``bags`` in the place of the op that makes them."""
+    """Rewrites the op that makes ``bags`` into their reduction."""
 
     bags: Bags
     make: NamedBuild
@@ -80,7 +80,10 @@ class _Rewrite:
         bags.erase()
 
     def _rows(self) -> tuple[ir.Value, ir.Value | None]:
-        """Return the rows of all bags, those of padding filled, and which are kept if not all."""
+        """Return the rows of all bags, with padding rows filled, and the mask of other rows if any.
+
+        The mask is ``None`` if there is no padding index.
+        """
         make, rows, kept = self.make, self.bags.rows(self.make), self.bags.keeps(self.make)
         if kept is None:
             return rows, None
@@ -97,7 +100,7 @@ class _Rewrite:
         return self._finished(made, make.reduce("ReduceSum", ones, [1], keepdims=False))
 
     def _scattered(self, rows: ir.Value, kept: ir.Value | None) -> ir.Value:
-        """Return the rows put together by their bags."""
+        """Return the rows reduced by scattering them to their bags."""
         bags, make = self.bags, self.make
         offsets = bags.offsets(make)
         slots = self._slots(offsets, sizes_of(rows)[0])
@@ -110,7 +113,7 @@ class _Rewrite:
         return self._finished(made, make.sub(ends, make.slice(offsets, 0, 0, bags.count)))
 
     def _finished(self, made: ir.Value, sizes: ir.Value) -> ir.Value:
-        """Return means of sums, and what bags without rows give."""
+        """Divide sums by ``sizes`` for means, and set the result of empty bags."""
         bags, make = self.bags, self.make
         if bags.kind == "Mean":
             least_one = make.binary("Max", sizes, make.scalar(1, sizes))
@@ -124,19 +127,19 @@ class _Rewrite:
     def _summed(self, rows: ir.Value, slots: ir.Value) -> ir.Value:
         make = self.make
         zeros = make.expand(make.scalar(0.0, rows), [self.bags.count + 2, sizes_of(rows)[1]])
-        held = [zeros, make.unsqueeze(slots, [1]), rows]
-        made = make.onnx("ScatterND", held, zeros.type, reduction=ir.StringAttr.get("add"))
+        operands = [zeros, make.unsqueeze(slots, [1]), rows]
+        made = make.onnx("ScatterND", operands, zeros.type, reduction=ir.StringAttr.get("add"))
         return make.slice(made, 0, 1, self.bags.count + 1)
 
     def _largest(self, rows: ir.Value, slots: ir.Value) -> ir.Value:
-        """Return the largest of each bag; ONNX Runtime's ScatterND would lose some."""
+        """Return the maximum of each bag; ONNX Runtime's ScatterND would lose some updates."""
         make, (count, width) = self.make, sizes_of(rows)
         least = make.expand(make.scalar(float("-inf"), rows), [self.bags.count + 2, width])
         places = make.expand(make.unsqueeze(slots, [1]), [count, width])
         return self._elements(least, places, rows, "max")
 
     def _counted(self, kept: ir.Value, slots: ir.Value) -> ir.Value:
-        """Return how many rows of each bag are kept."""
+        """Return the number of rows of each bag that are kept."""
         zeros = self.make.constant(np.zeros(self.bags.count + 2, np.int64))
         return self._elements(zeros, slots, self.make.cast(kept, _int64()), "add")
 
@@ -144,14 +147,14 @@ class _Rewrite:
         self, data: ir.Value, places: ir.Value, updates: ir.Value, reduction: str
     ) -> ir.Value:
         attributes = {"axis": int_attr(0), "reduction": ir.StringAttr.get(reduction)}
-        held = [data, places, updates]
-        made = self.make.onnx("ScatterElements", held, data.type, **attributes)
+        operands = [data, places, updates]
+        made = self.make.onnx("ScatterElements", operands, data.type, **attributes)
         return self.make.slice(made, 0, 1, self.bags.count + 1)
 
     def _slots(self, offsets: ir.Value, count: int) -> ir.Value:
-        """Return how many offsets are at or before each row: the number of its bag and 1.
+        """Return the number of offsets at or before each row, which is 1 + the number of its bag.
 
-        Slot 0 collects the rows before the first bag, and the last slot those after all bags.
+        Slot 0 collects the rows before the first bag, the last slot the rows after all bags.
         """
         make, known = self.make, constant_value(offsets)
         if known is not None:
@@ -165,7 +168,7 @@ class _Rewrite:
 
 
 def _combined(kind: str) -> str:
-    """Return the reduction that comes first: a mean is a sum that is divided later."""
+    """Return the kind of the first reduction: a mean is a sum that is divided later."""
     return "Sum" if kind == "Mean" else kind
 
 

@@ -1,4 +1,4 @@
-"""The passes by name. Importing this module imports none of them."""
+"""Registry of passes by name. Importing this module imports no pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.passes.base import Pass, option_fields
 
-__all__ = ["PASSES", "UPSTREAM", "create", "pass_class", "unknown"]
+__all__ = ["PASSES", "UPSTREAM", "create", "pass_class", "unknown_pass"]
 
 
 def _target(name: str) -> str:
@@ -46,23 +46,23 @@ _NAMES = (
 )
 
 PASSES: Mapping[str, str] = {name: _target(name) for name in _NAMES}
-"""Pass name to ``module:Class``, in the order in which a model goes through them."""
+"""Pass name to ``module:Class``, in the order of the pipeline."""
 
 UPSTREAM = ("canonicalize", "cse", "shard-simplify", "symbol-dce")
-"""The upstream passes worth naming in messages; any other of MLIR's is accepted as well."""
+"""Upstream passes that messages suggest; all other passes of MLIR are accepted too."""
 
 
 def pass_class(name: str) -> type[Pass]:
-    """Return the class of one of our passes."""
+    """Return the class of the pass ``name``; raises UserError if tensoropt has no such pass."""
     if name not in PASSES:
-        raise unknown(name)
+        raise unknown_pass(name)
     module, _, attribute = PASSES[name].partition(":")
     found: type[Pass] = getattr(importlib.import_module(module), attribute)
     return found
 
 
 def create(name: str, options: Mapping[str, str]) -> Pass:
-    """Return the pass ``name`` with ``options`` given as text, as in a pipeline."""
+    """Return the pass ``name`` with ``options`` as text from a pipeline; raises UserError."""
     cls = pass_class(name)
     fields = option_fields(cls)
     values: dict[str, Any] = {}
@@ -73,11 +73,11 @@ def create(name: str, options: Mapping[str, str]) -> Pass:
     return cls(**values)
 
 
-def unknown(name: str) -> UserError:
-    """Return the error for a pass that neither we nor MLIR have."""
+def unknown_pass(name: str) -> UserError:
+    """Return the error for a pass that neither tensoropt nor MLIR has."""
     ours, upstream = ", ".join(PASSES), ", ".join(UPSTREAM)
     return UserError(
-        f"unknown pass '{name}', valid passes are {ours}, and those of MLIR such as {upstream}"
+        f"unknown pass '{name}', valid passes are {ours}, and passes of MLIR such as {upstream}"
         f"{did_you_mean(name, [*PASSES, *UPSTREAM])}"
     )
 

@@ -1,4 +1,4 @@
-"""Building the `topt.reshard` that several passes insert."""
+"""Builder of `topt.reshard`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["reshard"]
 
 
 def reshard(before: ir.Operation, value: ir.Value, source: Layout, target: Layout) -> ir.Value:
-    """Move ``value``, which lies in ``source``, to ``target`` just before the op ``before``.
+    """Return ``value`` resharded from ``source`` to ``target`` right before the op ``before``.
 
-    In a training step it belongs to the phase of that op.
+    In a training step the reshard gets the phase of that op.
     """
     with ir.InsertionPoint(before):
         made = ReshardOp(

@@ -1,4 +1,4 @@
-"""`schedule`: operations in an order in which fewer bytes are alive at once."""
+"""`schedule`: order operations for low peak memory."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ __all__ = ["SchedulePass", "put_in_order"]
 
 @dataclass(frozen=True)
 class SchedulePass(Pass):
-    """Puts the operations of each function into an order that lowers the peak of memory.
+    """Reorders the operations of each function to lower peak memory.
 
-    What lies between operations that have their place in every order is ordered alone, counting
-    whole tensors from the operation that makes them to the last that reads them. The order given
-    stays wherever no lower peak was found, so that the peak is never higher. What draws numbers
-    keeps its order, and so do collectives; nothing passes from one part of a training step to
-    another. The same program gives the same order. The search and the graphs of all ranks follow
-    it.
+    Stretches between operations that have the same place in every order are ordered independently.
+    Memory counts whole tensors, live from their definition to their last reader. A stretch keeps
+    its order unless a lower peak was found, so the peak never rises. Random operators keep their
+    order, and so do collectives; no operation leaves its part of a training step. The result is
+    deterministic. The search and the graphs of all ranks use this order.
 
-    Refuses nothing. The work is bounded: what a second of it does not reach stays as it is.
+    Refuses nothing. The work is bounded to about a second; stretches left over keep their order.
     """
 
     name: ClassVar[str] = "schedule"
-    summary: ClassVar[str] = "Order operations so that fewer bytes are alive at once."
+    summary: ClassVar[str] = "Order operations for low peak memory."
 
     def run(self, module: ir.Module) -> None:
         for op in module.body:
@@ -43,15 +42,15 @@ def _schedule(function: ir.Operation) -> None:
 
 
 def put_in_order(operations: Sequence[ir.Operation], order: Sequence[int]) -> None:
-    """Move the operations that tasks are into the ``order`` of these; the last one stays."""
+    """Move the operations of tasks into the ``order`` of the tasks; the last one is not moved."""
     for stretch, tasks in _changes(order):
-        # What is folded at load, in between, stays ahead of all of them: it needs none.
+        # Operations in between that are folded at load end up first: they depend on no task.
         for task in tasks:
             operations[task].move_before(operations[stretch.stop])
 
 
 def _changes(order: Sequence[int]) -> Iterator[tuple[range, Sequence[int]]]:
-    """Yield the shortest stretches within which tasks change places, with their tasks in order."""
+    """Yield the shortest stretches that contain all moves, each with its tasks in the new order."""
     start = highest = 0
     for place, task in enumerate(order):
         highest = max(highest, task)

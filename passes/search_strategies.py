@@ -37,14 +37,14 @@ __all__ = ["SearchReport", "SearchStrategiesPass", "annotate", "settle"]
 
 @dataclass(eq=False)
 class SearchReport:
-    """What a search tells whoever runs it: how far it is, and then what it found.
+    """Progress and result of a search, for its caller.
 
-    ``request`` is the one that was answered, on the number of devices that it came to; ``point``
-    the one that was taken. Where it ``prices_pins``, a second search, without them, says what they
-    cost; ``pins_cost`` is ``None`` where that took too long. ``notes`` are lines on the pins.
-    The person waits since ``begun_s`` on ``time.monotonic()``. With a point there is nothing left
-    to search. ``graphs`` are those of the module, or of one that it is a copy of; without them they
-    are read.
+    ``request`` is the request with the number of devices that it resolved to; ``point`` is the
+    chosen point. A report that already has a point makes the pass skip the search. With
+    ``prices_pins``, a second search without the pins determines ``pins_cost``, which is ``None`` if
+    that took too long. ``notes`` are lines about the pins. ``begun_s`` is the start of the request
+    on ``time.monotonic()``. ``graphs`` are the graphs of the module, or of a module it is a copy
+    of; if missing, they are read from the module.
     """
 
     say: Callable[[str], None] = lambda text: None
@@ -57,8 +57,8 @@ class SearchReport:
     pins_cost: PinsCost | None = None
     notes: Sequence[str] = ()
 
-    def pinned(self, graphs: Graphs) -> None:
-        """Take down what there is to say of the pins, now that the search has its points."""
+    def add_pins(self, graphs: Graphs) -> None:
+        """Add the notes about pins and their cost, after the search."""
         from tensoropt.compiler.search.frontier.binding import unsplit_notes
         from tensoropt.compiler.search.frontier.objectives import pins_cost
 
@@ -73,19 +73,19 @@ class SearchReport:
 class SearchStrategiesPass(Request, Pass):
     """Searches the frontier of memory and time, and writes the plan of one point into the module.
 
-    `devices` are searched in every factorisation, unless `mesh`, such as 2x4, is given. `device`
-    names a device description, or is the path of one; `memory`, such as 16GiB, is what one may
-    use. `objective` is time, memory, or devices: the fewest of them on which something fits.
-    `epsilon` is the slack of the frontier, 0 for none, `search-time` the seconds that the search
-    may take; without both there is an answer after about ten. `search-memory` is what it may take
-    meanwhile, such as 4GiB. `strategies` is a plan.json whose strategies are taken in place of a
-    search. `pick` is the index of a point, fastest, leanest or knee. `overlap` is auto, or off to
-    let no collective run beside operators.
+    The search tries every factorisation of `devices` as the mesh, unless `mesh`, such as 2x4, is
+    given. `device` is the name or path of a device description; `memory`, such as 16GiB, is the
+    limit per device. `objective` is time, memory, or devices: the fewest devices on which a plan
+    fits. `epsilon` is the slack of the frontier, 0 for none; `search-time` is the time limit of the
+    search in seconds; without both, the search answers after about ten. `search-memory`, such as
+    4GiB, is the memory limit of the search. `strategies` is a plan.json with strategies to use
+    instead of a search. `pick` is the index of a point, fastest, leanest or knee. `overlap` is
+    auto, or off to overlap no collectives with operators.
 
     Adds `shard.grid @mesh`, `topt.strategy` to every op, `topt.layout` to every argument and
-    result of `@main`, and a `topt.point` for each point of the frontier. Of several ways to build a
-    training step the chosen one is left, as `@main`. Refuses a module that holds anything but
-    imported `onnx` operations, and what nothing fits.
+    result of `@main`, and a `topt.point` for each point of the frontier. Of several variants of a
+    training step the chosen variant remains, as `@main`. Refuses a module with operations other
+    than imported `onnx` operations, and a request that no plan fits.
     """
 
     name: ClassVar[str] = "search-strategies"
@@ -98,30 +98,30 @@ class SearchStrategiesPass(Request, Pass):
 
     @classmethod
     def of(cls, request: Request, report: SearchReport) -> SearchStrategiesPass:
-        """Return the pass that does what ``request`` asks for, and tells ``report``."""
-        asked = {field.name: getattr(request, field.name) for field in fields(Request)}
-        return cls(**asked, report=report)
+        """Return the pass for ``request`` that fills in ``report``."""
+        options = {field.name: getattr(request, field.name) for field in fields(Request)}
+        return cls(**options, report=report)
 
     def run(self, module: ir.Module) -> None:
-        told = self.report
-        if told.point is None:
-            told.point = self._search(module)
-        assert told.request is not None
-        assert told.result is not None
-        settle(module, told.point, told.request, told.result, told.pins_cost)
+        report = self.report
+        if report.point is None:
+            report.point = self._search(module)
+        assert report.request is not None
+        assert report.result is not None
+        settle(module, report.point, report.request, report.result, report.pins_cost)
 
     def _search(self, module: ir.Module) -> FrontierPoint:
         from tensoropt.compiler.search.frontier.objectives import search
         from tensoropt.compiler.search.frontier.steps import read_graphs
 
-        told = self.report
-        graphs = read_graphs(module) if told.graphs is None else told.graphs
-        told.request, told.result = search(graphs, self, told.say, told.begun_s)
-        if told.request.read_pins:
-            told.pinned(graphs)
-        if told.result.interrupted:
+        report = self.report
+        graphs = read_graphs(module) if report.graphs is None else report.graphs
+        report.request, report.result = search(graphs, self, report.say, report.begun_s)
+        if report.request.read_pins:
+            report.add_pins(graphs)
+        if report.result.interrupted:
             raise KeyboardInterrupt
-        return pick_point(fitting(told.result.points, told.request), told.request.picked)
+        return pick_point(fitting(report.result.points, report.request), report.request.picked)
 
 
 def settle(
@@ -131,9 +131,9 @@ def settle(
     result: FrontierResult,
     pins_cost: PinsCost | None = None,
 ) -> None:
-    """Write ``point``, one of ``result``, into the ``module`` that was searched as ``request``.
+    """Write ``point`` of ``result`` into the ``module`` that was searched with ``request``.
 
-    ``pins_cost`` is what its pins cost, where that is known. The module has then passed the search.
+    ``pins_cost`` is the cost of its pins, if known. The module has then passed the search phase.
     """
     keys.OVERLAP.remove(module.operation.attributes)
     keep_alternative(module, Way(recompute_of(point) or "", micro_batches_of(point) or 1))
@@ -141,25 +141,22 @@ def settle(
     with module.context:
         if request.overlap == "off":
             keys.OVERLAP.set(module.operation.attributes, request.overlap)
-    said = {"name": request.found_by, "seed": request.used_seed, "epsilon": result.epsilon}
-    record(module, said, result.points, point.index, pins_entry(request, pins_cost))
+    search = {"name": request.found_by, "seed": request.used_seed, "epsilon": result.epsilon}
+    record(module, search, result.points, point.index, pins_entry(request, pins_cost))
     with module.context:
         keys.PASSED.set(module.operation.attributes, "search")
 
 
 def record(
     module: ir.Module,
-    said: Mapping[str, Setting | None],
+    search: Mapping[str, Setting | None],
     points: Sequence[FrontierPoint],
     chosen: int,
     pins: PinsEntry | None = None,
 ) -> None:
-    """Write what found the strategies of ``module``, and the frontier that they are a point of.
-
-    ``pins`` is what the search had to heed.
-    """
+    """Write the search that found the strategies of ``module``, its ``pins`` and its frontier."""
     with module.context, ir.Location.unknown():
-        settings = {name: value for name, value in said.items() if value is not None}
+        settings = {name: value for name, value in search.items() if value is not None}
         settings["strategies"] = fingerprint(module)
         keys.SEARCH.set(module.operation.attributes, settings)
         write_pins(module, pins)
@@ -167,10 +164,9 @@ def record(
 
 
 def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
-    """Write the mesh and the strategies of ``point`` into the ``module`` they were searched for, or
-    a copy of it.
+    """Write the mesh and the strategies of ``point`` into the searched ``module`` or a copy of it.
 
-    ``device`` names the device description of the search, so that later passes cost with the same.
+    ``device`` names the device description of the search, which later passes use for costs too.
     """
     graph = point.tables.graph
     chosen = (point.strategies[i] for i, node in enumerate(graph.nodes) if node.kind == "op")
@@ -197,18 +193,14 @@ def _annotate_signature(
             if node.kind == kind
         ]
         if layouts:
-            held = [dict(_items(d)) for d in onnx.carried(function, key)]
-            for attributes, layout in zip(held, layouts, strict=True):
+            dictionaries = [{a.name: a.attr for a in d} for d in onnx.carried(function, key)]
+            for attributes, layout in zip(dictionaries, layouts, strict=True):
                 attributes |= keys.LAYOUT.item(layout)
-            function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in held])
-
-
-def _items(attributes: ir.DictAttr) -> list[tuple[str, ir.Attribute]]:
-    return [(item.name, item.attr) for item in attributes]
+            function.attributes[key] = ir.ArrayAttr.get([*map(ir.DictAttr.get, dictionaries)])
 
 
 def _layout(graph: Graph, index: int, strategies: Mapping[int, Strategy]) -> Layout:
-    """Return the layout of an argument or result; a private parameter lies as its use wants it."""
+    """Return the layout of an argument or result; a private parameter's follows from its use."""
     node = graph.nodes[index]
     if node.private:
         consumer, operand = graph.values[node.results[0]].uses[0]

@@ -1,4 +1,4 @@
-"""`simplify`: remove operations that return their operand."""
+"""`simplify`: remove no-op operations and rewrite pools and gathers."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = ["SimplifyPass"]
 class SimplifyPass(Pass):
     """Removes `Identity`, `Dropout` outside training, and casts and transposes that do nothing.
 
-    A `Dropout` whose mask is used, or whose training mode is not known to be off, stays; with
-    ``keep-dropout`` every one does, for a training step to be built.
+    A `Dropout` is kept if its mask is used or its training mode may be on. With ``keep-dropout``
+    every `Dropout` is kept, for building a training step.
 
-    Pools are rewritten so that ONNX Runtime's shape inference, which refuses what does not fit,
-    counts windows as its kernels do: `ceil_mode` is removed where it adds no window (one that
-    begins in the padding is none), and with dilations SAME becomes explicit padding.
+    Pools are rewritten so that ONNX Runtime's shape inference, which refuses mismatches, counts
+    windows like its kernels: `ceil_mode` is removed if it adds no window (a window that begins in
+    the padding does not count), and SAME with dilations becomes explicit padding.
 
-    A `Gather` that picks all in order is a `Reshape`, which can be split: exporters pick a mask by
-    the positions of all samples and tokens. Refuses nothing.
+    A `Gather` of all elements in order becomes a `Reshape`, which can be split: exporters index a
+    mask by the positions of all samples and tokens. Refuses nothing.
     """
 
     name: ClassVar[str] = "simplify"
@@ -76,7 +76,7 @@ _POOLS = ("onnx.AveragePool", "onnx.LpPool", "onnx.MaxPool")
 
 
 def _write_out(op: ir.Operation, versions: dict[str, int]) -> None:
-    """Change the attributes of a pool whose windows ONNX's inference would count in another way."""
+    """Change the attributes of a pool if shape inference would count its windows differently."""
     same = str(attribute(op, "auto_pad", "")).startswith("SAME")
     dilated = max(attribute(op, "dilations", ()), default=1) > 1
     ceil = bool(attribute(op, "ceil_mode", 0))
@@ -102,11 +102,11 @@ def _picks_all_in_order(op: ir.Operation, version: int) -> bool:
     return np.array_equal(picked.ravel(), np.arange(source[attribute(op, "axis", 0)]))
 
 
-_RESHAPE = 5  # since then its shape is an operand
+_RESHAPE = 5  # first opset in which the shape is an operand
 
 
 def _reshape(op: ir.Operation, namer: OpNamer) -> None:
-    """Put a `Reshape` to the same shape in the place of ``op``, under its name."""
+    """Replace ``op`` by a `Reshape` to the same shape, with the same name."""
     kind = op.results[0].type
     shape = shape_literal(op, static_shape(kind) or (), namer)
     with ir.InsertionPoint(op):

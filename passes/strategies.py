@@ -1,4 +1,4 @@
-"""Reading the strategies that the search wrote, with errors that point at the op."""
+"""Access to the results of the search in a module, with errors that point at the op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ __all__ = ["device_of", "resharder_of", "signature_layouts", "strategy_of"]
 
 
 def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
-    """Return the layouts of operands and of results that `topt.strategy` fixes for ``op``."""
+    """Return the layouts of operands and of results in the `topt.strategy` of ``op``.
+
+    Raises PassError if it is missing or malformed.
+    """
     where = f"'{op.name}' op"
     if not keys.STRATEGY.on(op.attributes):
         raise PassError(f"{where} has no topt.strategy, run search-strategies first", op.location)
@@ -30,7 +33,10 @@ def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
 
 
 def signature_layouts(function: ir.Operation, key: str) -> list[Layout]:
-    """Return the `topt.layout` of every argument (`arg_attrs`) or result (`res_attrs`)."""
+    """Return the `topt.layout` of every argument (`arg_attrs`) or result (`res_attrs`).
+
+    Raises PassError if one is missing.
+    """
     kind = onnx.signature(function)
     count = len(kind.inputs if key == "arg_attrs" else kind.results)
     held = onnx.held_by(function, key, count)
@@ -43,7 +49,7 @@ def signature_layouts(function: ir.Operation, key: str) -> list[Layout]:
 
 
 def resharder_of(module: ir.Module, function: ir.Operation) -> Resharder:
-    """Return what finds reshard paths on the mesh and the device that the search used."""
+    """Return the resharder for the mesh and the device of the search; raises PassError."""
     if not keys.DEVICE.on(module.operation.attributes):
         text = f"'{function.name}' op the module has no topt.device, run search-strategies first"
         raise PassError(text, function.location)
@@ -51,8 +57,7 @@ def resharder_of(module: ir.Module, function: ir.Operation) -> Resharder:
 
 
 def device_of(module: ir.Module) -> Device:
-    """Return the device that the search used; it lets no collective run beside operators, or as
-    early as it gains, where the module says so."""
+    """Return the device of the search, with the overlap setting of the module applied."""
     attributes = module.operation.attributes
     device, overlap = load_device(keys.DEVICE.of(attributes)), keys.OVERLAP.get(attributes)
     if overlap == AMPLE:
@@ -62,5 +67,5 @@ def device_of(module: ir.Module) -> Device:
 
 @lru_cache(maxsize=4)
 def _resharder(mesh: Mesh, device: Device) -> Resharder:
-    """Keep what several passes and modules need: its graphs take half the time of a small model."""
+    """Return a cached resharder: building its graphs takes half the time of a small model."""
     return Resharder(mesh, device)

@@ -1,4 +1,4 @@
-"""The program of one rank as tasks with their times, for what decides when collectives run."""
+"""The program of one rank as tasks with their times, the input of fusing and overlapping."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _SLICE = "shard.all_slice"
 
 @dataclass
 class TimedTasks:
-    """The tasks of a function on the mesh and the device that the search used.
+    """The tasks of a function on the mesh and the device of the search.
 
-    Where any collective can run beside operators, what the search knew as one operation is one task
-    (`topt.takes`), with the time that the search had for it; in a program that nobody searched
-    operators are timed by what one rank has of their tensors. Raises PassError for a module without
-    a device. Linear in the operations.
+    If collectives can overlap operators, the operations that the search modelled as one form one
+    task (`topt.takes`) with the time that the search used. In a program without a search, the time
+    of an operator follows from its local shapes. Raises PassError for a module without a device.
+    Linear in the operations.
     """
 
     module: ir.Module
@@ -63,16 +63,16 @@ class TimedTasks:
         self._in_place = in_place(self.function)
 
     def put_in_order(self, order: Sequence[int]) -> None:
-        """Move the operations into the ``order`` of the tasks that they are."""
+        """Move the operations into the ``order`` of their tasks."""
         put_in_order(self._operations, [own for task in order for own in self._units[task]])
 
     @property
-    def how(self) -> _engine.Overlapping:
-        """What it takes to let them, for the engine."""
+    def overlap_settings(self) -> _engine.Overlapping:
+        """The overlap parameters of the device, for the engine."""
         return overlapping(self.device)
 
     def engine_tasks(self) -> _engine.Tasks:
-        """Return the tasks as the engine has them."""
+        """Return the tasks in the engine's form."""
         tasks, operations = self.tasks.tasks, self.tasks.operations
         numbers = [self._key(op) for op in operations]
         return _engine.Tasks(
@@ -86,26 +86,26 @@ class TimedTasks:
             self.tasks.given,
             [self._compute_s(op) for op in operations],
             [self._sent_s(op) for op in operations],
-            [_beside(op) for op in operations],
+            [_overlap_effect(op) for op in operations],
             [self._lands_bytes(op) for op in operations],
         )
 
     def times(self) -> list[CollectiveTime]:
-        """Return the times of the kinds of collectives that can be joined, by number."""
+        """Return the times of the kinds of collectives that can be fused, by number."""
         return [
             joining_time(cast("Collective", kind), axes, self.mesh, self.device)
             for kind, axes, _, _ in self.keys
         ]
 
     def _lands_bytes(self, op: ir.Operation) -> int:
-        """Return the bytes that a collective writes where old state was."""
+        """Return the bytes that a collective writes over old state."""
         lands = op.name in STARTED and op.results[0] in self._in_place
         return type_bytes(op.results[0].type) if lands else 0
 
     def _key(self, op: ir.Operation) -> int:
-        """Return the number of what a collective has in common with others, -1 for other ops."""
-        alike = None if TAKES.on(op.attributes) else kind_of(op)
-        return -1 if alike is None else self.keys.setdefault(alike, len(self.keys))
+        """Return the number of the kind of a collective, -1 for other ops."""
+        kind = None if TAKES.on(op.attributes) else kind_of(op)
+        return -1 if kind is None else self.keys.setdefault(kind, len(self.keys))
 
     def _sent_s(self, op: ir.Operation) -> float:
         if TAKES.on(op.attributes):
@@ -135,7 +135,7 @@ class TimedTasks:
 
 
 def _units(operations: Sequence[ir.Operation]) -> Iterator[range]:
-    """Yield the operations that are one task."""
+    """Yield the range of operations of each task."""
     start, before = 0, None
     for number, op in enumerate(operations):
         takes = TAKES.get(op.attributes)
@@ -147,16 +147,19 @@ def _units(operations: Sequence[ir.Operation]) -> Iterator[range]:
     yield range(start, len(operations))
 
 
-def _beside(op: ir.Operation) -> int:
-    """Return what an operation does to its operands if others run beside it; what is part of an
-    operation of the model ends before the next begins, as in the search."""
+def _overlap_effect(op: ir.Operation) -> int:
+    """Return the effect of overlap on the operands of ``op``, ``NEVER`` if it cannot overlap.
+
+    A collective that is part of an operation of the model ends before the next operation begins, as
+    in the search.
+    """
     if op.name not in STARTED or TAKES.on(op.attributes):
         return NEVER
     return overlap_effect(STARTED[op.name])
 
 
 def _bytes(op: ir.Operation) -> float:
-    """Return what one rank puts into a collective, or cuts."""
+    """Return the bytes of one rank's input to a collective or slice."""
     info = tensor_info(op.operands[0].type)
     assert info is not None, "collectives are of ranked tensors"
     return mean_of(info.sizes) * info.item_bytes

@@ -1,4 +1,4 @@
-"""`unmerge-rows`: multiply samples one beside the other, not their rows merged into one matrix."""
+"""`unmerge-rows`: multiply batches of samples instead of one matrix of merged rows."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tensoropt.passes.numbering import forget_removed
 __all__ = ["UnmergeRowsPass"]
 
 _BROADCASTS = 7
-"""The first opset in which Add broadcasts, and in which Gemm does without saying so."""
+"""First opset in which Add broadcasts, and Gemm broadcasts without an attribute."""
 
 
 @dataclass(frozen=True)
 class UnmergeRowsPass(Pass):
-    """Puts a `MatMul` and an `Add` over samples in the place of a `Gemm` over merged rows.
+    """Replaces a `Gemm` over merged rows by a `MatMul` and an `Add` over samples.
 
-    Exporters write a layer as a `Reshape` to a matrix, a `Gemm`, and a `Reshape` back. Samples may
-    be split with padding (docs/decisions/0011), 6 on 4 ranks as 2, 2, 2 and none; rows merged of
-    them may not, as 4 equal parts of 768 rows are a sample and a half each. So where the number of
-    samples is no power of two, the product is over samples, if nothing else reads the merged rows
-    of its result, and it is neither scaled nor transposed. ONNX Runtime makes one `Gemm` of both
-    again. Refuses nothing. Linear in the operations.
+    Exporters write a layer as a `Reshape` to a matrix, a `Gemm`, and a `Reshape` back. Samples can
+    be split with padding (docs/decisions/0011), 6 on 4 ranks as 2, 2, 2 and none. Merged rows
+    cannot, as 4 equal parts of 768 rows are a sample and a half each. So if the number of samples
+    is not a power of two, the product is rewritten over samples, unless another op reads its merged
+    rows, or it is scaled or transposed. ONNX Runtime fuses both into one `Gemm` again. Refuses
+    nothing. Linear in the operations.
     """
 
     name: ClassVar[str] = "unmerge-rows"
-    summary: ClassVar[str] = "Let products of merged rows be products of samples."
+    summary: ClassVar[str] = "Rewrite products of merged rows as products of samples."
 
     def run(self, module: ir.Module) -> None:
         if opsets(module).get("", 1) < _BROADCASTS:
@@ -50,7 +50,7 @@ class UnmergeRowsPass(Pass):
 
 
 def _samples(op: ir.Operation) -> tuple[int, ...] | None:
-    """Return the sizes that are merged into the rows of a `Gemm`, ``None`` where it is to stay."""
+    """Return the sizes that are merged into the rows of a `Gemm`, ``None`` if it must stay."""
     back = {_shape_of_reshape(use.owner.operation) for use in op.results[0].uses}
     kept = next(iter(back)) if len(back) == 1 else None
     made = static_shape(op.results[0].type)
@@ -65,13 +65,13 @@ def _samples(op: ir.Operation) -> tuple[int, ...] | None:
 
 
 def _shape_of_reshape(op: ir.Operation) -> tuple[int, ...] | None:
-    """Return what a `Reshape` makes, ``None`` where it is another op or a size is not known."""
+    """Return the result shape of a `Reshape`, ``None`` for another op or an unknown size."""
     shape = static_shape(op.results[0].type) if op.name == "onnx.Reshape" else None
     return tuple(shape) if shape and 0 not in shape else None
 
 
 def _source(op: ir.Operation) -> ir.Value | None:
-    """Return what a `Reshape` merges into the first operand of a `Gemm`."""
+    """Return the tensor that a `Reshape` merges into the first operand of a `Gemm`, or ``None``."""
     read = op.operands[0]
     if isinstance(read.owner, ir.Block) or read.owner.name != "onnx.Reshape":
         return None
@@ -79,7 +79,7 @@ def _source(op: ir.Operation) -> ir.Value | None:
 
 
 def _is_plain(op: ir.Operation) -> bool:
-    """Say whether a `Gemm` is a product and a sum: what it adds is the same in all rows."""
+    """Return whether a `Gemm` is a plain product plus a bias that is the same in all rows."""
     if attribute(op, "transA", 0) or attribute(op, "transB", 0) or attribute(op, "alpha", 1.0) != 1:
         return False
     if not _adds(op):
@@ -94,7 +94,7 @@ def _adds(op: ir.Operation) -> bool:
 
 
 def _unmerge(op: ir.Operation, samples: tuple[int, ...], namer: OpNamer) -> None:
-    """Put the product of samples in the place of a `Gemm` and of each `Reshape` behind it."""
+    """Replace a `Gemm` and each `Reshape` of its result by the product of samples."""
     x, weight = _source(op), op.operands[1]
     assert x is not None, f"{op.name}: reads no Reshape"
     inner, columns = static_shape(weight.type) or (0, 0)
@@ -115,7 +115,7 @@ def _unmerge(op: ir.Operation, samples: tuple[int, ...], namer: OpNamer) -> None
 
 
 def _reshaped(op: ir.Operation, x: ir.Value, shape: tuple[int, ...], namer: OpNamer) -> ir.Value:
-    """Return ``x`` in ``shape``, made in front of ``op``, which it is for."""
+    """Return ``x`` reshaped to ``shape`` right before ``op``."""
     literal = shape_literal(op, shape, namer)
     with ir.InsertionPoint(op):
         kind = tensor_type(shape, element_type(x))

@@ -1,4 +1,4 @@
-"""`unpack-sequences`: put tensors in the place of sequences of known length."""
+"""`unpack-sequences`: replace sequences of known length by tensors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tensoropt.passes.numbering import forget_removed
 __all__ = ["UnpackSequencesPass"]
 
 _SPLIT_SIZES_OPERAND = 13
-"""The first opset in which Split takes the sizes of its parts as an operand."""
+"""First opset in which Split takes the sizes of its parts as an operand."""
 
 _MAKES_TENSOR = ("onnx.SequenceAt", "onnx.SequenceLength", "onnx.ConcatFromSequence")
 
@@ -38,24 +38,24 @@ Items = list[ir.Value]
 
 @dataclass(frozen=True)
 class UnpackSequencesPass(Pass):
-    """Puts tensors in the place of sequences of known length.
+    """Replaces sequences of known length by tensors.
 
     PyTorch's exporter writes `torch.chunk` and `torch.split` as a `SplitToSequence` and a
-    `SequenceAt` for each part, unless its optimizer runs. No layout describes a sequence, and
-    nothing differentiates one. So a `SplitToSequence` into parts of known sizes becomes a `Split`,
-    a `SequenceAt` the tensor at its position, a `SequenceLength` a literal, and a
-    `ConcatFromSequence` a `Concat`, through any `SequenceConstruct`, `SequenceEmpty`,
-    `SequenceInsert`, `SequenceErase` and `Identity` between them. Where an operator that stays,
-    such as a `Loop`, reads a sequence, a `SequenceConstruct` makes it.
+    `SequenceAt` for each part, unless its optimizer runs. Sequences have no layouts and no
+    gradients. So a `SplitToSequence` into parts of known sizes becomes a `Split`, a `SequenceAt`
+    the tensor at its position, a `SequenceLength` a literal, and a `ConcatFromSequence` a `Concat`,
+    through any `SequenceConstruct`, `SequenceEmpty`, `SequenceInsert`, `SequenceErase` and
+    `Identity` between them. If a remaining operator such as a `Loop` reads a sequence, a
+    `SequenceConstruct` makes it.
 
-    A position or a size that is not known stays, and so does one that is out of range, which ONNX
-    Runtime refuses. Shapes are inferred and constants are folded again after each round, as the
-    shape of one part may tell the sizes of the next; rounds end when nothing changes. Refuses
+    Operations with an unknown position or size are kept, as are positions out of range, which ONNX
+    Runtime refuses. After each round shapes are inferred and constants folded again, as the shape
+    of a part may determine the sizes of the next part; rounds end when nothing changes. Refuses
     types that do not fit.
     """
 
     name: ClassVar[str] = "unpack-sequences"
-    summary: ClassVar[str] = "Put tensors in the place of sequences of known length."
+    summary: ClassVar[str] = "Replace sequences of known length by tensors."
 
     def run(self, module: ir.Module) -> None:
         with module.context, ir.Location.unknown():
@@ -67,7 +67,7 @@ class UnpackSequencesPass(Pass):
 
 
 class _Round:
-    """One walk over the module: every sequence that is known with the literals there now."""
+    """One walk over the module, which unpacks the sequences known from its current literals."""
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
@@ -75,10 +75,10 @@ class _Round:
         self.namer = OpNamer(module)
         self.items: dict[ir.Value, Items] = {}
         self.misjudged = False
-        """Whether an item has another rank than ONNX infers, so that later types are wrong."""
+        """True if an item has another rank than ONNX infers, so that later types are wrong."""
 
     def unpack(self) -> bool:
-        """Replace what reads a known sequence; return whether anything was replaced."""
+        """Replace the readers of known sequences; return whether anything was replaced."""
         sequences: list[ir.Operation] = []
         changed = False
         for op in list(walk(function(self.module))):
@@ -96,7 +96,7 @@ class _Round:
         return changed
 
     def _replace(self, op: ir.Operation) -> bool:
-        """Put what ``op`` makes of a known sequence in its place; say whether that can be said."""
+        """Replace ``op``, which reads a known sequence, by its result; return success."""
         with ir.InsertionPoint(op):
             made = _TENSORS[op.name](self, op, self.items[op.operands[0]])
         if made is None:
@@ -107,7 +107,10 @@ class _Round:
         return True
 
     def _leave(self, op: ir.Operation) -> bool:
-        """Remove a sequence that nothing reads; make one that is read of its items."""
+        """Remove an unused sequence; rebuild a used sequence from its items.
+
+        Returns whether anything changed.
+        """
         result = op.results[0]
         if next(iter(result.uses), None) is None:
             op.erase()
@@ -116,8 +119,8 @@ class _Round:
             return False
         items, attributes, name = self.items[result], {}, "SequenceConstruct"
         if not items:
-            held = type_proto(result.type).sequence_type.elem_type.tensor_type.elem_type
-            attributes, name = {"dtype": int_attr(held)}, "SequenceEmpty"
+            element = type_proto(result.type).sequence_type.elem_type.tensor_type.elem_type
+            attributes, name = {"dtype": int_attr(element)}, "SequenceEmpty"
         with ir.InsertionPoint(op):
             made = self._build(op).onnx(name, items, result.type, **attributes)
         result.replace_all_uses_with(made)
@@ -125,10 +128,10 @@ class _Round:
         return True
 
     def _build(self, op: ir.Operation) -> Build:
-        """Return the builder of an op that takes the place of ``op``, and its name."""
+        """Return the builder of an op that replaces ``op`` and gets its name."""
         return Build(op.location, self.version)
 
-    # The sequences.
+    # Operators that make sequences.
 
     def split(self, op: ir.Operation) -> Items | None:
         """Return the parts of a `SplitToSequence`, the results of a `Split`."""
@@ -144,7 +147,7 @@ class _Round:
             return [NamedBuild(self.namer, op, self.version).squeeze(x, [axis]) for x in parts]
 
     def _parts(self, op: ir.Operation, x: ir.Value, axis: int, sizes: list[int]) -> Items:
-        """Return the results of a new `Split`, none if there are no sizes."""
+        """Return the results of a new `Split`; an empty list if there are no sizes."""
         if not sizes:
             return []
         kinds = [_with_size(x.type, axis, size) for size in sizes]
@@ -155,7 +158,7 @@ class _Round:
         return self._build(op).onnx_many("Split", [x, literal], kinds, axis=int_attr(axis))
 
     def construct(self, op: ir.Operation) -> Items | None:
-        """Return the items of a `SequenceConstruct`, none for a `SequenceEmpty`."""
+        """Return the items of a `SequenceConstruct`; an empty list for a `SequenceEmpty`."""
         return [*op.operands]
 
     def insert(self, op: ir.Operation) -> Items | None:
@@ -165,16 +168,16 @@ class _Round:
         return None if items is None or at is None else [*items[:at], op.operands[1], *items[at:]]
 
     def erase(self, op: ir.Operation) -> Items | None:
-        """Return the items after a `SequenceErase`, of the last one unless a position is given."""
+        """Return the items after a `SequenceErase`, of the last item unless a position is given."""
         items = self.items.get(op.operands[0])
         at = None if not items else _position(op, 1, len(items) - 1, len(items))
         return None if items is None or at is None else [*items[:at], *items[at + 1 :]]
 
     def same(self, op: ir.Operation) -> Items | None:
-        """Return the items of the operand of an `Identity`, ``None`` if it is no sequence."""
+        """Return the items of the operand of an `Identity`, ``None`` if it is not a sequence."""
         return self.items.get(op.operands[0])
 
-    # What reads them.
+    # Operators that read sequences.
 
     def at(self, op: ir.Operation, items: Items) -> ir.Value | None:
         """Return the item at the position of a `SequenceAt`."""
@@ -186,7 +189,7 @@ class _Round:
         return self._build(op).constant(np.array(len(items), np.int64))
 
     def joined(self, op: ir.Operation, items: Items) -> ir.Value | None:
-        """Return the items joined along a dimension, which they get first if it is a new one."""
+        """Return the items joined along a dimension, which is added first for `new_axis`."""
         axis, kind = attribute(op, "axis"), op.results[0].type
         if attribute(op, "new_axis", 0):
             if not items or not all(isinstance(x.type, ir.RankedTensorType) for x in items):
@@ -221,10 +224,10 @@ def _given(op: ir.Operation, index: int) -> ir.Value | None:
 
 
 def _keeps(op: ir.Operation) -> bool:
-    """Say whether the parts of a `SplitToSequence` keep the dimension that is split.
+    """Return whether the parts of a `SplitToSequence` keep the split dimension.
 
-    ONNX says that `keepdims` counts if sizes are omitted. In ONNX Runtime it counts if one size is
-    given for all parts too, and PyTorch writes `unbind` with a size of 1.
+    In ONNX, `keepdims` applies only if sizes are omitted. In ONNX Runtime it also applies to a
+    single size for all parts, and PyTorch writes `unbind` with a size of 1.
     """
     given = _given(op, 1)
     literal = None if given is None else constant_value(given)
@@ -233,7 +236,7 @@ def _keeps(op: ir.Operation) -> bool:
 
 
 def _sizes(op: ir.Operation) -> list[int] | None:
-    """Return the sizes of the parts of a `SplitToSequence`, ``None`` if they are not known."""
+    """Return the sizes of the parts of a `SplitToSequence`, ``None`` if unknown."""
     given, whole = _given(op, 1), _size(op.operands[0].type, attribute(op, "axis", 0))
     literal = np.array(1) if given is None else constant_value(given)
     if literal is None:
@@ -249,7 +252,7 @@ def _sizes(op: ir.Operation) -> list[int] | None:
 
 
 def _size(kind: ir.Type, axis: int) -> int | None:
-    """Return the size of a dimension, which may count from the back; ``None`` if not known."""
+    """Return the size of a dimension, which may count from the end; ``None`` if unknown."""
     if not isinstance(kind, ir.RankedTensorType) or not -kind.rank <= axis < kind.rank:
         return None
     axis %= kind.rank
@@ -257,9 +260,9 @@ def _size(kind: ir.Type, axis: int) -> int | None:
 
 
 def _position(op: ir.Operation, index: int, default: int, end: int) -> int | None:
-    """Return the position, from 0, that operand ``index`` gives and that is before ``end``.
+    """Return the position in operand ``index``, at least 0 and below ``end``.
 
-    A negative one counts from the back of the sequence. ``None`` if it is not known or outside.
+    A negative position counts from the end of the sequence. ``None`` if unknown or out of range.
     """
     given = _given(op, index)
     if given is None:
@@ -278,7 +281,7 @@ def _rank(value: ir.Value) -> int | None:
 
 
 def _with_size(kind: ir.Type, axis: int, size: int) -> ir.Type:
-    """Return a tensor type with another size along ``axis``; itself if its rank is not known."""
+    """Return a tensor type with another size along ``axis``; the same type if it is unranked."""
     if not isinstance(kind, ir.RankedTensorType):
         return kind
     shape = [None if kind.is_dynamic_dim(d) else n for d, n in enumerate(kind.shape)]

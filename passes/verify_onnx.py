@@ -35,8 +35,8 @@ _UNBOUNDED = 2**31 - 1
 class VerifyOnnxPass(Pass):
     """Checks operators, numbers of operands and results, and names, kinds and values of attributes.
 
-    The schemas are those of the versions in `topt.opset`: the standard's, and ONNX Runtime's for
-    its own domains. Refuses the first operation that does not follow its schema; changes nothing.
+    The schemas are the versions in `topt.opset`, from the standard and, for its own domains, from
+    ONNX Runtime. Refuses the first operation that does not match its schema; changes nothing.
     """
 
     name: ClassVar[str] = "verify-onnx"
@@ -94,7 +94,7 @@ class VerifyOnnxPass(Pass):
 
 
 def _uses(op: ir.Operation) -> Uses:
-    """Return what the checks of attribute values want to know of ``op``."""
+    """Return the properties of ``op`` that the checks of attribute values need."""
     values = {name: attribute(op, name) for name in attributes(op)}
     ranks = [
         value.type.rank if isinstance(value.type, ir.RankedTensorType) else None
@@ -115,7 +115,7 @@ _CLASSES = (
 
 
 def _kind(value: ir.Attribute) -> str:
-    """Return the kind of ONNX attribute that an MLIR attribute stands for."""
+    """Return the kind of ONNX attribute that an MLIR attribute represents."""
     for cls, kind in _CLASSES:
         if isinstance(value, cls):
             return kind
