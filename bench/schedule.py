@@ -43,7 +43,7 @@ from tensoropt.compiler.schedule.tasks import Tasks, peaks, read_tasks
 from tensoropt.dialects import onnx as ops
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
-from tensoropt.passes.pipeline import Pipeline, parse_pipeline, set_passed
+from tensoropt.passes.pipeline import Pipeline, parse_pipeline, set_passed_phase
 from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPass
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.session.session import rank_session
@@ -78,7 +78,7 @@ class Case:
             Compilation(True, step).run(module, "train")
         text = ("schedule," if scheduled else "") + "add-rules,mark-caches"
         Pipeline(parse_pipeline(text, module.context)).run(module)
-        set_passed(module, "rules")
+        set_passed_phase(module, "rules")
         return module
 
 

@@ -279,7 +279,7 @@ class Build:
         return self.onnx("Slice", [x, *bounds], tensor_type(shape, element_type(x)))
 
     def concat(self, parts: Sequence[ir.Value], dim: int) -> ir.Value:
-        """Return ``parts`` joined along ``dim``, where all are static; a single part unchanged."""
+        """Return ``parts`` joined along ``dim``, static in all parts; a single part unchanged."""
         if len(parts) == 1:
             return parts[0]
         shape = shape_of(parts[0])

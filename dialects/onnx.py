@@ -29,7 +29,6 @@ __all__ = [
     "declare",
     "folded_values",
     "function",
-    "held_by",
     "is_barrier",
     "is_foldable",
     "is_no_value",
@@ -49,6 +48,7 @@ __all__ = [
     "region_names",
     "require_domain",
     "schema",
+    "signature_attributes",
     "split_name",
     "walk",
 ]
@@ -236,10 +236,10 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
 def arguments(main: ir.Operation) -> list[tuple[ir.Value, ir.DictAttr]]:
     """Return the arguments of `@main` with their attributes."""
     values = main.regions[0].blocks[0].arguments
-    return list(zip(values, held_by(main, "arg_attrs", len(values)), strict=True))
+    return list(zip(values, signature_attributes(main, "arg_attrs", len(values)), strict=True))
 
 
-def held_by(main: ir.Operation, side: str, count: int) -> list[ir.DictAttr]:
+def signature_attributes(main: ir.Operation, side: str, count: int) -> list[ir.DictAttr]:
     """Return the attributes of ``count`` arguments (``arg_attrs``) or results (``res_attrs``)."""
     return carried(main, side) or [ir.DictAttr.get({}, context=main.context)] * count
 

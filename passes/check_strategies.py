@@ -25,7 +25,7 @@ from tensoropt.passes.points import fingerprint
 from tensoropt.passes.search_strategies import annotate, record
 from tensoropt.passes.strategies import device_of, signature_layouts, strategy_of
 
-__all__ = ["CheckStrategiesPass", "settled"]
+__all__ = ["CheckStrategiesPass", "read_choice"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class CheckStrategiesPass(Pass):
             _Edited(module).settle()
 
 
-def settled(module: ir.Module, mesh: Mesh, device: Device) -> tuple[MeshTables, list[int]]:
+def read_choice(module: ir.Module, mesh: Mesh, device: Device) -> tuple[MeshTables, list[int]]:
     """Return the tables of a module with strategies, and the option of each of its variables.
 
     Reshards between ops are ignored. Raises the same PassErrors as the pass.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tensoropt.compiler.layout.collective import HOLDING
+from tensoropt.compiler.layout.collective import RETAINS_OPERAND
 from tensoropt.compiler.search._engine import overlap
 from tensoropt.dialects import onnx
 from tensoropt.dialects.collectives import STARTED
@@ -30,11 +30,11 @@ class OverlapCollectivesPass(Pass):
     soon as its operands are computed. `topt.wait` comes before the first reader, or for a gradient
     as late as the update. So all-gathers of split parameters start a layer ahead, and reductions of
     gradients overlap the backward pass; they start after small collectives that they would delay.
-    Fused collectives start together. Waits keep the order of starts. Peak memory does not rise:
-    collectives in flight count, with the operands that they read until they end, and results that
-    are written over old state are computed elsewhere first. Does nothing with `--overlap off`, or
-    if the device description predicts no gain. Refuses a program without a mesh or a device. Linear
-    in the operations.
+    Fused collectives start together. All collectives run in one order, the order of their starts.
+    Peak memory does not rise: collectives in flight count, with the operands that they read until
+    they end, and results that are written over old state are computed elsewhere first. Does nothing
+    with `--overlap off`, or if the device description predicts no gain. Refuses a program without a
+    mesh or a device. Linear in the operations.
     """
 
     name: ClassVar[str] = "overlap-collectives"
@@ -72,7 +72,7 @@ def _overlap(program: TimedTasks) -> None:
 def _wait(op: ir.Operation, before: ir.Operation) -> None:
     """Insert a `topt.wait` for a collective before ``before``, and make all readers read it."""
     made: Any = op.results[0]  # the stubs lack lists of operands and replace_all_uses_except
-    held: Any = [op.operands[0]] if STARTED[op.name] in HOLDING else []
+    held: Any = [op.operands[0]] if STARTED[op.name] in RETAINS_OPERAND else []
     with ir.InsertionPoint(before), op.location:
         wait = WaitOp(input=made, held=held, output=made.type).operation
     if PHASE.on(op.attributes):

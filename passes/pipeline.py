@@ -20,11 +20,11 @@ from tensoropt.passes.registry import PASSES, create, unknown_pass
 __all__ = [
     "Pipeline",
     "UpstreamPass",
+    "error_from_mlir",
     "parse_pipeline",
-    "passed",
+    "passed_phase",
     "print_timing",
-    "raised_by_mlir",
-    "set_passed",
+    "set_passed_phase",
     "verify",
 ]
 
@@ -54,7 +54,7 @@ class UpstreamPass(Pass):
         try:
             manager.run(module.operation)
         except ir.MLIRError as error:
-            raise raised_by_mlir(error) from None
+            raise error_from_mlir(error) from None
 
     def _refusal(self, reason: str) -> UserError:
         if "registered pass" in reason:
@@ -100,7 +100,7 @@ class Pipeline:
         with module.context, ir.Location.unknown():
             _with_context(lambda: current.run(module), context)
         if current.reaches is not None:
-            set_passed(module, current.reaches)
+            set_passed_phase(module, current.reaches)
         _with_context(lambda: verify(module), f"{context}, which left an invalid module")
 
 
@@ -124,13 +124,13 @@ def parse_pipeline(text: str, context: ir.Context) -> list[Pass]:
     return passes
 
 
-def set_passed(module: ir.Module, phase: str) -> None:
+def set_passed_phase(module: ir.Module, phase: str) -> None:
     """Record in ``module`` the last phase that it has passed."""
     with module.context:
         PASSED.set(module.operation.attributes, phase)
 
 
-def passed(module: ir.Module) -> str:
+def passed_phase(module: ir.Module) -> str:
     """Return the last phase that ``module`` has passed, ``import`` if none is recorded."""
     return PASSED.get(module.operation.attributes) or "import"
 
@@ -143,14 +143,14 @@ def verify(module: ir.Module) -> None:
     try:
         module.operation.verify()
     except ir.MLIRError as error:
-        raise raised_by_mlir(error) from None
+        raise error_from_mlir(error) from None
     try:
         verifier.verify(module)
     except verifier.InvalidError as error:
         raise Pass.fail(error.op, error.message) from None
 
 
-def raised_by_mlir(error: Any) -> PassError:
+def error_from_mlir(error: Any) -> PassError:
     """Return MLIR's exception as a :class:`PassError` at the location of its first diagnostic."""
     found = [part for info in error.error_diagnostics for part in Diagnostic.unpack(info)]
     if not found:

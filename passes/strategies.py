@@ -39,13 +39,13 @@ def signature_layouts(function: ir.Operation, key: str) -> list[Layout]:
     """
     kind = onnx.signature(function)
     count = len(kind.inputs if key == "arg_attrs" else kind.results)
-    held = onnx.held_by(function, key, count)
-    for number, attributes in enumerate(held):
+    dictionaries = onnx.signature_attributes(function, key, count)
+    for number, attributes in enumerate(dictionaries):
         if not keys.LAYOUT.on(attributes):
             side = "argument" if key == "arg_attrs" else "result"
             text = f"'{function.name}' op {side} {number} has no topt.layout"
             raise PassError(f"{text}, run search-strategies first", function.location)
-    return [keys.LAYOUT.of(attributes) for attributes in held]
+    return [keys.LAYOUT.of(attributes) for attributes in dictionaries]
 
 
 def resharder_of(module: ir.Module, function: ir.Operation) -> Resharder:

@@ -39,7 +39,7 @@ from tensoropt.compiler.training.tables import frozen_tables, rows_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TRAINING
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
-from tensoropt.passes.pipeline import passed
+from tensoropt.passes.pipeline import passed_phase
 from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import Sizes, parse_ranges, sizes_text
 
@@ -351,7 +351,8 @@ class Model:
 
     def _refuse(self, module: ir.Module, what: str) -> NoReturn:
         raise UserError(
-            f"{self.path}: has passed the {passed(module)} already, expected IR from before {what}"
+            f"{self.path}: has passed the {passed_phase(module)} already, "
+            f"expected IR from before {what}"
         )
 
     def _source(self, trains: bool) -> Source:
@@ -434,7 +435,7 @@ def _notes(module: ir.Module) -> list[str]:
 
 
 def _at(module: ir.Module) -> int:
-    return _at_phase(passed(module))
+    return _at_phase(passed_phase(module))
 
 
 def _at_phase(phase: str) -> int:

@@ -18,7 +18,7 @@ from tensoropt.compiler.support.progress import Progress
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
-from tensoropt.passes.pipeline import Pipeline, parse_pipeline, passed
+from tensoropt.passes.pipeline import Pipeline, parse_pipeline, passed_phase
 from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPass
 from tensoropt.runtime.plan.dims import parse_ranges
 from tensoropt.runtime.support.command import begun_s
@@ -67,7 +67,7 @@ def run_emit(args: argparse.Namespace) -> int:
 
 def _check_passed(module: ir.Module, args: argparse.Namespace) -> None:
     """Refuse flags of phases that a text has passed."""
-    phase = passed(module)
+    phase = passed_phase(module)
     if EMIT.index(args.emit) < EMIT.index(phase):
         raise UserError(
             f"{args.input}: has passed the {phase} already, expected --emit {phase} or later, "

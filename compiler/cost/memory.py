@@ -87,7 +87,9 @@ def in_place(function: ir.Operation) -> set[ir.Value]:
         and not sums.isdisjoint(op.operation.operands)
     }
     returned = block.operations[len(block.operations) - 1].operation.operands
-    pairs = zip(returned, onnx.held_by(function, "res_attrs", len(returned)), strict=True)
+    pairs = zip(
+        returned, onnx.signature_attributes(function, "res_attrs", len(returned)), strict=True
+    )
     return added | {value for value, own in pairs if keys.UPDATES.on(own)}
 
 

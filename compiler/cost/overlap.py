@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.fields import Table
-from tensoropt.compiler.layout.collective import HOLDING
+from tensoropt.compiler.layout.collective import RETAINS_OPERAND
 
 __all__ = ["BLOCKS", "FREES", "HOLDS", "NEVER", "Overlap", "overlap_effect", "read_overlap"]
 
@@ -36,7 +36,7 @@ def overlap_effect(kind: str) -> int:
     """Return the effect of a reshard step on its operand if operators overlap it."""
     if kind == "collective_permute":
         return BLOCKS
-    if kind in HOLDING:
+    if kind in RETAINS_OPERAND:
         return HOLDS
     return FREES if kind == "all_reduce" else NEVER
 

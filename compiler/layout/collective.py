@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["AMPLE", "HOLDING", "OVERLAPS", "Collective"]
+__all__ = ["AMPLE", "OVERLAPS", "RETAINS_OPERAND", "Collective"]
 
 Collective = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"
@@ -16,6 +16,6 @@ OVERLAPS = ("auto", "off")
 AMPLE = "ample"
 """Overlap when that saves time, even if peak memory rises: the setting of some points."""
 
-HOLDING: frozenset[str] = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
+RETAINS_OPERAND: frozenset[str] = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 """Collectives that read their operand until they end when they overlap operators; the others work
 in their result."""

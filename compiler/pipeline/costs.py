@@ -10,7 +10,7 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.timeline import timeline_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
-from tensoropt.passes.check_strategies import settled
+from tensoropt.passes.check_strategies import read_choice
 from tensoropt.passes.strategies import device_of
 
 __all__ = ["COSTS", "SCHEMA", "node_costs"]
@@ -29,7 +29,7 @@ def node_costs(module: ir.Module, whole: ir.Module) -> dict[str, Any]:
     """
     for name, attribute in module.operation.attributes.items():
         whole.operation.attributes[name] = attribute
-    tables, choice = settled(whole, mesh_of(module.operation), device_of(module))
+    tables, choice = read_choice(whole, mesh_of(module.operation), device_of(module))
     graph = tables.graph
     layers, names = layers_of(graph), dict[str, int]()
     nodes: dict[str, list[float]] = {}

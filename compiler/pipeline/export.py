@@ -26,7 +26,7 @@ from tensoropt.dialects.topt import mesh_of
 from tensoropt.dialects.topt.keys import NAME, PARAM, STATE, TRAINING
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.keep_whole import drop_whole, whole_of
-from tensoropt.passes.pipeline import passed
+from tensoropt.passes.pipeline import passed_phase
 
 __all__ = ["check_weights", "export_initial", "export_plan", "fill_training_plan"]
 
@@ -90,7 +90,7 @@ def check_weights(module: ir.Module, weights: Path, *, training: bool) -> None:
     trains = training or TRAINING.on(module.operation.attributes)
     source = ParameterSource(weights, training=trains)
     names = set(source.names)
-    whole = whole_of(module) if passed(module) == "partition" else module
+    whole = whole_of(module) if passed_phase(module) == "partition" else module
     for value, own in onnx.arguments(onnx.function(whole)):
         if PARAM.on(own) or STATE.get(own) in ("parameter", "buffer"):
             name = NAME.of(own)

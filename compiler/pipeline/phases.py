@@ -13,7 +13,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
-from tensoropt.passes.pipeline import Pipeline, parse_pipeline, passed, set_passed
+from tensoropt.passes.pipeline import Pipeline, parse_pipeline, passed_phase, set_passed_phase
 from tensoropt.passes.search_strategies import SearchStrategiesPass
 
 __all__ = ["PHASES", "TRAINING_PHASES", "Compilation", "phases_after"]
@@ -64,7 +64,7 @@ class Compilation:
 
     def advance(self, module: ir.Module, last: str, say: Say = lambda text: None) -> None:
         """Run all phases that ``module`` has not passed yet, up to ``last``."""
-        for phase in phases_after(passed(module), last):
+        for phase in phases_after(passed_phase(module), last):
             if phase != "train" or self.trains:
                 self.run(module, phase, say)
 
@@ -76,7 +76,7 @@ class Compilation:
             Pipeline(passes, *printing, say, f"phase {phase}").run(module)
         except PassError as error:
             raise (_asked(error) if phase == "search" else error) from None
-        set_passed(module, phase)
+        set_passed_phase(module, phase)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:

@@ -13,7 +13,7 @@ from tensoropt.dialects.context import context
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
 from tensoropt.passes.diagnostics import describe, line_of
-from tensoropt.passes.pipeline import raised_by_mlir, verify
+from tensoropt.passes.pipeline import error_from_mlir, verify
 
 __all__ = ["load_text", "new_context", "parse_text", "read_text", "said_of"]
 
@@ -41,7 +41,7 @@ def parse_text(text: str) -> ir.Module:
     try:
         module = ir.Module.parse(text)
     except ir.MLIRError as error:
-        raise raised_by_mlir(error) from None
+        raise error_from_mlir(error) from None
     verify(module)
     return module
 

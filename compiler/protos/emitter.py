@@ -25,7 +25,6 @@ from tensoropt.dialects.onnx import (
     NO_VALUE,
     attributes,
     function,
-    held_by,
     is_no_value,
     is_onnx,
     node_name,
@@ -33,6 +32,7 @@ from tensoropt.dialects.onnx import (
     owner,
     region_names,
     schema,
+    signature_attributes,
     split_name,
 )
 from tensoropt.dialects.topt import keys
@@ -61,7 +61,7 @@ class Argument:
 def arguments(main: ir.Operation) -> list[Argument]:
     """Return the arguments of `@main` in order."""
     values = main.regions[0].blocks[0].arguments
-    attributes = held_by(main, "arg_attrs", len(values))
+    attributes = signature_attributes(main, "arg_attrs", len(values))
     return [
         Argument(value, own, i)
         for i, (value, own) in enumerate(zip(values, attributes, strict=True))
@@ -93,7 +93,7 @@ class Emitter:
         block = main.regions[0].blocks[0]
         given = arguments(main)
         returned = list(block.operations[len(block.operations) - 1].operation.operands)
-        attributes = held_by(main, "res_attrs", len(returned))
+        attributes = signature_attributes(main, "res_attrs", len(returned))
         ends = [keys.NAME.get(own, f"result{i}") for i, own in enumerate(attributes)]
         self._reserve(given, list(zip(returned, ends, strict=True)))
         for argument in given:

@@ -128,7 +128,7 @@ def _end(kind: ir.Type, attributes: ir.DictAttr) -> End:
 def _returned(main: ir.Operation) -> Iterator[tuple[ir.Value, ir.DictAttr]]:
     operations = main.regions[0].blocks[0].operations
     values = operations[len(operations) - 1].operation.operands
-    yield from zip(values, onnx.held_by(main, "res_attrs", len(values)), strict=True)
+    yield from zip(values, onnx.signature_attributes(main, "res_attrs", len(values)), strict=True)
 
 
 def past_names(main: ir.Operation) -> Mapping[str, ir.Value]:

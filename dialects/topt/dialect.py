@@ -115,7 +115,7 @@ class PointOp(Topt.Operation, name="point"):
     Predicted seconds per step and bytes per device. For a training step, `recompute` is its choice
     of recomputation and `micro_batches` the number of micro-batches. `process_bytes` is the process
     memory, if the device description has the memory besides tensors. `hidden_s` is the
-    communication hidden behind operators.
+    communication that overlaps operators.
     """
 
     mesh: Any

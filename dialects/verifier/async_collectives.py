@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from tensoropt.compiler.layout.collective import HOLDING
+from tensoropt.compiler.layout.collective import RETAINS_OPERAND
 from tensoropt.dialects import onnx
 from tensoropt.dialects.collectives import STARTED, members_of, ops_from
 from tensoropt.dialects.mlir import ir
@@ -45,7 +45,7 @@ def check_wait(op: ir.Operation) -> None:
         got = "an argument" if made is None else made.name
         raise InvalidError(op, f"expected the result of one of {', '.join(STARTED)}, got: {got}")
     held = list(op.operands)[1:]
-    wanted = [made.operands[0]] if STARTED[made.name] in HOLDING else []
+    wanted = [made.operands[0]] if STARTED[made.name] in RETAINS_OPERAND else []
     if held != wanted:
         expected = "the operand of the collective" if wanted else "none"
         got = f"{len(held)} operands"

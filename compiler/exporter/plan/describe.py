@@ -171,7 +171,7 @@ def check_ends(module: ir.Module) -> None:
 
 def _check_side(main: ir.Operation, side: str, types: Sequence[ir.Type]) -> None:
     what = "input" if side == "arg_attrs" else "output"
-    for index, attributes in enumerate(onnx_ops.held_by(main, side, len(types))):
+    for index, attributes in enumerate(onnx_ops.signature_attributes(main, side, len(types))):
         name = keys.NAME.get(attributes, str(index))
         try:
             dtype_of(types[index], name, is_parameter=keys.PARAM.on(attributes))
