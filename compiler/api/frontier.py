@@ -15,8 +15,8 @@ from tensoropt.compiler.report.notes import (
     interruption,
     omissions,
     pins_line,
-    tensors_alone,
-    unheeded,
+    tensor_limit_note,
+    ignored_annotations,
 )
 from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.report.table import frontier_table
@@ -133,7 +133,7 @@ class Point:
         what of it fits the memory."""
         request, lines = self._whole.request, splitting_notes(_facts(self._whole), self.found)
         if request.memory is not None and request.description.process is None:
-            return (*lines, tensors_alone(request.description.name))
+            return (*lines, tensor_limit_note(request.description.name))
         return tuple(lines)
 
     def explain(self) -> Shown[Explanation]:
@@ -376,7 +376,7 @@ class Frontier(Sequence[Point]):
         lines = (*omissions(shown), *endings(shown, anytime=self.request.anytime), *told.notes)
         annotated = ANNOTATED.get(self._whole.program.module.operation.attributes)
         if annotated and self.request.annotations is None:
-            lines = (*lines, unheeded(self._whole.name, annotated))
+            lines = (*lines, ignored_annotations(self._whole.name, annotated))
         priced = told.prices_pins and self.request.read_pins and not self.is_interrupted
         return (*lines, pins_line(told.pins_cost)) if priced else lines
 

@@ -19,7 +19,7 @@ __all__ = ["Comparison", "comparison_csv", "comparison_json", "comparison_table"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Methods on the same model and devices, in the order they were asked for."""
+    """Results of several methods on one model and device, in the order of the request."""
 
     model: str
     device: str
@@ -28,14 +28,17 @@ class Comparison:
 
 
 def comparison_table(comparison: Comparison, *, colour: bool = False) -> str:
-    """Return one row per method: mesh, time, memory, seconds of search, ratio to the optimum."""
+    """Return a row per method: mesh, time, memory, search time, and ratio to the optimum."""
     title = f"{comparison.model} on {comparison.devices} x {comparison.device}: fastest, per device"
     header = ["method", "mesh", "time", "memory", "search", "ratio", ""]
     return render(title, header, [_cells(row) for row in comparison.rows], colour)
 
 
 def comparison_json(comparison: Comparison) -> str:
-    """Return one JSON object; ``"point"`` is null where a method refused, ``"refused"`` else."""
+    """Return one JSON object.
+
+    ``"point"`` is null if a method refused the model, else ``"refused"`` is null.
+    """
     rows = [
         {
             "method": row.method,
@@ -50,7 +53,7 @@ def comparison_json(comparison: Comparison) -> str:
 
 
 def comparison_csv(comparison: Comparison) -> str:
-    """Return CSV with a header line; cells are empty where a method refused."""
+    """Return CSV with a header line; the cells of a method that refused the model are empty."""
     header = [
         "method",
         "mesh",

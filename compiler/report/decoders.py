@@ -1,4 +1,4 @@
-"""What a person must know of a decoder: which caches are none or too small, and what text needs."""
+"""Notes on decoders: inputs that only look like caches, small caches, and open head sizes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NUMBER = re.compile(r"\d+")
 
 
 def decoder_notes(module: ir.Module, model: Path | None) -> Iterator[str]:
-    """Yield a line for each reason for which inputs called like caches are none, one on caches
-    that are too small to be updated in place, and one on heads of an open size.
+    """Yield a line per reason why inputs named like caches are not caches, one on caches that are
+    too small to be updated in place, and one on head sizes that are open.
 
-    ``model`` is the file of the ``module``, beside which its configuration may lie. An input that
-    only happens to be called `past...`, where nothing is a cache or a key, is not spoken of.
+    ``model`` is the file of ``module``; its folder may have a configuration with the head size.
+    Inputs named `past...` yield no line if the model has no cache and none of them is a key.
     """
     caches, refused = find_caches(module)
     if caches or any("key" in name for name, _ in refused):

@@ -1,4 +1,4 @@
-"""How far predictions are to be expected off, in words."""
+"""The expected error of predictions, in words."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ __all__ = ["expected_line"]
 
 
 def expected_line(error: PlanError | None, device: str) -> str:
-    """Return the line that stands below predictions for a description called ``device``."""
+    """Return the line below predictions for a device description called ``device``."""
     if error is None:
-        return f"expected error: not known, nobody has measured {device} (tensoropt-profile does)"
-    what = "this model" if error.model_measured else "other models"
-    return f"expected error: {_time(error.time, what)}; {_memory(error.memory)}"
+        return f"expected error: unknown, {device} has not been measured (run tensoropt-profile)"
+    models = "this model" if error.model_measured else "other models"
+    return f"expected error: {_time(error.time, models)}; {_memory(error.memory)}"
 
 
-def _time(figure: FigureError | None, what: str) -> str:
+def _time(figure: FigureError | None, models: str) -> str:
     if figure is None:
-        return "time not known, this model was not measured and no two others were"
-    return _figure("time", figure, f"plans of {what} that were left out of the fit")
+        return "time unknown, neither this model nor two others were measured"
+    return _figure("time", figure, f"plans of {models} that were left out of the fit")
 
 
 def _memory(figure: FigureError | None) -> str:
     return "memory not measured" if figure is None else _figure("memory", figure, "plans")
 
 
-def _figure(name: str, figure: FigureError, what: str) -> str:
+def _figure(name: str, figure: FigureError, plans: str) -> str:
     if figure.mean is None or figure.p90 is None:
         more = "more models or a longer --budget of tensoropt-profile"
-        return f"{name} not stated, {figure.samples} plans are too few, {LEAST_PLANS} do ({more})"
-    return f"{name} {figure.mean:.0%}, nine in ten below {figure.p90:.0%} ({figure.samples} {what})"
+        return (
+            f"{name} unknown, expected at least {LEAST_PLANS} measured plans, "
+            f"got: {figure.samples} ({more})"
+        )
+    within = f"nine in ten below {figure.p90:.0%}"
+    return f"{name} {figure.mean:.0%}, {within} ({figure.samples} {plans})"

@@ -1,8 +1,8 @@
-"""What a plan does and why, as data: layers, splits, collectives, memory, a timeline.
+"""Explanation of a plan as data: layers, splits, collectives, memory and a timeline.
 
-Times are seconds and sizes bytes, of one rank and one step. Made by ``explain/``; the text form and
-pictures are made of these classes alone. Tensors have their names in the model; what a node makes
-has the name of that node.
+Times are in seconds and sizes in bytes, of one rank and one step. ``explain/`` builds these
+classes; the text form and the plots read nothing else. Inputs and weights have their names in the
+model, the result of a node has the name of the node.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Kind = Literal["overhead", "op", "collective", "copy"]
 
 @dataclass(frozen=True)
 class Split:
-    """What some mesh axes do to an op, such as ``x``: ``column split`` of its ``weight``.
+    """Effect of some mesh axes on an op, such as ``x``: ``column split`` of its ``weight``.
 
-    ``label`` says what is cut in the reader's words: output features, heads, batch. With ``sums``
-    the op leaves partial sums along these axes.
+    ``label`` names the split dimension in words: output features, heads, batch. With ``sums`` the
+    op leaves partial sums along these axes.
     """
 
     axes: tuple[str, ...]
@@ -60,23 +60,23 @@ class Split:
         return f"{self.how}{of} over {','.join(self.axes)}{what}{sums}"
 
     def without_weight(self) -> Split:
-        """Return the same of any weight: what ops of layers alike have in common."""
+        """Return the split without the weight's name, to compare ops of different layers."""
         return replace(self, weight=None)
 
 
 def splits_text(splits: Sequence[Split]) -> str:
-    """Return how an op is split, in words; replicated where it is not."""
+    """Return the splits of an op in words; ``replicated`` for none."""
     return "; ".join(split.text for split in splits) or "replicated"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One op of a layer. ``splits`` is empty where every rank does all of it.
+    """One op of a layer; ``splits`` is empty if every rank does all of it.
 
-    ``name`` is the node's, ``weights`` are the parameters that it reads, ``main`` says whether it
-    is one to show where only some are: it reads a matrix of weights, or mixes values as attention
-    does. ``phase`` is empty for inference. ``operands`` and ``results`` are layouts, one placement
-    per mesh axis.
+    ``name`` is the node's, ``weights`` are the parameters that it reads. ``main`` marks the ops
+    that short listings show: they read a weight matrix, or multiply activations as attention does.
+    ``phase`` is empty for inference. ``operands`` and ``results`` are layouts, one placement per
+    mesh axis. ``entry`` is its index in the timeline.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Operation:
 
     @property
     def text(self) -> str:
-        """How it is split, in words, with the axes."""
+        """The splits in words, with the axes."""
         return splits_text(self.splits)
 
 
@@ -101,10 +101,10 @@ class Communication:
     """One collective or local copy of a layer.
 
     ``kind`` is all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, or a copy:
-    all_slice, partialize, pad, crop, copy. ``bytes`` are those that one rank puts in, of what pads
-    or crops those of the larger tensor; ``why`` says which layouts disagree, or which partial sums
-    are summed. ``producer`` and ``consumer`` are names of nodes or arguments. ``entry`` is its
-    place in the timeline.
+    all_slice, partialize, pad, crop, copy. ``bytes`` is the size of one rank's input; for pads and
+    crops, of the larger tensor. ``why`` names the layouts that disagree, or the partial sums that
+    are reduced. ``producer`` and ``consumer`` are names of nodes or arguments. ``entry`` is its
+    index in the timeline.
     """
 
     kind: str
@@ -120,13 +120,13 @@ class Communication:
 
     @property
     def is_copy(self) -> bool:
-        """Whether nothing is sent."""
+        """True for local copies, which send nothing."""
         return self.kind in ("all_slice", "partialize", "pad", "crop", "copy")
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the layers that are alike: its name, and the bytes of what it keeps."""
+    """One of several equal layers: its name and the bytes of its static memory."""
 
     name: str
     static_bytes: int
@@ -134,9 +134,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Layer:
-    """Layers that do the same, described once: ``members`` are their names in program order.
+    """Equal layers, described once; ``members`` are in program order.
 
-    Ops, communication and times are those of one of them (the first).
+    Ops, communication and times are those of the first member.
     """
 
     members: tuple[Member, ...]
@@ -151,27 +151,27 @@ class Layer:
 
     @property
     def time_s(self) -> float:
-        """Time of one of them."""
+        """The time of one member."""
         return self.compute_s + self.communication_s
 
     @property
     def title(self) -> str:
-        """The names in one: ``h.0``, ``h.0 to h.11``, ``h.0, h.2``."""
+        """The joined names: ``h.0``, ``h.0 and h.1``, ``h.0 to h.11``."""
         return joined([member.name for member in self.members])
 
 
 def joined(names: Sequence[str]) -> str:
-    """Return the names of layers as one: all of two, else the first and the last."""
+    """Return one name for several layers: up to two names, else the first and the last."""
     return " and ".join(names) if len(names) <= 2 else f"{names[0]} to {names[-1]}"
 
 
 @dataclass(frozen=True)
 class TimelineEntry:
-    """One thing that a rank does, in program order, and the bytes in memory meanwhile.
+    """One step of a rank, in program order, and the bytes in memory during it.
 
-    ``beside`` says of a collective that the rank goes on with what follows while it runs.
-    ``layer`` is the name of the layer (a :class:`Member`), ``tensor`` what is moved or made;
-    ``reader`` the node that first reads what is moved.
+    ``beside`` marks a collective that overlaps with the operators after it. ``layer`` is the name
+    of the layer (a :class:`Member`), ``tensor`` the resharded or computed tensor, ``reader`` the
+    node that first reads a resharded tensor.
     """
 
     kind: Kind
@@ -193,7 +193,7 @@ class TimelineEntry:
 
 @dataclass(frozen=True)
 class Costly:
-    """An op or collective that takes much time: ``count`` alike in ``layer`` (a title) together."""
+    """An op or collective of much time: the sum over ``count`` equal ones in ``layer``, a title."""
 
     kind: Kind
     name: str
@@ -207,8 +207,10 @@ class Costly:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor in memory: the bytes of one rank's part. ``kind`` is activation, inside (of a
-    body), weights, constants, or what a training step keeps."""
+    """A tensor in memory, with the bytes of one rank's part.
+
+    ``kind`` is activation, inside (of a body), weights, constants, or a kind of training state.
+    """
 
     name: str
     kind: str
@@ -219,11 +221,12 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Memory:
-    """What bounds the memory of a rank: static bytes by kind, and what is alive at the peak.
+    """Peak memory of a rank: static bytes by kind, and the tensors that are live at the peak.
 
     ``at`` is the index of the first timeline entry at the peak, ``None`` for an empty program.
-    ``alive`` and ``kept`` are sorted by size; the sums are those of the plan. ``beside_bytes`` is
-    what the process takes that is no tensor, 0 where the device description does not say it.
+    ``alive`` and ``kept`` are sorted by size and add up to the figures of the plan.
+    ``beside_bytes`` is the memory of the process other than tensors, 0 if the device description
+    does not predict it.
     """
 
     static_bytes: int
@@ -237,10 +240,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Change:
-    """How an op is split in the neighbour instead.
+    """Change of the split of an op in a neighbour.
 
-    ``name`` is that of its node in the first of ``count`` layers, which ``layer`` names, and
-    ``weights`` are the parameters that it reads there.
+    ``layer`` names ``count`` layers; ``name`` and ``weights`` are the node and its parameters in
+    the first of them.
     """
 
     layer: str
@@ -254,9 +257,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """The next point of the frontier in one direction, and what it does otherwise.
+    """The next point of the frontier in one direction, and its differences.
 
-    ``others`` counts ops beside those of ``changes`` that are split in another way.
+    ``others`` counts the ops outside ``changes`` that are split in another way.
     """
 
     index: int
@@ -272,13 +275,13 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a plan does. ``axes`` names the mesh axes; ``marks`` are those of the point.
+    """Explanation of a plan. ``axes`` names the mesh axes; ``marks`` are the point's.
 
-    ``faster`` and ``leaner`` are the neighbours on the frontier; ``update_s`` is the part of a
-    training step that is spent once per step, however many micro-batches there are. ``hidden_s`` is
-    the part of the communication that goes on while operators run. ``pins`` are
-    those that it was searched with, and what they cost. ``expected_error`` is how far off its
-    figures are to be expected; ``None`` where nobody measured the device.
+    ``faster`` and ``leaner`` are the neighbours on the frontier. ``update_s`` is the time of the
+    update, spent once per training step whatever the number of micro-batches. ``hidden_s`` is the
+    communication that overlaps with operators. ``pins`` are the pins of the search and their cost.
+    ``expected_error`` is the expected error of the figures, ``None`` if the device has not been
+    measured.
     """
 
     model: str
@@ -313,20 +316,20 @@ class Explanation:
 
     @property
     def memory_bytes(self) -> int:
-        """What tensors take."""
+        """The peak memory of tensors."""
         return self.memory.static_bytes + self.memory.transient_bytes
 
     @property
     def process_bytes(self) -> int:
-        """What the process of a rank takes, as tables show it."""
+        """The peak memory of a rank's process, as tables show it."""
         return self.memory_bytes + self.memory.beside_bytes
 
     def layer_titles(self) -> dict[str, str]:
-        """Return by the name of each layer the title of the group that it is in."""
+        """Return the title of each layer's group, by the name of the layer."""
         return {member.name: layer.title for layer in self.layers for member in layer.members}
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it for the JSON encoder: fields by their names, and a ``schema``."""
+        """Return all fields by name for the JSON encoder, and a ``schema``."""
         fields = asdict(self)
         layers = [
             {**row, "title": layer.title, "count": layer.count}

@@ -1,4 +1,4 @@
-"""What the reports are about: the frontier of one model, or its times over device counts."""
+"""Input of the reports: the frontier of one model, or its times over device counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["FrontierReport", "Left", "ScalingReport"]
 
 
 class Left(Protocol):
-    """A mesh that no point is of, and why."""
+    """A mesh that was left out of the search, and the reason."""
 
     @property
     def mesh(self) -> tuple[int, ...]: ...
@@ -25,16 +25,15 @@ class Left(Protocol):
 class FrontierReport:
     """The points of a model on ``devices`` devices, sorted by time.
 
-    ``chosen`` is the point to take. With ``narrowed`` reports are of that point alone; the names of
-    points stay those of the whole.
-    ``epsilon`` is the bound that the search reached: 0 is exact, ``None`` no frontier within one.
-    The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
-    ``found`` is how many points the search had, of all meshes; 0 where that is not known. The
-    bounds are those of the meshes searched, without those ``left_out``. ``interrupted``: Ctrl-C
-    ended the search. ``stopped`` names what ended it before the bound asked for was proven: the
-    ``time_limit_s``, the memory, or tables that had nothing more to learn; ``None`` if nothing
-    did. ``error`` is how far off the figures
-    are to be expected; ``None`` where nobody measured the device.
+    ``chosen`` is the picked point. With ``narrowed``, reports list that point alone; points have
+    the same names as in the whole frontier. ``epsilon`` is the bound that the search reached: 0 is
+    exact, ``None`` is no bound. The first point takes at most ``1 + time_epsilon`` times the least
+    time; ``None`` is no bound. ``found`` is the number of points that the search found on all
+    meshes, 0 if not known. Bounds are for the searched meshes, without those in ``left_out``.
+    ``interrupted``: Ctrl-C ended the search. ``stopped`` is the reason why it ended before it
+    proved the requested bound: the ``time_limit_s``, the memory limit, or tables that had nothing
+    more to learn; ``None`` if it did prove it. ``error`` is the expected error of the figures,
+    ``None`` if the device has not been measured.
     """
 
     model: str
@@ -59,7 +58,7 @@ class FrontierReport:
 
     @property
     def ended(self) -> str:
-        """What ``stopped`` the search, in words that follow its bound; empty if nothing did."""
+        """The words for ``stopped``, which follow the bound; empty for ``None``."""
         if self.stopped == "time":
             return f"after {self.time_limit_s:g} s"
         if self.stopped == "memory":
@@ -69,7 +68,7 @@ class FrontierReport:
 
 @dataclass(frozen=True)
 class ScalingReport:
-    """The fastest point for each number of devices; ``None`` where nothing fits the memory."""
+    """The fastest point for each number of devices; ``None`` if none fits the memory."""
 
     model: str
     device: str

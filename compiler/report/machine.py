@@ -35,7 +35,7 @@ SCHEMA = 1
 
 
 class Report(Protocol):
-    """What every report says first."""
+    """The fields at the start of every report."""
 
     @property
     def model(self) -> str: ...
@@ -44,9 +44,9 @@ class Report(Protocol):
 
 
 def frontier_json(frontier: FrontierReport) -> str:
-    """Return the frontier as one JSON object, with a line end; a bound is null for none.
+    """Return the frontier as one JSON object, with a line end; no bound is null.
 
-    So is ``stopped`` where the search was complete, else "time", "memory" or "tables".
+    ``stopped`` is null if the search was complete, else "time", "memory" or "tables".
     """
     shown = {point.index for point in frontier.shown}
     points = [row for row in listed(frontier.points) if row["index"] in shown]
@@ -59,21 +59,21 @@ def frontier_json(frontier: FrontierReport) -> str:
 
 
 def profile_json(profile: ScalingReport) -> str:
-    """Return the profile as one JSON object; ``"point"`` is null where nothing fits."""
+    """Return the profile as one JSON object; ``"point"`` is null if no point fits."""
     rows = [{"devices": n, "point": as_dict(p) if p else None} for n, p in profile.rows]
     return json_text(profile, {**_error(profile), "profile": rows})
 
 
 def _error(report: FrontierReport | ScalingReport) -> dict[str, object]:
-    """Return how far off the figures are to be expected; null where nobody measured the device."""
+    """Return the expected error of the figures; null if the device has not been measured."""
     return {"expected_error": None if report.error is None else asdict(report.error)}
 
 
 def frontier_csv(frontier: FrontierReport) -> str:
     """Return the frontier as CSV with a header line; a mesh is written ``2x4``.
 
-    Points of training steps have columns of what they compute anew and of their micro-batches. The
-    last column holds the names of a point, such as ``fastest knee``.
+    Points of training steps have columns for recomputation and micro-batches. The last column has
+    the names of a point, such as ``fastest knee``.
     """
     trains = any(recompute_of(point) is not None for point in frontier.shown)
     own = {"recompute": recompute_of, "micro_batches": micro_batches_of} if trains else {}
@@ -86,7 +86,7 @@ def frontier_csv(frontier: FrontierReport) -> str:
 
 
 def profile_csv(profile: ScalingReport) -> str:
-    """Return the profile as CSV with a header line; cells are empty where nothing fits."""
+    """Return the profile as CSV with a header line; cells are empty if no point fits."""
     empty = [""] * (1 + len(FIELDS))
     rows = [[n, *(_cells(point) if point else empty)] for n, point in profile.rows]
     return csv_text(["devices", "mesh", *FIELDS], rows)

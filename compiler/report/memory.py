@@ -1,4 +1,4 @@
-"""Memory as reports show it: what a process takes, and how much of that is no tensor."""
+"""Memory in reports: the memory of a process, and its part outside tensors."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from tensoropt.compiler.search.frontier.points import Point
 __all__ = ["BESIDE", "beside_bytes", "memory_name", "memory_title"]
 
 BESIDE = "beside tensors"
-"""What the part of a process that is no tensor is called."""
+"""The name of a process's memory other than tensors."""
 
 
 def beside_bytes(point: Point) -> int:
-    """Return what a rank's process takes that is no tensor; 0 where the device does not say."""
+    """Return the memory of a rank's process other than tensors.
+
+    0 if the device description does not predict it.
+    """
     return point.process_bytes - point.memory_bytes
 
 
 def memory_name(*, whole: bool) -> str:
-    """Return what memory is called: that of the whole process, or that of its tensors alone."""
+    """Return the name of the memory of a ``whole`` process, or of its tensors alone."""
     return "process memory" if whole else "tensor memory"
 
 
 def memory_title(points: Iterable[Point], unit: str) -> str:
-    """Return what an axis of the memory of ``points`` is called."""
+    """Return the title of an axis with the memory of ``points``."""
     name = memory_name(whole=any(beside_bytes(point) for point in points))
     return f"{name} per device ({unit})"

@@ -1,6 +1,6 @@
-"""The original model with what a plan does to each node, as metadata that viewers show.
+"""Copy of the model with the plan of each node as metadata, which viewers such as Netron show.
 
-It is for reading alone; what other tools are to act on are ONNX's multi-device annotations.
+The metadata are for people. For other tools there are ONNX's multi-device annotations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["check_netron_path", "write_netron"]
 
 _PREFIX = "tensoropt."
-_SINCE = 10  # the version of the IR in which nodes have metadata
+_SINCE = 10  # the first IR version that has metadata on nodes
 
 
 def check_netron_path(path: Path, model: Path) -> None:
@@ -34,18 +34,18 @@ def check_netron_path(path: Path, model: Path) -> None:
     if not path.parent.is_dir():
         raise UserError(f"--netron {path}: expected an existing folder, got: '{path.parent}'")
     if path.exists() and (path.is_dir() or (model.exists() and path.samefile(model))):
-        what = "a folder" if path.is_dir() else "the model itself"
-        raise UserError(f"--netron {path}: expected a file of its own, got: {what}")
+        got = "a folder" if path.is_dir() else "the model itself"
+        raise UserError(f"--netron {path}: expected a file of its own, got: {got}")
 
 
 def write_netron(
     explanation: Explanation, point: FrontierPoint, model: Path, path: Path
 ) -> tuple[int, int]:
-    """Write the ONNX model in the file ``model`` to ``path`` with what ``explanation`` says.
+    """Write the ONNX model in the file ``model`` to ``path``, with ``explanation`` as metadata.
 
-    Large weights are not copied: they are read from ``model``, which has to lie beside ``path``.
-    Returns how many nodes were found in the plan, of how many. Nodes of functions, and what the
-    compiler folds, are not in it.
+    Large weights are not copied: readers find them through ``model``, which must be in the folder
+    of ``path``. Returns the number of nodes that the plan has, and of all nodes. The plan lacks the
+    nodes of functions, and nodes that the compiler folds.
     """
     import onnx
 
@@ -56,7 +56,7 @@ def write_netron(
     proto = read_proto(model)
     _refer(proto, model, path)
     proto.ir_version = max(proto.ir_version, _SINCE)
-    _say(proto, _of_plan(explanation))
+    _set_metadata(proto, _of_plan(explanation))
     found = _annotate(proto, _Texts(explanation, point))
     with replacing(path) as aside:
         onnx.save(proto, aside)
@@ -64,7 +64,7 @@ def write_netron(
 
 
 class _Texts:
-    """What is said of the nodes and tensors of a plan, by name."""
+    """Metadata of the nodes and tensors of a plan, by name."""
 
     def __init__(self, explanation: Explanation, point: FrontierPoint) -> None:
         self.explanation = explanation
@@ -79,15 +79,15 @@ class _Texts:
         self.tensors = dict(self._stored_tensors())
 
     def node(self, name: str) -> Iterator[tuple[str, str]]:
-        """Yield what to say of the node called ``name``; nothing if the plan has none."""
+        """Yield the metadata of the node called ``name``; nothing if the plan has no such node."""
         entry, index = self.ops.get(name), self.nodes.get(name)
         if entry is None or index is None:
             return
         strategy = self.strategies[index]
         yield "split", entry.text
         node = self.graph.nodes[index]
-        yield "reads", self._lying(node.operands, strategy.operands)
-        yield "leaves", self._lying(node.results, strategy.results)
+        yield "reads", self._in_words(node.operands, strategy.operands)
+        yield "leaves", self._in_words(node.results, strategy.results)
         share = entry.time_s / self.explanation.time_s if self.explanation.time_s else 0.0
         yield "time", f"{format_seconds(entry.time_s)} ({share:.1%} of the step)"
         yield "result", f"{format_bytes(entry.bytes)} on each device"
@@ -100,16 +100,19 @@ class _Texts:
                 f"{move.text}",
             )
 
-    def _lying(self, values: Sequence[int | None], layouts: Sequence[Layout]) -> str:
+    def _in_words(self, values: Sequence[int | None], layouts: Sequence[Layout]) -> str:
         pairs = zip(values, layouts, strict=False)
-        return "; ".join(self.words.lies(v, layout) for v, layout in pairs if v is not None)
+        return "; ".join(self.words.describe(v, layout) for v, layout in pairs if v is not None)
 
     def tensor(self, name: str) -> Mapping[str, str]:
-        """Return what to say of the input or weight called ``name``."""
+        """Return the metadata of the input or weight called ``name``."""
         return {"lies": self.tensors[name]} if name in self.tensors else {}
 
     def _stored_tensors(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each input and weight, and how it lies: as its only use wants it."""
+        """Yield the name and the layout of each input and weight.
+
+        A private parameter has the layout in which its only use reads it.
+        """
         for index, node in enumerate(self.graph.nodes):
             for value, layout in self._read(index):
                 maker = self.graph.producer(value)
@@ -126,9 +129,9 @@ class _Texts:
                     yield value, layout
 
     def _stored(self, value: int, layout: Layout) -> str:
-        """Return how what is read in ``layout`` is stored: never as a partial sum."""
+        """Return the stored layout of a value that is read in ``layout``: nothing is partial."""
         partial = [axis for axis, own in enumerate(layout.placements) if own.is_partial]
-        return self.words.lies(value, layout.replace(partial, REPLICATE))
+        return self.words.describe(value, layout.replace(partial, REPLICATE))
 
 
 def _of_plan(explanation: Explanation) -> Mapping[str, str]:
@@ -144,7 +147,7 @@ def _of_plan(explanation: Explanation) -> Mapping[str, str]:
 
 
 def _annotate(proto: onnx.ModelProto, texts: _Texts) -> int:
-    """Say of nodes, inputs and weights what is known; return how many nodes there was one of."""
+    """Set the metadata of nodes, inputs and weights; return the number of nodes that have some."""
     import onnx
 
     from tensoropt.compiler.importer.model_file import normalise
@@ -154,41 +157,41 @@ def _annotate(proto: onnx.ModelProto, texts: _Texts) -> int:
     normalise(named)
     found = 0
     for node, own in zip(proto.graph.node, named.node, strict=True):
-        said = dict(texts.node(own.name))
-        _say(node, said)
-        found += bool(said)
+        metadata = dict(texts.node(own.name))
+        _set_metadata(node, metadata)
+        found += bool(metadata)
     for value in proto.graph.input:
-        _say(value, texts.tensor(value.name))
+        _set_metadata(value, texts.tensor(value.name))
     for tensor in proto.graph.initializer:
-        _say(tensor, texts.tensor(tensor.name))
+        _set_metadata(tensor, texts.tensor(tensor.name))
     return found
 
 
-def _say(
-    what: onnx.ModelProto | onnx.NodeProto | onnx.ValueInfoProto | onnx.TensorProto,
+def _set_metadata(
+    proto: onnx.ModelProto | onnx.NodeProto | onnx.ValueInfoProto | onnx.TensorProto,
     texts: Mapping[str, str],
 ) -> None:
-    """Put ``texts`` in place of what an earlier plan said."""
-    others = [entry for entry in what.metadata_props if not entry.key.startswith(_PREFIX)]
+    """Replace the metadata of an earlier plan by ``texts``."""
+    others = [entry for entry in proto.metadata_props if not entry.key.startswith(_PREFIX)]
     kept = [(entry.key, entry.value) for entry in others]
-    del what.metadata_props[:]
+    del proto.metadata_props[:]
     for key, value in (*kept, *((_PREFIX + key, value) for key, value in texts.items())):
         if value:
-            what.metadata_props.add(key=key, value=value)
+            proto.metadata_props.add(key=key, value=value)
 
 
 def _refer(proto: onnx.ModelProto, model: Path, path: Path) -> None:
-    """Have weights that stay in the model's file, or beside it, be found from ``path``.
+    """Point the weights that stay in the model's file, or next to it, to their place from ``path``.
 
-    What lies in another folder is found by no reader.
+    Readers of ONNX refuse external data in another folder.
     """
     from tensoropt.compiler.importer.wire import INLINE_KEY
 
-    for tensor in _outside(proto):
+    for tensor in _external_tensors(proto):
         if model.resolve().parent != path.resolve().parent:
             raise UserError(
-                f"--netron {path}: large weights are read from where they are, "
-                f"expected a name in {model.resolve().parent}"
+                f"--netron {path}: large weights stay in the folder of the model, "
+                f"expected a file in {model.resolve().parent}"
             )
         entries = {e.key: e.value for e in tensor.external_data if e.key != INLINE_KEY}
         entries["location"] = entries["location"] or model.resolve().name
@@ -197,8 +200,8 @@ def _refer(proto: onnx.ModelProto, model: Path, path: Path) -> None:
             tensor.external_data.add(key=key, value=value)
 
 
-def _outside(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield the tensors whose bytes lie elsewhere."""
+def _external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors with external data."""
     from onnx.external_data_helper import uses_external_data
 
     nodes = [node for function in proto.functions for node in function.node]
@@ -208,7 +211,7 @@ def _outside(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 def _tensors(
     graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto] = ()
 ) -> Iterator[onnx.TensorProto]:
-    """Yield the tensors of a graph and of ``nodes``, and what their attributes hold."""
+    """Yield the initializers of a graph, and the tensors in attributes of it and of ``nodes``."""
     yield from graph.initializer
     for attribute in (a for node in (*graph.node, *nodes) for a in node.attribute):
         yield from (attribute.t, *attribute.tensors)

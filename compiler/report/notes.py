@@ -1,4 +1,4 @@
-"""What a person must know of a search beside its points: what was left out, and why it ended."""
+"""Notes on a search: left-out meshes, why it ended, and its limits."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from tensoropt.runtime.plan.pins import pins_cost_text
 
 __all__ = [
     "endings",
+    "ignored_annotations",
     "interruption",
     "omissions",
     "open_sizes",
     "open_turns",
     "pins_line",
-    "tensors_alone",
-    "undivided",
-    "unheeded",
-    "unsplit",
+    "tensor_limit_note",
+    "undivided_note",
+    "unsplit_note",
 ]
 
 _SHOWN = 8
 
 
 def omissions(frontier: FrontierReport) -> Iterator[str]:
-    """Yield a line for each reason for which meshes were left out."""
+    """Yield a line per reason why meshes were left out."""
     ordered = sorted(frontier.left_out, key=lambda left: left.reason)
     for reason, group in groupby(ordered, key=lambda left: left.reason):
         names = [mesh_name(left.mesh) for left in group]
-        yield f"note: {_listed(names)}: left out, {reason}"
+        yield f"note: {_list_meshes(names)}: left out, {reason}"
 
 
 def endings(frontier: FrontierReport, *, anytime: bool) -> Iterator[str]:
-    """Yield how to search on, where nobody has said how long the search may take, or that nothing
-    would help."""
+    """Yield how to continue a search that ended by its default limits, or that no time would help.
+
+    ``anytime``: the request has neither a bound nor a time limit.
+    """
     if frontier.interrupted:
         return
     if frontier.stopped == "tables":
@@ -45,45 +47,45 @@ def endings(frontier: FrontierReport, *, anytime: bool) -> Iterator[str]:
     elif anytime and frontier.stopped:
         yield (
             f"note: the search ended {frontier.ended}; --search-time 60 gives it a minute, "
-            "--epsilon 0.01 goes on until the frontier is within 1%"
+            "--epsilon 0.01 continues until the frontier is within 1%"
         )
 
 
 def pins_line(cost: PinsCost | None) -> str:
-    """Return what the pins cost against the points without them."""
+    """Return the line on the cost of the pins relative to the points without pins."""
     if cost is None:
-        return "pins cost: not known, the search without them ran out of time"
+        return "pins cost: unknown, the search without them ran out of time"
     return f"pins cost: {pins_cost_text({'time': cost.time, 'memory': cost.memory})}"
 
 
-def tensors_alone(device: str) -> str:
-    """Return the line on a limit of memory where nobody has measured what processes take."""
+def tensor_limit_note(device: str) -> str:
+    """Return the line on a memory limit if the process memory was not measured on the device."""
     return (
-        f"note: --memory limits tensors alone: {device} has no [process], which says what a "
-        "process takes beside them"
+        f"note: --memory limits tensors alone: {device} has no [process], which has the memory "
+        "of a process beside tensors"
     )
 
 
 def interruption(epsilon: float | None, *, left_out: bool = False) -> str:
-    """Return what a search that was interrupted has printed, by the bound that it proves."""
+    """Return the line on the results of an interrupted search, with the bound that it proves."""
     bound = "with no bound on what is missing"
     if epsilon is not None:
         bound = f"within {epsilon:.2%} of the exact frontier"
         bound += " of the meshes searched" if left_out else ""
-    return f"interrupted: this is what was found so far, {bound}"
+    return f"interrupted: these are the results so far, {bound}"
 
 
-def unheeded(name: str, configurations: Sequence[str]) -> str:
-    """Return the line on a model that has annotations nobody has asked for."""
-    listed = ", ".join(f"'{one}'" for one in configurations)
+def ignored_annotations(name: str, configurations: Sequence[str]) -> str:
+    """Return the line on a model with annotations that were not requested as pins."""
+    listed = ", ".join(f"'{name}'" for name in configurations)
     return (
         f"note: {name} has annotations for the configuration{'s'[: len(configurations) > 1]} "
-        f"{listed}, which are not heeded: --pins {name} takes them as pins"
+        f"{listed}, which are ignored: --pins {name} takes them as pins"
     )
 
 
 def open_sizes(names: Sequence[str]) -> str:
-    """Return the line on sizes that a model leaves open, by their names."""
+    """Return the line on the open dimensions of a model, by name."""
     shown = names[:_SHOWN]
     listed, flags = ", ".join(f"'{name}'" for name in shown), dim_flags(shown, "8")
     if len(names) == 1:
@@ -93,7 +95,7 @@ def open_sizes(names: Sequence[str]) -> str:
 
 
 def open_turns(names: Sequence[str]) -> str:
-    """Return the line on bodies of which the model does not say how often they run, by node."""
+    """Return the line on loop bodies with an unknown number of iterations, by node."""
     shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     if len(names) == 1:
@@ -101,8 +103,8 @@ def open_turns(names: Sequence[str]) -> str:
     return f"note: the bodies of {shown}{more} may run any number of times and count once each"
 
 
-def left_whole(shares: Mapping[str, float], devices: int) -> str:
-    """Return the line on operators that no strategy splits, with their parts of the time."""
+def unsplit_ops_note(shares: Mapping[str, float], devices: int) -> str:
+    """Return the line on operators that no strategy splits, with their fractions of the time."""
     shown = [f"{op} {share:.0%}" for op, share in list(shares.items())[:_SHOWN]]
     more = f" and {len(shares) - _SHOWN} more" if len(shares) > _SHOWN else ""
     return (
@@ -111,22 +113,25 @@ def left_whole(shares: Mapping[str, float], devices: int) -> str:
     )
 
 
-def undivided(frontier: FrontierReport, point: Point, parts: int, odd: int, better: int) -> str:
+def undivided_note(
+    frontier: FrontierReport, point: Point, parts: int, odd: int, better: int
+) -> str:
     """Return the line on a plan that splits its work in ``parts``, as ``odd`` divides too little.
 
-    ``better`` is a number of devices that divides most of it, 0 where there is none.
+    ``better`` is a number of devices that divides most of the work, 0 if no number does.
     """
-    what = f"{odd} divides next to none of the work, expected --devices {better}"
-    none = "next to none of it can be split at these sizes"
-    return f"note: {_split(frontier, point, parts)}: {what if better else none}"
+    reason = "next to none of it can be split at these sizes"
+    if better:
+        reason = f"{odd} divides next to none of the work, expected --devices {better}"
+    return f"note: {_split(frontier, point, parts)}: {reason}"
 
 
-def unsplit(frontier: FrontierReport, point: Point, parts: int) -> str:
+def unsplit_note(frontier: FrontierReport, point: Point, parts: int) -> str:
     """Return the line on a plan that splits its work in ``parts``, though it could in more."""
     leaner = frontier.points[-1].process_bytes < point.process_bytes
     lean = ", or --pick leanest for less memory" if leaner else ""
-    what = "at these sizes more would cost time, expected a larger batch"
-    return f"note: {_split(frontier, point, parts)}: {what}{lean}"
+    reason = "at these sizes more would cost time, expected a larger batch"
+    return f"note: {_split(frontier, point, parts)}: {reason}{lean}"
 
 
 def _split(frontier: FrontierReport, point: Point, parts: int) -> str:
@@ -136,7 +141,7 @@ def _split(frontier: FrontierReport, point: Point, parts: int) -> str:
     return f"{plan} {split} on {frontier.devices} devices"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_meshes(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_SHOWN]) + (
         f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     )

@@ -1,4 +1,4 @@
-"""Pictures of what a search found: time against memory, or against devices, or by search."""
+"""Plots of search results: time against memory, time against devices, or a bar per search."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = ["check_plot_path", "frontier_svg", "plot_comparison", "plot_frontier"
 SUFFIXES = (".png", ".svg")
 _MARKERS = "osD^vP*X"
 _TYPE = 7.5  # of labels, in points
-_LEGEND = 8  # as many meshes fit beside the points
+_LEGEND = 8  # most meshes for a legend inside the axes
 _NAME = 60
-_NUMBERED = 30  # beside the points that have a name
-_BESIDE = 4.0  # what a label may reach over the right side of the axes, in points
+_NUMBERED = 30  # labels, in addition to the points that have a name
+_OVERHANG = 4.0  # the most that a label may exceed the right and upper side of the axes, in points
 
 
 def check_plot_path(path: Path) -> None:
-    """Raise :class:`UserError` unless ``path`` can be written, in a format that can be drawn."""
+    """Raise :class:`UserError` unless ``path`` can be written and has a supported suffix."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"--plot: expected a file ending in {' or '.join(SUFFIXES)}, got: '{path}'")
     if not path.parent.is_dir():
@@ -50,13 +50,13 @@ def check_plot_path(path: Path) -> None:
 
 
 def plot_frontier(frontier: FrontierReport, path: Path) -> None:
-    """Draw the frontier into ``path``, whole or not at all; same frontier, same bytes."""
+    """Draw the frontier into ``path``, whole or not at all; equal frontiers have equal bytes."""
     with _drawing():
         _save(_frontier_figure(frontier), path)
 
 
 def frontier_svg(frontier: FrontierReport) -> str:
-    """Return the same picture as an element of HTML; its text is text."""
+    """Return the plot of :func:`plot_frontier` as an SVG element with text, not glyph outlines."""
     from matplotlib import rc_context
 
     drawn = io.StringIO()
@@ -67,7 +67,7 @@ def frontier_svg(frontier: FrontierReport) -> str:
 
 
 def plot_profile(profile: ScalingReport, path: Path) -> None:
-    """Draw time and throughput against devices into ``path``, as :func:`plot_frontier` does."""
+    """Draw time, throughput and memory against devices, written as by :func:`plot_frontier`."""
     from tensoropt.compiler.report.plot_scaling import profile_figure
 
     with _drawing():
@@ -75,7 +75,7 @@ def plot_profile(profile: ScalingReport, path: Path) -> None:
 
 
 def plot_comparison(comparison: Comparison, path: Path) -> None:
-    """Draw what the searches found beside each other, as :func:`plot_frontier` does."""
+    """Draw the results of several searches, written as by :func:`plot_frontier`."""
     from tensoropt.compiler.report.plot_comparison import comparison_figure
 
     with _drawing():
@@ -84,10 +84,10 @@ def plot_comparison(comparison: Comparison, path: Path) -> None:
 
 @contextmanager
 def _drawing() -> Iterator[None]:
-    """Set what every picture needs; names may be in any script and hold any sign."""
+    """Set the options of every plot; names may be in any script and contain any sign."""
     import matplotlib
 
-    # A fixed salt, so that an SVG does not differ from run to run.
+    # The fixed salt makes the identifiers in an SVG the same in every run.
     with (
         matplotlib.rc_context(
             {"svg.hashsalt": "tensoropt", "text.parse_math": False, "font.size": 9.0}
@@ -115,8 +115,8 @@ def _frontier_figure(frontier: FrontierReport) -> Figure:
     axes = figure.add_subplot()
     memory = byte_scale(point.process_bytes for point in frontier.points)
     time = second_scale(point.time_s for point in frontier.points)
-    begin(axes, "x", memory.of(point.process_bytes for point in frontier.points))
-    begin(axes, "y", time.of(point.time_s for point in frontier.points))
+    begin(axes, "x", memory.convert(point.process_bytes for point in frontier.points))
+    begin(axes, "y", time.convert(point.time_s for point in frontier.points))
     axes.set_xlabel(memory_title(frontier.points, memory.unit))
     axes.set_ylabel(f"time per step ({time.unit})")
     axes.set_title(_title(frontier), fontsize=10)
@@ -138,8 +138,8 @@ def _draw_points(
     figure: Figure, axes: Axes, frontier: FrontierReport, memory: Scale, time: Scale
 ) -> None:
     points = frontier.points
-    x = memory.of(point.process_bytes for point in points)
-    y = time.of(point.time_s for point in points)
+    x = memory.convert(point.process_bytes for point in points)
+    y = time.convert(point.time_s for point in points)
     _staircase(axes, x, y)
     _meshes(axes, points, x, y)
     _rings(axes, frontier, x, y)
@@ -151,7 +151,7 @@ def _draw_points(
 
 
 def _staircase(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
-    # A budget between two points buys the least time of those that fit: steps, not a slope.
+    # A memory budget between two points allows the fastest point that fits: steps, not a slope.
     sizes, times = zip(*sorted(zip(x, y, strict=True)), strict=True)
     ordered = zip(sizes, accumulate(times, min), strict=True)
     axes.step(*zip(*ordered, strict=True), where="post", color="0.65", linewidth=1.0, zorder=1)
@@ -173,7 +173,7 @@ def _meshes(axes: Axes, points: Sequence[Point], x: Sequence[float], y: Sequence
 
 
 def _rings(axes: Axes, frontier: FrontierReport, x: Sequence[float], y: Sequence[float]) -> None:
-    """Mark the knee by a ring, and the point that is taken by a thick one."""
+    """Draw a ring around the knee, and a thick ring around the picked point."""
     rings = [("knee", knee(frontier.points), 90, "black", 1.0)]
     if frontier.chosen is not None:
         rings.append(("pick", frontier.chosen, 160, "#c01c28", 1.8))
@@ -194,11 +194,11 @@ def _rings(axes: Axes, frontier: FrontierReport, x: Sequence[float], y: Sequence
 def _labels(
     figure: Figure, axes: Axes, frontier: FrontierReport, where: Sequence[tuple[float, float]]
 ) -> None:
-    """Number the ends and what has a name, and of the others as many as fit."""
-    figure.draw_without_rendering()  # before, nothing is known of where the axes are
+    """Label the named points, and the others that fit."""
+    figure.draw_without_rendering()  # the axes have no position before
     inch = 72.0 / figure.dpi
     places = [(px * inch, py * inch) for px, py in axes.transData.transform(where)]
-    frame = _box(axes, inch, _BESIDE)
+    frame = _box(axes, inch, _OVERHANG)
     legend = axes.get_legend()
     taken = [] if legend is None else [_box(legend, inch)]
     for label in place_labels(places, _texts(frontier), frame, _TYPE, taken):
@@ -214,14 +214,14 @@ def _labels(
         ).set_in_layout(False)
 
 
-def _box(drawn: Artist, inch: float, beside: float = 0.0) -> Box:
-    """Return where something lies, with what may be used beside it."""
+def _box(drawn: Artist, inch: float, margin: float = 0.0) -> Box:
+    """Return the box of an artist, in points, with a ``margin`` on the right and on top."""
     box = drawn.get_window_extent()
-    return box.x0 * inch, box.y0 * inch, box.x1 * inch + beside, box.y1 * inch + beside
+    return box.x0 * inch, box.y0 * inch, box.x1 * inch + margin, box.y1 * inch + margin
 
 
 def _texts(frontier: FrontierReport) -> list[Text]:
-    """Return what to write at which point: what has a name first, then some, evenly spread."""
+    """Return the labels of points: named points first, then an even sample of the others."""
     points, named = frontier.points, _names(frontier)
     first = [
         Text(place, f"{point.index} {', '.join(named[point.index])}", must=True)
@@ -233,7 +233,7 @@ def _texts(frontier: FrontierReport) -> list[Text]:
 
 
 def _names(frontier: FrontierReport) -> Mapping[int, Sequence[str]]:
-    """Return the names of points that have any by index, that of the pick among them."""
+    """Return the names of points by index, including the pick; unnamed points are left out."""
     named = {index: [*names] for index, names in marks(frontier.points).items()}
     if frontier.chosen is not None:
         named.setdefault(frontier.chosen.index, []).append("pick")
@@ -241,7 +241,7 @@ def _names(frontier: FrontierReport) -> Mapping[int, Sequence[str]]:
 
 
 def _spread(count: int) -> Iterator[int]:
-    """Yield 0 to ``count`` - 1, halves first, so that any beginning lies evenly."""
+    """Yield 0 to ``count`` - 1, halves first, so that any prefix is evenly spread."""
     step, seen = 1 << max(count - 1, 0).bit_length(), set[int]()
     while step:
         for place in range(0, count, step):

@@ -1,4 +1,4 @@
-"""The picture of `--compare`: what each search found, and how long it took."""
+"""The plot of `--compare`: time and memory of each search's plan, and the search time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensoropt.compiler.report.plot_axes import (
     byte_scale,
     second_scale,
 )
-from tensoropt.compiler.report.plot_bars import BAR, step_times
+from tensoropt.compiler.report.plot_bars import BAR, draw_times
 from tensoropt.compiler.search.frontier.points import Point, mesh_name
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
@@ -28,7 +28,7 @@ _REASON = 44
 
 
 def comparison_figure(comparison: Comparison) -> Figure:
-    """Return a row per method: its step's time, its memory, and the seconds of the search."""
+    """Return a figure with a row per method: time per step, memory, and search time."""
     from matplotlib.figure import Figure
 
     rows = comparison.rows
@@ -50,21 +50,21 @@ def comparison_figure(comparison: Comparison) -> Figure:
     return figure
 
 
-def _found(rows: Sequence[Compared]) -> list[tuple[int, Compared, Point]]:
+def _fitting_rows(rows: Sequence[Compared]) -> list[tuple[int, Compared, Point]]:
     return [(place, row, row.point) for place, row in enumerate(rows) if row.point is not None]
 
 
 def _times(axes: Axes, rows: Sequence[Compared]) -> None:
-    found = _found(rows)
-    scale = step_times(axes, [(place, point) for place, _, point in found], lying=True)
+    found = _fitting_rows(rows)
+    scale = draw_times(axes, [(place, point) for place, _, point in found], horizontal=True)
     longest = max((point.time_s / scale.one for _, _, point in found), default=1.0)
     axes.set_xlim(0, longest * 1.35)
     for place, row, point in found:
         text = f"{row.ratio:.3f}x, mesh {mesh_name(point.mesh)}"
-        _beside(axes, point.time_s / scale.one, place, text)
+        _annotate(axes, point.time_s / scale.one, place, text)
     for place, row in enumerate(rows):
         if row.point is None:
-            _beside(axes, 0, place, _refused(row.refused))
+            _annotate(axes, 0, place, _refused(row.refused))
     axes.set_title(f"time per step ({scale.unit}), over the least", fontsize=9)
 
 
@@ -74,7 +74,7 @@ def _refused(reason: str) -> str:
 
 
 def _sizes(axes: Axes, rows: Sequence[Compared]) -> None:
-    found = _found(rows)
+    found = _fitting_rows(rows)
     scale = byte_scale(point.process_bytes for _, _, point in found)
     sizes = [(place, point.process_bytes, COLOURS[3]) for place, _, point in found]
     _bars(axes, [(p, size / scale.one, c, format_bytes(size)) for p, size, c in sizes])
@@ -97,11 +97,11 @@ def _searches(axes: Axes, rows: Sequence[Compared]) -> None:
 def _bars(axes: Axes, bars: Sequence[tuple[int, float, str, str]]) -> None:
     for place, value, colour, text in bars:
         axes.barh([place], [value], BAR, color=colour)
-        _beside(axes, value, place, text)
+        _annotate(axes, value, place, text)
     axes.margins(x=0.4)
 
 
-def _beside(axes: Axes, value: float, place: int, text: str) -> None:
+def _annotate(axes: Axes, value: float, place: int, text: str) -> None:
     axes.annotate(
         text,
         (value, place),

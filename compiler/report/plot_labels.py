@@ -1,4 +1,4 @@
-"""Which points of a picture are given their number, and where it is written."""
+"""Placement of the labels of a plot's points."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 __all__ = ["Box", "Label", "Text", "place_labels"]
 
-_RADIUS, _RING = 3.0, 7.5  # of a point, and of what is drawn around one with a name
-_WIDTH, _HEIGHT = 0.62, 1.1  # of a letter, in sizes of the type
+_RADIUS, _RING = 3.0, 7.5  # radius of a point, and of the ring around a named point
+_WIDTH, _HEIGHT = 0.62, 1.1  # of a letter, relative to the font size
 
 Box = tuple[float, float, float, float]
 """Left, bottom, right, top."""
@@ -16,7 +16,7 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Text:
-    """What to write at a point; one that ``must`` be there may cover other points."""
+    """A label of a point; a label that ``must`` be drawn may cover other points."""
 
     point: int
     text: str
@@ -25,7 +25,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Label:
-    """A text, and by how much its left lower corner is off its point; in points of 1/72 inch."""
+    """A text, and the offset of its lower left corner from its point, in points of 1/72 inch."""
 
     text: Text
     right: float
@@ -39,11 +39,11 @@ def place_labels(
     size: float,
     taken: Sequence[Box] = (),
 ) -> list[Label]:
-    """Return those of ``texts`` that fit without overlap, the first of them first.
+    """Return the labels of ``texts`` that fit without overlap; earlier texts have priority.
 
-    ``places`` are those of all points, ``taken`` what else must stay free; like ``frame``, inside
-    of which labels stay, they are in points of 1/72 inch. ``size`` is that of the type. Time grows
-    with the number of texts times that of points.
+    ``places`` are the places of all points, ``taken`` are other boxes that must stay free, and all
+    labels stay inside ``frame``; all in points of 1/72 inch. ``size`` is the font size. Takes
+    O(texts x points) time.
     """
     points = [_around(x, y, _RADIUS) for x, y in places]
     points += [_around(*places[text.point], _RING) for text in texts if text.must]
@@ -52,7 +52,7 @@ def place_labels(
     for text in texts:
         apart = covered if text.must else [*covered, *points]
         for box, right, up in _candidates(places[text.point], text, size):
-            if _inside(box, frame) and not _meets(box, apart):
+            if _is_inside(box, frame) and not _meets(box, apart):
                 covered.append(box)
                 labels.append(Label(text, right, up))
                 break
@@ -62,9 +62,9 @@ def place_labels(
 def _candidates(
     place: tuple[float, float], text: Text, size: float
 ) -> Iterator[tuple[Box, float, float]]:
-    """Yield boxes around a point, the best first, and how far each is off it."""
+    """Yield boxes around a point, the best first, with the offset of each."""
     (x, y), width, height = place, len(text.text) * size * _WIDTH, size * _HEIGHT
-    gap = 9.0 if text.must else 4.5  # a ring may be around it
+    gap = 9.0 if text.must else 4.5  # a named point may have a ring
     offsets = [
         (gap, gap / 2),
         (-gap - width, -gap / 2 - height),
@@ -84,7 +84,7 @@ def _around(x: float, y: float, radius: float) -> Box:
     return x - radius, y - radius, x + radius, y + radius
 
 
-def _inside(box: Box, frame: Box) -> bool:
+def _is_inside(box: Box, frame: Box) -> bool:
     return box[0] >= frame[0] and box[1] >= frame[1] and box[2] <= frame[2] and box[3] <= frame[3]
 
 

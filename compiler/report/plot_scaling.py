@@ -1,4 +1,4 @@
-"""The picture of `--objective profile`: time and throughput against the number of devices."""
+"""The plot of `--objective profile`: time, throughput and memory against devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tensoropt.compiler.report.frontier import ScalingReport
 from tensoropt.compiler.report.memory import BESIDE, beside_bytes, memory_title
 from tensoropt.compiler.report.plot_axes import COLOURS, byte_scale
-from tensoropt.compiler.report.plot_bars import stacked, step_times
+from tensoropt.compiler.report.plot_bars import draw_stacked, draw_times
 from tensoropt.compiler.search.frontier.points import Point, mesh_name
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _Row = tuple[int, Point | None]
 
 
 def profile_figure(profile: ScalingReport) -> Figure:
-    """Return time by what it is spent on, steps per second beside the ideal, and memory."""
+    """Return a figure of the parts of the time, steps per second against the ideal, and memory."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 3.8), layout="constrained")
@@ -32,7 +32,7 @@ def profile_figure(profile: ScalingReport) -> Figure:
     for axes in (times, rates, sizes):
         axes.set_xticks(range(len(profile.rows)), [str(devices) for devices, _ in profile.rows])
         axes.set_xlim(-0.6, len(profile.rows) - 0.4)
-        axes.use_sticky_edges = False  # or parts of no height would take the margin
+        axes.use_sticky_edges = False  # else parts of no height would lose the margin
         axes.margins(y=0.15)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("devices")
@@ -43,17 +43,17 @@ def profile_figure(profile: ScalingReport) -> Figure:
     return figure
 
 
-def _found(rows: Sequence[_Row]) -> list[tuple[int, int, Point]]:
-    """Return place, devices and point of each row with one."""
+def _fitting_rows(rows: Sequence[_Row]) -> list[tuple[int, int, Point]]:
+    """Return place, devices and point of each row that has a point."""
     return [(place, n, point) for place, (n, point) in enumerate(rows) if point is not None]
 
 
 def _times(axes: Axes, rows: Sequence[_Row]) -> None:
-    found = _found(rows)
-    scale = step_times(axes, [(place, point) for place, _, point in found])
+    found = _fitting_rows(rows)
+    scale = draw_times(axes, [(place, point) for place, _, point in found])
     for place, _, point in found:
-        _over(axes, place, point.time_s / scale.one, mesh_name(point.mesh))
-    _lacking(axes, rows)
+        _annotate(axes, place, point.time_s / scale.one, mesh_name(point.mesh))
+    _mark_missing(axes, rows)
     axes.set_title("time per step, by mesh", fontsize=9)
     axes.set_ylabel(scale.unit)
     if found:
@@ -61,11 +61,11 @@ def _times(axes: Axes, rows: Sequence[_Row]) -> None:
 
 
 def _rates(axes: Axes, rows: Sequence[_Row]) -> None:
-    """Draw steps per second, and what they would be if devices were all that counts."""
-    found = [row for row in _found(rows) if row[2].time_s > 0]
+    """Draw steps per second, and the ideal: in proportion to the number of devices."""
+    found = [row for row in _fitting_rows(rows) if row[2].time_s > 0]
     places = [place for place, _, _ in found]
     axes.set_title("steps per second", fontsize=9)
-    _lacking(axes, rows)
+    _mark_missing(axes, rows)
     if not found:
         return
     _, first, point = found[0]
@@ -74,12 +74,12 @@ def _rates(axes: Axes, rows: Sequence[_Row]) -> None:
     axes.plot(places, ideal, linestyle="--", color="0.6", label="in proportion to devices")
     axes.plot(places, rates, marker="o", color=COLOURS[2], label="predicted")
     for place, rate in zip(places, rates, strict=True):
-        _over(axes, place, rate, f"{rate * point.time_s:.2f}x", right=16, up=-11)
+        _annotate(axes, place, rate, f"{rate * point.time_s:.2f}x", right=16, up=-11)
     axes.legend(fontsize=8, loc="upper left")
 
 
 def _sizes(axes: Axes, rows: Sequence[_Row]) -> None:
-    found = _found(rows)
+    found = _fitting_rows(rows)
     scale = byte_scale(point.process_bytes for _, _, point in found)
     static = [point.static_bytes for _, _, point in found]
     transient = [point.transient_bytes for _, _, point in found]
@@ -87,17 +87,17 @@ def _sizes(axes: Axes, rows: Sequence[_Row]) -> None:
     beside = [beside_bytes(point) for _, _, point in found]
     if any(beside):
         parts.append((BESIDE, beside, 7))
-    stacked(axes, [place for place, _, _ in found], parts, scale)
-    _lacking(axes, rows)
+    draw_stacked(axes, [place for place, _, _ in found], parts, scale)
+    _mark_missing(axes, rows)
     points = [point for _, _, point in found]
     axes.set_title(memory_title(points, scale.unit), fontsize=9)
     if found:
         highest = max(point.process_bytes for point in points) / scale.one
-        axes.set_ylim(top=highest * 1.4)  # bars of processes differ little: beside the legend
+        axes.set_ylim(top=highest * 1.4)  # room for the legend: process bars differ little
         axes.legend(fontsize=8, loc="upper center", ncols=2)
 
 
-def _over(
+def _annotate(
     axes: Axes, place: float, value: float, text: str, right: float = 0, up: float = 3
 ) -> None:
     axes.annotate(
@@ -111,7 +111,7 @@ def _over(
     )
 
 
-def _lacking(axes: Axes, rows: Sequence[_Row]) -> None:
+def _mark_missing(axes: Axes, rows: Sequence[_Row]) -> None:
     for place, (_, point) in enumerate(rows):
         if point is None:
             axes.annotate(

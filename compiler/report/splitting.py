@@ -1,4 +1,4 @@
-"""Notes on plans that leave devices without work of their own, or operators whole."""
+"""Notes on plans with devices that repeat the same work, or with large unsplit operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.report.frontier import FrontierReport
-from tensoropt.compiler.report.notes import left_whole, undivided, unsplit
+from tensoropt.compiler.report.notes import undivided_note, unsplit_note, unsplit_ops_note
 from tensoropt.compiler.search.frontier.request import MAX_DEVICES
 
 if TYPE_CHECKING:
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = ["splitting_notes"]
 
+# Fractions of the time of a model on one device.
 _LITTLE = 0.05
 _MOST = 0.5
-"""Of the time of a model on one device."""
 
 
 def splitting_notes(frontier: FrontierReport, point: FrontierPoint) -> Iterator[str]:
-    """Yield a line if an axis of the mesh of ``point`` splits next to nothing: why, and what to do.
+    """Yield a line with cause and remedy if an axis of the mesh of ``point`` splits almost nothing.
 
-    Devices along such an axis all do the same. Otherwise yield a line if operators that no strategy
-    splits take much of the time.
+    Devices along this axis all do the same work. Otherwise yield a line if operators that no
+    strategy splits take much of the time.
     """
     from tensoropt.compiler.search.frontier.shares import (
         divisible_share,
@@ -41,7 +41,7 @@ def splitting_notes(frontier: FrontierReport, point: FrontierPoint) -> Iterator[
         extents = {extent for extent in point.mesh if extent > 1}
         shares = whole_shares(ops, extents, graph) if extents else {}
         if sum(shares.values()) > _LITTLE:
-            yield left_whole(shares, math.prod(point.mesh))
+            yield unsplit_ops_note(shares, math.prod(point.mesh))
         return
 
     def divisible(pieces: int) -> bool:
@@ -50,12 +50,12 @@ def splitting_notes(frontier: FrontierReport, point: FrontierPoint) -> Iterator[
     parts = math.prod(point.mesh) // math.prod(idle)
     odd = next((extent for extent in idle if not divisible(extent)), None)
     if odd is None:
-        yield unsplit(frontier, point, parts)
+        yield unsplit_note(frontier, point, parts)
     else:
-        yield undivided(frontier, point, parts, odd, _nearest(frontier.devices, divisible))
+        yield undivided_note(frontier, point, parts, odd, _nearest(frontier.devices, divisible))
 
 
 def _nearest(devices: int, divisible: Callable[[int], bool]) -> int:
-    """Return the number of devices near ``devices`` that divides the model; 0 if none does."""
+    """Return the number nearest to ``devices`` that is ``divisible``; 0 if none is."""
     near = sorted(range(2, MAX_DEVICES + 1), key=lambda n: (abs(n - devices), n))
     return next(filter(divisible, near), 0)

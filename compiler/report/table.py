@@ -1,4 +1,4 @@
-"""Reports for people: an aligned table, in colour on a terminal."""
+"""Reports as aligned tables, in colour on a terminal."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 _TIMES = 3
 
 _HIDDEN = "hidden"
-"""What of the communication goes on while operators run, where any does."""
+"""Column of the communication that overlaps with operators, if any point has some."""
 
 _BESIDE = "beside"
-"""What static and transient leave of memory, where a description says what processes take."""
+"""Column of process memory other than tensors, if the device description predicts it."""
 
 
 def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
-    """Return one row per point, with the fastest, the leanest and the knee marked, and how far off
-    that may be."""
+    """Return a row per point, with the fastest, the leanest and the knee marked, and the expected
+    error."""
     return f"{render(*frontier_rows(frontier), colour)}{_expected(frontier)}"
 
 
@@ -39,11 +39,11 @@ _WAYS: Mapping[str, Callable[[Point], object]] = {
     "recompute": recompute_of,
     "micro-batches": micro_batches_of,
 }
-"""What steps of training differ in, if they do."""
+"""Columns of training steps, which a table has if its points differ in them."""
 
 
 def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[str]]]:
-    """Return the title, the header and the cells of that table."""
+    """Return the title, the header and the cells of :func:`frontier_table`."""
     named = {index: ", ".join(names) for index, names in marks(frontier.points).items()}
     own = {
         name: of for name, of in _WAYS.items() if len({of(point) for point in frontier.points}) > 1
@@ -63,7 +63,7 @@ def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[s
 
 
 def profile_table(profile: ScalingReport, *, colour: bool = False) -> str:
-    """Return one row per device count, with the speed-up over the first row that fits."""
+    """Return a row per number of devices, with the speed-up over the first row that fits."""
     return f"{render(*profile_rows(profile), colour)}{_expected(profile)}"
 
 
@@ -72,7 +72,7 @@ def _expected(report: FrontierReport | ScalingReport) -> str:
 
 
 def profile_rows(profile: ScalingReport) -> tuple[str, list[str], list[list[str]]]:
-    """Return the title, the header and the cells of that table."""
+    """Return the title, the header and the cells of :func:`profile_table`."""
     first = next((point for _, point in profile.rows if point), None)
     rows = []
     figures = _figures([point for _, point in profile.rows if point])
@@ -86,17 +86,17 @@ def profile_rows(profile: ScalingReport) -> tuple[str, list[str], list[list[str]
 
 
 def counted(frontier: FrontierReport) -> str:
-    """Return how many points there are, of how many found, and within which bound."""
+    """Return the words on the number of points, of found points, and the bound."""
     count = len(frontier.points)
     whole = f"{count} point{'' if count == 1 else 's'}"
     if frontier.found > count:
         whole += f" (of {frontier.found} found)"
     shown = f"one of {whole}" if frontier.narrowed else whole
-    return f"{shown}{_bound(frontier)}{_without(frontier)}, per device"
+    return f"{shown}{_bound(frontier)}{_left_out_text(frontier)}, per device"
 
 
 def _bound(frontier: FrontierReport) -> str:
-    """Say how far the search is from exact, where it is."""
+    """Return the words on the bound of a search that is not exact."""
     epsilon, time_epsilon = frontier.epsilon, frontier.time_epsilon
     after = f" {frontier.ended}" if frontier.ended else ""
     if epsilon is not None:
@@ -106,7 +106,7 @@ def _bound(frontier: FrontierReport) -> str:
     return f", within {time_epsilon:.2%} of the least time" if time_epsilon else ", least time"
 
 
-def _without(frontier: FrontierReport) -> str:
+def _left_out_text(frontier: FrontierReport) -> str:
     meshes = [mesh_name(left.mesh) for left in frontier.left_out]
     if len(meshes) > 3:
         return f", without {len(meshes)} meshes"
@@ -114,8 +114,7 @@ def _without(frontier: FrontierReport) -> str:
 
 
 def _figures(points: Sequence[Point]) -> list[str]:
-    """Return the columns of figures, with those of processes and of what is hidden where a point
-    has them."""
+    """Return the columns of figures; those of overlap and processes only if a point has them."""
     times, sizes = list(_FIGURES[:_TIMES]), list(_FIGURES[_TIMES:])
     times += [_HIDDEN] if any(point.hidden_s for point in points) else []
     return [*times, *sizes, *([_BESIDE] if any(map(beside_bytes, points)) else [])]
@@ -131,7 +130,7 @@ def _cells(point: Point, figures: Sequence[str]) -> list[str]:
 
 
 def render(title: str, header: list[str], rows: Sequence[Sequence[str]], colour: bool) -> str:
-    """Return a table of right-aligned columns, the last one to the left."""
+    """Return a table of right-aligned columns; the last column is left-aligned."""
     return _rich(title, header, rows) if colour else _plain(title, header, rows)
 
 
@@ -156,7 +155,7 @@ def _rich(title: str, header: list[str], rows: Sequence[Sequence[str]]) -> str:
     table.add_column(header[-1])
     for row in rows:
         table.add_row(*row, style="bold green" if "knee" in row[-1] else None)
-    # Rows as long as they are: a narrow terminal wraps them, which loses no figure.
+    # Full width: rich would cut cells, while a narrow terminal wraps rows and loses no figure.
     console = Console(
         force_terminal=True, width=max(map(len, _plain(title, header, rows).split("\n"))) + 40
     )

@@ -1,4 +1,4 @@
-"""What a person must know of a training step: what it changes, and what looks like a mistake."""
+"""Notes on a training step: the trained parameters, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tensoropt.dialects.topt import keys
 __all__ = ["batch_notes", "training_notes"]
 
 _SHOWN = 4
-_WIDELY_KNOWN = 21  # the last opset that all CUDA kernels are for
+_WIDELY_KNOWN = 21  # the last opset that all CUDA kernels support
 
 
 def training_notes(
     module: ir.Module, step: ir.Module, precision: str, tables: Sequence[str]
 ) -> Iterator[str]:
-    """Yield lines on ``step``, the training step of a prepared ``module``. Linear in its ops.
+    """Yield lines on ``step``, the training step of a prepared ``module``; linear in its ops.
 
-    ``tables`` are frozen by default.
+    ``tables`` are the names of the constants that are frozen by default.
     """
     weights = _arguments(module, keys.PARAM)
     state = _arguments(step, keys.STATE)
@@ -36,20 +36,21 @@ def training_notes(
         yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: run this with --provider cuda"
     left = sorted(without_kernels(step).items())
     if left:
-        counted = ", ".join(_left(name, count, onnx.opsets(step)[""]) for name, count in left)
-        yield f"note: without CUDA kernels, and so on the CPU with --provider cuda too: {counted}"
+        opset = onnx.opsets(step)[""]
+        ops = ", ".join(_missing_kernel(name, count, opset) for name, count in left)
+        yield f"note: without CUDA kernels, and so on the CPU with --provider cuda too: {ops}"
 
 
 def batch_notes(step: ir.Module) -> list[str]:
-    """Return lines on a training step whose number of micro-batches is searched."""
+    """Return lines on a training step for which the number of micro-batches is searched."""
     carried = onnx.carried(onnx.function(step), "arg_attrs")
     if any(keys.HYPER.get(own) == "seed" for own in carried):
         return ["note: dropout draws other numbers with another number of micro-batches"]
     return []
 
 
-def _left(name: str, count: int, opset: int) -> str:
-    """Return how many ops there are, and whether an older version of them has a kernel."""
+def _missing_kernel(name: str, count: int, opset: int) -> str:
+    """Return an op with its count, and a hint if its version in an older opset has a kernel."""
     older = opset > _WIDELY_KNOWN and on_cuda(name, _WIDELY_KNOWN) and not on_cuda(name, opset)
     return (
         f"{name} ({count}; there is one in opset {_WIDELY_KNOWN})" if older else f"{name} ({count})"
@@ -80,7 +81,7 @@ def _frozen(tables: Sequence[str]) -> Iterator[str]:
 
 
 def _exporter(module: ir.Module) -> Iterator[str]:
-    """Yield lines on parameters that are not what they were in PyTorch."""
+    """Yield lines on PyTorch parameters that the exporter removed or merged."""
     attributes = module.operation.attributes
     for key, text in _LINES.items():
         names = key.get(attributes, [])

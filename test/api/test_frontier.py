@@ -197,7 +197,7 @@ def test_ctrl_c_keeps_what_was_found(model: to.Model, monkeypatch: pytest.Monkey
         model.frontier(devices=2)
     assert isinstance(stopped.value, to.Interrupted)
     assert stopped.value.frontier.is_interrupted
-    assert stopped.value.frontier.notes[0].startswith("interrupted: this is what was found so far")
+    assert stopped.value.frontier.notes[0].startswith("interrupted: these are the results so far")
     assert len(stopped.value.frontier) > 1
 
 

@@ -59,7 +59,7 @@ def test_ctrl_c_prints_what_was_found(tmp_path: Path) -> None:
     assert found["interrupted"]
     assert {tuple(point["mesh"]) for point in found["points"]} & {(8,), (2, 4)}
     last = err.splitlines()[-1]
-    assert last.startswith("interrupted: this is what was found so far, within ")
+    assert last.startswith("interrupted: these are the results so far, within ")
     assert last.endswith(f"; not written: {tmp_path / 'plan'}")
     assert list(tmp_path.iterdir()) == []
 
@@ -158,7 +158,7 @@ def test_the_default_answers_with_what_it_has_by_then(opt, monkeypatch) -> None:
     assert re.search(r"within \d+\.\d\d% of the exact frontier after 0\.5 s", first)
     assert outcome.err.splitlines()[-1] == (
         "note: the search ended after 0.5 s; --search-time 60 gives it a minute, "
-        "--epsilon 0.01 goes on until the frontier is within 1%"
+        "--epsilon 0.01 continues until the frontier is within 1%"
     )
     found = json.loads(opt(LLAMA, "--devices", "8", "--pareto", "--format", "json").out)
     assert found["stopped"] == "time"

@@ -352,7 +352,7 @@ def test_annotations_are_not_heeded_unasked(
 ) -> None:
     assert main([str(annotated), "--mesh", "2", "--pick", "leanest"]) == 0
     assert (
-        "note: gpt2.onnx has annotations for the configuration '2', which are not heeded: "
+        "note: gpt2.onnx has annotations for the configuration '2', which are ignored: "
         "--pins gpt2.onnx takes them as pins"
     ) in capsys.readouterr().err
 

@@ -50,7 +50,7 @@ def test_nodes_and_weights_say_what_the_plan_does(gpt2: Path) -> None:
 def test_large_weights_are_found_beside_the_model_alone(gpt2: Path) -> None:
     (gpt2.parent / "other").mkdir()
     point = to.load(gpt2).frontier(devices=2, search="expert").fastest
-    with pytest.raises(to.UserError, match=f"expected a name in {gpt2.parent}"):
+    with pytest.raises(to.UserError, match=f"expected a file in {gpt2.parent}"):
         point.netron(gpt2.parent / "other" / "a.onnx")
     for path, message in ((gpt2, "the model itself"), (gpt2.with_suffix(".txt"), "ending in")):
         with pytest.raises(to.UserError, match=message):

@@ -38,7 +38,7 @@ def test_table(frontier) -> None:
         "    1   2x2  1.20 ms   900 us         300 us  2.00 MiB  2.00 MiB        0 B  knee",
         "    2   2x2  5.00 ms  3.75 ms        1.25 ms  1.50 MiB  1.50 MiB        0 B",
         "    3     4  9.00 ms  6.75 ms        2.25 ms  1.00 MiB  1.00 MiB        0 B  leanest",
-        "expected error: not known, nobody has measured cpu (tensoropt-profile does)",
+        "expected error: unknown, cpu has not been measured (run tensoropt-profile)",
     ]
 
 
@@ -60,8 +60,8 @@ ERROR = PlanError(FigureError(0.062, 0.14, 24), FigureError(0.031, 0.05, 12), Tr
         ),
         (
             PlanError(None, FigureError(None, None, 3), False),
-            "time not known, this model was not measured and no two others were; memory not "
-            "stated, 3 plans are too few, 5 do (more models or a longer --budget of "
+            "time unknown, neither this model nor two others were measured; memory unknown, "
+            "expected at least 5 measured plans, got: 3 (more models or a longer --budget of "
             "tensoropt-profile)",
         ),
     ],

@@ -102,7 +102,7 @@ def test_labels_stay_apart_and_inside() -> None:
 
 def test_units_and_zero() -> None:
     assert (second_scale([2e-6]).unit, second_scale([3.0]).unit) == ("us", "s")
-    assert (byte_scale([2**31]).of([2**30]), byte_scale([2**31]).unit) == ([1.0], "GiB")
+    assert (byte_scale([2**31]).convert([2**30]), byte_scale([2**31]).unit) == ([1.0], "GiB")
     for values, least, scale in (
         ([1.0, 3.0], 0.0, "linear"),
         ([2.9, 3.0], None, "linear"),

@@ -96,7 +96,7 @@ def test_ctrl_c_prints_what_was_found() -> None:
     found = json.loads(out)
     assert found["min_time"] == MIN_TIME["transformer_p16"]
     assert found["epsilon"] > 0
-    assert "interrupted: this is what was found so far, within " in err.splitlines()[-1]
+    assert "interrupted: these are the results so far, within " in err.splitlines()[-1]
 
 
 def test_a_reader_that_leaves_early() -> None:

@@ -1,4 +1,4 @@
-"""From a point of a frontier to what it does and why."""
+"""Explanations of frontier points: splits, communication, time and memory, and their causes."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def explain(
     pins: PinsEntry | None = None,
     error: PlanError | None = None,
 ) -> Explanation:
-    """Return what ``point`` does, one of ``points``, the frontier sorted by time.
+    """Return the explanation of ``point``, one of ``points``, the frontier sorted by time.
 
-    ``pins`` are those that it was searched with.
-    The figures are those that the search gave the point: times and bytes of the parts add up to
-    them; ``error`` is how far off they are to be expected. Linear in the operands of the program.
+    ``pins`` are the pins of the search. Times and bytes of the parts add up to the figures that
+    the search computed for the point; ``error`` is the expected error of these figures. Linear in
+    the operands of the program.
     """
     explanation = _Explainer(point).explanation(points, model, device)
     return replace(explanation, pins=pins, expected_error=error)
 
 
 def differences(point: FrontierPoint, others: Sequence[FrontierPoint]) -> dict[int, Neighbour]:
-    """Return what each of ``others`` does otherwise than ``point``, by index.
+    """Return how each of ``others`` differs from ``point``, by the index of the other point.
 
-    Linear in the operands of the program, times the number of points.
+    Linear in the operands of the program times the number of points.
     """
     groups = _Explainer(point).operations()
     return {other.index: neighbour(other, groups) for other in others}
@@ -74,7 +74,7 @@ class _Draft:
     name: str
     operations: list[Operation] = field(default_factory=list)
     communication: list[Communication] = field(default_factory=list)
-    order: list[object] = field(default_factory=list)  # what makes layers alike, in order
+    order: list[object] = field(default_factory=list)  # the layers with an equal list are folded
     compute_s: float = 0.0
     communication_s: float = 0.0
     static_bytes: int = 0
@@ -92,8 +92,8 @@ class _Explainer:
         return timeline_of(Evaluator(self.tables), self.point.assignment)
 
     @cached_property
-    def company(self) -> Counter[int]:
-        """How many collectives are sent as one, by the number of the group."""
+    def group_sizes(self) -> Counter[int]:
+        """The number of collectives in each fused group, by the number of the group."""
         return Counter(step.group for step in self.timeline.steps if step.group is not None)
 
     def explanation(self, points: Sequence[FrontierPoint], model: str, device: str) -> Explanation:
@@ -126,11 +126,11 @@ class _Explainer:
         )
 
     def operations(self) -> Groups:
-        """Return the ops of all layers."""
+        """Return the ops of all layers, grouped by equal layers."""
         return _by_layer(self._groups())
 
     def _groups(self) -> list[list[_Draft]]:
-        """Return the layers, those that do the same together."""
+        """Return the layers in groups that do the same."""
         drafts: dict[str, _Draft] = {}
         for entry, step in enumerate(self.timeline.steps):
             if step.node is not None:
@@ -164,7 +164,10 @@ class _Explainer:
             draft.order.append((moved.kind, moved.axes, moved.bytes))
 
     def _layer(self, step: Step) -> str:
-        """Return the layer of a step: of what made a tensor that is moved, or reads an argument."""
+        """Return the layer of a step.
+
+        A resharded tensor belongs to the layer of its producer, an argument to its reader's layer.
+        """
         movement = step.movement
         if movement is not None and movement.value is not None:
             producer = self.graph.values[movement.value].producer
@@ -177,7 +180,7 @@ class _Explainer:
         node, strategy = self.graph.nodes[index], self.point.strategies[index]
         assert node.info is not None
         weights = [n for n, value in enumerate(node.operands) if self._is_weight(value)]
-        if self.words.meanings.is_attention(node):  # tables of angles and biases do not name it
+        if self.words.meanings.is_attention(node):  # leave out tables of angles and biases
             weights = [n for n in weights if n == matrix_of(self.graph, node)]
         named = (self.words.name(node, n) for n in weights)
         return Operation(
@@ -213,22 +216,20 @@ class _Explainer:
             axis_names(self.mesh, movement.axes),
             movement.bytes,
             step.time_s,
-            self._why(movement, step) + self._company(step) + _meanwhile(step),
+            self._why(movement, step) + self._fusion(step) + _overlap(step),
             self._phase(step),
             producer,
             self._name(step.node),
             entry,
         )
 
-    def _company(self, step: Step) -> str:
-        """Say how many others are sent as one with what a step sends."""
-        others = self.company[step.group] - 1 if step.group is not None else 0
-        return (
-            f"; sent as one with {others} {'others' if others > 1 else 'other'}" if others else ""
-        )
+    def _fusion(self, step: Step) -> str:
+        """Return the words on the number of other collectives that are fused with a step."""
+        others = self.group_sizes[step.group] - 1 if step.group is not None else 0
+        return f"; fused with {others} {'others' if others > 1 else 'other'}" if others else ""
 
     def _phase(self, step: Step) -> str:
-        """Return the phase of what is run, that of the maker for a tensor that is returned."""
+        """Return the phase of a step; a returned tensor has the phase of its producer."""
         if step.node is None:
             return ""
         node = self.graph.nodes[step.node]
@@ -237,7 +238,7 @@ class _Explainer:
         return node.phase or ""
 
     def _name(self, index: int | None) -> str:
-        """Return the name of a node; of a result that of what the model returns."""
+        """Return the name of a node; for a result node, the name of the model's result."""
         if index is None:
             return ""
         node = self.graph.nodes[index]
@@ -245,22 +246,22 @@ class _Explainer:
 
     def _why(self, movement: Movement, step: Step) -> str:
         if movement.value is None:
-            return f"{self._name(step.node)} works on all of its parts at once"
+            return f"{self._name(step.node)} needs all of its parts together"
         assert movement.src is not None and movement.dst is not None
         value, maker = movement.value, self.graph.producer(movement.value)
         reader = self._name(step.node)
-        src = self.words.lies(value, movement.src)
-        dst = self.words.lies(value, movement.dst)
-        verb = "lies" if maker.kind == "argument" else "leaves it"
+        src = self.words.describe(value, movement.src)
+        dst = self.words.describe(value, movement.dst)
+        verb = "is stored" if maker.kind == "argument" else "leaves it"
         if src.startswith("as "):
             return f"{maker.name} leaves {src.removeprefix('as ')}, {reader} reads it {dst}"
         return f"{maker.name} {verb} {src}, {reader} reads it {dst}"
 
     def _tensor(self, value: int) -> str:
-        """Return the name of a tensor: that of what makes it, with its number unless the first."""
-        held = self.graph.values[value]
-        name = self.graph.nodes[held.producer].name
-        return f"{name}:{held.index}" if held.index else name
+        """Return the name of a tensor: its producer's, with the result's number from 1 on."""
+        defined = self.graph.values[value]
+        name = self.graph.nodes[defined.producer].name
+        return f"{name}:{defined.index}" if defined.index else name
 
     def _entries(self) -> tuple[TimelineEntry, ...]:
         steps = self.timeline.steps
@@ -280,7 +281,7 @@ class _Explainer:
             tensor="",
             bytes=0,
             axes=(),
-            text="what a run costs whatever it does",
+            text="fixed cost of a run",
         )
         if step.node is None:
             return blank
@@ -294,7 +295,7 @@ class _Explainer:
                 layer=layer,
                 phase=op.phase,
                 tensor=op.name,
-                bytes=sum(self._made_bytes(step.node)),
+                bytes=sum(self._result_bytes(step.node)),
                 axes=_axes(op),
                 text=op.text,
             )
@@ -313,7 +314,7 @@ class _Explainer:
             beside=step.beside,
         )
 
-    def _made_bytes(self, index: int) -> Sequence[int]:
+    def _result_bytes(self, index: int) -> Sequence[int]:
         node, strategy = self.graph.nodes[index], self.point.strategies[index]
         return [
             tensor_bytes(self.graph.values[value].info, layout, self.mesh)
@@ -323,7 +324,7 @@ class _Explainer:
     def _costly(
         self, entries: Sequence[TimelineEntry], layers: Sequence[Layer]
     ) -> tuple[Costly, ...]:
-        """Return what takes most time; what is alike in layers alike is one row."""
+        """Return the entries of most time; equal entries of equal layers share a row."""
         place = {
             m.name: (number, layer) for number, layer in enumerate(layers) for m in layer.members
         }
@@ -356,17 +357,17 @@ class _Explainer:
             beside_bytes(self.point),
             dict(sorted(parts.items(), key=lambda part: -part[1])),
             tuple(
-                self._held(kept.value, kept.kind, kept.layout, kept.bytes)
+                self._described(kept.value, kept.kind, kept.layout, kept.bytes)
                 for kept in sorted(timeline.kept, key=lambda kept: -kept.bytes)
             ),
             tuple(
-                self._held(alive.value, "activation", alive.layout, alive.bytes)
+                self._described(alive.value, "activation", alive.layout, alive.bytes)
                 for alive in timeline.peak
             ),
             at,
         )
 
-    def _held(self, value: int | None, kind: str, layout: Layout | None, size: int) -> Tensor:
+    def _described(self, value: int | None, kind: str, layout: Layout | None, size: int) -> Tensor:
         if value is None:
             return Tensor("inside a body", "inside", "", (), size)
         layer = self.layer[self.graph.values[value].producer]
@@ -385,8 +386,8 @@ def _by_layer(groups: Sequence[Sequence[_Draft]]) -> Groups:
     return [{draft.name: draft.operations for draft in group} for group in groups]
 
 
-def _meanwhile(step: Step) -> str:
-    return "; operators run meanwhile" if step.beside else ""
+def _overlap(step: Step) -> str:
+    return "; overlaps with operators" if step.beside else ""
 
 
 def _folded(group: Sequence[_Draft]) -> Layer:

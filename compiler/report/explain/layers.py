@@ -1,9 +1,9 @@
-"""Which layer of the model each node belongs to, by the names in it, or by what repeats.
+"""Assignment of nodes to layers of the model, by their names or by repeated structure.
 
-Exporters that keep the modules of a model number its layers in the names of nodes
-(``/model/layers.3/mlp/MatMul``). Where names say nothing (``node_linear_3``), the longest run of
-equal ops is found, and named after the weights that each turn reads. Where little repeats, layers
-are numbered in the names of weights.
+Exporters that retain the modules of a model number its layers in the names of nodes
+(``/model/layers.3/mlp/MatMul``). If names have no such number (``node_linear_3``), the longest run
+of equal ops is split into its turns, and each turn is named after the weights that it reads. If
+little repeats, the numbers in the names of weights are used.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tensoropt.runtime.plan.layers import numbered_scopes, repeats
 __all__ = ["layers_of"]
 
 _NUMBERED = re.compile(r"(.+?[./])(\d+)(?=[./])")
-_ENOUGH = 0.5  # of the ops that run: the part whose names must say a layer
+_ENOUGH = 0.5  # least fraction of ops that must have a layer in their names
 _START, _END = "start", "end"
 
 
 def layers_of(graph: Graph) -> list[str]:
-    """Return per node the name of its layer.
+    """Return the name of the layer of each node.
 
-    What comes before the first layer is ``start``, what comes after the last is ``end``; a model
-    without layers has one, ``model``.
+    Nodes before the first layer are in ``start``, nodes after the last in ``end``. A model without
+    layers is the single layer ``model``.
     """
     forward = [i for i, node in enumerate(graph.nodes) if _is_forward(node)]
     scopes = numbered_scopes([graph.nodes[index].name for index in forward])
@@ -57,8 +57,10 @@ def _by_structure(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
 
 
 def _by_weights(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
-    """Return the layers that the names of matrices number, by the op that reads one; none where
-    most of them have no such names."""
+    """Return the layers that the names of weight matrices number, by the op that reads the matrix.
+
+    Empty if most matrices have no such name.
+    """
     reading = {index: matrix_of(graph, graph.nodes[index]) for index in forward}
     matrices = {index: operand for index, operand in reading.items() if operand is not None}
     layers: dict[int, str] = {}
@@ -81,9 +83,9 @@ def _kind(graph: Graph, index: int) -> tuple[Hashable, ...]:
 
 
 def _names(graph: Graph, members: Sequence[Sequence[int]], before: int) -> list[str]:
-    """Return a name for each turn, by the numbers in the names of its weights, or a number.
+    """Return a name for each turn, from the numbers in the names of its weights, or a number.
 
-    Exporters rename most weights; those of one turn say what the others are called.
+    Exporters rename most weights, so one turn with numbered weights names all turns.
     """
     for turn, member in enumerate(members):
         for name in _own_weights(graph, member):
@@ -95,7 +97,7 @@ def _names(graph: Graph, members: Sequence[Sequence[int]], before: int) -> list[
 
 
 def _own_weights(graph: Graph, member: Sequence[int]) -> Iterator[str]:
-    """Yield the names of the parameters that nothing else reads in the forward pass."""
+    """Yield the names of the parameters that only ``member`` reads in the forward pass."""
     own = set(member)
     read = (value for index in member for value in graph.nodes[index].operands)
     for value in (value for value in read if value is not None):
@@ -106,7 +108,7 @@ def _own_weights(graph: Graph, member: Sequence[int]) -> Iterator[str]:
 
 
 def _inherited(graph: Graph, forward: Sequence[int], named: dict[int, str]) -> dict[int, str]:
-    """Give each forward op a layer: its own, that of its latest operand, or an end."""
+    """Assign each forward op a layer: its own, its latest operand's, ``start`` or ``end``."""
     if not named:
         return dict.fromkeys(forward, "model")
     order = {name: at for at, name in enumerate(dict.fromkeys(named[i] for i in sorted(named)))}
@@ -126,7 +128,7 @@ def _inherited(graph: Graph, forward: Sequence[int], named: dict[int, str]) -> d
 
 
 def _spread(graph: Graph, layer: dict[int, str]) -> list[str]:
-    """Give all other nodes the layer of what they follow, read or are read by."""
+    """Assign all other nodes the layer of their leader, of their operands or of their readers."""
     names: list[str | None] = [layer.get(index) for index in range(len(graph.nodes))]
     for index, node in enumerate(graph.nodes):
         if node.kind == "argument" or node.constant:
@@ -139,7 +141,7 @@ def _spread(graph: Graph, layer: dict[int, str]) -> list[str]:
 
 
 def _first_reader(graph: Graph, node: Node, names: Sequence[str | None]) -> str | None:
-    """Return the layer of the first op that reads an argument, or what is folded from it."""
+    """Return the layer of the first op that reads an argument or a value folded from it."""
     for value in node.results:
         for reader, _ in graph.values[value].uses:
             name = names[reader]
@@ -151,7 +153,7 @@ def _first_reader(graph: Graph, node: Node, names: Sequence[str | None]) -> str 
 
 
 def _latest(graph: Graph, node: Node, names: Sequence[str | None]) -> str | None:
-    """Return the layer of the state that an op reads, or of whatever made what it reads first."""
+    """Return the layer of the state that an op reads, else of its first operand's producer."""
     read = [graph.values[value].producer for value in node.operands if value is not None]
     states = [names[p] for p in read if graph.nodes[p].state is not None]
     return next((name for name in (*states, *(names[p] for p in read)) if name), None)

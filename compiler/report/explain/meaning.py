@@ -1,7 +1,7 @@
-"""What the dimensions of tensors are in a reader's words: batch, heads, output features.
+"""Labels for the dimensions of tensors: batch, heads, output features.
 
-Labels start where it is plain what a dimension is (the batch of the inputs, the columns of a
-weight, the heads of an attention product) and follow the factors of the sharding rules.
+Labels start at dimensions of a known meaning (the batch of the inputs, the columns of a weight, the
+heads of an attention product) and propagate along the factors of the sharding rules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tensoropt.compiler.search.problem.graph import Graph, Node
 __all__ = ["Meanings", "is_stacked", "matrix_of"]
 
 _PRODUCTS = frozenset({"MatMul", "Gemm", "com.microsoft.FusedMatMul", "Einsum"})
-# What the first dimension of a weight numbers, by the operator that reads it.
+# The meaning of the first dimension of a stacked weight, by the operator that reads it.
 _STACKS = {
     **dict.fromkeys(("MatMul", "com.microsoft.MoE", "com.microsoft.QMoE"), "experts"),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), "directions"),
@@ -24,10 +24,10 @@ _HEADS = "heads"
 
 
 def matrix_of(graph: Graph, node: Node) -> int | None:
-    """Return which operand of an op is a matrix of weights that it sums over or looks up, if any.
+    """Return the operand of an op that is a weight matrix which it contracts or looks up, if any.
 
-    Masks and biases run along dimensions of the result; a table that no strategy splits, as the
-    angles of rotary embeddings, is no such matrix either.
+    Masks and biases do not count, as all their dimensions are dimensions of the result. Tables that
+    no strategy splits, such as the angles of rotary embeddings, do not count either.
     """
     if node.kind != "op" or node.constant or node.rule is None:
         return None
@@ -45,7 +45,7 @@ def matrix_of(graph: Graph, node: Node) -> int | None:
 
 
 def is_stacked(graph: Graph, node: Node, operand: int, dim: int) -> bool:
-    """Return whether a dimension of a weight numbers matrices, each for a product of its own."""
+    """Return whether a dimension of a weight numbers the matrices of separate products."""
     value = node.operands[operand]
     info = None if value is None else graph.values[value].info
     if node.info is None or info is None or node.info.name not in _STACKS:
@@ -54,7 +54,7 @@ def is_stacked(graph: Graph, node: Node, operand: int, dim: int) -> bool:
 
 
 class Meanings:
-    """The label of each dimension of each value, and of each factor of each op, where known."""
+    """Known labels of the dimensions of values and of the factors of ops."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -69,14 +69,14 @@ class Meanings:
                 self._back(node)
 
     def factor(self, node: Node, factor: int) -> str:
-        """Return what runs along a factor of an op; empty where that is not known."""
+        """Return the label of a factor of an op; empty if it is not known."""
         found = [self.dims.get(place, "") for place in self._places(node, factor)]
         if _HEADS in found and matrix_of(self.graph, node) is None:
             return _HEADS
         return next((label for label in found if label), "")
 
     def is_attention(self, node: Node) -> bool:
-        """Say whether an op mixes values by values, as attention does."""
+        """Return whether an op multiplies activations by activations, as attention does."""
         if node.kind != "op" or node.info is None or node.constant:
             return False
         if node.info.name.endswith("Attention"):
@@ -107,7 +107,7 @@ class Meanings:
             self._attention(node)
 
     def _weights(self, node: Node, operand: int) -> None:
-        """Name the dimensions of a matrix of weights that nothing has named before."""
+        """Label the dimensions of a weight matrix that have no label yet."""
         assert node.rule is not None and node.info is not None
         value, made = node.operands[operand], set(chain(*node.rule.results))
         assert value is not None
@@ -124,19 +124,19 @@ class Meanings:
                 label = _STACKS[node.info.name]
             self.dims.setdefault((value, dim), label)
 
-    def _read_factors(self, node: Node, but: int) -> set[int | None]:
-        """Return the factors along which what an op reads runs, weights left out."""
+    def _read_factors(self, node: Node, skipped: int) -> set[int | None]:
+        """Return the factors of the operands other than weights and operand ``skipped``."""
         assert node.rule is not None
         pairs = zip(node.operands, node.rule.operands, strict=False)
         return {
             factor
             for operand, (value, dims) in enumerate(pairs)
-            if operand != but and value is not None and not self.graph.is_weight(value)
+            if operand != skipped and value is not None and not self.graph.is_weight(value)
             for factor in dims
         }
 
     def _follow(self, node: Node) -> None:
-        """Give each dimension of the results the label of its factor."""
+        """Label each dimension of the results with the label of its factor."""
         assert node.rule is not None
         labels: dict[int, str] = {}
         for place, factor in self._operand_places(node):
@@ -157,7 +157,7 @@ class Meanings:
             self.dims.setdefault((value, dim), label)
 
     def _attention(self, node: Node) -> None:
-        """Name the heads: what both operands and the result of a product run along."""
+        """Label the heads: the last factor that both operands and the result of a product have."""
         assert node.rule is not None and node.info is not None
         dims = node.rule.results[0]
         if node.info.name.endswith("Attention"):
@@ -172,7 +172,7 @@ class Meanings:
                 self.dims[place] = _HEADS
 
     def _back(self, node: Node) -> None:
-        """Take heads back to where the features were cut into heads."""
+        """Propagate the label of heads back to the op that splits features into heads."""
         assert node.rule is not None
         if matrix_of(self.graph, node) is not None:
             return
@@ -187,7 +187,7 @@ class Meanings:
                 self.dims[place] = _HEADS
 
     def _places(self, node: Node, factor: int) -> list[tuple[int, int]]:
-        """Return the dimensions along a factor: of values, of results, of weights."""
+        """Return the dimensions along a factor, of activations, then weights, then results."""
         assert node.rule is not None
         read = [place for place, own in self._operand_places(node) if own == factor]
         made = [
@@ -199,7 +199,7 @@ class Meanings:
         return [*read, *made]
 
     def _operand_places(self, node: Node) -> list[tuple[tuple[int, int], int]]:
-        """Return ((value, dimension), factor) of all that an op reads, weights last."""
+        """Return ((value, dimension), factor) of all operands of an op, weights last."""
         assert node.rule is not None
         found: list[tuple[bool, tuple[int, int], int]] = []
         for value, dims in zip(node.operands, node.rule.operands, strict=False):
@@ -211,5 +211,5 @@ class Meanings:
 
 
 def _as_activation(label: str) -> str:
-    """Return what the columns of a weight are in what a product makes."""
+    """Return the label that the columns of a weight have in the result of its product."""
     return {_COLUMNS: "features", "output channels": "channels"}.get(label, label)

@@ -1,4 +1,4 @@
-"""What the next point of a frontier does otherwise."""
+"""Differences between neighbouring points of a frontier."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint
 __all__ = ["Groups", "neighbour"]
 
 Groups = Sequence[Mapping[str, Sequence[Operation]]]
-"""Layers that are alike, as the ops of each by its name."""
+"""Groups of equal layers: the ops of each layer, by its name."""
 
 
 def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
-    """Return what ``other`` does otherwise than the point whose ops these are.
+    """Return how ``other`` differs from the point that has the ops ``groups``.
 
-    An op is known by its name, and its change is what is said of it; linear in the ops.
+    Ops are matched by name; equal changes in the same place of equal layers are joined. Linear in
+    the ops.
     """
     after = _splits(other)
     found: dict[tuple[object, ...], list[tuple[str, Operation]]] = {}
@@ -66,7 +67,7 @@ def _plain(splits: Sequence[Split]) -> str:
 
 
 def _splits(point: FrontierPoint) -> dict[str, tuple[Split, ...]]:
-    """Return how each op of a point is split, by the name of its node."""
+    """Return the splits of each op of a point, by the name of its node."""
     graph = point.tables.graph
     words = Words(graph, Mesh(point.mesh))
     return {

@@ -1,4 +1,4 @@
-"""How an op is split, in a reader's words, from the roles that the mesh axes have in it."""
+"""Splits of ops in words, derived from the role of each mesh axis."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def axis_names(mesh: Mesh, axes: tuple[int, ...]) -> tuple[str, ...]:
 
 
 class Words:
-    """Words for what a graph does on a mesh."""
+    """Words for the splits and layouts of a graph on a mesh."""
 
     def __init__(self, graph: Graph, mesh: Mesh) -> None:
         self.graph, self.mesh = graph, mesh
         self.meanings = Meanings(graph)
 
     def splits(self, node: Node, strategy: Strategy) -> tuple[Split, ...]:
-        """Return what each group of axes with one role does; nothing for a replicated op."""
+        """Return a split for each group of axes with the same role; empty for a replicated op."""
         roles: dict[AxisRole, list[int]] = {}
         for axis, role in enumerate(strategy.roles):
             if role is not None and self.mesh.shape[axis] > 1:
@@ -37,14 +37,14 @@ class Words:
             for role, axes in roles.items()
         )
 
-    def lies(self, value: int, layout: Layout) -> str:
-        """Return how a value lies, in words: split by heads over x, partial sums over y, whole."""
+    def describe(self, value: int, layout: Layout) -> str:
+        """Return a layout in words: split by heads over x, as partial sums over y, or whole."""
         texts = []
         for placement in dict.fromkeys(layout.placements):
-            held = layout.axes_of(placement)
+            placed = layout.axes_of(placement)
             if placement.is_split:
-                held = layout.axes_splitting(placement.dim)
-            axes = tuple(a for a in held if self.mesh.shape[a] > 1)
+                placed = layout.axes_splitting(placement.dim)
+            axes = tuple(a for a in placed if self.mesh.shape[a] > 1)
             if placement.is_replicate or not axes:
                 continue
             over = f"over {','.join(axis_names(self.mesh, axes))}"
@@ -55,7 +55,7 @@ class Words:
         return " and ".join(texts) or "whole"
 
     def dimension(self, value: int, dim: int) -> str:
-        """Return what a dimension is."""
+        """Return the label of a dimension, or its number."""
         return self.meanings.dims.get((value, dim), f"dimension {dim}")
 
     def _split(self, node: Node, role: AxisRole, axes: tuple[str, ...]) -> Split:
@@ -94,7 +94,7 @@ class Words:
         return "a loop"
 
     def name(self, node: Node, operand: int) -> str | None:
-        """Return the name of the parameter that an operand is, or is folded from."""
+        """Return the name of the parameter that an operand is or is folded from, if any."""
         value = node.operands[operand]
         producer = None if value is None else self.graph.producer(value)
         while producer is not None and producer.kind == "op":

@@ -1,4 +1,4 @@
-"""An explanation as a person reads it: layers that are alike once, with a count."""
+"""Text form of an explanation: equal layers are printed once, with a count."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PHASES = ("", "forward", "recompute", "backward", "update")
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """Return some lines per kind of layer, and what takes time and memory."""
+    """Return an explanation as text: layers, costliest steps, memory and neighbours."""
     parts = (_head, _layers, _costly, _memory, _next)
     return "\n".join("\n".join(part(explanation)) + "\n" for part in parts)
 
@@ -60,13 +60,13 @@ def _head(plan: Explanation) -> Iterator[str]:
 
 
 def _hidden(plan: Explanation) -> str:
-    """Say what of the communication goes on while operators run, where any does."""
+    """Return the words on the communication that overlaps with operators, if any."""
     hidden = plan.hidden_s
-    return f", of which operators hide {format_seconds(hidden)}" if hidden else ""
+    return f", {format_seconds(hidden)} of it hidden by operators" if hidden else ""
 
 
 def _sizes(memory: Memory) -> str:
-    """Return what memory is made of, and whether it is that of a process."""
+    """Return the line on the parts of memory, whole processes or tensors alone."""
     name = memory_name(whole=memory.beside_bytes > 0)
     parts = ", ".join(f"{kind} {format_bytes(n)}" for kind, n in memory.static_parts.items())
     static = f"static {format_bytes(memory.static_bytes)}{f' ({parts})' if parts else ''}"
@@ -83,12 +83,12 @@ def _layers(plan: Explanation) -> Iterator[str]:
 
 
 def _title(layer: Layer) -> str:
-    alike = f", {layer.count} alike" if layer.count > 1 else ""
+    count = f", {layer.count} identical" if layer.count > 1 else ""
     each = " each" if layer.count > 1 else ""
     sent = sum(not moved.is_copy for moved in layer.communication)
-    text = f"{layer.title}{alike}: {format_seconds(layer.time_s)}{each}"
+    text = f"{layer.title}{count}: {format_seconds(layer.time_s)}{each}"
     if not layer.communication:
-        return f"{text}, nothing is sent"
+        return f"{text}, no communication"
     what = f"{sent} collective{'s' if sent != 1 else ''}" if sent else "local copies"
     return f"{text}, {format_seconds(layer.communication_s)} of it in {what}"
 
@@ -101,8 +101,8 @@ def _phase(layer: Layer, phase: str) -> Iterator[str]:
     if phase:
         yield f"    {phase}"
     rows: list[Operation | Communication] = [*(op for op in own if op.main), *moved]
-    for _, alike in groupby(sorted(rows, key=lambda row: row.entry), key=_line):
-        same = list(alike)
+    for _, group in groupby(sorted(rows, key=lambda row: row.entry), key=_line):
+        same = list(group)
         yield f"    {_time(sum(row.time_s for row in same))}  {_text(same, layer)}"
     rest = [op for op in own if not op.main]
     if rest:
@@ -110,7 +110,7 @@ def _phase(layer: Layer, phase: str) -> Iterator[str]:
 
 
 def _line(row: Operation | Communication) -> object:
-    """Return what rows in a row that share a line have in common: ops that cut no weights do."""
+    """Return a key that is equal for adjacent rows which share a line: ops that split no weight."""
     if isinstance(row, Communication) or any(split.weight for split in row.splits):
         return row.entry
     return row.op, row.text
@@ -127,17 +127,17 @@ def _operation(operation: Operation, layer: Layer) -> str:
     of = ""
     if operation.weights and not any(split.weight for split in operation.splits):
         of = f" of {operation.weights[0]}"
-    return _without(f"{operation.op} {operation.name}{of}: {operation.text}", layer)
+    return _strip_layer(f"{operation.op} {operation.name}{of}: {operation.text}", layer)
 
 
 def _moved(moved: Communication, layer: Layer) -> str:
     over = f" over {','.join(moved.axes)}"
     text = f"-> {moved.kind} of {format_bytes(moved.bytes)}{over}: {moved.why}"
-    return _without(text, layer)
+    return _strip_layer(text, layer)
 
 
 def _others(operations: Sequence[Operation]) -> str:
-    """Return how the other ops are split, the commonest way first."""
+    """Return the splits of the other ops, the most frequent first."""
     count, ways = len(operations), Counter(op.text for op in operations).most_common()
     if len(ways) == 1:
         return f"{count} other op{'s' if count > 1 else ''}: {ways[0][0]}"
@@ -147,8 +147,8 @@ def _others(operations: Sequence[Operation]) -> str:
     return f"{count} other ops: {listed}"
 
 
-def _without(text: str, layer: Layer) -> str:
-    """Return a text without the name of the layer in front of those of its parts."""
+def _strip_layer(text: str, layer: Layer) -> str:
+    """Return a text without the prefix that the layer gives the names of its nodes."""
     first = layer.members[0].name
     for prefix in (f"/{first}/", f"{first.replace('/', '.')}.", f"{first}/"):
         text = text.replace(prefix, "")
@@ -156,7 +156,7 @@ def _without(text: str, layer: Layer) -> str:
 
 
 def _costly(plan: Explanation) -> Iterator[str]:
-    yield "costliest, in all layers together"
+    yield "costliest, over all layers"
     for row in plan.costly[:_COSTLY]:
         times = f"{row.count} x " if row.count > 1 else ""
         what = f"{row.op} {row.name}" if row.kind == "op" else f"{row.op} of {row.name}"
@@ -172,14 +172,14 @@ def _memory(plan: Explanation) -> Iterator[str]:
         doing = f"{entry.op} {entry.name}" if entry.kind == "op" else f"{entry.op} of {entry.name}"
         size = format_bytes(memory.transient_bytes)
         where = f" in {entry.layer}" if entry.layer else ""
-        yield f"alive at the peak, {size} while {doing.strip()} runs{where}"
+        yield f"live at the peak, {size} while {doing.strip()} runs{where}"
         yield from _tensors(memory.alive)
     if memory.kept:
-        yield f"kept all the time, {format_bytes(memory.static_bytes)}"
+        yield f"always in memory, {format_bytes(memory.static_bytes)}"
         yield from _tensors(memory.kept)
     if memory.beside_bytes:
         size = format_bytes(memory.beside_bytes)
-        yield f"{BESIDE}, {size}: what any process takes, packed weights, gaps between tensors"
+        yield f"{BESIDE}, {size}: the floor of a process, packed weights, gaps between tensors"
 
 
 def _tensors(tensors: Sequence[Tensor]) -> Iterator[str]:
@@ -210,10 +210,10 @@ def _neighbour(plan: Explanation, other: Neighbour | None, which: str) -> Iterat
         f"{format_bytes(abs(size))} {'more' if size > 0 else 'less'} "
         f"({_percent(size, plan.process_bytes)}){_other_mesh(plan, other)}"
     )
-    alike: dict[tuple[str, str, str], list[Change]] = {}
+    same: dict[tuple[str, str, str], list[Change]] = {}
     for change in other.changes:
-        alike.setdefault((change.op, change.before, change.after), []).append(change)
-    groups = list(alike.values())
+        same.setdefault((change.op, change.before, change.after), []).append(change)
+    groups = list(same.values())
     for group in groups[:_CHANGES]:
         yield f"  {_change(group)}"
     left = (change.count for group in groups[_CHANGES:] for change in group)
@@ -234,7 +234,7 @@ def _other_mesh(plan: Explanation, other: Neighbour) -> str:
 
 
 def _change(group: Sequence[Change]) -> str:
-    """Return how ops of one kind are split otherwise, with the first of them."""
+    """Return the line on an equal change of several ops, which names the first of them."""
     first, count = group[0], sum(change.count for change in group)
     of = f" of {first.weights[0]}" if first.weights else ""
     what = f"{first.op} {first.name}{of} in {first.layer}"

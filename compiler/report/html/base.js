@@ -1,6 +1,6 @@
 "use strict";
 
-// What the other parts are made with. Text of the model only ever becomes a text node.
+// Helpers of the other scripts. Text of the model only ever becomes a text node.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
@@ -56,7 +56,7 @@ function ticks(low, high, wanted) {
   return found;
 }
 
-// Returns an axis of figures in `unit`: where it begins and ends, its ticks, and the place of a figure from 0 to 1.
+// Returns an axis of figures in `unit`: its ends, its ticks, and the place of a figure from 0 to 1.
 function axisOf(values, units) {
   const low = Math.min(...values), high = Math.max(...values);
   const [one, unit] = unitOf(units, high);
@@ -113,7 +113,7 @@ const sized = (svg) => {
   return { width, height, left: box.left, scale: width / (box.width || width) };
 };
 
-const drawings = [];   // what is drawn again when the window changes
+const drawings = [];   // redrawn when the window changes
 let waiting = false;
 function later() {
   if (waiting) return;

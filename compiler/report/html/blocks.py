@@ -1,7 +1,7 @@
-"""The graph of a report: layers folded to blocks, and the operations inside them.
+"""The graph of a report: layers folded into blocks, and the operations inside them.
 
-Layers alike that follow each other are one block, with the operations of the first. A layer of very
-many operations is cut into several blocks, and past a bound operations are counted, not listed.
+Adjacent equal layers form one block, with the operations of the first layer. A layer of very many
+operations is split into several blocks. Past a bound, operations are counted, not listed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _STRIP = 48
 _NAMES = 4
 
 _Key = tuple[str, str, int]
-"""Phase, layer, and which piece of the layer."""
+"""Phase, layer, and the number of the piece of the layer."""
 
 
 @dataclass
 class _Block:
-    """Operations (by node) of one piece of a layer, and of those alike, which follow it."""
+    """Operations (by node) of one piece of a layer, and the keys of the equal pieces after it."""
 
     key: _Key
     nodes: list[int]
@@ -41,7 +41,7 @@ class _Block:
 
 
 def graph_data(explanation: Explanation, point: FrontierPoint, strings: Strings) -> dict[str, Any]:
-    """Return the blocks of the plan that ``explanation`` is of; linear in the operations."""
+    """Return the blocks of the plan that ``explanation`` explains; linear in the operations."""
     return _Drawer(explanation, point, strings).data()
 
 
@@ -60,7 +60,7 @@ class _Drawer:
         self.left = _LISTED
 
     def data(self) -> dict[str, Any]:
-        """Return what the page draws."""
+        """Return the data of the drawing."""
         blocks = self._blocks()
         place = {key: number for number, block in enumerate(blocks) for key in block.members}
         rows = [self._row(block, number, place) for number, block in enumerate(blocks)]
@@ -68,11 +68,11 @@ class _Drawer:
         about = f"{len(self.key):,} operations in {layers:,} layer{'' if layers == 1 else 's'}"
         folded = sum(len(block.members) for block in blocks) - len(blocks)
         if folded:
-            about += f"; {folded:,} that do the same as the one before are folded into it"
+            about += f"; {folded:,} identical to the layer before are folded into it"
         return {"layouts": self.layouts.entries(), "blocks": rows, "about": about}
 
     def _blocks(self) -> list[_Block]:
-        """Return the blocks in program order, of what runs."""
+        """Return the blocks of the operations that run, in program order."""
         pieces: dict[_Key, _Block] = {}
         sizes: dict[tuple[str, str], int] = {}
         for index, node in enumerate(self.graph.nodes):
@@ -89,15 +89,15 @@ class _Drawer:
         return list(self._folded(list(pieces.values())))
 
     def _folded(self, blocks: Sequence[_Block]) -> Iterator[_Block]:
-        """Yield the first of blocks alike that follow each other, with the keys of all."""
+        """Yield the first of each run of equal blocks, with the keys of the whole run."""
         titles = self.explanation.layer_titles()
 
-        def alike(block: _Block) -> tuple[str, str, int, tuple[str, ...]]:
+        def key_of(block: _Block) -> tuple[str, str, int, tuple[str, ...]]:
             phase, layer, piece = block.key
             ops = tuple(self.entries[self.graph.nodes[i].name].op for i in block.nodes)
             return phase, titles.get(layer, layer), piece, ops
 
-        for _, group in groupby(blocks, key=alike):
+        for _, group in groupby(blocks, key=key_of):
             own = list(group)
             own[0].members = [block.key for block in own]
             yield own[0]
@@ -113,7 +113,7 @@ class _Drawer:
         local = {index: at for at, index in enumerate(listed)}
         return {
             "name": f"{layer}, part {piece + 1}" if (phase, layer) in self.cut else layer,
-            "members": _named([key[1] for key in block.members]),
+            "members": _join_names([key[1] for key in block.members]),
             "count": len(block.members),
             "phase": phase,
             "ops": len(block.nodes),
@@ -128,11 +128,11 @@ class _Drawer:
         }
 
     def _kept_bytes(self, key: _Key) -> int:
-        """Return the bytes that a layer keeps, said once: by its first block."""
+        """Return the static bytes of a layer for its first block, 0 for its other blocks."""
         return self.kept.get(key[1], 0) if self.first[key[1]] == key else 0
 
     def _strip(self, nodes: Sequence[int], entries: Sequence[TimelineEntry]) -> list[list[float]]:
-        """Return layouts of results with their parts of the time, in order, neighbours joined."""
+        """Return (layout of the result, fraction of the time) of operations, equal runs joined."""
         weights = [entry.time_s for entry in entries]
         total = sum(weights) or 1.0
         runs: list[list[float]] = []
@@ -149,7 +149,7 @@ class _Drawer:
         return self.layouts.number(results[0].texts if results else (), weight)
 
     def _inputs(self, index: int) -> list[int]:
-        """Return the nodes that run and make what a node reads."""
+        """Return the producers of a node's operands that run."""
         values = (v for v in self.graph.nodes[index].operands if v is not None)
         makers = (self.graph.values[value].producer for value in values)
         return [maker for maker in makers if maker in self.key]
@@ -174,9 +174,9 @@ class _Drawer:
             rounded(entry.time_s),
             strings(entry.text),
             strings(", ".join(self._weights(node))),
-            strings(self._lying(node.operands, self.point.strategies[index].operands)),
+            strings(self._in_words(node.operands, self.point.strategies[index].operands)),
             inputs,
-            strings(self._lying(node.results, self.point.strategies[index].results)),
+            strings(self._in_words(node.results, self.point.strategies[index].results)),
         ]
 
     def _weights(self, node: Node) -> Iterator[str]:
@@ -184,16 +184,16 @@ class _Drawer:
             if value is not None and self.graph.is_weight(value):
                 yield self.graph.producer(value).name
 
-    def _lying(self, values: Sequence[int | None], layouts: Sequence[Layout]) -> str:
-        """Return how tensors lie, in words."""
+    def _in_words(self, values: Sequence[int | None], layouts: Sequence[Layout]) -> str:
+        """Return the layouts of tensors in words."""
         pairs = zip(values, layouts, strict=False)
-        return "; ".join(self.words.lies(v, layout) for v, layout in pairs if v is not None)
+        return "; ".join(self.words.describe(v, layout) for v, layout in pairs if v is not None)
 
     def _moves_into(self, index: int) -> Iterable[TimelineEntry]:
         return self.moves.get(self.graph.nodes[index].name, ())
 
     def _move_rows(self, index: int, local: Mapping[int, int]) -> Iterator[list[Any]]:
-        """Yield what is moved for a node: between which nodes, how, how much and why."""
+        """Yield the reshards for a node: producer, reader, kinds, axes, bytes, time and cause."""
         makers = {self.graph.nodes[maker].name: maker for maker in self._inputs(index)}
         by_maker = groupby(self._moves_into(index), key=lambda entry: entry.name)
         for name, group in by_maker:
@@ -211,7 +211,7 @@ class _Drawer:
 
 
 def _moves(timeline: Iterable[TimelineEntry]) -> dict[str, list[TimelineEntry]]:
-    """Return collectives and copies by the node that first reads what they make."""
+    """Return collectives and copies by the node that first reads their result."""
     found: dict[str, list[TimelineEntry]] = {}
     for entry in timeline:
         if entry.kind in ("collective", "copy"):
@@ -219,7 +219,7 @@ def _moves(timeline: Iterable[TimelineEntry]) -> dict[str, list[TimelineEntry]]:
     return found
 
 
-def _named(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     if len(names) <= _NAMES:
         return ", ".join(names)
     return f"{', '.join(names[: _NAMES - 1])} to {names[-1]}"

@@ -1,4 +1,4 @@
-"""What a report shows, as the page reads it."""
+"""Data of an HTML report, as its page reads them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tensoropt.runtime.plan.pins import pins_lines
 
 __all__ = ["report_data"]
 
-_CHANGES, _LAYERS = 12, 3  # of one point, and named for each of them
+_CHANGES, _LAYERS = 12, 3  # listed for each point, and layers named for each change
 _ENTRIES = 12_000  # of the timeline
 _ROWS = 60  # of a table
 _KINDS = ("overhead", "op", "collective", "copy")
@@ -42,7 +42,7 @@ def report_data(
 ) -> dict[str, Any]:
     """Return the data of the page: plain numbers, texts, lists and dictionaries.
 
-    ``changes`` are what points do otherwise than ``picked``, by index; a point may have none.
+    ``changes`` are the differences of points from ``picked``, by index; a point may have none.
     """
     strings = Strings()
     graph = graph_data(explanation, picked, strings)
@@ -80,7 +80,7 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
             *([["s", rounded(hidden), "hidden behind compute"]] if hidden else []),
             ["B", explanation.process_bytes, f"{memory_name(whole=beside > 0)} per device"],
             *(["B", size, kind] for kind, size in explanation.memory.static_parts.items()),
-            ["B", explanation.memory.transient_bytes, "comes and goes"],
+            ["B", explanation.memory.transient_bytes, "transient"],
             *([["B", beside, BESIDE]] if beside else []),
         ],
         "notes": [*pins_lines(explanation.pins), *notes],
@@ -103,7 +103,7 @@ def _frontier(
         "points": rows,
         "picked": picked.index,
         "about": counted(frontier),
-        "uncompared": "the model and the frontier are too large to compare all of it",
+        "uncompared": "the model and the frontier are too large to compare all points",
     }
 
 
@@ -123,11 +123,11 @@ def _point(point: Point, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _changed(neighbour: Neighbour) -> dict[str, Any]:
-    """Return what a point does otherwise; what is the same in several layers is one row."""
-    alike: dict[tuple[str, str, str], list[Change]] = {}
+    """Return the differences of a point; equal changes in several layers share a row."""
+    same: dict[tuple[str, str, str], list[Change]] = {}
     for change in neighbour.changes:
-        alike.setdefault((change.op, change.before, change.after), []).append(change)
-    rows = sorted((_change(group) for group in alike.values()), key=lambda row: -row["count"])
+        same.setdefault((change.op, change.before, change.after), []).append(change)
+    rows = sorted((_change(group) for group in same.values()), key=lambda row: -row["count"])
     left_out = sum(row["count"] for row in rows[_CHANGES:])
     return {"changes": rows[:_CHANGES], "left_out": left_out, "others": neighbour.others}
 
@@ -151,8 +151,8 @@ def _timeline(explanation: Explanation, strings: Strings) -> dict[str, Any]:
     pieces = [entries[at : at + size] for at in range(0, len(entries), size)]
     at = explanation.memory.at
     overlaps = "collectives overlap" if explanation.hidden_s else "nothing overlaps"
-    about = f"{len(entries):,} things that one rank does, predicted; {overlaps}"
-    joined = f"; every {size} in a row are drawn as one" if size > 1 else ""
+    about = f"{len(entries):,} steps of one rank, predicted; {overlaps}"
+    joined = f"; every {size} consecutive steps are drawn as one" if size > 1 else ""
     return {
         "rows": [_entry(piece, strings) for piece in pieces],
         "total_s": rounded(explanation.time_s),
@@ -164,7 +164,7 @@ def _timeline(explanation: Explanation, strings: Strings) -> dict[str, Any]:
 
 
 def _entry(piece: Sequence[TimelineEntry], strings: Strings) -> list[Any]:
-    """Return the row of an entry, or of several that stand for the longest of them."""
+    """Return the row of an entry, or of several entries, labelled with the longest."""
     longest = max(piece, key=lambda entry: entry.time_s)
     row = [
         _KINDS.index(longest.kind),
@@ -180,7 +180,7 @@ def _entry(piece: Sequence[TimelineEntry], strings: Strings) -> list[Any]:
 
 
 def _collectives(explanation: Explanation) -> dict[str, Any]:
-    """Return what is alike in a layer, and in layers alike, as one row; the dearest first."""
+    """Return a row per kind of collective in equal layers, with its count; the costliest first."""
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for layer in explanation.layers:
         for moved in layer.communication:

@@ -3,7 +3,7 @@
 const POINTS = DATA.frontier.points;
 const MEMORY = (point) => point.process_bytes;
 const BESIDE = (point) => point.process_bytes - point.static_bytes - point.transient_bytes;
-const WHOLE = POINTS.some(BESIDE);   // of processes, not of tensors alone
+const WHOLE = POINTS.some(BESIDE);   // memory is that of processes, not of tensors alone
 const MESHES = [...new Set(POINTS.map((point) => point.mesh))].sort((one, two) => one.localeCompare(two, "en", { numeric: true }));
 const ofMesh = (mesh) => `c${MESHES.indexOf(mesh) % 8}`;
 const PICKED = POINTS.findIndex((point) => point.index === DATA.frontier.picked);
@@ -47,7 +47,7 @@ function drawFrontier() {
 
 function staircase(places) {
   const ordered = [...places].sort((one, two) => one[0] - two[0]);
-  let least = 0;   // of the times so far: what is below lies further down the page
+  let least = 0;   // of the times so far; in SVG, y grows downwards
   return ordered.map(([x, y], index) => {
     least = Math.max(least, y);
     return index ? `H${x.toFixed(1)}V${least.toFixed(1)}` : `M${x.toFixed(1)} ${least.toFixed(1)}`;
@@ -62,7 +62,7 @@ function rings(parts, places) {
   }
 }
 
-// Returns the numbers that fit, those with a name first.
+// Returns the labels that fit; named points have priority.
 function labels(places, frame) {
   const order = [...POINTS.keys()].sort((one, two) => POINTS[two].names.length - POINTS[one].names.length || spread(one) - spread(two));
   const taken = places.map(([x, y]) => [x - 3, y - 3, x + 3, y + 3]);
@@ -84,7 +84,7 @@ function labels(places, frame) {
   return found;
 }
 
-// Orders numbers so that any beginning of them lies evenly: their bits, reversed.
+// Orders numbers by their reversed bits, so that any prefix is evenly spread.
 function spread(index) {
   let value = 0;
   for (let bit = 0; bit < 12; bit++) if (index & (1 << bit)) value |= 1 << (11 - bit);
@@ -132,14 +132,14 @@ function showFacts() {
   at("facts").replaceChildren(make("h3", title), factsOf(pairs), ...changes(point));
 }
 
-// Returns what a point does otherwise than the picked one.
+// Returns the differences of a point from the picked one.
 function changes(point) {
   if (point.index === DATA.frontier.picked) {
-    return [make("p", "This point was picked: all below is about it. Percentages compare with it.", "soft")];
+    return [make("p", "This point was picked: everything below describes it. Percentages compare with it.", "soft")];
   }
   if (!point.changes) return [make("p", `Not compared with point ${DATA.frontier.picked}: ${DATA.frontier.uncompared}.`, "soft")];
   const found = [make("h3", `Instead of what point ${DATA.frontier.picked} does`)];
-  if (!point.changes.length && !point.others) return [...found, make("p", "Every operation is split as there; how tensors lie between them, or the mesh, differs.", "soft")];
+  if (!point.changes.length && !point.others) return [...found, make("p", "Every operation is split in the same way; only layouts between operations, or the mesh, differ.", "soft")];
   const table = make("table");
   fill(table, [["operations", ""], ["layers", "name"], ["", "words"]], point.changes.map((change) =>
     [change.count > 1 ? `${change.count} ${change.op}` : change.op, change.layer, `${change.after}, not ${change.before}`]));

@@ -1,4 +1,4 @@
-// The graph: layers folded into blocks, which unfold into their operations.
+// The graph: layers folded into blocks that unfold into their operations.
 
 const { layouts: LAYOUTS, blocks: BLOCKS } = DATA.graph;
 const TEXT = (index) => DATA.strings[index];
@@ -118,7 +118,7 @@ function pack(row) {
   for (const item of row) { item.x = x; x += item.width + BOX.across; }
 }
 
-// Places a row near where its boxes wish to be, in order and apart: from both sides, and the mean of both.
+// Places the boxes of a row near their desired positions, in order and without overlap: the mean of a pass from each side.
 function settle(row, wish) {
   const want = row.map((item) => wish.get(item) - item.width / 2);
   const from = [...want], to = [...want];
@@ -178,7 +178,7 @@ function nodeOf(item, block) {
   return parts;
 }
 
-// Returns the last two parts of a name, which tell it from those beside it.
+// Returns the last two parts of a name, which distinguish it from its neighbours.
 const lastOf = (name) => name.split("/").filter(Boolean).slice(-2).join("/");
 
 function onPress(group, action) {
@@ -194,12 +194,12 @@ function showNode(group, node, block) {
   document.querySelector(".node.shown")?.classList.remove("shown");
   group.classList.add("shown");
   at("node").replaceChildren(make("h3", `${TEXT(node[NODE.op])} ${TEXT(node[NODE.name])}`), factsOf([
-    ["layer", block.name + (block.count > 1 ? `, and ${block.count - 1} alike` : "")], ["phase", block.phase],
+    ["layer", block.name + (block.count > 1 ? `, and ${block.count - 1} identical` : "")], ["phase", block.phase],
     ["split", TEXT(node[NODE.split])], ["reads", TEXT(node[NODE.operands])], ["leaves", TEXT(node[NODE.results])],
     ["weights", TEXT(node[NODE.weights])], ["time", seconds(node[NODE.time])]]));
 }
 
-// Arcs from block to block, where one reads what is not made by the one before it.
+// Arcs from block to block, for reads of results that are not from the previous block.
 function drawArcs() {
   const svg = at("arcs"), blocks = [...document.querySelectorAll(".block")];
   if (!svg || !blocks.length) return;

@@ -1,4 +1,4 @@
-"""The layouts that a plan gives its tensors, in words and in colours."""
+"""Layouts of the tensors of a plan, in words and in colours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _COLOURS = 8
 
 
 def layout_words(layout: Sequence[str], axes: Sequence[str], mesh: Sequence[int]) -> str:
-    """Return a layout as ``S(0) over x,y, partial sum over z``; axes of one device say nothing."""
+    """Return a layout in words: ``split in dimension 0 over x,y, partial sum over z``.
+
+    Axes of extent 1 are left out.
+    """
     found: dict[str, list[str]] = {}
     for placement, axis, size in zip(layout, axes, mesh, strict=False):
         if size > 1 and placement != "R":
@@ -29,9 +32,9 @@ def _placed(placement: str) -> str:
 
 @dataclass
 class Layouts:
-    """Numbers of layouts, and the class of the page's style that colours each.
+    """Numbers of layouts, and the CSS class that colours each.
 
-    Those that most time is spent on have a colour of their own.
+    The layouts with the most time have colours of their own.
     """
 
     axes: Sequence[str]
@@ -40,7 +43,7 @@ class Layouts:
     _weights: list[float] = field(default_factory=list)
 
     def number(self, layout: Sequence[str], weight: float = 0.0) -> int:
-        """Return the number of a layout; ``weight`` counts for its colour."""
+        """Return the number of a layout; ``weight`` adds to its rank for a colour of its own."""
         text = layout_words(layout, self.axes, self.mesh)
         number = self._numbers.setdefault(text, len(self._numbers))
         if number == len(self._weights):
@@ -49,7 +52,8 @@ class Layouts:
         return number
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return each layout's text, its class, and what the legend says of the class."""
+        """Return the text, the class and the legend of each layout, and whether it is the first of
+        its class."""
         looks = self._looks()
         seen: set[str] = set()
         rows = []

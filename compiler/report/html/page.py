@@ -1,4 +1,4 @@
-"""A report as one HTML file, which asks the network for nothing."""
+"""Rendering of a report as one HTML file without external resources."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["SCRIPTS", "page_of"]
 
 SCRIPTS = ("base", "frontier", "graph", "timeline", "tables")
 _FOLDER = Path(__file__).parent
-# What could end the element that holds the data, or begin another inside it.
+# Characters that could close the element with the data, or open another element inside it.
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 def page_of(data: Mapping[str, Any], title: str) -> str:
-    """Return the page that shows ``data``; whatever texts ``data`` has, they are only shown.
+    """Return the page that shows ``data``; texts in ``data`` are escaped, so none is run.
 
-    The page may run its own script, whose hash it names, and load nothing.
+    The page's content policy allows its own script, by its hash, and no external resource.
     """
     script = "\n".join(_part(f"{name}.js") for name in SCRIPTS)
     style = _part("report.css")
@@ -33,7 +33,7 @@ def page_of(data: Mapping[str, Any], title: str) -> str:
         "data": _as_json(data),
         "script": script,
     }
-    # In one go: what is put in may hold such a name itself.
+    # In one pass: an inserted text may itself contain a name in braces.
     return re.sub(r"\{(\w+)\}", lambda match: parts[match[1]], _part("report.html"))
 
 

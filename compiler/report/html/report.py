@@ -1,4 +1,4 @@
-"""The report of a frontier and of the plan that was picked, as one HTML file."""
+"""HTML report of a frontier and of the picked plan, in one file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tensoropt.runtime.plan.entries import PinsEntry
 
 __all__ = ["check_report_path", "report_page", "write_report"]
 
-_COMPARED = 150_000  # operations of points that are compared with the picked one, in all
+_COMPARED = 150_000  # operations of all points that are compared with the picked point
 
 
 def check_report_path(path: Path) -> None:
-    """Raise :class:`UserError` unless ``path`` can be written and is called a page."""
+    """Raise :class:`UserError` unless ``path`` can be written and ends in .html or .htm."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--report: expected a file ending in .html, got: '{path}'")
     if not path.parent.is_dir():
@@ -53,22 +53,25 @@ def report_page(
     notes: Sequence[str] = (),
     pins: PinsEntry | None = None,
 ) -> str:
-    """Return the page about ``points``, which are those of ``frontier``, and the ``picked`` one.
+    """Return the page on ``points``, all points of ``frontier``, and the ``picked`` point.
 
-    ``pins`` are those that they were searched with. The same frontier gives the same text.
+    ``pins`` are the pins of the search. The same frontier has the same text.
     """
     given = frontier.model, frontier.device, pins, frontier.error
     explanation = explain(picked, points, *given)
     changes = differences(picked, _compared(points, picked))
     whole = replace(frontier, points=points, chosen=picked, narrowed=False)
-    said = [note.removeprefix("note: ") for note in notes]
-    data = report_data(whole, picked, explanation, changes, said)
+    texts = [note.removeprefix("note: ") for note in notes]
+    data = report_data(whole, picked, explanation, changes, texts)
     return page_of(data, f"{frontier.model} on {frontier.devices} x {frontier.device}")
 
 
 def _compared(points: Sequence[FrontierPoint], picked: FrontierPoint) -> list[FrontierPoint]:
-    """Return the points to compare with the picked one: where not all, those with a name, those
-    beside it, and some evenly."""
+    """Return the points to compare with the picked point.
+
+    If they are too many, these are the named points, the picked point's neighbours, and an even
+    sample of the rest.
+    """
     most = max(8, _COMPARED // max(len(picked.tables.graph.nodes), 1))
     named = marks(points)
     near = {picked.index - 1, picked.index + 1}

@@ -1,4 +1,4 @@
-"""Texts that a report repeats, each once, and figures with as many digits as are read."""
+"""Interned texts of a report, and rounded figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Strings", "rounded"]
 
 
 class Strings:
-    """Texts by number, in the order in which they were first asked for; 0 is the empty one."""
+    """Interned texts, numbered in the order of their first use; 0 is the empty text."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {"": 0}
@@ -19,10 +19,10 @@ class Strings:
 
     @property
     def texts(self) -> Sequence[str]:
-        """All of them, each at its number."""
+        """All texts, each at its number."""
         return list(self._numbers)
 
 
 def rounded(figure: float) -> float:
-    """Return a figure to seven significant digits, which is shorter to write."""
+    """Return a figure rounded to seven significant digits, which shortens the page."""
     return float(f"{figure:.7g}")

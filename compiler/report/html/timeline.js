@@ -8,7 +8,7 @@ const LANES = { left: 92, right: 10, phases: [0, 16], layers: [20, 20], compute:
 let view = [0, TOTAL], here = null;
 
 const endOf = (row) => row[ROW.start] + row[ROW.time];
-const memoryOf = (row) => row[ROW.memory] + DATA.timeline.beside_bytes;   // tensors alone, where that is 0
+const memoryOf = (row) => row[ROW.memory] + DATA.timeline.beside_bytes;   // 0 for the memory of tensors alone
 
 function drawTimeline() {
   const svg = at("timeline"), { width } = sized(svg);
@@ -37,7 +37,7 @@ function axisOfTime(x, width, y) {
   return group;
 }
 
-// Returns a rectangle for what has one name in a row, a layer or a phase, as wide as it lasts.
+// Returns a rectangle for each run of entries with the same layer or phase, as wide as its time.
 function bandsOf(nameOf, [y, height], x, width) {
   const found = [];
   let run = null;
@@ -62,7 +62,7 @@ function bandsOf(nameOf, [y, height], x, width) {
   return found;
 }
 
-// Returns what runs; what is narrower than a dot is drawn together with what is beside it.
+// Returns the rectangles of entries; adjacent entries narrower than a dot share a rectangle.
 function blocksOf(x, width) {
   const found = [], last = {};
   for (const row of STEP) {
@@ -91,7 +91,7 @@ function drawMemory() {
   const top = 12, bottom = 8, beside = DATA.timeline.beside_bytes, base = beside + DATA.timeline.static_bytes;
   const most = Math.max(...STEP.map(memoryOf), base, 1);
   const [one, unit] = unitOf(BYTES, most);
-  const zoomed = base > 0.7 * most ? base - (most - base) * 0.5 : 0;   // what comes and goes is to be seen
+  const zoomed = base > 0.7 * most ? base - (most - base) * 0.5 : 0;   // transient memory must stay visible
   const x = (value) => LANES.left + (value - view[0]) / (view[1] - view[0] || 1) * (width - LANES.left - LANES.right);
   const y = (value) => height - bottom - (Math.max(value, zoomed) - zoomed) / ((most - zoomed) * 1.06 || 1) * (height - top - bottom);
   const level = (of, from, to) => shape("rect", { class: `fill ${of}`, x: LANES.left, y: from, width: width - LANES.left - LANES.right, height: Math.max(to - from, 0), opacity: 0.75 });
@@ -115,7 +115,7 @@ function drawMemory() {
   watch(svg, x, width);
 }
 
-// Returns the outline of what comes and goes, over what stays; at most about two corners per dot.
+// Returns the outline of transient memory, on top of static memory; at most about two corners per dot.
 function outline(x, y, base) {
   let path = "", last = -1, high = 0;
   const floor = y(base).toFixed(1);
@@ -198,5 +198,5 @@ at("timeline").onkeydown = (key) => {
 };
 
 at("step-about").textContent = DATA.timeline.about;
-legend(at("step-legend"), [["op", "compute"], ["collective", "collective"], ["copy", "local copy"], ["overhead", "overhead"], ...(DATA.timeline.beside_bytes ? [["beside", `beside tensors: ${bytes(DATA.timeline.beside_bytes)}`]] : []), ["static", "kept"], ["transient", "comes and goes"]]);
+legend(at("step-legend"), [["op", "compute"], ["collective", "collective"], ["copy", "local copy"], ["overhead", "overhead"], ...(DATA.timeline.beside_bytes ? [["beside", `beside tensors: ${bytes(DATA.timeline.beside_bytes)}`]] : []), ["static", "static"], ["transient", "transient"]]);
 drawings.push(drawTimeline, drawMemory);
