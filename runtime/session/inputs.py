@@ -6,12 +6,14 @@ more than its part of each.
 
 from __future__ import annotations
 
+import math
 import string
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +41,7 @@ __all__ = [
 _DEVIATIONS = {"small": 0.01, "large": 10.0}
 _ROUNDINGS = {"float32": 5e-7, "float64": 1e-15, "float16": 2e-3, "bfloat16": 1.6e-2}
 """A few roundings of each type."""
+_BLOCK = 1 << 18  # values that are drawn at a time
 _SIGNS = np.array([-1.0, 1.0])
 
 
@@ -64,7 +67,14 @@ class Inputs:
             ) from None
 
     def part(self, name: str, rank: int) -> Array:
-        """Return a rank's part of one input, in memory of its own: the whole goes back."""
+        """Return a rank's part of one input, in memory of its own: the whole goes back.
+
+        A large one that is drawn is never there as a whole.
+        """
+        tensor, shape = self.tensors[name], self.shapes[name]
+        dtype = dtype_of(tensor.dtype)
+        if self.job.inputs is None and not tensor.layout.padded and _draws_in_order(dtype):
+            return _drawn_part(self.job, name, dtype, shape, tensor.layout.bounds(shape, rank))
         with exact_blocks():
             whole = self.array(name)
             part = self.tensors[name].layout.local_slice(whole, rank)
@@ -241,9 +251,49 @@ def _drawn(job: Job, name: str, dtype: np.dtype[np.generic], shape: tuple[int, .
     if dtype.kind in "iu":
         low, high = job.int_range
         return random.integers(low, high, shape).astype(dtype)
+    return _floats(random, job, dtype, shape)
+
+
+def _draws_in_order(dtype: np.dtype[np.generic]) -> bool:
+    """Say whether the values of a type are drawn one after another, with nothing between them."""
+    return not dtype.hasobject and dtype.kind not in "biu"
+
+
+def _drawn_part(
+    job: Job,
+    name: str,
+    dtype: np.dtype[np.generic],
+    shape: tuple[int, ...],
+    bounds: Sequence[slice],
+) -> Array:
+    """Return the part of a drawn input within ``bounds``. Blocks of it are drawn in their order."""
+    random = np.random.default_rng([job.seed, zlib.crc32(name.encode())])
+    if math.prod(shape) <= _BLOCK:
+        where: tuple[Any, ...] = (*bounds, ...)  # of a scalar an array too
+        return np.asarray(_floats(random, job, dtype, shape)[where]).copy()
+    cut = next(d for d in range(len(shape)) if math.prod(shape[d + 1 :]) <= _BLOCK)
+    step = _BLOCK // max(1, math.prod(shape[cut + 1 :]))
+    part, own = np.empty([own.stop - own.start for own in bounds], dtype), bounds[cut]
+    for index in np.ndindex(shape[:cut]):
+        pairs = list(zip(index, bounds, strict=False))
+        inside = all(one.start <= place < one.stop for place, one in pairs)
+        at = tuple(place - one.start for place, one in pairs)
+        for start in range(0, shape[cut], step):
+            size = min(step, shape[cut] - start)
+            block = _floats(random, job, dtype, (size, *shape[cut + 1 :]))
+            first, last = max(own.start, start), min(own.stop, start + size)
+            if inside and first < last:
+                there = block[(slice(first - start, last - start), *bounds[cut + 1 :])]
+                part[(*at, slice(first - own.start, last - own.start))] = there
+    return part
+
+
+def _floats(
+    random: np.random.Generator, job: Job, dtype: np.dtype[np.generic], shape: tuple[int, ...]
+) -> Array:
     kind = np.float64 if dtype == np.float64 else np.float32
     if job.draw == "uniform":
-        return random.random(shape, dtype=kind).astype(dtype, copy=False)
-    array = random.standard_normal(shape, dtype=kind)
-    array *= kind(_DEVIATIONS.get(job.draw, 1))
+        return np.asarray(random.random(shape, dtype=kind)).astype(dtype, copy=False)
+    array = np.asarray(random.standard_normal(shape, dtype=kind))
+    np.multiply(array, kind(_DEVIATIONS.get(job.draw, 1)), out=array)
     return array.astype(dtype, copy=False)

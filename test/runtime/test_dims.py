@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from tensoropt.runtime.plan.layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.session.inputs import make_inputs
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.job import Job
+from tensoropt.runtime.support.job import DRAWS, Job
 
 NAMES = st.sampled_from(["batch", "past", "sequence", "batch size", "z:0"])
 
@@ -90,6 +91,33 @@ def test_a_rank_keeps_no_more_of_an_input_than_its_part(placement: str) -> None:
     np.testing.assert_array_equal(part, tensor.layout.part_of(inputs.array("x"), 1))
     held = part if part.base is None else part.base
     assert held.nbytes == part.nbytes
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
+@pytest.mark.parametrize("placement", ["S(0)", "S(1)", "S(2)", "R"])
+@pytest.mark.parametrize("shape", [(2, 6, 70_000), (6, 90_002, 2), (600_000, 2, 2), (2, 2, 2)])
+def test_a_large_input_is_drawn_as_a_part(
+    shape: tuple[int, ...], placement: str, dtype: str, draw: str
+) -> None:
+    """Its values are those that another rank draws, whatever the blocks are."""
+    tensor = Tensor("x", dtype, shape, parse_layout([placement], (2,)))
+    inputs = make_inputs(Job((), draw=draw), [tensor])
+    whole = inputs.array("x")
+    for rank in range(2):
+        part = inputs.part("x", rank)
+        assert part.flags.c_contiguous
+        np.testing.assert_array_equal(part, tensor.layout.part_of(whole, rank))
+
+
+def test_a_part_of_a_large_input_takes_little_more_memory() -> None:
+    tensor = Tensor("x", "float32", (4, 4, 1 << 20), parse_layout(["S(1)"], (4,)))
+    inputs = make_inputs(Job(()), [tensor])
+    tracemalloc.start()
+    part = inputs.part("x", 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert part.nbytes < peak < 1.5 * part.nbytes
 
 
 def test_a_missing_term_is_asked_for() -> None:
