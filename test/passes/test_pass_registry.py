@@ -67,7 +67,8 @@ def test_unknown_pass() -> None:
         pass_class("partitoin")
 
 
-def test_reference_pages_are_up_to_date() -> None:
+def test_reference_pages_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
