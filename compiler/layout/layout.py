@@ -265,7 +265,7 @@ class Layout:
         return tuple(slices)
 
     def padded_dims(self, shape: Sequence[Size], mesh: Mesh) -> tuple[int, ...]:
-        """Return the dimensions of a tensor of ``shape`` whose last parts are padded."""
+        """Return the dimensions of a tensor of ``shape`` with padding in their last parts."""
         sizes = enumerate(shape)
         return tuple(d for d, n in sizes if isinstance(n, int) and n % self.pieces(d, mesh))
 

@@ -45,8 +45,8 @@ Dims = tuple[int | None, ...]
 class Factor:
     """One loop of an op.
 
-    A dimension of several merged loops maps to the major loop, whose ``size`` then limits the
-    number of parts. ``size=None`` is symbolic; an :class:`Open` size can be split if every size in
+    A dimension of several merged loops maps to the major loop; its ``size`` then limits the number
+    of parts. ``size=None`` is symbolic; an :class:`Open` size can be split if every size in
     its range can. Splitting a factor with a ``reduction`` leaves partial results; a factor without
     a reduction must not be summed over. Parts of fewer than ``least`` points are not offered. The
     last parts of a ``padded`` factor may be padded: the op of one rank may read anything there and
@@ -127,7 +127,7 @@ class Rule:
 
     @cached_property
     def _reduced(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Reduced dimensions whose padding is filled: (operand, dimension, factor, size)."""
+        """Reduced dimensions with padding to fill: (operand, dimension, factor, size)."""
         if not (self.localize is None or isinstance(self.localize, Filled)):
             return ()
         return tuple(

@@ -26,7 +26,7 @@ def lower_peak(program: Tasks) -> list[int]:
 
     The given order is improved stretch by stretch. If its peak stays above the lower bound, the
     depth-first order is improved too, and the better order wins. Linear in the tasks, apart from
-    the searches, whose number of steps is bounded.
+    the searches, which have a bounded number of steps.
     """
     given = list(range(len(program.tasks)))
     order, peak, unavoidable = _improved(program, given)

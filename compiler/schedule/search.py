@@ -34,9 +34,9 @@ def lower_order(problem: Problem, width: int, most: int) -> tuple[list[int] | No
     """Return an order with a lower peak than the given order, or ``None``, and the steps taken.
 
     Dynamic programming over the sets of finished tasks, from small to large: only the order of
-    lowest peak is retained for each set. A ready task that frees at least as much as it makes and
-    does not raise the peak runs immediately, which is never worse. Of the sets with the same number
-    of tasks, the ``width`` best are expanded; the result is optimal if there are never more.
+    lowest peak is retained for each set. A ready task that raises neither the peak nor the live
+    bytes runs immediately, which is never worse. Of the sets with the same number of tasks, the
+    ``width`` best are expanded; the result is optimal if there are never more.
     ``most`` bounds the steps. Time: ``width`` times the square of the tasks.
     """
     return _Search(problem, width, most).run()
