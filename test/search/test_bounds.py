@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import brute
 import numpy as np
 import numpy.typing as npt
+from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +33,7 @@ def _lines(rng: np.random.Generator, every: Pairs) -> Pairs:
 
 
 @given(st.integers(0, 2**32 - 1))
-@brute.examples(300)
+@examples(300)
 def test_what_is_proven_holds_of_every_plan(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tables = rng.uniform(1, 5, (12, 2))

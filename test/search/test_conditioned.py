@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import brute
 import numpy as np
 import pytest
+from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ TIGHT = 1500.0  # bytes: a table of six by six does not fit
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1]))
-@brute.examples(150)
+@examples(150)
 def test_parts_give_the_enumerated_frontier(seed: int, epsilon: float) -> None:
     problem = brute.random_problem(np.random.default_rng(seed))
     want = brute.pareto(*brute.enumerate_costs(problem))
@@ -42,7 +43,7 @@ def test_parts_give_the_enumerated_frontier(seed: int, epsilon: float) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1]))
-@brute.examples(40)
+@examples(40)
 def test_nodes_taken_apart_bound_the_enumerated_frontier(seed: int, epsilon: float) -> None:
     problem = _complete(4, 6, seed)
     want = brute.pareto(*brute.enumerate_costs(problem))

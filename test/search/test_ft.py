@@ -8,6 +8,7 @@ from pathlib import Path
 import brute
 import numpy as np
 import pytest
+from budgets import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,8 +21,8 @@ from tensoropt.compiler.support.errors import UserError
 CLOSE = 1e-9
 INSTANCES = Path(__file__).parent / "instances"
 seeds = st.integers(0, 2**32 - 1)
-many = brute.examples(300)
-some = brute.examples(150)
+many = examples(300)
+some = examples(150)
 
 
 def _problem(seed: int) -> tuple[Problem, list[tuple[float, float]]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import brute
 import numpy as np
 import pytest
+from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from layers import layered_problem
@@ -50,7 +51,7 @@ def test_minimum_time_of_equal_layers(layers: int) -> None:
 
 
 @given(seeds, st.sampled_from([0.0, 0.03]))
-@brute.examples(250)
+@examples(250)
 def test_the_order_for_equal_parts_finds_the_same(seed: int, epsilon: float) -> None:
     """Small problems do not need that order; this takes it all the same."""
     problem = brute.random_problem(np.random.default_rng(seed))

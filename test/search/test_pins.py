@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-import brute
 import numpy as np
 import onnx
 import pytest
+from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -119,7 +119,7 @@ SAYS = st.tuples(st.sampled_from(("x", "w", "h", "y")), st.one_of(ONE, SEVERAL))
 
 
 @given(st.sampled_from(MESHES), st.lists(st.tuples(SAYS, st.booleans()), max_size=3))
-@brute.examples(30)
+@examples(30)
 def test_the_optimum_is_that_of_all_assignments_that_are_as_pinned(
     graph: Graph, every: Every, mesh: Mesh, pins: list[tuple[Says, bool]]
 ) -> None:
@@ -133,7 +133,7 @@ def test_the_optimum_is_that_of_all_assignments_that_are_as_pinned(
 
 
 @given(st.sampled_from(MESHES), st.sampled_from(("x", "w", "h", "y")))
-@brute.examples(12)
+@examples(12)
 def test_pins_that_the_optimum_has_cost_nothing(
     graph: Graph, every: Every, mesh: Mesh, tensor: str
 ) -> None:
@@ -144,7 +144,7 @@ def test_pins_that_the_optimum_has_cost_nothing(
 
 
 @given(st.sets(st.integers(0, 6)), st.lists(st.sets(st.integers(0, 6), min_size=1), min_size=1))
-@brute.examples(30)
+@examples(30)
 def test_culprits_are_to_blame_together_and_none_too_many(
     others: set[int], conflicts: list[set[int]]
 ) -> None:
