@@ -15,11 +15,11 @@ from tensoropt.compiler.search.frontier.request import (
 )
 from tensoropt.compiler.search.methods.registry import COMPARED, takers
 from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.compiler.support.phases import PHASE_NAMES
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.spec import LOSSES, OPTIMIZERS, PRECISIONS, RECOMPUTE, Optimizer
 
 __all__ = [
-    "EMIT",
     "Parser",
     "add_training",
     "build_parser",
@@ -28,7 +28,6 @@ __all__ = [
     "wants_planning",
 ]
 
-EMIT = ("import", "prepare", "train", "rules", "search", "reshard", "partition")
 OBJECTIVES = ("time", "memory", "devices", "profile")
 FORMATS = ("table", "json", "csv")
 
@@ -200,7 +199,7 @@ def _add_general(parser: Parser) -> None:
 def _add_compiler(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("-p", "--pass-pipeline", metavar="TEXT", help="run passes: 'a,b{option=value}'")
-    add("--emit", metavar="PHASE", help=f"print the IR after a phase: {', '.join(EMIT)}")
+    add("--emit", metavar="PHASE", help=f"print the IR after a phase: {', '.join(PHASE_NAMES)}")
     add("--split-input-file", action="store_true",
         help="process the parts between '// -----' separately")  # fmt: skip
     add("--verify-diagnostics", action="store_true",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tensoropt.compiler.cli.arguments import EMIT, wants_planning
+from tensoropt.compiler.cli.arguments import wants_planning
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import read_request, read_step
 from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.pipeline.driver import load, loaded
 from tensoropt.compiler.pipeline.phases import Compilation
-from tensoropt.compiler.pipeline.text import said_of
+from tensoropt.compiler.pipeline.text import placed_error
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.phases import PHASE_NAMES
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
@@ -43,8 +44,8 @@ def run_model(args: argparse.Namespace) -> int:
 
 def run_emit(args: argparse.Namespace) -> int:
     """Write the IR at the end of the phase that ``--emit`` names."""
-    check_known("--emit: unknown phase", args.emit, EMIT)
-    needs_point = EMIT.index(args.emit) >= EMIT.index("search")
+    check_known("--emit: unknown phase", args.emit, PHASE_NAMES)
+    needs_point = PHASE_NAMES.index(args.emit) >= PHASE_NAMES.index("search")
     if not needs_point and wants_planning(args):
         raise UserError(f"--emit {args.emit} comes before the search, expected no planning flags")
     request = read_request(args) if needs_point else None
@@ -60,7 +61,7 @@ def run_emit(args: argparse.Namespace) -> int:
             compilation = Compilation(args.train, step or BuildTrainingStepPass(), **options)
             compilation.advance(module, args.emit, say)
     except PassError as error:
-        raise said_of(path, text, error) from error
+        raise placed_error(path, text, error) from error
     write_text(args.output, _text(module))
     return 0
 
@@ -68,14 +69,14 @@ def run_emit(args: argparse.Namespace) -> int:
 def _check_passed(module: ir.Module, args: argparse.Namespace) -> None:
     """Refuse flags of phases that a text has passed."""
     phase = passed_phase(module)
-    if EMIT.index(args.emit) < EMIT.index(phase):
+    if PHASE_NAMES.index(args.emit) < PHASE_NAMES.index(phase):
         raise UserError(
             f"{args.input}: has passed the {phase} already, expected --emit {phase} or later, "
             f"got: --emit {args.emit}"
         )
-    if EMIT.index(phase) >= EMIT.index("search") and wants_planning(args):
+    if PHASE_NAMES.index(phase) >= PHASE_NAMES.index("search") and wants_planning(args):
         raise UserError(f"{args.input}: has passed the search, expected no planning flags")
-    if EMIT.index(phase) >= EMIT.index("train") and args.train:
+    if PHASE_NAMES.index(phase) >= PHASE_NAMES.index("train") and args.train:
         raise UserError(f"{args.input}: has passed the {phase} already, expected no --train")
 
 

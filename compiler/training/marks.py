@@ -1,6 +1,6 @@
 """What the ops of a training step carry in the IR: their phase, their number, whom they follow.
 
-- ``topt.phase``: :data:`PHASES`.
+- ``topt.phase``: one of `STEP_PARTS`.
 - ``topt.id``: a number of its own for every op, and for every argument of ``@main``.
 - ``topt.follows``: the number of the op or argument whose strategy decides that of this one.
 - ``topt.repeats``: the number of the op that this one computes anew, with the same strategy.

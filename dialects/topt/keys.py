@@ -54,10 +54,8 @@ __all__ = [
     "PARAM",
     "PASSED",
     "PHASE",
-    "PHASES",
     "PINS",
     "PINS_COST",
-    "PIPELINE",
     "PREFIX",
     "RANGES",
     "RECOMPUTE",
@@ -263,10 +261,8 @@ peak memory."""
 RANGES = _key("ranges", _SETTINGS, MODULE)
 """The ranges of open dimensions by name: `1..4096`, `8..64:8`."""
 
-PIPELINE = ("import", "prepare", "train", "rules", "search", "reshard", "partition")
-"""The phases of the compiler, in order."""
 PASSED = _key("passed", _TEXT, MODULE)
-"""The last phase of :data:`PIPELINE` that the module has passed; missing before the first."""
+"""The last phase, one of `PHASE_NAMES`, that the module has passed; missing before the first."""
 TRAINING = _key("training", _SETTINGS, MODULE)
 """The options that the training step was built with."""
 SEARCH = _key("search", _SETTINGS, MODULE)
@@ -313,11 +309,8 @@ RULE = _key("rule", _RULE, OPERATION)
 """The sharding rule of the operation."""
 STRATEGY = _key("strategy", _STRATEGY, OPERATION)
 """The layouts of the operands, of the values that regions capture, and of the results."""
-PHASES = ("forward", "recompute", "backward", "update")
-"""The parts of a training step in order. The first three form the graph of gradients, the update
-is a graph of its own. Recomputation is interleaved with the backward ops."""
 PHASE = _key("phase", _TEXT, OPERATION)
-"""The part of the training step, one of :data:`PHASES`, that the operation belongs to."""
+"""The part of the training step, one of `STEP_PARTS`, that the operation belongs to."""
 GRADIENT_OF = _key("gradient_of", _TEXT, OPERATION)
 """The name of the parameter; the result is its gradient over the whole batch."""
 NORM = _key("norm", _FLAG, OPERATION)

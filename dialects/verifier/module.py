@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from tensoropt.compiler.layout.collective import AMPLE, OVERLAPS
 from tensoropt.compiler.support.errors import did_you_mean
+from tensoropt.compiler.support.phases import PHASE_NAMES, STEP_PARTS
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.dialect import (
@@ -29,8 +30,6 @@ from tensoropt.dialects.topt.keys import (
     OVERLAP,
     PASSED,
     PHASE,
-    PHASES,
-    PIPELINE,
     PREFIX,
     RESULT,
     RULE,
@@ -59,7 +58,7 @@ def verify(module: ir.Module) -> None:
         _Verifier(module.operation).run()
 
 
-_WORDS = {PHASE.name: PHASES, PASSED.name: PIPELINE, OVERLAP.name: (*OVERLAPS, AMPLE)}
+_WORDS = {PHASE.name: STEP_PARTS, PASSED.name: PHASE_NAMES, OVERLAP.name: (*OVERLAPS, AMPLE)}
 """The allowed values of keys that have an enumeration."""
 
 

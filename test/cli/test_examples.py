@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import shutil
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from tensoropt.compiler.cli.arguments import EMIT
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,12 +22,6 @@ def script() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_every_phase_is_there() -> None:
-    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    (row,) = re.findall(r"\| `--emit PHASE` \| print the IR after (.*) \|", text)
-    assert tuple(re.findall("`([a-z]+)`", row)) == EMIT
 
 
 def test_examples_are_found(script: ModuleType) -> None:

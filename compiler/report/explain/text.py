@@ -19,13 +19,13 @@ from tensoropt.compiler.report.explanation import (
 )
 from tensoropt.compiler.report.memory import BESIDE, memory_name
 from tensoropt.compiler.search.frontier.points import mesh_name
+from tensoropt.compiler.support.phases import STEP_PARTS
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.plan.pins import pins_lines
 
 __all__ = ["explanation_text"]
 
 _COSTLY, _TENSORS, _CHANGES = 5, 5, 8
-_PHASES = ("", "forward", "recompute", "backward", "update")
 
 
 def explanation_text(explanation: Explanation) -> str:
@@ -78,7 +78,7 @@ def _layers(plan: Explanation) -> Iterator[str]:
     yield "layers, with the time of each op and collective"
     for layer in plan.layers:
         yield f"  {_title(layer)}"
-        for phase in _PHASES:
+        for phase in ("", *STEP_PARTS):
             yield from _phase(layer, phase)
 
 
