@@ -1,8 +1,9 @@
-"""Whose time it was: from the nodes that ONNX Runtime ran to those of the graph it was given.
+"""Attribution of the times of nodes that ONNX Runtime ran to the nodes of the original graph.
 
-ONNX Runtime makes one node of several (a convolution, its normalisation, a sum and an activation),
-renames what it lays out anew, and adds copies between layouts. A node that it ran stands for those
-whose results it gives under their own names, and for all before them whose results are gone.
+ONNX Runtime fuses several nodes (a convolution, its normalisation, a sum and an activation) into
+one, renames values that it stores in another layout, and adds copies between layouts. The time of a
+node that ran belongs to the original nodes with the same results, and to the nodes before them
+with results that no longer exist.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ __all__ = ["TracedNode", "attribute"]
 
 _BLOCKED = re.compile(r"((.*?)(_bn|_mul)?)_nchwc(_token_\d+)?")  # a node for blocked images
 
-_INTENSE = 4.0  # FLOPs per element of the result from which on an op is the work of a group
+_INTENSE = 4.0  # least FLOPs per element of the result for an op that gets the time of a group
 
 
 @dataclass(frozen=True)
 class TracedNode:
-    """A node of a rank's graph and the time that it took; none if it is part of another."""
+    """A node of a rank's graph and its time, 0 if it is fused into another node."""
 
     facts: NodeFacts
     time_s: float
@@ -35,9 +36,9 @@ class TracedNode:
 def attribute(
     facts: Sequence[NodeFacts], ran: Path, nodes: Mapping[str, float]
 ) -> list[TracedNode]:
-    """Return a sample per node of ``facts``.
+    """Return the traced time of each node of ``facts``.
 
-    ``nodes`` has the times of what ran, by the name of a node in the graph ``ran``.
+    ``nodes`` has the times of the nodes that ran, by name in the optimised graph ``ran``.
     """
     proto = onnx.load(ran, load_external_data=False).graph
     times = _by_position(proto, nodes)
@@ -48,7 +49,7 @@ def attribute(
 
 
 def _by_position(proto: onnx.GraphProto, nodes: Mapping[str, float]) -> list[float]:
-    """Return the time of each node; one without a name is called by its kind and a number."""
+    """Return the time of each node; traces call a node without a name by its kind and a number."""
     unnamed: dict[str, list[str]] = defaultdict(list)
     named = {node.name for node in proto.node}
     for name in sorted(nodes, key=_number):
@@ -71,7 +72,7 @@ def _number(name: str) -> int:
 
 @dataclass
 class _Ran:
-    """What ran: its time, and which values of the given graph it makes."""
+    """A node that ran: its time, and the values of the original graph that it computes."""
 
     position: int
     time_s: float
@@ -81,7 +82,7 @@ class _Ran:
 def _claims(
     facts: Sequence[NodeFacts], proto: onnx.GraphProto, times: Sequence[float]
 ) -> tuple[list[_Ran], list[_Ran]]:
-    """Return what ran under names that are known, and what did not."""
+    """Return the nodes that compute values of the original graph, and the other nodes."""
     known = {value for node in facts for value in node.results}
     by_name = {node.name: node.results for node in facts if node.name}
     claimed, rest, taken = list[_Ran](), list[_Ran](), set[str]()
@@ -91,7 +92,7 @@ def _claims(
         if blocked:
             values = [blocked[1] if blocked[1] in known else blocked[2]]
         makes = [value for value in values if value in known and value not in taken]
-        if not makes:  # a Concat of what is laid out anew gives that under another name
+        if not makes:  # a Concat in another layout has a result of another name
             makes = [value for value in by_name.get(node.name, ()) if value not in taken]
         taken.update(makes)
         (claimed if makes else rest).append(_Ran(position, time_s, makes))
@@ -99,8 +100,8 @@ def _claims(
 
 
 def _hand_on(proto: onnx.GraphProto, rest: Iterable[_Ran], claimed: Iterable[_Ran]) -> None:
-    """Add what was run for others (a copy between layouts) to the first that reads it, or else to
-    what made its operand."""
+    """Add the time of extra nodes (copies between layouts) to the first reader of the result, or
+    else to the producer of the operand."""
     places = {item.position: item for item in claimed}
     readers: dict[str, int] = {}
     makers: dict[str, int] = {}
@@ -116,7 +117,7 @@ def _hand_on(proto: onnx.GraphProto, rest: Iterable[_Ran], claimed: Iterable[_Ra
 
 
 def _shares(facts: Sequence[NodeFacts], claimed: Sequence[_Ran]) -> dict[str, float]:
-    """Return the time of each node that is not part of another."""
+    """Return the time of each node that is not fused into another."""
     made_by = {value: node for node in facts for value in node.results}
     ends = {value for claim in claimed for value in claim.makes}
     seen: set[str] = set()
@@ -131,19 +132,22 @@ def _shares(facts: Sequence[NodeFacts], claimed: Sequence[_Ran]) -> dict[str, fl
 def _group(
     last: list[NodeFacts], made_by: Mapping[str, NodeFacts], ends: set[str], seen: set[str]
 ) -> Iterator[NodeFacts]:
-    """Yield ``last`` and all before them whose results no other node that ran gives."""
-    waiting = last
-    while waiting:
-        node = waiting.pop()
+    """Yield ``last`` and the nodes before them, up to the results of other nodes that ran."""
+    pending = last
+    while pending:
+        node = pending.pop()
         if node.name in seen:
             continue
         seen.add(node.name)
         yield node
-        waiting += [made_by[v] for v in node.operands if v in made_by and v not in ends]
+        pending += [made_by[v] for v in node.operands if v in made_by and v not in ends]
 
 
 def _split(group: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, float]]:
-    """Yield who takes which part of the time of a group: those that compute, or else the last."""
+    """Yield the nodes of a group with their fraction of its time.
+
+    Nodes with many FLOPs share it in proportion; without such nodes, the last node gets it all.
+    """
     intense = [node for node in group if node.intensity > _INTENSE]
     if not intense:
         yield from [(group[0], 1.0)] if group else []

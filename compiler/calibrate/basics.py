@@ -1,4 +1,4 @@
-"""What a rank of this machine can do, whatever the model: floors, products, memory, links."""
+"""Measurements that depend on no model: floors, matrix products, memory bandwidth, collectives."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _CHAIN = 65
-_TIMES = 16  # that a collective is in its graph
+_TIMES = 16  # repetitions of a collective in its graph
 
 _STREAM_ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}
 _SIDES = {"cpu": (256, 512, 1024), "cuda": (1024, 2048, 4096, 8192)}
@@ -42,41 +42,41 @@ _SKINNY = {"cpu": (1, 32), "cuda": (1, 32, 256)}
 _UPDATED = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 _ROWS = {"cpu": (16, 128, 1024, 4096), "cuda": (128, 1024, 8192, 32768)}
 DTYPES = {"cpu": ("float32",), "cuda": ("float32", "float16", "bfloat16")}
-"""The types in which matrices are multiplied: of the others the provider has no such kernels."""
+"""The types of the measured matrix products; the provider has no such kernels for others."""
 
 
 def measure_floor(ranks: Ranks, count: int, folder: Path, seconds: float) -> Floor:
-    """Return what running costs apart from the work, from chains of tiny additions."""
+    """Return the overhead of graphs and nodes, measured with chains of tiny additions."""
     short, long = (
         MeasuredGraph("tiny additions", str(chain(folder / f"chain{n}.onnx", n)))
         for n in (1, _CHAIN)
     )
-    one, many = (_needed(time_s) for time_s in ranks.times_s([short, long], count, seconds))
+    one, many = (_require(time_s) for time_s in ranks.times_s([short, long], count, seconds))
     node_s = max((many - one) / (_CHAIN - 1), 1e-9)
     [traced] = ranks.kernels([long], count, seconds)
     kernel_s = sum((traced.nodes or {}).values()) / _CHAIN
     return Floor(max(one - node_s, 0.0), node_s, kernel_s)
 
 
-def _needed(time_s: float | None) -> float:
+def _require(time_s: float | None) -> float:
     if time_s is None:
         raise UserError("the smallest graph could not be run, expected a working ONNX Runtime")
     return time_s
 
 
 def measure_bandwidth(ranks: Ranks, count: int, folder: Path, seconds: float) -> float:
-    """Return the bytes per second that each rank moves while all do."""
+    """Return the memory bandwidth of each rank while all ranks use it, in bytes per second."""
     elements = _STREAM_ELEMENTS[ranks.provider]
     graph = MeasuredGraph(
         "addition of large tensors", str(stream(folder / "stream.onnx", elements))
     )
-    return 3 * 4 * elements / _needed(ranks.times_s([graph], count, seconds)[0])
+    return 3 * 4 * elements / _require(ranks.times_s([graph], count, seconds)[0])
 
 
 def measure_peaks(
     ranks: Ranks, count: int, folder: Path, seconds: float, floor: Floor
 ) -> dict[str, Peak]:
-    """Return the rates of products by type; one that does not run is not there."""
+    """Return the rates of matrix products by type; types that do not run are left out."""
     found = {}
     for dtype in DTYPES[ranks.provider]:
         sizes = [(side, side, side) for side in _SIDES[ranks.provider]]
@@ -121,22 +121,22 @@ def _operator_graphs(provider: str, folder: Path, dtype: str) -> Iterator[Path]:
 
 
 def groups_of(ranks: int) -> list[int]:
-    """Return the sizes of groups that meshes of so many ranks have: its divisors from 2 on."""
+    """Return the group sizes that meshes of ``ranks`` ranks have: its divisors from 2 on."""
     return [size for size in range(2, ranks + 1) if ranks % size == 0]
 
 
 def measure_collectives(
     ranks: Ranks, count: int, folder: Path, seconds: float, floor: Floor, most_bytes: int
 ) -> list[CollectiveSample]:
-    """Return collectives in groups of every size, all groups of a size at once.
+    """Return samples of collectives in groups of every size; groups of a size run concurrently.
 
-    Tensors have from 1 KiB to ``most_bytes``, four times as many from one to the next.
+    Tensors have 1 KiB to ``most_bytes``, in powers of four.
     """
     elements = [1 << power for power in range(8, most_bytes.bit_length() - 2, 2)]
     keys = [
         (kind, size, element) for kind in KINDS for size in groups_of(count) for element in elements
     ]
-    # The ends of each line first, and so on: what there is no time for are points between.
+    # The ends of each line come first, so that a lack of time only drops points between them.
     keys.sort(key=lambda key: _turn(elements.index(key[2]), len(elements)))
     graphs = [_collective(folder, count, *key) for key in keys]
     times = dict(zip(keys, ranks.times_s(graphs, count, seconds), strict=True))
@@ -148,14 +148,14 @@ def measure_collectives(
 
 
 def _turn(index: int, count: int) -> int:
-    """Return when the point of a line is measured: its ends, then every fourth, then the others."""
+    """Return the turn of a point of a line: its ends, every fourth, every second, then the rest."""
     if index in (0, count - 1):
         return 0
     return 1 if index % 4 == 0 else 2 if index % 2 == 0 else 3
 
 
 def _collective(folder: Path, count: int, kind: str, size: int, elements: int) -> MeasuredGraph:
-    """Write the graph of each rank; groups are of consecutive ranks, as those of a minor axis."""
+    """Write the graph of each rank; groups are consecutive ranks, as along a minor mesh axis."""
     name = f"{kind}_{size}_{elements}"
     for rank in range(count):
         first = rank // size * size
@@ -167,12 +167,12 @@ def _collective(folder: Path, count: int, kind: str, size: int, elements: int) -
 
 
 def least_side(provider: str) -> int:
-    """Return the rows of the smallest square product of which the peak is found."""
+    """Return the rows of the smallest square product that measures the peak."""
     return _SIDES[provider][0]
 
 
 def capacity_bytes(ranks: Ranks, count: int) -> int:
-    """Return the memory of one rank: of the smallest GPU, or the machine's shared out."""
+    """Return the memory of one rank: a share of the smallest GPU, or of the machine's memory."""
     if ranks.provider == "cuda":
         shared = -(-count // len(ranks.gpus().gpu_bytes)) if ranks.share_gpus else 1
         return min(ranks.gpus().gpu_bytes) // shared

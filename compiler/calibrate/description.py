@@ -1,4 +1,4 @@
-"""A device description as TOML, from what was measured."""
+"""Device descriptions as TOML, written from measurements."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True)
 class Description:
-    """What was measured of one device among the ranks of a machine.
+    """Fitted measurements of one device while all ranks of the machine work.
 
-    What was not is that of ``base``: other types, the network, and where there is one rank only
-    the link between ranks. ``expected`` is how far predictions from it were off, on ``models``.
+    Figures that were not measured come from ``base``: other types, the network, and the link
+    between ranks if there is only one rank. ``expected`` is the error of predictions on ``models``.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Description:
 
     @cached_property
     def device(self) -> Device:
-        """What ``--device`` makes of the file."""
+        """The device that ``--device`` reads from the file."""
         return device_of(self.toml(), self.name)
 
     def _general(self) -> Iterable[str]:
@@ -96,13 +96,13 @@ class Description:
     def _overlap(self) -> Iterable[str]:
         overlap = self.basics.overlap
         if overlap is not None:
-            lost = "of a transfer's time, what operators beside it lose"
+            lost = "of a transfer's time, lost by the operators that overlap with it"
             yield "\n[overlap]"
             yield f"start_s = {_number(overlap.start_s)}"
             yield f"share = {_number(overlap.share)} # {lost}"
 
     def _peaks(self) -> Iterable[str]:
-        """Yield the rates: those of types that were not measured keep their ratio to float32."""
+        """Yield the rates; types that were not measured have the base's ratio to float32."""
         known, own = dict(self.base.peaks), self.basics.peaks
         ratio = own["float32"].flop_per_s / known["float32"] if own else 1.0
         for dtype in sorted({*known, *own}):
@@ -123,7 +123,10 @@ class Description:
         yield f"bandwidth_bytes_per_s = {_number(self.base.network.bandwidth_bytes_per_s)}"
 
     def _link(self) -> tuple[float, float]:
-        """Return the link that fits the all-gathers of the largest group: L alpha, (p-1) beta."""
+        """Return latency alpha and bandwidth of the link.
+
+        Fits ``ceil(log2 p) alpha + (p - 1) beta`` to the all-gathers of the largest group of p.
+        """
         gathers = [collective for collective in self.collectives if collective.kind == "all_gather"]
         if not gathers:
             return self.base.intra_node.latency_s, self.base.intra_node.bandwidth_bytes_per_s
@@ -140,11 +143,11 @@ class Description:
 
     @property
     def _memory(self) -> str:
-        """What the error of memory is about."""
+        """The subject of the error of memory."""
         return "tensors of a rank" if self.basics.process is None else "processes of plans"
 
     def _expected(self) -> Iterable[str]:
-        """Yield how far predictions were off; nothing where no plan was measured."""
+        """Yield the expected errors; nothing if no plan was measured."""
         figures = {
             "time": (self.expected.time, "other plans of the models below"),
             "other_models": (self.expected.other_models, "the time of plans of models left out"),

@@ -1,4 +1,4 @@
-"""What the cost model knows of the nodes of a rank's graph: operator, type, work, bytes moved."""
+"""Features of the nodes of a rank's graph in the cost model: operator, type, FLOPs and bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import onnx
 
 from tensoropt.compiler.cost.compute import FREE, Work, work_of
 from tensoropt.compiler.cost.measurements import Context, context_of
-from tensoropt.compiler.exporter.collectives import DOMAIN
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
@@ -22,6 +21,7 @@ from tensoropt.dialects import onnx as ops
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.session.types import tensor_types
 from tensoropt.runtime.support.arithmetic import ONE_PASS
+from tensoropt.runtime.support.collectives import DOMAIN
 from tensoropt.runtime.support.dtypes import dtype_of_code
 
 __all__ = ["NodeFacts", "read_facts"]
@@ -31,10 +31,10 @@ _ALONE = Mesh((1,))
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """A node of a rank's graph and what the cost model says of it.
+    """A node of a rank's graph and its features in the cost model.
 
-    ``results`` has every name of a result; ``context`` names the operators that made the operands,
-    empty for an input or a constant. ``elements`` are those of the results.
+    ``results`` has every name of a result. ``context`` names the producers of the operands, empty
+    for an input or a constant. ``elements`` is the number of elements of the results.
     """
 
     name: str
@@ -51,10 +51,11 @@ class NodeFacts:
 
 
 def read_facts(path: Path) -> list[NodeFacts]:
-    """Return the nodes of a rank's graph that run, in their order, without the collectives, and
-    then the passes over arrays (`tensoropt.Elementwise`).
+    """Return the nodes of a rank's graph that run: stock operators in order, then the passes over
+    arrays (`tensoropt.Elementwise`).
 
-    Those that ONNX Runtime folds or drops when it loads the graph are left out. Linear in nodes.
+    Collectives, and nodes that ONNX Runtime folds or removes at load, are left out. Linear in
+    nodes.
     """
     proto = onnx.load(path, load_external_data=False)
     cut, alone = _without_collectives(proto), path.with_suffix(".alone.onnx")
@@ -84,18 +85,21 @@ def read_facts(path: Path) -> list[NodeFacts]:
 
 
 def _passes(proto: onnx.ModelProto) -> Iterator[NodeFacts]:
-    """Yield the passes over arrays: their work is all that they read and write."""
+    """Yield the passes over arrays; their work is the bytes that they read and write."""
     types = tensor_types(proto.graph)
     for node in proto.graph.node:
         if _name(node) == ONE_PASS:
-            held = [types[name] for name in (*node.input, *node.output) if name in types]
-            moved = sum(dtype_of_code(kind).itemsize * prod(shape) for kind, shape in held)
+            arrays = [types[name] for name in (*node.input, *node.output) if name in types]
+            moved = sum(dtype_of_code(kind).itemsize * prod(shape) for kind, shape in arrays)
             work = Work(ONE_PASS, "float32", 0.0, float(moved))
             yield NodeFacts(node.name, work, tuple(node.input), tuple(node.output), ())
 
 
 def _aliases(proto: onnx.ModelProto) -> Mapping[str, list[str]]:
-    """Return by value the names that it has besides its own: ONNX Runtime may keep only those."""
+    """Return the results of Identity nodes by the value that they copy.
+
+    ONNX Runtime may retain only these names.
+    """
     found: dict[str, list[str]] = defaultdict(list)
     for node in reversed(proto.graph.node):
         if node.op_type == "Identity":
@@ -108,7 +112,7 @@ def _name(node: onnx.NodeProto) -> str:
 
 
 def _without_collectives(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which what the runtime's own operators make are inputs."""
+    """Return a copy in which the results of the runtime's own operators are inputs."""
     cut = onnx.ModelProto()
     cut.CopyFrom(proto)
     del cut.graph.node[:]
@@ -126,14 +130,14 @@ def _without_collectives(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 @dataclass(frozen=True)
 class _Known:
-    """What an op does, and the elements of its results."""
+    """The work of an op, and the number of elements of its results."""
 
     work: Work
     elements: int
 
 
 def _numbers(module: ir.Module) -> Iterator[_Known | None]:
-    """Yield what each op does, or None if it does not run."""
+    """Yield the work of each op, or None if it does not run."""
     function, versions = ops.function(module), ops.opsets(module)
     folded, infos = ops.folded_values(function), TypeInfos()
     for block in function.regions[0].blocks[0]:

@@ -1,9 +1,10 @@
-"""Rates from samples: times that are sums of a few terms, none of them negative.
+"""Fit of rates to samples: a time is a sum of a few non-negative terms.
 
-The spread of a time grows with it, so squares are weighted by one over the fitted time (the
+The variance of a time grows with the time, so squares are weighted by one over the fitted time (the
 quasi-Poisson model with identity link; McCullagh and Nelder, Generalized Linear Models, 1989,
-section 9.2), which leaves the sum of all times as it was measured: what a step is predicted from
-is a sum. Non-negative least squares of up to three terms is solved by trying every subset of them.
+section 9.2). This weighting preserves the sum of all measured times, which matters because the
+predicted time of a step is a sum. Non-negative least squares of up to four terms is solved by
+trying every subset of terms.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, alike
+from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, merge_equal
 from tensoropt.compiler.cost.compute import VIEWS
 from tensoropt.compiler.cost.measurements import KINDS, Context, Lines, Operator
 from tensoropt.runtime.support.arithmetic import ONE_PASS
@@ -38,18 +39,18 @@ _Key = tuple[str, str]
 Floats = npt.NDArray[np.float64]
 
 _ROUNDS = 20  # of reweighting; the weights settle in a few
-_SETTLED = 1e-6  # relative change of a factor that changes nothing
-_LEAST_GAIN = 1e-9  # in squares: a term that gains less is rounding
-_LEAST_FIXED_S = 1e-9  # no message takes no time
+_SETTLED = 1e-6  # relative change of a factor below which the fit has converged
+_LEAST_GAIN = 1e-9  # relative gain in squares; a smaller gain is rounding
+_LEAST_FIXED_S = 1e-9  # least time of a message
 _CACHES = tuple(1 << power for power in range(19, 25))  # 512 KiB to 16 MiB
-_LEAST_FAR = 3  # samples beyond a cache
-_LEAST_PART = 1e-3  # of the mean time: smaller fitted times weigh no more
+_LEAST_FAR = 3  # least samples beyond a cache
+_LEAST_PART = 1e-3  # of the mean time: the weight of smaller fitted times is capped
 
 
 def non_negative(terms: Floats, times: Floats, weights: Floats) -> Floats:
-    """Return the factors >= 0 of the columns of ``terms`` whose sum is nearest to ``times``.
+    """Return the factors >= 0 of the columns of ``terms`` with the least weighted squares.
 
-    Exact: the best of all subsets of columns whose own solution is not negative; 2^columns solves.
+    Exact: the best of all subsets of columns with a non-negative solution, by 2^columns solves.
     """
     root = np.sqrt(weights)
     best, least = np.zeros(terms.shape[1]), float((weights * times**2).sum())
@@ -69,11 +70,11 @@ def non_negative(terms: Floats, times: Floats, weights: Floats) -> Floats:
 def fit(
     terms: Floats, times: Floats, counts: npt.NDArray[np.int_], hints: tuple[Floats, Floats]
 ) -> Floats:
-    """Return the factors >= 0 of the columns of ``terms``; their sum of times is the measured.
+    """Return the factors >= 0 of the columns of ``terms`` that preserve the sum of times.
 
-    ``counts`` says how many samples each row is. ``hints`` are terms and times of others, which
-    decide what the samples leave open: each counts as one sample of the mean time would, by its
-    relative error, however long it takes.
+    ``counts`` is the number of samples of each row. ``hints`` are terms and times of other samples,
+    which decide factors that the samples leave open. The relative error of a hint, long or short,
+    counts like the relative error of one sample of mean time.
     """
     floor = max(_LEAST_PART * float(times.mean()), 1e-12)
     fitted = np.maximum(times, floor)
@@ -91,11 +92,11 @@ def fit(
 
 @dataclass(frozen=True)
 class FittedOperator:
-    """An operator in one type: its fit, and how well it says what was measured.
+    """The fit of an operator in one type, and its errors.
 
-    ``samples`` counts those that ran, ``parts`` those that were part of another. ``median`` and
-    ``worst`` are relative errors: of half of the samples, of nine in ten at most. ``misfit_s`` is
-    the sum of squares that the fit makes least.
+    ``samples`` is the number of samples that ran, ``parts`` of samples that were fused into another
+    node. ``median`` and ``worst`` are the median and the 90th percentile of the relative errors.
+    ``misfit_s`` is the weighted sum of squares that the fit minimises.
     """
 
     name: str
@@ -112,14 +113,16 @@ class FittedOperator:
 def fit_operators(
     samples: Iterable[OpSample], hints: Iterable[OpSample] = ()
 ) -> list[FittedOperator]:
-    """Return the operators of ``samples``, each type apart, those that took longest first.
+    """Return the fit of each operator and type in ``samples``, by decreasing total time.
 
-    Bytes beyond those that a cache holds take longer; how many that are is the same for all, and
-    found by trying a few sizes. What ``samples`` of an operator leave open, as they are all of
-    about one size, its ``hints`` of other sizes decide.
+    Bytes beyond the size of a cache take longer. This size is the same for all operators, and is
+    found by trying a few. If all ``samples`` of an operator have about the same size, its ``hints``
+    of other sizes decide the factors that are left open.
     """
     others = _by_key(hint for hint in hints if hint.time_s)
-    groups = {key: _Group(own, others.get(key, ())) for key, own in _by_key(alike(samples)).items()}
+    groups = {
+        key: _Group(own, others.get(key, ())) for key, own in _by_key(merge_equal(samples)).items()
+    }
     plain = {key: _operator(key, group, None) for key, group in groups.items()}
     tried = [plain, *(_with_cache(groups, plain, size) for size in _CACHES)]
     best = min(tried, key=lambda fitted: sum(one.misfit_s for one in fitted.values()))
@@ -128,7 +131,7 @@ def fit_operators(
 
 @dataclass(frozen=True)
 class _Group:
-    """What was measured of an operator in one type, and what is a hint on other sizes."""
+    """The samples of an operator in one type, and its hints of other sizes."""
 
     samples: Sequence[OpSample]
     hints: Sequence[OpSample]
@@ -146,9 +149,10 @@ def _with_cache(
     plain: Mapping[_Key, FittedOperator],
     cache_bytes: int,
 ) -> Mapping[_Key, FittedOperator]:
-    """Return the operators with another rate for what a cache of that size does not hold.
+    """Return the operators with a second rate for bytes beyond ``cache_bytes``.
 
-    That takes samples of more bytes, one of them of twice as many: else the plain ones.
+    This needs several samples of more bytes, at least one with twice the size; operators without
+    them have the ``plain`` fit.
     """
 
     def is_far(name: str, group: _Group) -> bool:
@@ -187,14 +191,14 @@ def _operator(key: _Key, group: _Group, cache_bytes: int | None) -> FittedOperat
 def _equations(
     name: str, samples: Sequence[OpSample], cache_bytes: int | None
 ) -> tuple[Floats, Floats]:
-    """Return the terms of each sample, and its time."""
+    """Return the matrix of the terms of each sample, and the vector of times."""
     terms = [_terms(name, sample, cache_bytes) for sample in samples]
     width = 3 if cache_bytes is None else 4
     return np.array(terms, np.float64).reshape(-1, width), np.array([s.time_s for s in samples])
 
 
 def _terms(name: str, sample: OpSample, cache_bytes: int | None) -> tuple[float, ...]:
-    launch = 0.0 if name == ONE_PASS else 1.0  # each of its steps would be charged it
+    launch = 0.0 if name == ONE_PASS else 1.0  # else each step of the pass would be charged it
     near = (launch, 0.0, 0.0) if name in VIEWS else (launch, sample.work.flops, sample.work.bytes)
     if cache_bytes is None:
         return near
@@ -202,7 +206,7 @@ def _terms(name: str, sample: OpSample, cache_bytes: int | None) -> tuple[float,
 
 
 def _fused(samples: Sequence[OpSample]) -> frozenset[Context]:
-    """Return the contexts in which most samples took no time of their own."""
+    """Return the contexts in which most samples are fused into another node (time 0)."""
     counts: Mapping[Context, list[int]] = defaultdict(lambda: [0, 0])
     for sample in samples:
         counts[sample.context][sample.time_s > 0] += sample.count
@@ -210,7 +214,7 @@ def _fused(samples: Sequence[OpSample]) -> frozenset[Context]:
 
 
 def errors(fitted: Floats, times: Floats) -> tuple[float, float]:
-    """Return the median and the 90th percentile of ``|fitted - time| / time``, 0 for none."""
+    """Return the median and the 90th percentile of ``|fitted - time| / time``, 0 without times."""
     ran = times > 0
     if not ran.any():
         return 0.0, 0.0
@@ -220,7 +224,7 @@ def errors(fitted: Floats, times: Floats) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class FittedCollective:
-    """A collective in groups of so many ranks: the lines through its samples, and their errors."""
+    """A collective in groups of ``ranks``: the lines through its samples, and their errors."""
 
     kind: str
     ranks: int
@@ -231,7 +235,7 @@ class FittedCollective:
 
 
 def fit_collectives(samples: Iterable[CollectiveSample]) -> list[FittedCollective]:
-    """Return the lines of each kind in groups of each size; of equal samples the fastest counts."""
+    """Return the lines of each kind and group size; of equal samples the fastest counts."""
     groups: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
     for sample in samples:
         times = groups[sample.kind, sample.ranks]
@@ -248,11 +252,11 @@ def _collective(kind: str, ranks: int, ran: Mapping[int, float]) -> FittedCollec
 
 
 def fit_lines(sizes: Floats, times: Floats) -> tuple[tuple[float, float], ...]:
-    """Return up to three lines (seconds, seconds per byte); the greatest of them is the time.
+    """Return up to three lines (seconds, seconds per byte); their maximum is the time.
 
-    Each goes through a run of consecutive ``sizes``, ascending; more lines are taken where they
-    are nearer. What does not fit a cache takes longer per byte, so that times bend upwards, and
-    only the first line starts at 0 or above.
+    Each line fits a run of consecutive ``sizes``, ascending; more lines are used only if they fit
+    better. Data beyond a cache takes longer per byte, so times bend upwards, and only the first
+    line has to start at 0 or above.
     """
     best: tuple[tuple[float, float], ...] = (_line(sizes, times, start=True),)
     least = np.inf
@@ -267,14 +271,14 @@ def fit_lines(sizes: Floats, times: Floats) -> tuple[tuple[float, float], ...]:
 
 
 def _cuts(count: int) -> Iterator[tuple[int, ...]]:
-    """Yield where up to two cuts may be, at least two sizes apart."""
+    """Yield the places of up to two cuts, at least two sizes apart."""
     places = range(2, count - 1)
     yield from ((), *((a,) for a in places))
     yield from ((a, b) for a in places for b in places if b >= a + 2)
 
 
 def _line(sizes: Floats, times: Floats, *, start: bool) -> tuple[float, float]:
-    """Return the line nearest to the times, relatively; at ``start`` one that is never negative."""
+    """Return the line of least relative error; at ``start`` it is never negative."""
     terms = np.stack([np.ones_like(sizes), sizes], axis=1)
     if start:
         fixed, slope = non_negative(terms, times, times**-2.0)
@@ -284,6 +288,6 @@ def _line(sizes: Floats, times: Floats, *, start: bool) -> tuple[float, float]:
 
 
 def greatest(lines: Sequence[tuple[float, float]], sizes: Floats) -> Floats:
-    """Return the time at each size: the greatest of the lines."""
+    """Return the time at each size: the maximum of the lines."""
     found: Floats = np.max([fixed + slope * sizes for fixed, slope in lines], axis=0)
     return found

@@ -1,4 +1,4 @@
-"""What running costs apart from the work."""
+"""Overhead of running graphs and nodes, apart from their work."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from dataclasses import dataclass, replace
 __all__ = ["Floor"]
 
 _HALVINGS = 40
-_MOST_TRACED = 2.0  # times what tracing a tiny node costs: more is no tracing but other work
+_MOST_TRACED = 2.0  # relative to the tracing of a tiny node: a larger overhead is other work
 
 
 @dataclass(frozen=True)
 class Floor:
-    """What running costs apart from the work: of a graph, of a node in it, of tracing a node."""
+    """Overhead of a graph, of a node in it, and of tracing a node, in seconds."""
 
     graph_s: float
     node_s: float
     traced_s: float
 
-    def agreeing(self, kernels_s: Iterable[float], step_s: float) -> Floor:
-        """Return the floor with which nodes traced so long add up to a step that took ``step_s``.
+    def fit_tracing(self, kernels_s: Iterable[float], step_s: float) -> Floor:
+        """Return the floor with which the traced kernels add up to a step of ``step_s``.
 
-        What tracing costs depends on the operands of a node, and so on the model; it is found
-        between nothing and the most that leaves a time to every node.
+        The overhead of tracing depends on the operands of a node, and so on the model. Bisection
+        finds it between 0 and the longest kernel, with at most twice the overhead of a tiny node.
         """
-        names = list(kernels_s)
-        low, high = 0.0, max(names, default=0.0)
+        times = list(kernels_s)
+        low, high = 0.0, max(times, default=0.0)
         for _ in range(_HALVINGS):
             middle = replace(self, traced_s=(low + high) / 2)
-            if sum(map(middle.untraced_s, names)) > step_s - self.graph_s:
+            if sum(map(middle.untraced_s, times)) > step_s - self.graph_s:
                 low = middle.traced_s
             else:
                 high = middle.traced_s
         return replace(self, traced_s=min(low, _MOST_TRACED * self.traced_s))
 
     def untraced_s(self, kernel_s: float) -> float:
-        """Return what a node takes whose kernel took so long while it was traced."""
+        """Return the time of a node without tracing, from the traced time of its kernel."""
         return max(kernel_s - self.traced_s, 0.0) + self.node_s

@@ -1,4 +1,4 @@
-"""Graphs that are run to measure a machine, of stock operators and of the collectives."""
+"""Graphs that measure a machine, of stock operators and of the runtime's collectives."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tensoropt.compiler.exporter.collectives import DOMAIN
 from tensoropt.compiler.protos.versions import MAX_IR_VERSION
 from tensoropt.runtime.session.elementwise import fuse_elementwise
+from tensoropt.runtime.support import collectives
+from tensoropt.runtime.support.collectives import DOMAIN
 from tensoropt.runtime.support.ordering import ORDERED
 
 __all__ = [
     "COLLECTIVES",
     "Builder",
-    "beside_graph",
     "chain",
     "collective_graph",
     "fuse_update",
     "operators",
+    "overlap_graph",
     "products",
     "row_of_sums",
     "stream",
@@ -32,16 +33,18 @@ __all__ = [
 _OPSET = 20
 
 COLLECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
-    "all_reduce": ("AllReduce", {"reduction": "sum"}),
-    "all_gather": ("AllGather", {"dim": 0}),
-    "reduce_scatter": ("ReduceScatter", {"dim": 0, "reduction": "sum"}),
-    "all_to_all": ("AllToAll", {"split_dim": 0, "concat_dim": 0}),
+    kind: (
+        traits.op_type,
+        {name: "sum" if name == "reduction" else 0 for name in traits.attributes},
+    )
+    for kind, traits in collectives.COLLECTIVES.items()
+    if traits.can_overlap
 }
-"""By kind, the operator of the runtime and its attributes; tensors are split along dimension 0."""
+"""The runtime's operator and its attributes, by kind; tensors are split along dimension 0."""
 
 
 class Builder:
-    """A graph of nodes that read inputs of their own, unless told otherwise."""
+    """Builder of a graph."""
 
     def __init__(self, dtype: str = "float32") -> None:
         self.graph = onnx.GraphProto(name="main")
@@ -67,12 +70,12 @@ class Builder:
         return name
 
     def weight(self, *shape: int) -> str:
-        """Return a constant of small numbers, drawn."""
+        """Return a constant of small random numbers."""
         draw = np.random.default_rng(len(self.graph.initializer))
         return self.constant(draw.uniform(0.0, 0.01, shape).astype(np.float32))
 
     def node(self, op_type: str, *operands: str, domain: str = "", **attributes: Any) -> str:
-        """Return the result of a new node that has one."""
+        """Return the result of a new node with one result."""
         return self.results_of(op_type, *operands, results=1, domain=domain, **attributes)[0]
 
     def results_of(
@@ -86,9 +89,10 @@ class Builder:
         return names
 
     def write(self, path: Path, *results: str) -> Path:
-        """Write the graph, which gives ``results`` or else all that nobody reads; return the path.
+        """Write the graph and return the path.
 
-        Types of what is inside are inferred.
+        Its outputs are ``results``, or else all values without readers. Types of inner values are
+        inferred.
         """
         read = {name for node in self.graph.node for name in node.input}
         loose = [name for node in self.graph.node for name in node.output if name not in read]
@@ -101,7 +105,7 @@ class Builder:
 
 
 def chain(path: Path, nodes: int) -> Path:
-    """Write ``nodes`` additions of one number, each of what the one before it gave."""
+    """Write a chain of ``nodes`` additions of one number."""
     built = Builder()
     value, other = built.input(1), built.input(1)
     for _ in range(nodes):
@@ -118,14 +122,14 @@ def products(path: Path, dtype: str, sizes: Sequence[tuple[int, int, int]]) -> P
 
 
 def stream(path: Path, elements: int) -> Path:
-    """Write the addition of two float32 tensors that no cache holds."""
+    """Write the addition of two float32 tensors of ``elements``, to measure memory bandwidth."""
     built = Builder()
     built.node("Add", built.input(elements), built.input(elements))
     return built.write(path)
 
 
 def update(path: Path, elements: Sequence[int]) -> Path:
-    """Write Adam's update of float32 parameters of so many elements each, as one pass over them."""
+    """Write Adam's update of float32 parameters of ``elements`` each, fused into one pass."""
     built = Builder()
     rates = [built.constant(np.array(rate, np.float32)) for rate in (0.9, 0.1, 0.999, 0.001, 1e-8)]
     for count in elements:
@@ -135,14 +139,14 @@ def update(path: Path, elements: Sequence[int]) -> Path:
 
 
 def fuse_update(path: Path) -> None:
-    """Let the update in a file go over its arrays as few times as it can, as that of training."""
+    """Fuse the update in a file into the fewest passes over its arrays, as training does."""
     model = onnx.load(path, load_external_data=False)
     fuse_elementwise(model)
     onnx.save(model, path)
 
 
 def _adam(built: Builder, arrays: Sequence[str], rates: Sequence[str]) -> None:
-    """Add the update of a parameter, given it, its gradient and both moments."""
+    """Add the update of a parameter; ``arrays`` are it, its gradient and both moments."""
     parameter, gradient, mean, square = arrays
     kept, new, kept_square, new_square, small = rates
     mean = built.node("Add", built.node("Mul", kept, mean), built.node("Mul", new, gradient))
@@ -150,14 +154,14 @@ def _adam(built: Builder, arrays: Sequence[str], rates: Sequence[str]) -> None:
     square = built.node("Add", built.node("Mul", kept_square, square), squared)
     by = built.node("Div", mean, built.node("Add", built.node("Sqrt", square), small))
     built.node("Sub", parameter, built.node("Mul", new, by))
-    for value in (mean, square):  # which are read again, and so not given of themselves
+    for value in (mean, square):  # they have readers, so they are no outputs by default
         built.graph.output.append(onnx.ValueInfoProto(name=value))
 
 
 def collective_graph(
     path: Path, kind: str, elements: int, group: Sequence[int], times: int
 ) -> Path:
-    """Write one collective, ``times`` over, of a float32 tensor of so many elements per rank."""
+    """Write ``times`` collectives in sequence, of a float32 tensor of ``elements`` per rank."""
     built = Builder()
     value = built.input(elements)
     token = built.constant(np.zeros(1, np.int64))
@@ -171,20 +175,23 @@ def collective_graph(
 def row_of_sums(
     path: Path, elements: int, group: Sequence[int], times: int, *, starts: bool
 ) -> Path:
-    """Write all-reduces of what the one before gave, each a start and its wait if it ``starts``."""
+    """Write a chain of ``times`` all-reduces; with ``starts``, each is a start and a wait."""
     built = Builder()
     value, token = built.input(elements), built.constant(np.zeros(1, np.int64))
     for _ in range(times):
         value, token, handle = _sum(built, value, token, group, starts=starts)
-        value = _waited(built, value, handle)
+        value = _add_wait(built, value, handle)
     return _write_ours(built, path, _first_of(built, value), onnx.TensorProto.FLOAT)
 
 
-def beside_graph(
+def overlap_graph(
     path: Path, elements: int, group: Sequence[int], products: tuple[int, int], sent: str
 ) -> Path:
-    """Write so many square products of so many rows, and an all-reduce that is ``sent`` before
-    them, beside them, or that is left out (nothing); it is of what another node makes."""
+    """Write a chain of matrix products and an all-reduce of a computed tensor of ``elements``.
+
+    ``products`` are the rows of the square matrices and the number of products. The all-reduce runs
+    ``"before"`` the products, ``"beside"`` them (overlapped), or not at all (``"nothing"``).
+    """
     built = Builder()
     value = built.node("Relu", built.input(elements))
     token, handle = built.constant(np.zeros(1, np.int64)), ""
@@ -194,7 +201,7 @@ def beside_graph(
     product, weight = built.input(side, side), built.weight(side, side)
     for _ in range(count):
         product = built.node("MatMul", product, weight)
-    value = _first_of(built, _waited(built, value, handle))
+    value = _first_of(built, _add_wait(built, value, handle))
     both = built.node("Add", value, _first_of(built, _first_of(built, product)))
     return _write_ours(built, path, both, onnx.TensorProto.FLOAT)
 
@@ -212,17 +219,17 @@ def _sum(
     return made, token, handle
 
 
-def _waited(built: Builder, value: str, handle: str) -> str:
+def _add_wait(built: Builder, value: str, handle: str) -> str:
     return built.node("AllReduceWait", handle, value, domain=DOMAIN) if handle else value
 
 
 def _first_of(built: Builder, value: str) -> str:
-    """Add what reads the first element of a tensor along its first dimension."""
+    """Add a read of the first element of a tensor along its first dimension."""
     return built.node("Gather", value, built.constant(np.array(0, np.int64)), axis=0)
 
 
 def _write_ours(built: Builder, path: Path, result: str, code: int) -> Path:
-    """Write a graph with operators of ours, which keeps its order and gives ``result``."""
+    """Write a graph with the runtime's operators, in fixed order, with the output ``result``."""
     shape = [1] if code == onnx.TensorProto.INT64 else []
     built.graph.output.append(helper.make_tensor_value_info(result, code, shape))
     opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(DOMAIN, 1)]
@@ -237,13 +244,16 @@ _PAIRS = ("Add", "Sub", "Mul", "Div", "Pow")
 
 
 def operators(folder: Path, dtype: str, rows: Sequence[int]) -> Iterator[Path]:
-    """Write graphs of common operators over matrices of so many rows; yield their paths."""
+    """Write graphs of common operators, on matrices with each number of ``rows``; yield the paths.
+
+    For types that convolutions have, there are graphs on images too.
+    """
     for number, count in enumerate(rows):
         built = Builder(dtype)
         _matrices(built, count, 512)
         yield built.write(folder / f"matrices_{dtype}_{number}.onnx")
     if dtype == "bfloat16":
-        return  # ONNX has convolutions in it from opset 22 on only
+        return  # ONNX has bfloat16 convolutions from opset 22 on only
     for number, (channels, side) in enumerate(((16, 112), (32, 56), (64, 28), (128, 14), (256, 7))):
         built = Builder(dtype)
         _images(built, channels, side)
@@ -278,8 +288,8 @@ def _matrices(built: Builder, rows: int, columns: int) -> None:
 
 
 def _layer(built: Builder, rows: int, columns: int) -> None:
-    """Add what transformers have and is one kernel: a scaled product, a bias, an RMS normalisation,
-    its gate."""
+    """Add the fused kernels of transformers: a scaled product, a bias, an RMS normalisation and a
+    gate."""
     scale, square, small = (built.constant(np.array(x, np.float32)) for x in (0.1, 2.0, 1e-5))
     heads, width = 4, columns // 4
     turned = built.node("Transpose", built.input(rows, heads, width), perm=[1, 0, 2])
@@ -296,7 +306,7 @@ def _layer(built: Builder, rows: int, columns: int) -> None:
 
 
 def _images(built: Builder, channels: int, side: int) -> None:
-    """Add what follows each other in networks for images: layouts are changed at the ends only."""
+    """Add a sequence of image operators, so that ONNX Runtime changes layouts only at its ends."""
     value = built.input(1, channels, side, side)
     for kernel, group in ((3, 1), (1, 1), (3, channels), (1, 1)):
         weight = built.weight(channels, channels // group, kernel, kernel)
@@ -313,7 +323,7 @@ def _images(built: Builder, channels: int, side: int) -> None:
 
 
 def _residual(built: Builder, value: str, channels: int, join: str) -> str:
-    """Add a sum as residual networks have it, which is part of the second convolution."""
+    """Add the sum of a residual block, which is fused into the second convolution."""
     inner = value
     for number in range(2):
         inner = built.node("Conv", inner, built.weight(channels, channels, 1, 1))
@@ -323,7 +333,7 @@ def _residual(built: Builder, value: str, channels: int, join: str) -> str:
 
 
 def _dense(built: Builder, value: str, channels: int) -> str:
-    """Add a normalisation of what was joined, as dense networks have it: no part of another."""
+    """Add a normalisation after a Concat, as in dense networks, which is not fused."""
     other = built.node("Conv", value, built.weight(channels, channels, 1, 1))
     joined = built.node("Concat", value, other, axis=1)
     normal = _normalised(built, joined, 2 * channels)

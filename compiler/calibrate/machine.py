@@ -1,4 +1,4 @@
-"""Which kind of machine this is, for measurements that must go together."""
+"""Identification of the machine; only measurements of equal machines can be merged."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def machine_of(ranks: Ranks, count: int) -> Machine:
-    """Return what this machine is, where so many ranks at most measure together."""
+    """Return the description of this machine, on which up to ``count`` ranks measure together."""
     processor = _processor() if ranks.provider == "cpu" else ranks.gpus().gpu_names[0]
     version = onnxruntime.__version__.rpartition(".")[0]
     return Machine(processor, ranks.provider, count, ranks.threads, version)
 
 
 def _processor() -> str:
-    """Return the name of the processor, where Linux knows it, else its family."""
+    """Return the name of the processor if Linux has it, else its family."""
     try:
         lines = _CPU_INFO.read_text(encoding="utf-8").splitlines()
     except OSError:

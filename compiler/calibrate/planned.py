@@ -1,4 +1,4 @@
-"""What the time of a plan is predicted from, so that any description can predict it again."""
+"""Inputs of the predicted time of a plan, from which any description can predict it again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["PlannedOp", "PlannedSend", "PlannedStep", "planned_step"]
 
 @dataclass(frozen=True)
 class PlannedOp:
-    """Ops of one rank that do the same after the same operators."""
+    """The work of equal ops of a rank, which have the same producers."""
 
     work: Work
     context: Context
@@ -35,7 +35,7 @@ class PlannedOp:
 
 @dataclass(frozen=True)
 class PlannedSend:
-    """Collectives alike: ``ranks`` of a group, ``bytes`` that each of them puts in."""
+    """Equal collectives: the ``ranks`` of a group, and the ``bytes`` of each rank's input."""
 
     kind: Collective
     ranks: int
@@ -44,10 +44,10 @@ class PlannedSend:
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """What one of ``ranks`` does in a step: how many graphs it runs, which ops and collectives how
-    often, and how many local copies of how many bytes read and written.
+    """The work of one of ``ranks`` in a step: graph runs, ops and collectives with their counts,
+    and local copies with the bytes that they read and write.
 
-    ``bodies_s`` are seconds of what the bodies of control flow do, as they were predicted.
+    ``bodies_s`` is the predicted time of the bodies of control flow, in seconds.
     """
 
     ranks: int
@@ -59,7 +59,7 @@ class PlannedStep:
     bodies_s: float = 0.0
 
     def time_s(self, device: Device) -> float:
-        """Return the time of the step on ranks that share a node, as a search predicts it."""
+        """Return the time of the step on ranks of one machine, as a search predicts it."""
         ops_s = self.ops_s(device) * (1.0 + device.waits(self.ranks).operators)
         copy = copy_line(1.0, device)
         copies_s = self.copies * copy.fixed_s + self.copied_bytes * copy.s_per_byte
@@ -67,7 +67,7 @@ class PlannedStep:
         return graphs_s + ops_s + self.sends_s(device) + copies_s
 
     def ops_s(self, device: Device) -> float:
-        """Return the time of the operators on ranks that do not wait for each other."""
+        """Return the time of the operators, without waiting for other ranks."""
         return sum(count * _op_time_s(op, device) for op, count in self.ops) + self.bodies_s
 
     def sends_s(self, device: Device) -> float:
@@ -86,7 +86,7 @@ def _send_time_s(send: PlannedSend, device: Device) -> float:
 
 
 def planned_step(point: FrontierPoint) -> PlannedStep:
-    """Return what the plan of a point does in a step, with all of its micro-batches.
+    """Return the work of a point's plan in a step, over all micro-batches.
 
     Linear in the operands of the program.
     """
@@ -109,7 +109,7 @@ class _Counting:
             if step.group is None:
                 self._add(step)
         for group in sorted({step.group for step in steps if step.group is not None}):
-            self._add_joined([step for step in steps if step.group == group])
+            self._add_fused([step for step in steps if step.group == group])
         counts = self.copies, self.copied_bytes, self.bodies_s
         ops, sends = tuple(self.ops.items()), tuple(self.sends.items())
         return PlannedStep(self.mesh.size, self.tables.graph.runs, ops, sends, *counts)
@@ -129,10 +129,10 @@ class _Counting:
             self.copies += times
             self.copied_bytes += times * 2.0 / parts * moved.bytes
 
-    def _add_joined(self, steps: Sequence[Step]) -> None:
-        """Add collectives that are sent as one, and the copies of packing them."""
+    def _add_fused(self, steps: Sequence[Step]) -> None:
+        """Add collectives that are fused, and the copies that pack them."""
         moved = [step.movement for step in steps if step.movement is not None]
-        first, size = moved[0], sum(one.bytes for one in moved)
+        first, size = moved[0], sum(movement.bytes for movement in moved)
         assert steps[0].node is not None
         times = self._times(steps[0].node)
         kind, ranks = cast("Collective", first.kind), self.mesh.extent(first.axes)

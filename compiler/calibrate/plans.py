@@ -1,4 +1,4 @@
-"""The graphs that ranks would run of a model: those of a few plans, on a few numbers of ranks."""
+"""Plans of a model to measure: the graphs of a few plans on a few numbers of ranks."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.plan.dims import Sizes
 from tensoropt.runtime.support.files import sha256_of
 
-__all__ = ["MeasuredPlan", "Model", "PlanFiles", "prepared", "written_plans"]
+__all__ = ["MeasuredPlan", "Model", "PlanFiles", "prepare_model", "write_plans"]
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model to measure, ready for the search; ``training`` is the step that it is, if any."""
+    """A model to measure, ready for the search; ``training`` is set for a training step."""
 
     path: Path
     module: ir.Module
@@ -41,18 +41,18 @@ class Model:
 
     @property
     def batches(self) -> int:
-        """How often the first graph runs in a step."""
+        """The number of runs of the first graph in a step."""
         return 1 if self.training is None else self.training.micro_batches
 
     @cached_property
     def key(self) -> MeasuredModel:
-        """What tells it apart in a description."""
+        """The identity of the model in a description."""
         return MeasuredModel(self.path.name, sha256_of(self.path), self.training is not None)
 
 
 @dataclass(frozen=True)
 class PlanFiles:
-    """A plan directory: which plan of which model it is, and what its prediction is made of."""
+    """A plan directory with its model, its name, and the inputs of its prediction."""
 
     model: Model
     name: str
@@ -63,12 +63,12 @@ class PlanFiles:
 
     @property
     def ranks(self) -> int:
-        """How many ranks run it."""
+        """The number of ranks."""
         return self.step.ranks
 
     @property
     def graphs(self) -> list[MeasuredGraph]:
-        """What its ranks run in a step: one graph, or for training gradients and update."""
+        """The graphs of a step: one, or for training the gradients and the update."""
         name = f"{self.model.path.name}, {self.name} plan of {self.ranks} ranks"
         trains, alone = self.model.training is not None, not self.step.sends
         kinds = ("", ".update") if trains else ("",)
@@ -76,13 +76,13 @@ class PlanFiles:
         return [MeasuredGraph(name, str(path), alone, trains) for path in paths]
 
     def step_s(self, times_s: Sequence[float]) -> float:
-        """Return the time of a step from those of ``graphs``: gradients once per micro-batch."""
+        """Return the time of a step from the times of ``graphs``; gradients run per micro-batch."""
         return self.model.batches * times_s[0] + sum(times_s[1:])
 
     def sample(self, measured: Sequence[Samples]) -> PlanSample:
-        """Return what was measured of it: of each of its ``graphs``.
+        """Return the sample of the plan, made of the samples of its ``graphs``.
 
-        Of a step of training the memory is not that of its graphs one by one.
+        It has no peak memory for a training step, which keeps state between its graphs.
         """
         nodes = [node for graph in measured for node in graph.nodes]
         peak_bytes = measured[0].peak_bytes if self.model.training is None else None
@@ -91,12 +91,12 @@ class PlanFiles:
         return PlanSample(self.model.key, self.name, self.step, time_s, nodes, *sizes)
 
     def fuse_updates(self) -> None:
-        """Make the updates of its ranks passes over arrays; of a forward pass there are none."""
+        """Fuse the updates of its ranks into passes over arrays; inference has no updates."""
         for path in self.folder.glob("rank*.update.onnx"):
             fuse_update(path)
 
     def drop_graphs(self) -> None:
-        """Remove all but plan.json: weights of many plans would fill a disk."""
+        """Remove all files except plan.json, as the weights of many plans would fill a disk."""
         for path in self.folder.rglob("*"):
             if path.is_file() and path.name != PLAN_FILE:
                 path.unlink()
@@ -104,7 +104,7 @@ class PlanFiles:
 
 @dataclass(frozen=True)
 class MeasuredPlan:
-    """A plan, and the time of its step as measured and as predicted from the fit."""
+    """A plan with the measured time of its step, and the time that the fit predicts."""
 
     model: str
     name: str
@@ -119,14 +119,14 @@ class MeasuredPlan:
 
     @property
     def error(self) -> float:
-        """The relative error of what was predicted."""
+        """The relative error of the prediction."""
         return abs(self.ratio - 1.0)
 
 
-def prepared(
+def prepare_model(
     path: Path, dims: Mapping[str, Sizes], training: BuildTrainingStepPass | None = None
 ) -> Model:
-    """Return the model in a file; raises :class:`UserError` for what is wrong with it."""
+    """Return the model in a file, prepared for a search. Raises :class:`UserError`."""
     if path.suffix != ".onnx":
         raise UserError(f"{path}: expected an .onnx model")
     try:
@@ -141,16 +141,16 @@ def prepared(
     return Model(path, module, training)
 
 
-def written_plans(
+def write_plans(
     model: Model, ranks: int, device: Path, folder: Path, known: set[str], until: float
 ) -> Iterator[PlanFiles]:
     """Write the fastest, the leanest and the data-parallel plan on ``ranks``; yield the new ones.
 
-    ``known`` collects what was written before: equal strategies are one plan. None but the first is
-    begun after ``until``, in seconds of the clock that does not jump.
+    ``known`` collects the plans written so far: equal strategies are one plan. Only the first plan
+    is started after ``until``, in seconds of the monotonic clock.
     """
     limit_s = max(until - time.monotonic(), 0.0) / 2
-    # Nodes beside a transfer would take longer than they do.
+    # Without overlap, which would slow the nodes that run during a transfer.
     request = Request(ranks, device=str(device), epsilon=1.0, search_time=limit_s, overlap="off")
     for number, (name, own, result, point) in enumerate(_points(model, request)):
         if number and time.monotonic() > until:

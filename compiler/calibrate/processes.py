@@ -1,4 +1,4 @@
-"""What the process of a rank takes beside tensors: of graphs that have next to none."""
+"""Measurement of a rank's process memory other than tensors, with graphs of tiny tensors."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _INTEGERS = (0, 2)  # valid rows of every table
 
 
 def measure_process(ranks: Ranks, count: int, folder: Path, base: Process | None) -> Process | None:
-    """Return what processes of up to ``count`` ranks take, None where the system does not say.
+    """Return the memory of processes of up to ``count`` ranks; None if it cannot be measured.
 
-    The terms of training, of collectives and of gaps, and the margin, are those of ``base``: they
-    depend on libraries, not on machines. Chains of additions load little of these libraries, so
-    the floor and the bytes of a node are at least those of ``base``, which plans of real models
-    have set. The error of ``base`` is not taken over.
+    The terms of training, collectives and gaps, and the margin, come from ``base``: they depend on
+    libraries, not on machines. Chains of additions load few parts of these libraries, so ``base``,
+    which comes from plans of real models, is a lower bound of the floor and the bytes of a node.
+    The error of ``base`` is dropped.
     """
     short, long = (chain(folder / f"process{nodes}.onnx", nodes) for nodes in (1, _NODES))
-    sizes = [_process_bytes(ranks, *one) for one in ((short, 1), (long, 1), (short, count))]
+    sizes = [_process_bytes(ranks, *run) for run in ((short, 1), (long, 1), (short, count))]
     one, many, together = sizes
     if one is None or many is None or together is None:
         return None
@@ -47,7 +47,7 @@ def measure_process(ranks: Ranks, count: int, folder: Path, base: Process | None
 
 
 def plan_process_bytes(ranks: Ranks, folder: Path) -> int | None:
-    """Return the peak of the process of a rank that runs the plan in ``folder`` in a job alone.
+    """Return the peak memory of a rank's process that runs the plan in ``folder`` in its own job.
 
     ``None`` for a plan that does not run, for devices other than CPUs, and after ``ranks.until``.
     """
@@ -63,5 +63,5 @@ def plan_process_bytes(ranks: Ranks, folder: Path) -> int | None:
 
 
 def _process_bytes(ranks: Ranks, path: Path, count: int) -> int | None:
-    """Return the most that the process of a rank had, in a job of its own."""
+    """Return the peak memory of a rank's process, in a job of its own."""
     return ranks.process_bytes(MeasuredGraph("processes", str(path)), count, _SECONDS)

@@ -1,4 +1,4 @@
-"""Running graphs on ranks: what each took, and each of its nodes."""
+"""Runs of graphs on ranks, with the times of graphs and of their nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tensoropt.compiler.calibrate.attribution import attribute
 from tensoropt.compiler.calibrate.features import read_facts
 from tensoropt.compiler.calibrate.floor import Floor
-from tensoropt.compiler.calibrate.samples import OpSample, alike
+from tensoropt.compiler.calibrate.samples import OpSample, merge_equal
 from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.workers import worker_of
@@ -20,18 +20,18 @@ from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
 
 __all__ = ["MeasuredGraph", "Ranks", "Samples"]
 
-_PATH = re.compile(r"\S*/\S+\.onnx:? ?")  # in a folder that is gone by then
+_PATH = re.compile(r"\S*/\S+\.onnx:? ?")  # in a temporary folder, so of no use in a message
 _SHOWN = 6
-_TRACE_PART = 0.5  # of the time that timing takes
-_FIRST_PART = 1 / 3  # of the time for a graph: it is timed, traced, and timed once more
+_TRACE_PART = 0.5  # relative to the time for timing
+_FIRST_PART = 1 / 3  # of the time for a graph, which is timed, traced, and timed again
 
 
 @dataclass(frozen=True)
 class MeasuredGraph:
     """A graph to run: ``{rank}`` in ``path`` is a rank's number; ``name`` is for messages.
 
-    One that is ``alone`` has no collectives: nothing in it waits for other ranks. One that
-    ``trains`` is of a training step, which has kernels of its own.
+    With ``alone`` it has no collectives, so it never waits for other ranks. With ``trains`` it is
+    part of a training step, which has kernels of its own.
     """
 
     name: str
@@ -47,9 +47,9 @@ class MeasuredGraph:
 
 @dataclass(frozen=True)
 class Samples:
-    """A graph as measured: the time of one run, its nodes, and the floor that they agree with.
+    """Samples of a graph: the time of one run, its nodes, and the floor fitted to them.
 
-    ``peak_bytes`` is the memory of the rank that took most, ``None`` where nothing says.
+    ``peak_bytes`` is the largest memory of a rank, ``None`` if it was not measured.
     """
 
     step_s: float
@@ -60,10 +60,10 @@ class Samples:
 
 @dataclass
 class Ranks:
-    """Processes of this machine that measure; ``left_out`` collects what could not be run.
+    """Ranks on this machine that measure; ``left_out`` collects the graphs that could not run.
 
-    No graph is begun after ``until``, in seconds of the clock that does not jump. ``start_s`` is
-    what starting them takes at most: the least time of all jobs so far.
+    No graph is started after ``until``, in seconds of the monotonic clock. ``start_s`` is an upper
+    bound of the time to start the ranks: the least time of all jobs so far.
     """
 
     provider: str
@@ -76,18 +76,18 @@ class Ranks:
 
     @property
     def runs_passes(self) -> bool:
-        """Whether the update of a training step runs as passes over its arrays."""
+        """True if the update of a training step runs as fused passes over its arrays."""
         return self.provider == CPU.name and CPU.fuses
 
     def times_s(
         self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float
     ) -> list[float | None]:
-        """Return the time of one run of each graph on all ``ranks`` at once, None if it fails."""
+        """Return the time of one run of each graph on all ``ranks``, None if it fails."""
         found = self._run(graphs, ranks, seconds, traced=False)
         return [None if result.error else result.step_s for result in found]
 
     def process_bytes(self, graph: MeasuredGraph, ranks: int, seconds: float) -> int | None:
-        """Return the most that the process of a rank had that ran nothing but ``graph``."""
+        """Return the peak memory of a rank's process that only runs ``graph``."""
         [found] = self._run([graph], ranks, seconds, traced=False)
         return found.process_bytes
 
@@ -100,13 +100,13 @@ class Ranks:
     def samples(
         self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float, floor: Floor
     ) -> list[Samples | None]:
-        """Return what was measured of each graph, None where it does not run.
+        """Return the samples of each graph, None if it does not run.
 
-        Each is timed, traced, and timed once more: what slows a machine may last for seconds, and
-        the faster turn counts.
+        Each graph is timed, traced, and timed again, and the faster time counts: other work may
+        slow a machine for seconds.
         """
         end = self.until
-        if end is not None:  # all three must start
+        if end is not None:  # leave time for all three jobs to start
             left_s = end - time.monotonic() - 3 * self.start_s
             self.until = end - 2 * self.start_s - left_s * (1 - _FIRST_PART)
         timed = self._run(graphs, ranks, seconds / 2, traced=False)
@@ -114,7 +114,7 @@ class Ranks:
         ran = [at for at, whole in enumerate(timed) if not whole.error]
         running = [graphs[at] for at in ran]
         traced = dict(zip(ran, self.kernels(running, ranks, seconds), strict=True))
-        for at, step_s in zip(ran, self._once_more(running, ranks, seconds / 2), strict=True):
+        for at, step_s in zip(ran, self._time_again(running, ranks, seconds / 2), strict=True):
             timed[at] = replace(timed[at], step_s=min(timed[at].step_s, step_s))
         return [
             _samples(graph, timed[at], traced[at], floor)
@@ -123,13 +123,13 @@ class Ranks:
             for at, graph in enumerate(graphs)
         ]
 
-    def _once_more(
+    def _time_again(
         self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float
     ) -> list[float]:
-        """Return the times of graphs that were timed, endless where no time is left for it."""
-        told = len(self.left_out)
+        """Return second times of graphs, infinite for graphs for which no time is left."""
+        before = len(self.left_out)
         found = self._run(graphs, ranks, seconds, traced=False)
-        del self.left_out[told:]  # nothing is left out
+        del self.left_out[before:]  # the graphs have a time already
         return [math.inf if result.error else result.step_s for result in found]
 
     def _run(
@@ -142,29 +142,29 @@ class Ranks:
         if self.until is not None and time.monotonic() + self.start_s > self.until:
             found = [Measured(error=NO_TIME) for _ in graphs]
         else:
-            found = self._launched(ProfileJob(tasks=tasks, traced=traced, until=self.until), ranks)
+            found = self._launch(ProfileJob(tasks=tasks, traced=traced, until=self.until), ranks)
         if len(found) < len(graphs):
             raise KeyboardInterrupt
         late = dict.fromkeys(
             g.name for g, result in zip(graphs, found, strict=True) if result.error == NO_TIME
         )
-        self.left_out += [self.late(list(late))] if late else []
+        self.left_out += [self.out_of_time(list(late))] if late else []
         for graph, result in zip(graphs, found, strict=True):
             if result.error not in (None, NO_TIME) and not traced:
                 self.left_out.append(f"{graph.name}: {_PATH.sub('', result.error)}")
         return found
 
     @staticmethod
-    def late(names: Sequence[str]) -> str:
-        """Return the line on what there was no time for."""
+    def out_of_time(names: Sequence[str]) -> str:
+        """Return the line on graphs and plans for which there was no time."""
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         return f"{', '.join(names[:_SHOWN])}{more}: {NO_TIME}, expected a longer --budget"
 
     def gpus(self) -> Measured:
         """Return memory and names of the GPUs of this machine, none for the CPU."""
-        return self._launched(ProfileJob(tasks=()), 1)[0]
+        return self._launch(ProfileJob(tasks=()), 1)[0]
 
-    def _launched(self, job: ProfileJob, ranks: int) -> list[Measured]:
+    def _launch(self, job: ProfileJob, ranks: int) -> list[Measured]:
         worker = worker_of(job.kind)
         own = replace(job, provider=self.provider, threads=self.threads, share_gpus=self.share_gpus)
         start_s = time.monotonic()
@@ -175,8 +175,8 @@ class Ranks:
 
 def _samples(graph: MeasuredGraph, whole: Measured, traced: Measured, floor: Floor) -> Samples:
     assert traced.nodes is not None and traced.graph is not None
-    own = floor.agreeing(traced.nodes.values(), whole.step_s) if graph.alone else floor
+    own = floor.fit_tracing(traced.nodes.values(), whole.step_s) if graph.alone else floor
     times = {name: own.untraced_s(time_s) for name, time_s in traced.nodes.items()}
     found = attribute(read_facts(graph.first), Path(traced.graph), times)
-    nodes = alike(OpSample(one.facts.work, one.facts.context, one.time_s) for one in found)
+    nodes = merge_equal(OpSample(n.facts.work, n.facts.context, n.time_s) for n in found)
     return Samples(whole.step_s, nodes, own, whole.peak_bytes)

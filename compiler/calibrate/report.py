@@ -1,4 +1,4 @@
-"""How well the fit says what was measured, as a table or JSON."""
+"""Report of a profile: fitted figures and their errors, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _plan_row(plan: MeasuredPlan) -> list[str]:
 
 
 def _summary(profile: Calibration) -> str:
-    """Return how far off steps are that the fit has seen, and those that it has not."""
+    """Return the median error on the plans of the fit, and the expected error on other plans."""
     middle = float(np.median([plan.error for plan in profile.plans]))
     count, expected = len(profile.plans), profile.description.expected
     lines = [f"median error of steps, which the fit has seen: {middle:.0%} over {count} plans"]
@@ -99,7 +99,7 @@ def _percent(value: float | None) -> str:
 
 
 def profile_json(profile: Calibration) -> str:
-    """Return the same as one JSON object; times in seconds, rates per second."""
+    """Return a profile as one JSON object; times are in seconds, rates per second."""
     description, basics = profile.description, profile.description.basics
     whole: dict[str, Any] = {
         "name": description.name,

@@ -1,4 +1,4 @@
-"""The whole of a profile: what to measure, in which order, and what comes out."""
+"""The profile of a machine: the order of all measurements, and their result."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from itertools import islice
 from pathlib import Path
 
 from tensoropt.compiler.calibrate import basics
-from tensoropt.compiler.calibrate.beside import measure_overlap
-from tensoropt.compiler.calibrate.busy import busy_part
-from tensoropt.compiler.calibrate.described import Identity, described
+from tensoropt.compiler.calibrate.cross_validation import measured_models
 from tensoropt.compiler.calibrate.description import Description
+from tensoropt.compiler.calibrate.description_fit import Identity, describe
 from tensoropt.compiler.calibrate.floor import Floor
-from tensoropt.compiler.calibrate.held_out import measured_models
 from tensoropt.compiler.calibrate.machine import machine_of
-from tensoropt.compiler.calibrate.plans import MeasuredPlan, Model, PlanFiles, written_plans
+from tensoropt.compiler.calibrate.machine_load import busy_fraction
+from tensoropt.compiler.calibrate.overlap import measure_overlap
+from tensoropt.compiler.calibrate.plans import MeasuredPlan, Model, PlanFiles, write_plans
 from tensoropt.compiler.calibrate.processes import measure_process, plan_process_bytes
 from tensoropt.compiler.calibrate.ranks import Ranks
 from tensoropt.compiler.calibrate.samples import Basics, Measurements, PlanSample
@@ -30,10 +30,10 @@ __all__ = ["Calibration", "ProfileRequest", "run"]
 
 @dataclass(frozen=True)
 class ProfileRequest:
-    """What to measure, on how many ranks at most, and for how long about.
+    """Request for a profile, on up to ``ranks`` ranks, that takes about ``budget_s`` seconds.
 
-    That is from ``started_s`` on, by the clock that does not jump. What was measured ``before``, on
-    the same kind of machine, counts too.
+    The budget starts at ``started_s`` of the monotonic clock. Measurements from ``before``, on the
+    same kind of machine, are merged in.
     """
 
     models: Sequence[Model]
@@ -50,15 +50,15 @@ class ProfileRequest:
 
     @property
     def end_s(self) -> float:
-        """When to be done."""
+        """The end of the budget, in seconds of the monotonic clock."""
         return self.started_s + self.budget_s
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A device description, the plans that show how far it holds, and what could not be run.
+    """A device description, measured and predicted plans, and the lines on left-out graphs.
 
-    ``busy`` is the part of the machine that other work took before anything was measured.
+    ``busy`` is the fraction of the machine that other work took before the measurements.
     """
 
     description: Description
@@ -70,17 +70,17 @@ class Calibration:
 
 _LOOK_S = 0.5
 _PART = 1 / 200  # of the budget, for the runs of one graph
-_OPERATORS, _COLLECTIVES = 0.25, 0.25  # of what is left of it by then, where there are models
-_LAST = 0.1  # of the budget, for the predictions in the end
+_OPERATORS, _COLLECTIVES = 0.25, 0.25  # of the remaining budget, if there are models
+_LAST = 0.1  # of the budget, for the predictions at the end
 _MOST_BYTES = 1 << 24
 _QUICK_BYTES = 1 << 20
 
 
 def run(request: ProfileRequest, folder: Path, say: Callable[[str], None]) -> Calibration:
-    """Measure; ``folder`` takes graphs, plans and traces, and is not needed afterwards.
+    """Measure the machine; ``folder`` is temporary space for graphs, plans and traces.
 
-    Common operators come first; then, round for round, the models' own: those of the plans that
-    the search finds with what is known so far. So the plans that it finds in the end were measured.
+    Common operators come first. Then each round searches plans with the description so far and
+    measures them. So the plans that later searches find were measured.
     """
     return _Run(request, folder, say).run()
 
@@ -94,24 +94,24 @@ class _Run:
     floors: dict[Path, Floor] = field(default_factory=dict)
 
     def run(self) -> Calibration:
-        request, busy = self.request, busy_part(_LOOK_S)
+        request, busy = self.request, busy_fraction(_LOOK_S)
         self.ranks = Ranks(request.provider, request.threads, self.say, request.share_gpus)
         self.measured = self._basics()
         if request.models:
             self._rounds()
         self.say("fitting")
-        description = self._described(checked=True)
+        description = self._describe(checked=True)
         left_out = list(dict.fromkeys(self.ranks.left_out))
         predictions = self._predictions(description)
         return Calibration(description, self.measured, predictions, left_out, busy)
 
     @property
     def seconds(self) -> float:
-        """What the runs of one graph may take: less where there are many models."""
+        """Time for the runs of one graph, in seconds; less for many models."""
         return self.request.budget_s * _PART / max(len(self.request.models) / 2, 1.0)
 
     def _basics(self) -> Measurements:
-        """Measure what is there without models; common operators as far as there is time."""
+        """Measure everything that needs no model; common operators as far as time allows."""
         request, seconds = self.request, self.seconds
         machine = machine_of(self.ranks, request.ranks)
         if request.before is not None:
@@ -130,25 +130,25 @@ class _Run:
         memory = basics.capacity_bytes(self.ranks, request.ranks)
         own = Basics(floor, peaks, bandwidth, memory, process, overlap)
         found = Measurements(machine, own, common, collectives)
-        return found if request.before is None else request.before.joined(found)
+        return found if request.before is None else request.before.merge(found)
 
     def _allow(self, part: float) -> None:
-        """Let ranks measure for ``part`` of the time that is left."""
+        """Limit the ranks to ``part`` of the remaining time."""
         now = time.monotonic()
         self.ranks.until = now + part * max(self.request.end_s - now, 0.0)
 
-    def _described(self, *, checked: bool = False) -> Description:
-        """Return the description of what was measured so far, and how far off it is if asked."""
+    def _describe(self, *, checked: bool = False) -> Description:
+        """Return the description so far; with ``checked`` it has the expected error."""
         request = self.request
         plans = self.measured.plans
         source = _source(request, [own.name for own in measured_models(plans)])
         identity = Identity(request.name, load_device(request.base), source)
-        return described(identity, self.measured, checked=checked)
+        return describe(identity, self.measured, checked=checked)
 
     def _rounds(self) -> None:
-        """Plan and measure: each round, model and number of ranks has an equal part of the time.
+        """Plan and measure: each round, model and number of ranks has an equal share of the time.
 
-        Where that is too little to begin with, the first ones have what they need.
+        If that share is too short, the first steps get the time that they need.
         """
         request = self.request
         rounds, counts = range(1 if request.quick else 2), device_counts(request.ranks)
@@ -160,19 +160,19 @@ class _Run:
                 late[f"{model.path.name}, plans of {count} ranks"] = None
                 continue
             device = self.folder / f"step{done}.toml"  # files are read once
-            device.write_text(self._described().toml(), encoding="utf-8")
+            device.write_text(self._describe().toml(), encoding="utf-8")
             part_s = max(left_s / (len(steps) - done), 4 * self.ranks.start_s + 50 * self.seconds)
             self._step(model, count, device, min(part_s, left_s))
         if late:
-            self.ranks.left_out.append(self.ranks.late(list(late)))
+            self.ranks.left_out.append(self.ranks.out_of_time(list(late)))
 
     def _step(self, model: Model, count: int, device: Path, seconds: float) -> None:
-        """Spend about ``seconds`` on the plans of a model on ``count`` ranks, half to find them."""
+        """Spend about ``seconds`` on plans of a model on ``count`` ranks, half on the search."""
         self.say(f"planning {model.path.name} for {count} ranks")
         begun_s = time.monotonic()
         until = begun_s + seconds / 2
         try:
-            written = list(written_plans(model, count, device, self.folder, self.known, until))
+            written = list(write_plans(model, count, device, self.folder, self.known, until))
         except UserError as error:
             self.ranks.left_out.append(f"{model.path.name}, plans of {count} ranks: {error}")
             return
@@ -181,7 +181,7 @@ class _Run:
         self._measure(written, count, end_s)
 
     def _measure(self, written: Sequence[PlanFiles], count: int, end_s: float) -> None:
-        """Measure plans, each last of all in a job alone: its process, until ``end_s``."""
+        """Measure plans; finally the process memory of each in its own job, until ``end_s``."""
         for plan in written if self.ranks.runs_passes else ():
             plan.fuse_updates()
         graphs = [graph for plan in written for graph in plan.graphs]
@@ -199,7 +199,7 @@ class _Run:
     def _with_process(self, plan: PlanFiles, sample: PlanSample) -> PlanSample:
         """Return the sample with the predicted and measured bytes of a rank's process.
 
-        A step of training has none: it needs data.
+        A training step has none, as it needs data.
         """
         if plan.model.training is not None or plan.predicted_process_bytes is None:
             return sample

@@ -1,7 +1,7 @@
-"""Measurements in a file: JSON lines, one for the machine, each operator, collective and plan.
+"""File format of measurements: a JSON line for the machine and each operator, collective and plan.
 
-The same measurements give the same bytes, and a file that grew by a plan differs in a line, so that
-people can keep it under version control.
+Equal measurements have equal bytes, and a new plan adds one line, so the file is fit for version
+control.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Row = dict[str, Any]
 
 
 def samples_path(description: Path) -> Path:
-    """Return where the measurements lie that a description was fitted to: beside it."""
+    """Return the path of the measurements of a description, in the same folder."""
     return description.with_suffix(".samples.jsonl")
 
 
@@ -52,7 +52,7 @@ def write_samples(path: Path, measured: Measurements) -> None:
 def read_samples(path: Path) -> Measurements:
     """Return the measurements in a file.
 
-    Raises :class:`UserError` with the line for what is not such a file.
+    Raises :class:`UserError`, with the number of the line, for any other content.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -75,8 +75,8 @@ def _rows(measured: Measurements) -> Iterator[_Row]:
     yield {"schema": SCHEMA, "machine": asdict(measured.machine), "basics": asdict(basics)}
     for sample in measured.common:
         yield {"operator": _op_row(sample)}
-    for one in measured.collectives:
-        yield {"collective": [one.kind, one.ranks, one.bytes, one.time_s]}
+    for send in measured.collectives:
+        yield {"collective": [send.kind, send.ranks, send.bytes, send.time_s]}
     for plan in measured.plans:
         yield {"plan": _plan_row(plan)}
 
@@ -126,7 +126,7 @@ def _measurements(row: _Row) -> Measurements:
 
 
 def _read(found: Measurements | None, row: _Row) -> Measurements:
-    """Return what was found with another row: the first is that of the machine."""
+    """Add a row to the measurements; the first row is the machine's and creates them."""
     if found is None:
         return _measurements(row)
     [(kind, value)] = row.items()

@@ -1,4 +1,4 @@
-"""What was measured, as it is kept: single operators, collectives, and plans as a whole."""
+"""Samples: measurements of operators, collectives and whole plans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "OpSample",
     "Peak",
     "PlanSample",
-    "alike",
+    "merge_equal",
 ]
 
 
@@ -40,8 +40,10 @@ _S = TypeVar("_S", bound=_Timed)
 
 @dataclass(frozen=True)
 class OpSample:
-    """``count`` nodes that do the same work after the same operators, and their median time; none
-    if they are part of another node."""
+    """``count`` nodes with the same work and the same producers, and their median time.
+
+    The time is 0 for nodes that are fused into another node.
+    """
 
     work: Work
     context: Context
@@ -51,7 +53,7 @@ class OpSample:
 
 @dataclass(frozen=True)
 class CollectiveSample:
-    """A collective of ``ranks`` that put in so many bytes each, and its time."""
+    """A collective of ``ranks``, the bytes of each rank's input, and its time."""
 
     kind: Collective
     ranks: int
@@ -61,11 +63,11 @@ class CollectiveSample:
 
 @dataclass(frozen=True)
 class PlanSample:
-    """A plan of a model: what its prediction is made of, and the time of its step as measured.
+    """A plan of a model: the inputs of its prediction, and the measured time of its step.
 
-    ``ops`` are its nodes as traced. ``predicted_bytes`` and ``measured_bytes`` are the memory of a
-    rank's tensors, ``predicted_process_bytes`` and ``process_bytes`` that of its process in a job
-    alone; ``None`` for what was not measured.
+    ``ops`` are its traced nodes. ``predicted_bytes`` and ``measured_bytes`` are the memory of a
+    rank's tensors; ``predicted_process_bytes`` and ``process_bytes`` are the memory of its process
+    in a job of its own. Figures that were not measured are ``None``.
     """
 
     model: MeasuredModel
@@ -80,12 +82,12 @@ class PlanSample:
 
     @property
     def time_s(self) -> float:
-        """The time of the step, as other samples have it."""
+        """The time of the step, under the name that other samples use."""
         return self.measured_s
 
 
 def _fastest(samples: Iterable[_S], key: Callable[[_S], object]) -> list[_S]:
-    """Return of the samples with the same key the one that took least, in their order."""
+    """Return the fastest sample of each key, in the order of the keys."""
     found: dict[object, _S] = {}
     for sample in samples:
         known = found.setdefault(key(sample), sample)
@@ -94,10 +96,10 @@ def _fastest(samples: Iterable[_S], key: Callable[[_S], object]) -> list[_S]:
     return list(found.values())
 
 
-def alike(samples: Iterable[OpSample]) -> list[OpSample]:
-    """Return one sample of all that do the same in the same context, with their median time.
+def merge_equal(samples: Iterable[OpSample]) -> list[OpSample]:
+    """Merge samples of the same work and context into one sample with their median time.
 
-    So a node that other work on the machine disturbed counts for no more than one of them.
+    The median limits the effect of nodes that other work on the machine slowed.
     """
     groups: dict[tuple[Work, Context], list[OpSample]] = defaultdict(list)
     for sample in samples:
@@ -113,7 +115,7 @@ def _median_s(samples: Sequence[OpSample]) -> float:
 
 @dataclass(frozen=True)
 class Peak:
-    """The fastest product of a type, and the part of its rate that large products reach."""
+    """The rate of the fastest product of a type, and the median rate relative to it."""
 
     flop_per_s: float
     efficiency: float
@@ -121,8 +123,10 @@ class Peak:
 
 @dataclass(frozen=True)
 class Basics:
-    """What a rank can do whatever the model, while all ranks of a machine do the same, what its
-    process takes, and what lets collectives run beside operators."""
+    """Figures of a rank that depend on no model, while all ranks of the machine do the same.
+
+    ``process`` is the memory of its process, ``overlap`` the cost of overlapping collectives.
+    """
 
     floor: Floor
     peaks: Mapping[str, Peak]
@@ -131,8 +135,8 @@ class Basics:
     process: Process | None = None
     overlap: Overlap | None = None
 
-    def joined(self, other: Basics) -> Basics:
-        """Return the best of both, as other work on the machine only makes things slower."""
+    def merge(self, other: Basics) -> Basics:
+        """Return the best figures of both, as other work on the machine can only slow it down."""
         faster = min(self.floor, other.floor, key=lambda floor: floor.node_s)
         peaks = {
             dtype: max(
@@ -149,7 +153,7 @@ class Basics:
 
 @dataclass
 class Measurements:
-    """All that was measured of a machine: ``common`` are operators in graphs of their own."""
+    """All measurements of a machine; ``common`` are operators in graphs of their own."""
 
     machine: Machine
     basics: Basics
@@ -158,14 +162,15 @@ class Measurements:
     plans: list[PlanSample] = field(default_factory=list)
 
     def add(self, plan: PlanSample) -> None:
-        """Add a plan, or put it in the place of a slower run of the same."""
+        """Add a plan, or replace a slower run of the same plan."""
         self.plans = _fastest([*self.plans, plan], lambda own: (own.model, own.step))
 
-    def joined(self, other: Measurements) -> Measurements:
-        """Return these and others of the same kind of machine: of what both have, the faster."""
+    def merge(self, other: Measurements) -> Measurements:
+        """Return the measurements of both, of the same kind of machine; of equal samples the
+        faster."""
         return Measurements(
             self.machine,
-            self.basics.joined(other.basics),
+            self.basics.merge(other.basics),
             _fastest([*self.common, *other.common], lambda own: (own.work, own.context)),
             _fastest(
                 [*self.collectives, *other.collectives],

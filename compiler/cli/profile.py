@@ -34,25 +34,25 @@ __all__ = ["build_parser", "main"]
 
 MAX_RANKS = 64
 _BUDGET_S, _QUICK_S = 60.0, 20.0
-_BUSY = 0.2  # the part of the cores that other work may have without a note
-_TOO_BUSY = 0.5  # and without a refusal: above it, ranks wait for cores most of the time
+_BUSY = 0.2  # largest fraction of the cores that other work may take without a note
+_TOO_BUSY = 0.5  # and without a refusal: above it, ranks mostly wait for cores
 _LOOK_S, _LOOK_AGAIN_S = 0.5, 3.0
 
 _DESCRIPTION = """\
 Measure this machine and write a device description, which tensoropt-opt takes as --device FILE.
 
-Ranks are started here, as tensoropt-run starts them, and all run the same at the same time:
-products of matrices, common operators, memory, and collectives by size and number of ranks. With
-models, the graphs of some of their plans are run as well, whole and traced node by node, so that
-operators are measured where they stand: in the sizes of a rank, and after what ONNX Runtime has
-made of them. How well the fit says what was measured goes to stdout, with the description to -o;
-without -o the description goes to stdout and the table to stderr. All measurements are kept beside
-the description, in FILE.samples.jsonl: the next time with the same -o adds to them, and the fit is
-to all."""
+Ranks are started on this machine, as tensoropt-run starts them, and all run the same graphs at the
+same time: matrix products, common operators, memory, and collectives by size and number of ranks.
+With models, the graphs of some of their plans run as well, whole and traced node by node. So
+operators are measured in context: in the sizes of a rank, and after ONNX Runtime's optimisations.
+A table of the errors of the fit goes to stdout and the description to -o; without -o the
+description goes to stdout and the table to stderr. All measurements are saved in
+FILE.samples.jsonl next to the description. Later runs with the same -o add to them, and fit to all
+of them."""
 
 _EPILOG = """\
-exit status: 0 done, 1 a mistake in the input or the flags (one line on stderr says which),
-130 interrupted; nothing is written then.
+exit status: 0 done, 1 a mistake in the input or the flags (explained in one line on stderr),
+130 interrupted, with nothing written.
 
   tensoropt-profile -o here.toml                      common operators and collectives
   tensoropt-profile model.onnx -o here.toml           and the operators of a model as it runs
@@ -128,11 +128,11 @@ def _check_training(args: argparse.Namespace) -> None:
 
 def _check_idle() -> None:
     """Refuse to measure on a machine with much other work, unless it ends within seconds."""
-    from tensoropt.compiler.calibrate.busy import busy_part
+    from tensoropt.compiler.calibrate.machine_load import busy_fraction
 
-    busy = busy_part(_LOOK_S)
+    busy = busy_fraction(_LOOK_S)
     if (busy or 0.0) > _TOO_BUSY:
-        busy = busy_part(_LOOK_AGAIN_S)
+        busy = busy_fraction(_LOOK_AGAIN_S)
     if (busy or 0.0) > _TOO_BUSY:
         raise UserError(
             f"the machine is too busy: other work takes {busy:.0%} of its cores, expected an idle "
@@ -141,7 +141,7 @@ def _check_idle() -> None:
 
 
 def _check_started() -> None:
-    """Refuse to be one of several: ranks are started and ended many times over."""
+    """Refuse to run under a launcher, as the command itself starts ranks many times."""
     from tensoropt.runtime.launch.launcher import ranks_present
 
     if ranks_present() is not None:
@@ -151,7 +151,7 @@ def _check_started() -> None:
 
 
 def _check_output(path: Path | None) -> None:
-    """Refuse what could not be written in the end, before any time is spent."""
+    """Refuse outputs that cannot be written, before any time is spent."""
     if not _is_file(path):
         return
     if path.suffix != ".toml":
@@ -161,7 +161,7 @@ def _check_output(path: Path | None) -> None:
 
 
 def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
-    from tensoropt.compiler.calibrate.plans import prepared
+    from tensoropt.compiler.calibrate.plans import prepare_model
     from tensoropt.compiler.calibrate.run import ProfileRequest
     from tensoropt.compiler.cost.device import load_device
 
@@ -174,9 +174,9 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     budget_s, ranges = _budget(args), parse_ranges(args.dim)
     dims = {name: mean_of(sizes) for name, sizes in ranges.items()}
     load_device(args.base or "cpu")
-    models = [prepared(path, dims, step) for path in args.models]
+    models = [prepare_model(path, dims, step) for path in args.models]
     machine = _machine(args, threads, say)
-    before = _before(args)
+    before = _earlier_measurements(args)
     own = None if before is None else load_device(str(args.output))
     return ProfileRequest(
         models,
@@ -193,8 +193,8 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     )
 
 
-def _before(args: argparse.Namespace) -> Measurements | None:
-    """Return what was measured before for the same file, if that counts."""
+def _earlier_measurements(args: argparse.Namespace) -> Measurements | None:
+    """Return the earlier measurements for the same file, unless ``--anew`` drops them."""
     from tensoropt.compiler.calibrate.sample_file import read_samples, samples_path
 
     if args.anew or not _is_file(args.output):
@@ -208,7 +208,7 @@ def _is_file(path: Path | None) -> TypeGuard[Path]:
 
 
 def _check_provider(args: argparse.Namespace) -> None:
-    """Refuse a provider that is not there, and sharing where there are no GPUs to share."""
+    """Refuse a provider that is not available, and ``--share-gpus`` without GPUs."""
     from tensoropt.runtime.device import providers
     from tensoropt.runtime.support.job import Launched
 
@@ -216,7 +216,7 @@ def _check_provider(args: argparse.Namespace) -> None:
 
 
 class _Machine(NamedTuple):
-    """What this machine is, where the flags do not say."""
+    """Defaults for this machine, for flags that are not given."""
 
     ranks: int
     name: str
@@ -225,7 +225,7 @@ class _Machine(NamedTuple):
 
 def _machine(args: argparse.Namespace, threads: int, say: Progress) -> _Machine:
     _check_provider(args)
-    library_path()  # or there are no ranks to measure on
+    library_path()  # raises if the runtime's library, which ranks need, is missing
     if args.provider == "cpu":
         ranks = min(max(cores() // threads, 1), MAX_RANKS)
         return _Machine(ranks, platform.node() or "cpu", "cpu")
@@ -266,7 +266,7 @@ def _print(args: argparse.Namespace, profile: Calibration) -> None:
         print(f"left out: {line}", file=sys.stderr)
     if (profile.busy or 0.0) > _BUSY:
         print(
-            f"note: other work had {profile.busy:.0%} of the cores when this began, expected a "
-            "machine that does nothing else: times are too long",
+            f"note: other work took {profile.busy:.0%} of the cores at the start, expected an idle "
+            "machine: times are too long",
             file=sys.stderr,
         )

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from measured_plans import measured, plan
 
-from tensoropt.compiler.calibrate.agreement import agreeing
-from tensoropt.compiler.calibrate.described import Identity, described
+from tensoropt.compiler.calibrate.agreement import scale_to_step
+from tensoropt.compiler.calibrate.description_fit import Identity, describe
 from tensoropt.compiler.calibrate.samples import Measurements, OpSample
 from tensoropt.compiler.cost.compute import Work
 from tensoropt.compiler.cost.device import Device, load_device
@@ -21,14 +21,14 @@ def sample(operator: str, time_s: float, *context: str, moved: float = 1e6) -> O
 
 
 def device(whole: Measurements) -> Device:
-    return described(Identity("here", PLAIN, ""), whole, checked=False).device
+    return describe(Identity("here", PLAIN, ""), whole, checked=False).device
 
 
 @pytest.mark.parametrize(("step", "wanted"), [(0.8, 0.8), (1.3, 1.0), (0.1, 0.5)])
 def test_nodes_take_no_longer_than_their_step(step: float, wanted: float) -> None:
     own = plan("a", [1e6, 3e6])
     slow = replace(own, measured_s=step * own.measured_s)
-    pairs = zip(agreeing(slow, PLAIN), own.ops, strict=True)
+    pairs = zip(scale_to_step(slow, PLAIN), own.ops, strict=True)
     times = [one.time_s / before.time_s for one, before in pairs]
     assert times == pytest.approx([wanted] * 2)
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tensoropt.compiler.calibrate.attribution import attribute
 from tensoropt.compiler.calibrate.features import NodeFacts, read_facts
 from tensoropt.compiler.calibrate.graphs import operators, update
-from tensoropt.compiler.calibrate.plans import prepared
+from tensoropt.compiler.calibrate.plans import prepare_model
 from tensoropt.compiler.search.frontier.steps import read_graphs
 
 IMAGE = [1, 8, 6, 6]
@@ -156,7 +156,7 @@ def test_operands_that_are_alike_are_one_context(tmp_path: Path) -> None:
     joined = helper.make_node("Concat", ["r0", "r1", "r2"], ["y"], name="join", axis=1)
     graph = saved(tmp_path / "given.onnx", [*parts, joined], "y")
     assert read_facts(graph)[-1].context == ("Relu",)
-    model = prepared(graph, {}).module
+    model = prepare_model(graph, {}).module
     [read] = read_graphs(model).values()
     assert [read.context(own) for own in read.nodes if own.name == "join"] == [("Relu",)]
 

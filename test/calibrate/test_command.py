@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tensoropt.compiler.calibrate import basics, busy, run
+from tensoropt.compiler.calibrate import basics, machine_load, run
 from tensoropt.compiler.calibrate.graphs import Builder, chain
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
 from tensoropt.compiler.calibrate.sample_file import read_samples, samples_path
@@ -28,7 +28,7 @@ def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time for all graphs, and 5 ms for each: a few runs of small operators."""
     monkeypatch.setattr(run, "_PART", 5e-3 / 200)
     monkeypatch.setattr(basics, "_UPDATED", (1 << 12,))
-    monkeypatch.setattr(busy, "busy_part", lambda seconds: 0.3)  # other tests may run
+    monkeypatch.setattr(machine_load, "busy_fraction", lambda seconds: 0.3)  # other tests may run
     for name, sizes in (("_SIDES", (64, 128)), ("_ROWS", (16,)), ("_STREAM_ELEMENTS", 1 << 16)):
         for provider in ("cpu", "cuda"):  # of which there are stand-ins, on the host
             monkeypatch.setitem(getattr(basics, name), provider, sizes)
@@ -227,7 +227,9 @@ def test_a_busy_machine_is_not_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
-    monkeypatch.setattr(busy, "busy_part", lambda seconds: looks.append(seconds) or 0.93)
+    monkeypatch.setattr(
+        machine_load, "busy_fraction", lambda seconds: looks.append(seconds) or 0.93
+    )
     assert main(["--ranks", "1", *SHORT, "-o", str(tmp_path / "here.toml")]) == 1
     assert capsys.readouterr().err == (
         "error: the machine is too busy: other work takes 93% of its cores, expected an idle "

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tensoropt.compiler.calibrate.planned import planned_step
-from tensoropt.compiler.calibrate.plans import Model, prepared
+from tensoropt.compiler.calibrate.plans import Model, prepare_model
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.measurements import KINDS, Operator, Waiting
 from tensoropt.compiler.layout.mesh import Mesh
@@ -39,7 +39,7 @@ def device(name: str) -> Device:
 
 
 def model(training: BuildTrainingStepPass | None = None) -> Model:
-    return prepared(MODELS / "gpt2_tiny.onnx", {}, training)
+    return prepare_model(MODELS / "gpt2_tiny.onnx", {}, training)
 
 
 @pytest.mark.parametrize("name", ["cpu", "measured"])

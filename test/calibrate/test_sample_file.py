@@ -74,9 +74,9 @@ def test_the_faster_of_two_counts() -> None:
         [replace(GATHER, time_s=4e-6), replace(GATHER, bytes=4096)],
         [fast, plan("b", [1e6])],
     )
-    both = one.joined(other)
+    both = one.merge(other)
     assert [own.time_s for own in both.common] == [2e-6, 9e-6]
     assert [(own.bytes, own.time_s) for own in both.collectives] == [(1024, 3e-6), (4096, 3e-6)]
     assert both.plans == other.plans
     assert both.basics == basics
-    assert other.joined(one).plans == other.plans
+    assert other.merge(one).plans == other.plans

@@ -1,9 +1,9 @@
-"""How much longer steps of several ranks take than their parts, as ranks wait for each other.
+"""Fit of the time that ranks wait for each other in a step, beyond its operators and collectives.
 
-Operators are timed as the mean of the ranks, collectives back to back. In a step no two ranks come
-to a collective at once, and all wait for the last: a little for each collective, and in proportion
-to what was computed before. Both factors are found by least squares of relative errors, neither
-negative, for each number of ranks apart.
+Operators are timed as the mean of the ranks, collectives back to back. In a step, ranks reach a
+collective at different times, and all wait for the last: a constant per collective, and a share of
+the compute time before it. Both factors are fitted per number of ranks, by non-negative least
+squares of relative errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEAST = 4  # plans of a number of ranks, for two factors
 
 
 def fit_waiting(plans: Sequence[PlanSample], device: Device) -> Mapping[int, Waiting]:
-    """Return by number of ranks how they wait beyond what ``device``, without waiting, predicts."""
+    """Return the waiting by number of ranks, beyond the step that ``device`` predicts."""
     by_ranks: dict[int, list[PlanSample]] = defaultdict(list)
     for plan in plans:
         if plan.step.ranks > 1:

@@ -1,4 +1,4 @@
-"""How far predictions are off on plans that nothing was fitted to, by leaving plans out in turn."""
+"""Expected error of predictions, by leave-one-out cross-validation over plans."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = [
 ]
 
 Fit = Callable[[Sequence[PlanSample]], Device]
-"""Returns the description that so many plans lead to."""
+"""Returns the description that is fitted to some plans."""
 
 
 def expected_error(
     plans: Sequence[PlanSample], fit: Fit, *, processes: bool = False
 ) -> ExpectedError:
-    """Return how far predictions from all ``plans`` are to be expected off on other plans.
+    """Return the expected error, on other plans, of a fit to all ``plans``.
 
-    Each plan is predicted by what is fitted to the others, and once more by what is fitted to the
-    plans of other models. As many fits as there are plans and models. Memory is that of whole
-    ``processes`` if the description predicts these, and of tensors if it does not.
+    Each plan is predicted by a fit to all other plans, and by a fit to the plans of other models:
+    one fit per plan and per model. Memory is the memory of whole ``processes`` if the description
+    predicts it, else of tensors.
     """
     memory = process_error(plans) if processes else _figure(_memory_errors(plans))
     return ExpectedError(
@@ -51,16 +51,20 @@ def process_error(plans: Iterable[PlanSample]) -> FigureError | None:
 
 
 def held_out_errors(plans: Sequence[PlanSample], fit: Fit) -> list[float]:
-    """Return ``|predicted / measured - 1|`` of each plan, from a fit to all the others; of plans
-    that are the only ones of their model there is none."""
+    """Return ``|predicted / measured - 1|`` of each plan, from a fit to all other plans.
+
+    A plan that is the only one of its model is left out.
+    """
     models = [plan.model for plan in plans]
     several = [at for at, model in enumerate(models) if models.count(model) > 1]
     return [_error(plans[at], fit([*plans[:at], *plans[at + 1 :]])) for at in several]
 
 
 def other_model_errors(plans: Sequence[PlanSample], fit: Fit) -> list[float]:
-    """Return the error of each plan from a fit to the plans of all other files; none of one file
-    alone."""
+    """Return the error of each plan from a fit to the plans of all other files.
+
+    Empty if all plans are of one file.
+    """
     files = list(dict.fromkeys(plan.model.sha256 for plan in plans))
     found: list[float] = []
     for file in files if len(files) > 1 else ():
@@ -74,12 +78,12 @@ def _error(plan: PlanSample, device: Device) -> float:
 
 
 def _memory_errors(plans: Iterable[PlanSample]) -> list[float]:
-    """Return the errors of the memory of tensors, which nothing is fitted to."""
+    """Return the errors of the memory of tensors, which needs no fit."""
     return _ratios_off([(plan.predicted_bytes, plan.measured_bytes) for plan in plans])
 
 
 def _ratios_off(pairs: Iterable[tuple[int | None, int | None]]) -> list[float]:
-    """Return ``|predicted / measured - 1|`` of the pairs that have both."""
+    """Return ``|predicted / measured - 1|`` of the pairs that have both figures."""
     return [abs(own / measured - 1.0) for own, measured in pairs if own is not None and measured]
 
 
@@ -90,6 +94,6 @@ def _figure(errors: Sequence[float]) -> FigureError | None:
 
 
 def measured_models(plans: Iterable[PlanSample]) -> tuple[MeasuredModel, ...]:
-    """Return the models of ``plans``, each once, by name."""
+    """Return the distinct models of ``plans``, sorted by name."""
     models = {plan.model for plan in plans}
     return tuple(sorted(models, key=lambda own: (own.name, own.training, own.sha256)))

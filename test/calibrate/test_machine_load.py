@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.calibrate import busy
+from tensoropt.compiler.calibrate import machine_load
 
 
 @pytest.fixture
 def stat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(busy, "_STAT", tmp_path / "stat")
+    monkeypatch.setattr(machine_load, "_STAT", tmp_path / "stat")
     return tmp_path / "stat"
 
 
@@ -20,8 +20,8 @@ def counted(stat: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> float |
     """Return the part between two readings: user, nice, system, idle, iowait and others."""
     texts: Iterator[str] = iter(lines)
     stat.write_text(next(texts))
-    monkeypatch.setattr(busy.time, "sleep", lambda seconds: stat.write_text(next(texts)))
-    return busy.busy_part(0.5)
+    monkeypatch.setattr(machine_load.time, "sleep", lambda seconds: stat.write_text(next(texts)))
+    return machine_load.busy_fraction(0.5)
 
 
 def test_the_part_that_was_not_idle(stat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,5 +35,5 @@ def test_a_clock_that_stands_says_nothing(stat: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_machine_that_does_not_count(stat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(busy.time, "sleep", lambda seconds: None)
-    assert busy.busy_part(0.5) is None
+    monkeypatch.setattr(machine_load.time, "sleep", lambda seconds: None)
+    assert machine_load.busy_fraction(0.5) is None

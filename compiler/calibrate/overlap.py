@@ -1,11 +1,11 @@
-"""What it takes to let a collective run beside operators on this machine."""
+"""Measurement of the cost of overlapping a collective with operators."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tensoropt.compiler.calibrate.basics import least_side
-from tensoropt.compiler.calibrate.graphs import beside_graph, row_of_sums
+from tensoropt.compiler.calibrate.graphs import overlap_graph, row_of_sums
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
 from tensoropt.compiler.cost.overlap import Overlap
 
@@ -19,8 +19,10 @@ _PRODUCTS = 16
 def measure_overlap(
     ranks: Ranks, count: int, folder: Path, seconds: float, most_bytes: int
 ) -> Overlap | None:
-    """Return what a start and a wait cost, and what operators lose beside an all-reduce of
-    ``most_bytes`` over all ``count`` ranks; None with one rank, or where a graph could not be run.
+    """Return the cost of a start and a wait, and the slowdown of operators during an all-reduce.
+
+    The all-reduce has ``most_bytes`` and all ``count`` ranks. None for one rank, or if a graph
+    fails.
     """
     if count < 2:
         return None
@@ -32,7 +34,7 @@ def measure_overlap(
     side, elements = least_side(ranks.provider), most_bytes // 4
     for sent in ("nothing", "before", "beside"):
         path = folder / f"sent_{sent}.onnx"
-        graphs.append(beside_graph(path, elements, group, (side, _PRODUCTS), sent))
+        graphs.append(overlap_graph(path, elements, group, (side, _PRODUCTS), sent))
     named = [
         MeasuredGraph("a collective beside products", str(path), alone=False) for path in graphs
     ]
@@ -43,11 +45,12 @@ def measure_overlap(
 def overlap_of(
     plain_s: float, started_s: float, products_s: float, before_s: float, beside_s: float
 ) -> Overlap:
-    """Return what follows from the seconds of five graphs.
+    """Return the cost of overlap from the times of five graphs, in seconds.
 
-    Two are small collectives in a row, at once and as starts and waits; then come products alone,
-    products behind a collective, and the same products beside it. What they take less beside it is
-    what the link gives back, of what could be at most: the shorter of both.
+    ``plain_s`` and ``started_s`` are small collectives in sequence, blocking and as starts and
+    waits. ``products_s`` are matrix products alone, ``before_s`` products after a collective, and
+    ``beside_s`` the same products during it. The share that operators lose is 1 minus the hidden
+    time, relative to the most that can be hidden: the shorter of collective and products.
     """
     start_s = max(started_s - plain_s, 0.0) / _TIMES
     sent_s = max(before_s - products_s, 0.0)

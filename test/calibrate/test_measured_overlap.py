@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tensoropt.compiler.calibrate import basics
-from tensoropt.compiler.calibrate.beside import measure_overlap, overlap_of
+from tensoropt.compiler.calibrate.overlap import measure_overlap, overlap_of
 from tensoropt.compiler.calibrate.ranks import Ranks
 
 PLAIN_S, STARTED_S = 1e-4, 2.6e-4  # 16 times: 10 us each

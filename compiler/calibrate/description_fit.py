@@ -1,47 +1,46 @@
-"""From measurements to the description of a device: the fit, and how far it is off."""
+"""Device descriptions from measurements: the fit and its expected error."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tensoropt.compiler.calibrate.agreement import agreeing
-from tensoropt.compiler.calibrate.description import Description
-from tensoropt.compiler.calibrate.fit import fit_collectives, fit_operators
-from tensoropt.compiler.calibrate.held_out import (
+from tensoropt.compiler.calibrate.agreement import scale_to_step
+from tensoropt.compiler.calibrate.cross_validation import (
     expected_error,
     measured_models,
     process_error,
 )
+from tensoropt.compiler.calibrate.description import Description
+from tensoropt.compiler.calibrate.fit import fit_collectives, fit_operators
 from tensoropt.compiler.calibrate.samples import Measurements, OpSample, PlanSample
-from tensoropt.compiler.calibrate.waiting import fit_waiting
+from tensoropt.compiler.calibrate.wait_times import fit_waiting
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.exporter.collectives import DOMAIN
+from tensoropt.runtime.support.collectives import DOMAIN
 
-__all__ = ["Identity", "described"]
+__all__ = ["Identity", "describe"]
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a description is called, what it takes over from where nothing was measured, and what it
-    says of its source."""
+    """The name of a description, the ``base`` for all that was not measured, and its source."""
 
     name: str
     base: Device
     source: str
 
 
-def described(identity: Identity, measured: Measurements, *, checked: bool) -> Description:
-    """Return the description that the measurements lead to.
+def describe(identity: Identity, measured: Measurements, *, checked: bool) -> Description:
+    """Return the description that is fitted to the measurements.
 
-    Where it is ``checked`` it says how far predictions are off on plans left out: a fit per plan.
+    With ``checked`` it has the expected error, by cross-validation with a fit per plan.
     """
-    whole = _fitted(identity, measured, measured.plans)
+    whole = _fit(identity, measured, measured.plans)
     if not checked:
         return whole
 
     def fit(plans: Sequence[PlanSample]) -> Device:
-        return _fitted(identity, measured, plans).device
+        return _fit(identity, measured, plans).device
 
     basics, models = measured.basics, measured_models(measured.plans)
     if basics.process is not None:
@@ -51,8 +50,8 @@ def described(identity: Identity, measured: Measurements, *, checked: bool) -> D
     return replace(whole, basics=basics, expected=expected, models=models)
 
 
-def _fitted(identity: Identity, measured: Measurements, plans: Sequence[PlanSample]) -> Description:
-    """Return the description with operators, collectives, and then what steps take beyond both."""
+def _fit(identity: Identity, measured: Measurements, plans: Sequence[PlanSample]) -> Description:
+    """Fit collectives, then operators, then the waiting of steps beyond both."""
     linked = Description(
         identity.name,
         identity.base,
@@ -61,18 +60,18 @@ def _fitted(identity: Identity, measured: Measurements, plans: Sequence[PlanSamp
         measured.basics,
         collectives=fit_collectives(measured.collectives),
     )
-    own = [sample for plan in plans for sample in agreeing(plan, linked.device)]
-    united, hints = _united(own, measured.common), measured.common
+    own = [sample for plan in plans for sample in scale_to_step(plan, linked.device)]
+    united, hints = _merge(own, measured.common), measured.common
     apart = replace(linked, operators=fit_operators(united, hints))
     return replace(apart, waiting=fit_waiting(plans, apart.device))
 
 
-def _united(own: Sequence[OpSample], common: Sequence[OpSample]) -> Iterator[OpSample]:
-    """Yield the samples of plans, and of common operators those that plans say nothing of.
+def _merge(own: Sequence[OpSample], common: Sequence[OpSample]) -> Iterator[OpSample]:
+    """Yield the samples of plans, and the samples of common operators that no plan measured.
 
-    What follows a collective is left out: a prediction knows no such contexts. It takes longer than
-    in its place, as it reads what another core wrote, and was laid out anew; steps have that as
-    waiting.
+    Operators after a collective are left out, as predictions have no such contexts. They take
+    longer than elsewhere, as they read data that another core wrote in another layout. The fit of
+    waiting accounts for that.
     """
     kept = [sample for sample in own if not any(map(_is_ours, sample.context))]
     ran = {_kind(sample) for sample in kept if sample.time_s}

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from measured_plans import measured, plan
 
-from tensoropt.compiler.calibrate.described import Identity, described
-from tensoropt.compiler.calibrate.held_out import (
+from tensoropt.compiler.calibrate.cross_validation import (
     expected_error,
     held_out_errors,
     other_model_errors,
 )
+from tensoropt.compiler.calibrate.description_fit import Identity, describe
 from tensoropt.compiler.calibrate.samples import PlanSample
 from tensoropt.compiler.cost.device import Device, device_of, load_device
 from tensoropt.compiler.cost.expected_error import FigureError, MeasuredModel, PlanError
@@ -25,7 +25,7 @@ IDENTITY = Identity("here", load_device("cpu"), "Measured in a test.")
 
 
 def device(plans: Sequence[PlanSample]) -> Device:
-    return described(IDENTITY, measured(plans), checked=False).device
+    return describe(IDENTITY, measured(plans), checked=False).device
 
 
 def test_plans_that_follow_a_line_are_predicted_from_the_others() -> None:
@@ -94,7 +94,7 @@ def test_a_description_has_the_process_error_of_its_own_plans() -> None:
     for plans, samples in (([one] * 5, 5), ([plan("a", [1e6])] * 5, None)):
         whole = measured(plans)
         own = replace(whole, basics=replace(whole.basics, process=replace(base, error=None)))
-        made = device_of(described(IDENTITY, own, checked=True).toml(), "here")
+        made = device_of(describe(IDENTITY, own, checked=True).toml(), "here")
         assert made.process is not None
         error = made.process.error
         assert (error and error.samples) == samples
@@ -105,7 +105,7 @@ def test_a_description_has_the_process_error_of_its_own_plans() -> None:
 
 def test_the_description_says_so(tmp_path: Path) -> None:
     plans = [plan("a", [1e6 * n]) for n in range(1, 6)]
-    made = described(IDENTITY, measured(plans), checked=True)
+    made = describe(IDENTITY, measured(plans), checked=True)
     path = tmp_path / "here.toml"
     path.write_text(made.toml(), encoding="utf-8")
     loaded = load_device(str(path))
@@ -124,7 +124,7 @@ def test_a_model_is_known_by_its_contents(tmp_path: Path) -> None:
     model.write_text("one")
     other.write_text("another")
     sha = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
-    text = described(
+    text = describe(
         IDENTITY,
         measured([plan("a", [1e6 * n]) for n in range(1, 6)]),
         checked=True,
@@ -140,5 +140,5 @@ def test_a_model_is_known_by_its_contents(tmp_path: Path) -> None:
         assert error.model_measured == known
         assert (error.time is None) is not known  # one model says nothing of others
     assert load_device("cpu").plan_error(model, training=False) is None
-    without_plans = described(IDENTITY, measured([]), checked=True).device
+    without_plans = describe(IDENTITY, measured([]), checked=True).device
     assert without_plans.plan_error(model, training=False) == PlanError(None, None, False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from measured_plans import measured, plan
 
-from tensoropt.compiler.calibrate.described import Identity, described
+from tensoropt.compiler.calibrate.description_fit import Identity, describe
 from tensoropt.compiler.calibrate.planned import PlannedSend
 from tensoropt.compiler.calibrate.samples import CollectiveSample, PlanSample
 from tensoropt.compiler.cost.communication import collective_time_s
@@ -30,7 +30,7 @@ def waiting_plan(flops: float, sends: int, ranks: int = 2) -> PlanSample:
 
 def fitted(*plans: PlanSample) -> Device:
     whole = replace(measured(plans), collectives=COLLECTIVES)
-    return described(Identity("here", load_device("cpu"), ""), whole, checked=False).device
+    return describe(Identity("here", load_device("cpu"), ""), whole, checked=False).device
 
 
 PLANS = [waiting_plan(*one) for one in ((1e7, 0), (2e7, 4), (5e6, 9), (8e6, 2), (3e7, 1))]

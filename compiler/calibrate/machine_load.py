@@ -1,21 +1,21 @@
-"""How busy the machine is with other work, which makes every measurement too long."""
+"""Load of the machine by other work, which makes every measurement too long."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-__all__ = ["busy_part"]
+__all__ = ["busy_fraction"]
 
 _STAT = Path("/proc/stat")
 _IDLE = slice(3, 5)  # idle, and waiting for disks
 _ALL = slice(0, 8)  # without guests, which the others contain
 
 
-def busy_part(seconds: float) -> float | None:
-    """Return which part of all cores something runs on for the next ``seconds``; None if unknown.
+def busy_fraction(seconds: float) -> float | None:
+    """Return the fraction of all cores that is busy during the next ``seconds``; None if unknown.
 
-    Reads what Linux counts in ``/proc/stat``.
+    Reads Linux's counters in ``/proc/stat``.
     """
     before = _ticks()
     time.sleep(seconds)
@@ -26,7 +26,7 @@ def busy_part(seconds: float) -> float | None:
 
 
 def _ticks() -> tuple[int, int] | None:
-    """Return the ticks that the cores were idle, and all, since the machine started."""
+    """Return the idle ticks of the cores, and all ticks, since the machine started."""
     try:
         first = _STAT.read_text(encoding="utf-8").splitlines()[0]
     except OSError:
