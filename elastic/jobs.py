@@ -23,7 +23,7 @@ from tensoropt.elastic.control import OVER, Event, JobStatus, StepRow
 from tensoropt.elastic.records import event_from, facts_of, json_line, status_from, step_from
 from tensoropt.elastic.rows import Rows
 from tensoropt.runtime.support.closing import Closing
-from tensoropt.runtime.support.errors import UserError, did_you_mean
+from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.files import replace_private
 
 __all__ = [
@@ -231,7 +231,7 @@ class JobFolder(Closing):
         """Return the file that could not be written last, and why; None if all could."""
         for rows in (self._steps, self._events):
             if rows.error is not None:
-                return f"{rows.path}: {rows.error.strerror}"
+                return f"{rows.path}: {cause_of(rows.error)}"
         return self._unwritten
 
     def truncate_steps(self, after_step: int) -> None:
@@ -243,7 +243,7 @@ class JobFolder(Closing):
         try:
             self._write("status.json", facts_of(status))
         except OSError as error:
-            self._unwritten = f"{self.path / 'status.json'}: {error.strerror}"
+            self._unwritten = f"{self.path / 'status.json'}: {cause_of(error)}"
         else:
             self._unwritten = None
 
@@ -401,4 +401,4 @@ def _unknown(name: str) -> str:
 
 
 def _unreadable(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: expected a readable folder, got: {error.strerror}")
+    return UserError(f"{path}: expected a readable folder, got: {cause_of(error)}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tensoropt.elastic.records import json_line
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.errors import UserError, cause_of
 
 __all__ = ["Rows"]
 
@@ -120,7 +120,7 @@ class Rows:
                 self._file.close()
                 self._file = None
             if lost and self.error is not None:
-                raise UserError(f"{self.path}: {self.error.strerror}, {lost} lines are lost")
+                raise UserError(f"{self.path}: {lost} lines are lost: {cause_of(self.error)}")
 
     def _open(self) -> IO[bytes]:
         """Open the file for writing, without a last line that is incomplete. Raises OSError."""

@@ -310,7 +310,9 @@ def _trains(name: str, pid: int) -> bool:
             is_served = folder.is_alive() and folder.address().pid == pid
     except (UserError, OSError):
         return False
-    return is_served and status is not None and status.state not in ("starting", "recovering")
+    return (
+        is_served and status is not None and status.state in ("training", "preparing", "switching")
+    )
 
 
 def _say(text: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tensoropt.elastic.control import JobStatus, RefusedError, State, StepRow
 from tensoropt.elastic.coordinator.generations import Generation
-from tensoropt.elastic.coordinator.saved import Saved, SavedGeneration
+from tensoropt.elastic.coordinator.saved import NoRoomError, Saved, SavedGeneration, unwritten
 from tensoropt.elastic.coordinator.settings import JobSettings
 from tensoropt.elastic.coordinator.snapshots import SnapshotBook
 from tensoropt.elastic.coordinator.switch import Switch
@@ -24,7 +24,7 @@ from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.elastic.jobs import JobFolder
 from tensoropt.elastic.rows import Rows
 from tensoropt.runtime.family.family import Family, FamilyPlan
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.training.checkpoint import checkpoints_in
 
 __all__ = ["Crashes", "Job"]
@@ -140,22 +140,26 @@ class Job:
         return tuple(sorted(there, key=lambda name: name in used)[:count])
 
     def launch(self, plan: FamilyPlan, devices: Sequence[str]) -> None:
-        """Start the next generation. Raises `UserError` if that is impossible."""
+        """Start the next generation. Raises `UserError`; `NoRoomError` if room is all it lacks."""
         number = self.saved.count + 1
         job = self._generation_job(plan, number)
         try:
             host = self.engine.start(job, devices, self.folder.path, self.ended(number))
         except OSError as error:
-            self._unsaved = f"{error.filename or self.folder.path}: {error.strerror}"
-            raise UserError(self._unsaved) from None
+            failure = unwritten(Path(error.filename or self.folder.path), error)
+            if isinstance(failure, NoRoomError):
+                self._unsaved = str(failure)
+            raise failure from None
         generation = Generation(number, plan, tuple(devices), host)
         saved = SavedGeneration(host.facts(), plan.name, list(devices))
         self.saved.count, self.saved.generations[str(number)] = number, saved
         self.generations[number] = generation
-        self.save()
-        if self._unsaved is not None:
+        try:
+            self.saved.write()
+        except UserError as error:
+            self._unsaved = str(error)
             generation.end()  # no coordinator would find its ranks
-            raise UserError(self._unsaved)
+            raise
         self.next, self.next_stage = generation, "starting"
         host.begin()
 
@@ -177,7 +181,7 @@ class Job:
     def disk_trouble(self) -> str | None:
         """Return a file that could not be written when that was tried last, and why."""
         if self._log is not None and self._log.error is not None:
-            return f"{self._log.path}: {self._log.error.strerror}"
+            return f"{self._log.path}: {cause_of(self._log.error)}"
         return self.folder.trouble() or self._unsaved
 
     def tick(self) -> None:

@@ -9,6 +9,7 @@ from tensoropt.elastic.control import OVER, RefusedError
 from tensoropt.elastic.coordinator.generations import Generation
 from tensoropt.elastic.coordinator.handover import HandOver
 from tensoropt.elastic.coordinator.job import Job
+from tensoropt.elastic.coordinator.saved import NoRoomError
 from tensoropt.runtime.family.family import FamilyPlan
 from tensoropt.runtime.support.errors import UserError
 
@@ -18,6 +19,9 @@ _ATTEMPTS = 10  # to go on after crashes, without progress between them
 
 _OWN_WORDS = re.compile(r"rank \d+ of \d+: (.*)")
 """An error that a rank reported itself, as `runtime.launch.reason` writes it."""
+
+_ADDRESS = re.compile(r"\b0x[0-9a-f]+")
+"""The address of an object, which differs from process to process."""
 
 
 class Recovery:
@@ -59,7 +63,7 @@ class Recovery:
         found = _OWN_WORDS.fullmatch(why)
         if found is None or self._job.stops:
             return False
-        failure = self._job.step, found[1]
+        failure = self._job.step, _ADDRESS.sub("", found[1])
         if failure in self._job.crashes.in_training:
             self._job.over("failed", f"{why} (twice, after step {self._job.step})")
             return True
@@ -91,10 +95,9 @@ class Recovery:
         """Start a generation; on a full disk, wait for room with the state in memory."""
         try:
             self._job.launch(plan, self._job.choose_devices(plan.devices))
+        except NoRoomError:
+            self._waiting = plan
         except (RefusedError, UserError) as error:
-            if self._job.disk_trouble() is not None:
-                self._waiting = plan
-                return
             self._job.crashes.tried.append(plan.name)
             self.recover(plan, str(error))
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.files import replace_private
 
-__all__ = ["Saved", "SavedGeneration"]
+__all__ = ["NoRoomError", "Saved", "SavedGeneration", "unwritten"]
 
 _KEY = 32  # bytes
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+class NoRoomError(UserError):
+    """A disk takes nothing now, but may later: whoever has time tries again."""
+
+
+def unwritten(path: Path, error: OSError) -> UserError:
+    """Return the error of a file that could not be written: a `NoRoomError` where room is short."""
+    kind = NoRoomError if error.errno in _NO_ROOM else UserError
+    return kind(f"{path}: {cause_of(error)}")
 
 
 @dataclass
@@ -67,4 +79,4 @@ class Saved:
         try:
             replace_private(self.path, json.dumps(facts))
         except OSError as error:
-            raise UserError(f"{self.path}: {error.strerror}") from None
+            raise unwritten(self.path, error) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Iterator
@@ -96,6 +97,31 @@ def test_a_sample_that_cannot_be_read_ends_the_job(begin):
     assert (kinds.count("lost"), kinds.count("recovered"), kinds[-1]) == (2, 1, "failed")
 
 
+def test_an_error_with_an_address_repeats_too(begin, subject: Path):
+    text = (subject / "samples.py").read_text()
+    (subject / "addresses.py").write_text(text.replace('"sample is', 'f"{object()} is'))
+    status, _, err = begin(60, "--snapshot-every", 10, data="addresses.py:samples").end()
+    assert status == 1
+    assert "(twice, after step 25)" in err
+
+
+def test_a_limit_of_open_files_ends_a_job_that_is_to_start_again(begin):
+    job = begin(10**9, "--snapshot-every", 10)
+    rank = job.wait(lambda status: status.step > 20).ranks[0]
+    resource.prlimit(job.process.pid, resource.RLIMIT_NOFILE, (8, 8))
+    os.kill(rank.pid, 9)
+    status, _, err = job.end()
+    assert status == 1
+    assert err.splitlines()[-1].endswith("raise the limit of open files (ulimit -n)")
+
+
+def test_a_detached_job_that_fails_at_once_is_an_error(begin, subject: Path):
+    (subject / "none.py").write_text("def samples():\n    raise OSError('no samples')\n")
+    status, out, err = begin(60, "--detach", data="none.py:samples").end()
+    assert (status, out) == (1, "")
+    assert "no samples" in err
+
+
 def test_a_longer_job_goes_on_from_the_end_of_a_shorter_one(begin, subject: Path, tmp_path: Path):
     flags = ("--learning-rate", 0.01)
     assert begin(20, *flags).end()[0] == 0
@@ -133,7 +159,8 @@ def test_a_full_disk_under_a_job_stops_nothing(
     filler = fill(small_disk)
     job.wait(lambda status: status.step > before.step + 3000)
     kinds = {event.kind: event.text for event in job.client().events()}
-    assert "No space left on device; the job goes on" in kinds["disk"]
+    assert "no space left on device, free some space" in kinds["disk"]
+    assert "; the job goes on" in kinds["disk"]
     os.kill(job.client().status().ranks[0].pid, 9)
     time.sleep(2)
     assert job.process.poll() is None
