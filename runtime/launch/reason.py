@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from tensoropt.runtime.launch.processes import Processes
-from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
+from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError, shortage
 
 __all__ = ["failure", "reason"]
 
@@ -36,7 +36,10 @@ def reason(processes: Processes, log: Path, begin: int = 0) -> str:
     if errors:
         rank = errors[0].stem.removeprefix("rank")
         return f"rank {rank} of {ranks}: {errors[0].read_text(encoding='utf-8')}"
-    return _killed(processes) or _ended(processes, _text_from(log, begin))
+    text = _text_from(log, begin)
+    found = _killed(processes) or _ended(processes, text)
+    remedy = shortage(text)
+    return found if remedy is None else f"{found}, as the system gave it too little: {remedy}"
 
 
 def failure(processes: Processes, log: Path, begin: int = 0) -> TensoroptError:

@@ -33,7 +33,8 @@ def check_shared_memory(ranks: int, folder: Path = _SHARED) -> None:
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise UserError(
             f"the limit of a file's size (ulimit -f): expected at least {needed >> 10} KiB, "
-            f"which {ranks} rank{'' if ranks == 1 else 's'} share in {folder}, got: {limit >> 10}"
+            f"for the memory of {ranks} rank{'' if ranks == 1 else 's'} in {folder}, "
+            f"got: {limit >> 10}"
         )
     if facts.f_blocks and free < needed:  # a tmpfs without a limit has no blocks
         raise UserError(

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from typing import NoReturn
 
+from tensoropt.runtime.support.errors import cause_of, printable, shortage
 from tensoropt.runtime.support.status_line import clear_line, show_line
 
 __all__ = ["INTERRUPTED", "begun_s", "end", "run_main"]
@@ -38,6 +39,12 @@ def run_main(module: str) -> int:
         status: int = command.main()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:  # a bug of ours, unless the system gave too little
+        if not isinstance(error, MemoryError) and shortage(str(error)) is None:
+            raise
+        clear_line()
+        print(f"error: {printable(cause_of(error))}", file=sys.stderr)
+        return 1
     return status
 
 

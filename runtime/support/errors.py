@@ -14,6 +14,7 @@ __all__ = [
     "did_you_mean",
     "one_line",
     "printable",
+    "shortage",
 ]
 
 
@@ -30,6 +31,19 @@ _REMEDIES = {
     errno.ENFILE: "raise the system's limit of open files (sysctl fs.file-max)",
     errno.ENOMEM: "free some memory or raise its limit (ulimit -v)",
     errno.EAGAIN: "raise the limit of processes (ulimit -u)",
+}
+
+_THREADS = "raise the limits of processes and of memory (ulimit -u, ulimit -v)"
+_SHORTAGES = {
+    "can't start new thread": _THREADS,
+    "Resource temporarily unavailable": _THREADS,
+    "failed to map segment from shared object": _REMEDIES[errno.ENOMEM],
+    "cannot allocate memory": _REMEDIES[errno.ENOMEM],
+    "Cannot allocate memory": _REMEDIES[errno.ENOMEM],
+    "std::bad_alloc": _REMEDIES[errno.ENOMEM],
+    "Memory allocation still failed": _REMEDIES[errno.ENOMEM],
+    "max open files limit": _REMEDIES[errno.EMFILE],
+    "Too many open files": _REMEDIES[errno.EMFILE],
 }
 
 _BOUND = "Error in execution: "  # what ONNX Runtime puts first where inputs are bound
@@ -96,4 +110,13 @@ def cause_of(error: BaseException) -> str:
         remedy = _REMEDIES.get(error.errno or 0)
         cause = error.strerror
         return f"{cause[:1].lower()}{cause[1:]}" + (f", {remedy}" if remedy else "")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, MemoryError):
+        return f"out of memory, {_REMEDIES[errno.ENOMEM]}"
+    remedy = shortage(text)
+    found = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{found}, {remedy}" if remedy else found
+
+
+def shortage(text: str) -> str | None:
+    """Return the remedy where ``text`` of any library says that the system gave it too little."""
+    return next((remedy for words, remedy in _SHORTAGES.items() if words in text), None)

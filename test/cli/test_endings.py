@@ -14,6 +14,7 @@ import pytest
 from tensoropt.compiler.cli.guard import BROKEN_PIPE, INTERRUPTED, guarded
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.version import TOOL
+from tensoropt.runtime.support.command import run_main
 
 COMMAND = [sys.executable, "-c", "import sys; from tensoropt.compiler.cli.opt import main; "
            "sys.exit(main())"]  # fmt: skip
@@ -117,6 +118,36 @@ def test_a_signal_leaves_nothing_half_written(number: signal.Signals, tmp_path: 
 def test_what_the_system_refuses_is_one_line(capsys, error: Exception, line: str) -> None:
     assert guarded(lambda: _raise(error)) == 1
     assert capsys.readouterr().err == line
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            RuntimeError("can't start new thread"),
+            "error: RuntimeError: can't start new thread, raise the limits of processes and of "
+            "memory (ulimit -u, ulimit -v)\n",
+        ),
+        (
+            ImportError("libx.so: failed to map segment from shared object"),
+            "error: ImportError: libx.so: failed to map segment from shared object, free some "
+            "memory or raise its limit (ulimit -v)\n",
+        ),
+        (MemoryError(), "error: out of memory, free some memory or raise its limit (ulimit -v)\n"),
+    ],
+)
+def test_a_library_that_gets_too_little_is_one_line(
+    capsys, monkeypatch, error: Exception, line: str
+) -> None:
+    monkeypatch.setattr("importlib.import_module", lambda _: _raise(error))
+    assert run_main("any") == 1
+    assert capsys.readouterr().err == line
+
+
+def test_a_bug_while_importing_keeps_its_traceback(monkeypatch) -> None:
+    monkeypatch.setattr("importlib.import_module", lambda _: _raise(RuntimeError("a bug")))
+    with pytest.raises(RuntimeError):
+        run_main("any")
 
 
 def test_a_closed_output(capsys, monkeypatch) -> None:

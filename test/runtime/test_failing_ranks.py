@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,25 @@ def test_a_rank_is_killed(
     out, err = job.communicate(timeout=LIMIT_S)
     assert time.monotonic() - killed < 5 + (killed - before)  # which other work prolongs alike
     assert (job.returncode, out, err) == (1, "", f"error: rank 1 of 2 {text}\n")
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "text"),
+    [
+        (resource.RLIMIT_NOFILE, 16, "raise the limit of open files (ulimit -n)\n"),
+        (resource.RLIMIT_AS, 200_000 << 10, " (ulimit -u, ulimit -v)\n"),
+    ],
+)
+def test_libraries_that_get_too_little(plan: Path, limit: int, value: int, text: str) -> None:
+    command = [sys.executable, "-m", "tensoropt.runtime.cli.run", str(plan)]
+    limited = partial(resource.setrlimit, limit, (value, value))
+    job = subprocess.run(
+        command, capture_output=True, text=True, preexec_fn=limited, timeout=LIMIT_S, check=False
+    )
+    assert (job.returncode, job.stdout) == (1, "")
+    assert job.stderr.startswith("error: ")
+    assert job.stderr.endswith(text)
+    assert job.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
