@@ -1,4 +1,4 @@
-"""A model, or a training step of it, that is ready to be searched, and what searches found."""
+"""Programs: models or training steps that are ready for the search, and search results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.compiler.pipeline.driver import compile_plan
 from tensoropt.compiler.pipeline.phases import Compilation
-from tensoropt.compiler.pipeline.text import said_of
+from tensoropt.compiler.pipeline.text import placed_error
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
 from tensoropt.compiler.support.errors import UserError
@@ -39,7 +39,7 @@ def silent(text: str) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a module comes from: a file, the ``text`` in it if it is one, and the weights."""
+    """The source of a module: a file, its ``text`` if it is MLIR text, and the weights."""
 
     path: Path
     text: str | None = None
@@ -47,17 +47,17 @@ class Source:
 
     @contextmanager
     def placed(self) -> Iterator[None]:
-        """Have what a pass refuses say where that stands in the file."""
+        """Add the place in the file to errors of passes."""
         try:
             yield
         except PassError as error:
-            raise said_of(self.path, self.text, error) from error
+            raise placed_error(self.path, self.text, error) from error
 
     def weights_for(self, directory: Path) -> Path:
         """Return the model with the weights of a plan; raises :class:`UserError` for none."""
         if self.weights is None:
             raise UserError(
-                f"-o {directory}: a plan holds the weights of the model, "
+                f"-o {directory}: a plan contains the weights of the model, "
                 f"expected an .onnx input or --weights MODEL.onnx, got: '{self.path}'"
             )
         return self.weights
@@ -65,9 +65,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found for ``request``, and the ``module`` in which ``point`` is settled.
+    """The result of a search for ``request``, and the ``module`` in which ``point`` is settled.
 
-    ``pins_cost`` is what the pins cost, where that is known.
+    ``pins_cost`` is the cost of the pins, if known.
     """
 
     request: Request
@@ -78,9 +78,9 @@ class Found:
 
 
 class Program:
-    """A module with the rules of its operations. It stays as it is: plans are made of copies.
+    """A module with the rules of its operations, which is never changed: plans use copies.
 
-    ``notes`` are lines that a person should read of it.
+    ``notes`` are lines on it for people.
     """
 
     def __init__(
@@ -91,19 +91,21 @@ class Program:
 
     @cached_property
     def graphs(self) -> Graphs:
-        """What there is to search."""
+        """The graphs to search, by variant of the training step."""
         return read_graphs(self.module)
 
     def plan_error(self, request: Request) -> PlanError | None:
-        """Return how far off predictions of the model's plans are to be expected; ``None`` where
-        nobody measured the device."""
+        """Return the expected error of predictions for the model's plans.
+
+        ``None`` if the device has not been measured.
+        """
         trains = TRAINING.on(self.module.operation.attributes)
         return request.description.plan_error(self.source.weights, training=trains)
 
     def search(self, request: Request, report: SearchReport) -> Found:
         """Search, and pick a point.
 
-        Raises :class:`UserError`, and KeyboardInterrupt, when ``report`` has what was found so far.
+        Raises :class:`UserError`. On KeyboardInterrupt, ``report`` has the points found so far.
         """
         report.graphs = self.graphs
         module = self._settled(request, report)
@@ -113,20 +115,20 @@ class Program:
         return Found(report.request, report.result, report.point, module, report.pins_cost)
 
     def take(self, found: Found, point: FrontierPoint) -> Found:
-        """Return what was found with another of its points settled."""
+        """Return the result ``found`` with another of its points settled."""
         answered = SearchReport(
             request=found.request, result=found.result, point=point, pins_cost=found.pins_cost
         )
         return replace(found, point=point, module=self._settled(found.request, answered))
 
     def compile(self, found: Found, directory: Path, say: Say = silent) -> None:
-        """Write the plan of the point that is settled; its module has then passed all phases."""
+        """Write the plan of the settled point; its module has passed all phases afterwards."""
         weights = self.source.weights_for(directory)
         with self.source.placed():
             compile_plan(found.module, weights, directory, say, self.compilation)
 
     def profile(self, request: Request, say: Say = silent) -> Iterator[Row]:
-        """Yield what fits for 1, 2, 4, ... devices, see :func:`objectives.profile`."""
+        """Yield the fitting points for 1, 2, 4, ... devices, see :func:`objectives.profile`."""
         from tensoropt.compiler.search.frontier.objectives import profile
 
         with self.source.placed():
@@ -136,9 +138,9 @@ class Program:
     def family(
         self, directory: Path, request: Request, say: Say, *, with_leanest: bool = False
     ) -> Iterator[Callable[[Row], None]]:
-        """Yield what to call with each row of a profile: the plans of all become a family.
+        """Yield the function that adds a row of a profile to the family in ``directory``.
 
-        ``directory`` is there in the end, whole, or not at all.
+        The folder appears only if the block succeeds.
         """
         from tensoropt.compiler.pipeline.family import FamilyWriter, family_folder
 
@@ -153,7 +155,7 @@ class Program:
     def compare(
         self, request: Request, searches: Sequence[str], say: Say = silent
     ) -> list[Compared]:
-        """Return what each of ``searches`` finds, see :func:`objectives.compare`."""
+        """Return the result of each of ``searches``, see :func:`objectives.compare`."""
         from tensoropt.compiler.search.frontier.objectives import compare
 
         with self.source.placed():

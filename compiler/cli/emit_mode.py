@@ -1,4 +1,4 @@
-"""Prints the IR of a model: as imported, after a pipeline, or at the end of a phase."""
+"""Printing of a model's IR: as imported, after a pipeline, or at the end of a phase."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ def _check_passed(module: ir.Module, args: argparse.Namespace) -> None:
 
 
 def _text(module: ir.Module) -> str:
-    # Locations hold the names of the ONNX nodes; without them the text could not be resumed from.
+    # Locations have the names of the ONNX nodes, which later phases need when they read the text.
     return str(module.operation.get_asm(enable_debug_info=True))

@@ -1,4 +1,4 @@
-"""The weights of a plan: what several ranks have in common lies in one file, once."""
+"""Weights of a plan: parts that several ranks share are stored once, in a common file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ALL = "all"
 
 
 class PlanWeights:
-    """Collects the weights of all graphs of a plan in ``directory``, those of ``source``.
+    """Writer of the weights from ``source`` for all graphs of a plan in ``directory``.
 
     Along the axes that do not split a weight, all ranks of ``mesh`` have the same part of it. Files
-    are named by the other axes: ``weights/x=1.bin`` has what is common to the ranks at place 1
-    of axis x, ``weights/all.bin`` what all have. Whatever fails inside the context, no file stays.
+    are named by the other axes: ``weights/x=1.bin`` has the parts of the ranks at position 1 of
+    axis x, ``weights/all.bin`` the weights of all ranks. An error in the context removes all files.
     """
 
     def __init__(self, directory: Path, mesh: Mesh, source: ParameterSource) -> None:
@@ -40,8 +40,10 @@ class PlanWeights:
                 file.path.unlink(missing_ok=True)
 
     def add(self, name: str, layout: Layout, rank: int) -> onnx.TensorProto:
-        """Return the initializer of the part of a parameter that ``rank`` has, stored if no graph
-        has had it before. Raises `UserError` for a layout that is partial."""
+        """Return the initializer of the part of a parameter on ``rank``; its first use stores it.
+
+        Raises `UserError` for a partial layout.
+        """
         slices = self.slices(name, layout, rank)
         place = _place(layout, self.mesh, rank)
         if (place, name) not in self._added:
@@ -51,8 +53,7 @@ class PlanWeights:
         return tensor
 
     def slices(self, name: str, layout: Layout, rank: int) -> tuple[slice, ...]:
-        """Return the part of a parameter that ``rank`` has; with padding it reaches behind the
-        end."""
+        """Return the slices of a parameter on ``rank``; with padding they exceed its size."""
         if layout.has_partial:
             raise UserError(f"parameter '{name}' is stored whole or split, got: {layout}")
         shape = self.source.shape(name)
@@ -71,7 +72,7 @@ class PlanWeights:
 
 
 def _place(layout: Layout, mesh: Mesh, rank: int) -> str:
-    """Return what the ranks are called that have the same part of a tensor as ``rank``."""
+    """Return the name of the set of ranks that have the same part of a tensor as ``rank``."""
     placed = enumerate(layout.placements)
     split = [axis for axis, own in placed if own.is_split and mesh.shape[axis] > 1]
     at = mesh.coordinates(rank)

@@ -1,9 +1,9 @@
-"""Writes a file of the safetensors format as a stream, with bounded memory.
+"""Streaming writer of safetensors files, with bounded memory.
 
 The format (huggingface.co/docs/safetensors, Format): 8 bytes with the length of the header,
-little-endian; the header, JSON with element type, shape and place of each tensor, padded with
-spaces; the tensors one after the other in row-major order. The library writes only what is whole in
-memory.
+little-endian; the header, JSON with element type, shape and offsets of each tensor, padded with
+spaces; the tensors in sequence, in row-major order. The safetensors library can only write tensors
+that are whole in memory.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _TYPES: Mapping[str, str] = {
     "FLOAT16": "F16",
     "BFLOAT16": "BF16",
 }
-"""The element types that can be trained, as the format calls them."""
+"""The trainable element types, with their names in the format."""
 
 _ALIGNMENT_BYTES = 8
 
 
 class Part(NamedTuple):
-    """The part of a parameter that ``slices``, one per dimension, cut out."""
+    """The part of a parameter in ``slices``, one per dimension."""
 
     name: str
     slices: Sequence[slice]
@@ -46,10 +46,10 @@ def write_safetensors(
     source: ParameterSource,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write ``parts`` of the parameters of ``source``; the same parts give the same bytes.
+    """Write ``parts`` of the parameters of ``source``; equal parts have equal bytes.
 
-    ``metadata`` is what the file says beside its tensors. Wide elements come first, so that each
-    tensor is aligned to its elements, else the order is kept. The folder of ``path`` is made.
+    ``metadata`` is stored in the header. Tensors are sorted by decreasing element size, so that
+    each is aligned to its elements; the sort is stable. The folder of ``path`` is created.
     """
     ordered = sorted(parts, key=lambda part: -source.element(part.name).bits)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,9 @@
-"""What one rank runs on TensorRT 11: `DistCollective` nodes, and no operators of ONNX Runtime.
+"""Lowering for TensorRT 11: `DistCollective` nodes, and no operators of ONNX Runtime.
 
 TensorRT's multi-device operator works along the first dimension of its input, over all ranks or
-the group that it lists (NVIDIA's page on the operator, and the nodes that Polygraphy's
-`multi-device shard` inserts: domain, attribute names and lower-case values are theirs). Other
-dimensions are brought to the front and back. There is no token: a rank's engine runs its
-collectives one after the other.
+the listed group. Domain, attribute names and lower-case values follow NVIDIA's page on the operator
+and the nodes that Polygraphy's `multi-device shard` inserts. Other dimensions are transposed to the
+front and back. There is no token, as a rank's engine runs its collectives in sequence.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ __all__ = ["TARGET", "TensorrtLowerings", "check_operators"]
 TARGET = "tensorrt"
 
 _FOREIGN = ("com.microsoft", "ai.onnx.ml", "tensoropt")
-"""Domains of ONNX Runtime's; nodes of others may be plugins."""
+"""Domains of ONNX Runtime; nodes of other domains may be plugins."""
 _FUSED = "onnx.com.microsoft.FusedMatMul"
 _ELEMENTS = ("FLOAT", "FLOAT16", "BFLOAT16", "INT64", "INT32", "INT8", "UINT8")
-"""What both TensorRT and NCCL have."""
+"""Element types that both TensorRT and NCCL support."""
 _MATRIX = 2
 
 
 class TensorrtLowerings(RankLowerings):
-    """Lowers the operations that differ between ranks, for one rank and for TensorRT."""
+    """Lowers the operations that differ between ranks, for one rank on TensorRT."""
 
     def table(self) -> dict[str, Lowering]:
         """Return the lowering of each operation name."""
@@ -60,7 +59,7 @@ class TensorrtLowerings(RankLowerings):
         self._put(emitter, op, "reduce_scatter", dim, _reduction(op))
 
     def _put(
-        self, emitter: Emitter, op: ir.Operation, what: str, dim: int, reduction: str = "none"
+        self, emitter: Emitter, op: ir.Operation, kind: str, dim: int, reduction: str = "none"
     ) -> None:
         """Emit a collective along ``dim``."""
         name, value = name_of(op, "DistCollective"), emitter.name(op.operands[0])
@@ -69,7 +68,7 @@ class TensorrtLowerings(RankLowerings):
             (value,) = emitter.node("Transpose", [value], name=f"{name}.before", perm=turn)
         results = emitter.results(op, name)
         made = self._collective_node(
-            emitter, op, what, value, name, None if dim else results, reduction
+            emitter, op, kind, value, name, None if dim else results, reduction
         )
         if dim:
             emitter.node("Transpose", made, name=f"{name}.after", results=results, perm=turn)
@@ -78,13 +77,13 @@ class TensorrtLowerings(RankLowerings):
         self,
         emitter: Emitter,
         op: ir.Operation,
-        what: str,
+        kind: str,
         value: str,
         name: str,
         results: Sequence[str] | None,
         reduction: str = "none",
     ) -> list[str]:
-        """Emit the node itself; a group of all ranks is not listed."""
+        """Emit the node; a group of all ranks is not listed."""
         _check_type(op)
         group = list(self.mesh.group(self.rank, axes_of(op)))
         every = list(range(self.mesh.size))
@@ -94,7 +93,7 @@ class TensorrtLowerings(RankLowerings):
             [value],
             name=name,
             results=results,
-            collective_operation=what,
+            collective_operation=kind,
             reduce_op=reduction,
             root=-1,
             nb_rank=len(group),
@@ -103,10 +102,10 @@ class TensorrtLowerings(RankLowerings):
         )
 
     def _all_to_all(self, emitter: Emitter, op: ir.Operation) -> None:
-        """Emit an exchange of blocks along a first dimension made for it.
+        """Emit an exchange of blocks along a new first dimension.
 
-        Dimension ``split`` becomes the blocks and what is in one; the blocks that come back are
-        joined along ``concat``.
+        Dimension ``split`` is reshaped to (blocks, size of a block); the received blocks are joined
+        along ``concat``.
         """
         split, concat = (int(plain(op.attributes[f"{n}_axis"])) for n in ("split", "concat"))
         name, count = name_of(op, "DistCollective"), self.mesh.extent(axes_of(op))
@@ -126,7 +125,7 @@ class TensorrtLowerings(RankLowerings):
         _reshape(emitter, value, joined, f"{name}.joined", emitter.results(op, name))
 
     def _permute(self, emitter: Emitter, op: ir.Operation) -> None:
-        """Emit a gather of all parts, of which one is kept: TensorRT cannot send less."""
+        """Emit an all-gather and a slice of one part: TensorRT has no collective for less."""
         name, value = name_of(op, "DistCollective"), emitter.name(op.operands[0])
         (parts,) = self._collective_node(emitter, op, "all_gather", value, name, None)
         size = _static_shape(op)[0]
@@ -139,12 +138,12 @@ class TensorrtLowerings(RankLowerings):
         emitter.node("Slice", [parts, *taken], name=f"{name}.own", results=results)
 
     def _fused(self, emitter: Emitter, op: ir.Operation) -> None:
-        """Emit a product that reads an operand transposed, which the compiler has put together."""
+        """Emit a product with transposed operands, which the compiler fused, as stock operators."""
         name = onnx_ops.node_name(op) or "FusedMatMul"
         if onnx_ops.attribute(op, "transBatchA", 0) or onnx_ops.attribute(op, "transBatchB", 0):
             raise _no_operator(name, "com.microsoft.FusedMatMul")
         operands = [
-            self._turned(emitter, op, number, f"{name}.{turn}")
+            self._transposed(emitter, op, number, f"{name}.{turn}")
             for number, turn in enumerate(("transA", "transB"))
         ]
         scale = float(onnx_ops.attribute(op, "alpha", 1.0))
@@ -157,7 +156,7 @@ class TensorrtLowerings(RankLowerings):
             emitter.node("Mul", [*made, factor], name=f"{name}.alpha", results=results)
 
     @staticmethod
-    def _turned(emitter: Emitter, op: ir.Operation, number: int, name: str) -> str:
+    def _transposed(emitter: Emitter, op: ir.Operation, number: int, name: str) -> str:
         value, turn = emitter.name(op.operands[number]), name.rpartition(".")[2]
         rank = ir.RankedTensorType(op.operands[number].type).rank
         if not onnx_ops.attribute(op, turn, 0) or rank < _MATRIX:

@@ -1,4 +1,4 @@
-"""The external data of one exported graph, written as a stream."""
+"""Streaming writer of the external data of an exported graph."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ INLINE_BYTES = 1024
 
 
 class WeightFile:
-    """Collects the parameters of a graph in ``path``, which the graph knows as ``location``.
+    """Writer of the parameters of a graph to ``path``, to which the graph refers as ``location``.
 
-    The file is made when the first tensor of :data:`INLINE_BYTES` or more comes; smaller ones, and
-    strings, stay in the graph.
+    The first tensor of :data:`INLINE_BYTES` or more creates the file. Smaller tensors, and strings,
+    are stored in the graph.
     """
 
     def __init__(self, path: Path, location: str, source: ParameterSource) -> None:
@@ -31,13 +31,15 @@ class WeightFile:
         self._file: BinaryIO | None = None
 
     def close(self) -> None:
-        """End the file, if there is one."""
+        """Close the file, if it was created."""
         if self._file is not None:
             self._file.close()
 
     def add(self, name: str, slices: Sequence[slice] | None = None) -> onnx.TensorProto:
-        """Store a parameter, or the part ``slices`` cut out, with zeros behind the end; return its
-        initializer."""
+        """Store a parameter, or its part in ``slices``; return the initializer.
+
+        The part is filled with zeros beyond the size of the parameter.
+        """
         element, shape = self._source.element(name), self._source.shape(name)
         if element.name == "STRING":
             return tensor_proto(self._source.read(name, slices), name)

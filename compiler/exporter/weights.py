@@ -1,4 +1,4 @@
-"""Parameters by reference: any slice of any of them, streamed with bounded memory."""
+"""Access to the parameters of a model file: any slice, streamed with bounded memory."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Array = npt.NDArray[Any]
 
 
 class ParameterSource:
-    """The parameters of a model file, under the names that the imported module gives them.
+    """The parameters of a model file, under their names in the imported module.
 
-    ``training`` is what the module was imported with.
+    ``training`` is the option with which the module was imported.
     """
 
     def __init__(self, model_path: str | PathLike[str], *, training: bool = False) -> None:
         self._path = Path(model_path)
         self._folder = Folder(self._path)
         parameters = load_model(self._path, training=training).parameters.values()
-        self._tensors = {one.name: one.tensor for one in parameters}
+        self._tensors = {parameter.name: parameter.tensor for parameter in parameters}
 
     @property
     def names(self) -> list[str]:
@@ -51,9 +51,9 @@ class ParameterSource:
         return self._stored(name).shape
 
     def read(self, name: str, slices: Sequence[slice] | None = None) -> Array:
-        """Return a parameter, or the part of it that ``slices`` (one per dimension) cut out.
+        """Return a parameter, or its part in ``slices``, one per dimension.
 
-        Behind the end of a dimension are zeros.
+        The part is filled with zeros beyond the size of a dimension.
         """
         stored = self._stored(name)
         bounds = _bounds(stored, slices)
@@ -68,10 +68,10 @@ class ParameterSource:
         *,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> Iterator[bytes]:
-        """Yield the bytes of a part, as ONNX stores them, reading at most ``chunk_bytes`` at once.
+        """Yield the bytes of a part in ONNX's format, reading at most ``chunk_bytes`` at a time.
 
-        Tensors that lie in the proto itself (typed fields, or a few kilobytes) come in one piece.
-        Behind the end of a dimension are zeros.
+        Tensors inside the proto (typed fields, or a few kilobytes) come in one piece. The part is
+        filled with zeros beyond the size of a dimension.
         """
         stored = self._stored(name)
         parts = _padded(stored, _bounds(stored, slices), chunk_bytes)
@@ -97,8 +97,10 @@ def _bounds(stored: Stored, slices: Sequence[slice] | None) -> Bounds:
 
 
 def _padded(stored: Stored, bounds: Bounds, chunk_bytes: int, dim: int = 0) -> Iterator[Array]:
-    """Yield the elements between ``bounds``, zeros behind the end of the dimensions from ``dim``
-    on, in row-major order, in pieces; an index of ``dim`` at a time where one behind it has them.
+    """Yield the elements between ``bounds`` in row-major order, in pieces, padded with zeros.
+
+    The bounds may exceed the sizes of the dimensions from ``dim`` on. If a later dimension is
+    padded, each index of ``dim`` is a piece of its own.
     """
     sizes = [*zip(bounds, stored.shape, strict=True)]
     beyond = [number for number, ((_, stop), size) in enumerate(sizes) if stop > size]
@@ -140,8 +142,10 @@ def _inline(stored: Stored) -> Array:
 def _runs(
     stored: Stored, bounds: Bounds, chunk_bytes: int
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield contiguous runs (first element, shape) that cover the part: whole rows of the first
-    dimension whose rows are small enough, a few at a time."""
+    """Yield contiguous runs (first element, shape) that cover the part.
+
+    A run is a few whole rows of the first dimension with rows of at most ``chunk_bytes``.
+    """
     shape = stored.shape
     if not shape:
         yield 0, ()
@@ -198,7 +202,7 @@ def _unpack(
 
 
 def _packed(parts: Iterator[Array], bits: int) -> Iterator[bytes]:
-    """Yield the parts packed; bits that do not fill a byte wait for the next part."""
+    """Yield the parts packed; bits that do not fill a byte are carried over to the next part."""
     rest = np.empty(0, np.uint8)
     for part in parts:
         raw = np.ascontiguousarray(part).reshape(-1).view(np.uint8)

@@ -1,4 +1,4 @@
-"""What each node of a plan is predicted to cost: costs.json, which a run holds against its own."""
+"""Predicted cost of each node of a plan: costs.json, which a run compares with its own times."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SCHEMA = 1
 
 
 def node_costs(module: ir.Module, whole: ir.Module) -> dict[str, Any]:
-    """Return the times that the nodes of ``whole``, the program of a partitioned ``module``, take.
+    """Return the predicted times of the nodes of ``whole``, the program before partitioning.
 
-    By the name of a node its layer, its own seconds, and those of what brings it what it reads, is
-    sent inside it or returns what it makes. The rest of the plan's time is the overhead of a run.
-    Collectives that are sent as one count for the node of the first, after which they are called.
-    ``whole`` is given the attributes of ``module``.
+    The entry of a node, by name, has its layer, its own seconds, and the seconds of its
+    communication: reshards of its operands, collectives inside it, and reshards of its returned
+    results. The rest of the plan's time is the overhead of a run. Fused collectives count for the
+    node of the first, which they are named after. ``whole`` gets the attributes of ``module``.
     """
     for name, attribute in module.operation.attributes.items():
         whole.operation.attributes[name] = attribute
@@ -38,15 +38,15 @@ def node_costs(module: ir.Module, whole: ir.Module) -> dict[str, Any]:
         node = step.node if step.group is None else steps[step.group].node
         if node is None:
             continue
-        at = _charged(graph, node)
+        at = _charged_node(graph, node)
         layer = names.setdefault(layers[at], len(names))
         row = nodes.setdefault(graph.nodes[at].name, [layer, 0.0, 0.0])
         row[1 if step.kind == "op" else 2] += step.time_s
     return {"schema": SCHEMA, "layers": list(names), "nodes": nodes}
 
 
-def _charged(graph: Graph, index: int) -> int:
-    """Return the node that a step counts for: of what is returned, that which makes it."""
+def _charged_node(graph: Graph, index: int) -> int:
+    """Return the node that a step counts for; a result counts for its producer."""
     node = graph.nodes[index]
     value = node.operands[0] if node.kind == "result" else None
     return index if value is None else graph.values[value].producer

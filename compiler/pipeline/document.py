@@ -1,4 +1,4 @@
-"""The entries of plan.json, in their order, as a partitioned module says them."""
+"""Entries of plan.json, in order, from a partitioned module."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = 1
 
 
 def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
-    """Return the first entries of plan.json, up to what describes the graphs.
+    """Return the first entries of plan.json, up to the entries that describe the graphs.
 
     ``model`` is the file that the module was imported from.
     """
@@ -65,16 +65,16 @@ def _dims(module: ir.Module) -> dict[str, dict[str, DimEntry]]:
 def predicted(
     module: ir.Module, model: Path, memory: RankMemory, parts: StaticParts | None = None
 ) -> dict[str, Any]:
-    """Return the cost of the chosen point, its memory as the emitted graphs have it, and how far
-    off they are to be expected for that ``model``.
+    """Return the cost of the chosen point, the memory of the emitted graphs, and the expected error
+    for the ``model``.
 
-    The frontier cannot know the temporaries of an op that takes several on one rank.
+    The frontier does not include the temporaries of an op that becomes several ops on a rank.
     """
     point = _chosen(module)
     return {
         **{name: getattr(point, name) for name in FIELDS},
         "memory_bytes": memory.static_bytes + memory.transient_bytes,
-        "process_bytes": point.process_bytes + _beyond(point, memory),
+        "process_bytes": point.process_bytes + _excess(point, memory),
         "static_bytes": memory.static_bytes,
         "transient_bytes": memory.transient_bytes,
         **({} if parts is None else {"static_parts": vars(parts)}),
@@ -89,8 +89,8 @@ def _expected_error(module: ir.Module, model: Path) -> dict[str, Any] | None:
     return None if error is None else asdict(error)
 
 
-def _beyond(point: WrittenPoint, memory: RankMemory) -> int:
-    """Return how much more the tensors of the emitted graphs take than the frontier knows."""
+def _excess(point: WrittenPoint, memory: RankMemory) -> int:
+    """Return the bytes of tensors in the emitted graphs beyond the prediction of the frontier."""
     return max(memory.static_bytes + memory.transient_bytes - point.memory_bytes, 0)
 
 

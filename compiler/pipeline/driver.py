@@ -1,4 +1,4 @@
-"""From a model file, or the text of any phase, to a plan folder: what programs call."""
+"""Entry points of the pipeline: from a model file, or text of any phase, to a plan folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _silent(text: str) -> None:
 
 
 def is_text(path: Path) -> bool:
-    """Say whether ``path`` is MLIR text rather than an ONNX model: a file, or ``-`` for stdin."""
+    """Return whether ``path`` is MLIR text, in a file or ``-`` for stdin, not an ONNX model."""
     return path.suffix == ".mlir" or str(path) == "-"
 
 
@@ -54,7 +54,7 @@ def load(path: Path, dims: Mapping[str, Sizes], *, training: bool = False) -> ir
 def loaded(
     path: Path, dims: Mapping[str, Sizes], *, training: bool = False
 ) -> tuple[ir.Module, str | None]:
-    """Return the same as :func:`load`, and the text that it was, if it was one."""
+    """Return the module as :func:`load` does, and its text if it was MLIR text."""
     with new_context():
         if is_text(path):
             text = read_text(path)
@@ -67,23 +67,23 @@ def loaded(
 
 
 def advance(module: ir.Module, last: str) -> None:
-    """Run all phases up to ``last`` that ``module`` has not passed, without `train`."""
+    """Run all phases up to ``last`` that ``module`` has not passed, except `train`."""
     Compilation().advance(module, last)
 
 
 def run_phase(module: ir.Module, phase: str, *, training: bool = False) -> None:
-    """Run the passes of one phase that has no options over ``module``."""
+    """Run the passes of one phase without options on ``module``."""
     Compilation(trains=training).run(module, phase)
 
 
 def train(module: ir.Module, step: BuildTrainingStepPass) -> None:
-    """Make a prepared ``module`` the training step, or the ways to build it, of ``step``, with
+    """Turn a prepared ``module`` into the training step of ``step``, with all alternatives, and add
     the rules of its operations."""
     Compilation(trains=True, step=step).advance(module, "rules")
 
 
 def frontier(module: ir.Module, request: Request, say: Say = _silent) -> FrontierResult:
-    """Return the frontier of ``module``, which stays as it is: one with rules."""
+    """Return the frontier of ``module``, which has rules and is not changed."""
     from tensoropt.compiler.search.frontier import objectives
     from tensoropt.compiler.search.frontier.steps import read_graphs
 
@@ -97,7 +97,7 @@ def compile_plan(
     say: Say = _silent,
     compilation: Compilation | None = None,
 ) -> None:
-    """Lower ``module``, which has strategies, as far as it is not, and write the plan of it.
+    """Run the remaining phases on ``module``, which has strategies, and write its plan.
 
     ``weights`` is the model that it was imported from.
     """

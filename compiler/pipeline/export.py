@@ -1,4 +1,4 @@
-"""The last step: from a partitioned module, and the file with its weights, to a plan folder."""
+"""The export phase: from a partitioned module and the file with its weights to a plan folder."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def export_plan(
 ) -> None:
     """Write ``directory``: the graphs of each rank, the weights, and plan.json.
 
-    ``module`` is partitioned, and stays as it is; ``weights`` is the model that it was imported
-    from. The folder appears only when it is complete; an existing plan is replaced, anything else
-    is refused. ``target`` runs the graphs; plan.json names one that is not ours.
+    ``module`` is partitioned and not changed; ``weights`` is the model that it was imported from.
+    The folder appears only when it is complete. An existing plan is replaced, anything else is
+    refused. ``target`` runs the graphs; plan.json names it unless it is tensoropt's runtime.
     """
     trains = TRAINING.on(module.operation.attributes)
     if trains and target != RUNTIME:
@@ -60,8 +60,8 @@ def fill_training_plan(
 ) -> None:
     """Write the plan of a training step into an empty ``folder``.
 
-    Without ``with_state`` it starts from a checkpoint: it has no parameters and buffers, which
-    :func:`export_initial` writes.
+    Without ``with_state`` the plan starts from a checkpoint, and has no parameters and buffers:
+    :func:`export_initial` writes them.
     """
     program = _program(module)
     entries = _export_step(module, program, folder, weights, say, with_state=with_state)
@@ -71,21 +71,21 @@ def fill_training_plan(
 def export_initial(
     module: ir.Module, weights: Path, path: Path, metadata: Mapping[str, str]
 ) -> None:
-    """Write what a training step starts from, whole, with the ``metadata`` of a checkpoint."""
+    """Write the whole initial state of a training step, with the ``metadata`` of a checkpoint."""
     export_whole_state(module, path, _source(module, weights), metadata)
 
 
 def _program(module: ir.Module) -> ir.Module:
-    """Return what a partitioned ``module`` has for the ranks."""
+    """Return the program of the ranks in a partitioned ``module``, without ``@whole``."""
     program = copy_of(module)
     drop_whole(program)
     return program
 
 
 def check_weights(module: ir.Module, weights: Path, *, training: bool) -> None:
-    """Raise UserError unless ``weights`` has each parameter of ``module``, of its type.
+    """Raise UserError unless ``weights`` has each parameter of ``module``, with its type.
 
-    ``training`` says whether a step is still to be built of the module.
+    ``training``: a training step will be built of the module.
     """
     trains = training or TRAINING.on(module.operation.attributes)
     source = ParameterSource(weights, training=trains)
@@ -128,11 +128,11 @@ def _plan_weights(module: ir.Module, weights: Path, folder: Path) -> PlanWeights
 def _export_model(
     module: ir.Module, program: ir.Module, folder: Path, weights: Path, say: Say, target: str
 ) -> dict[str, Any]:
-    """Write the graphs and weights of all ranks; return what plan.json says of them."""
-    with _plan_weights(module, weights, folder) as held:
-        for rank in range(held.mesh.size):
-            say(f"writing ranks: {rank + 1} of {held.mesh.size}")
-            export_rank(program, rank, held, target=target)
+    """Write the graphs and weights of all ranks; return their entries of plan.json."""
+    with _plan_weights(module, weights, folder) as stored:
+        for rank in range(stored.mesh.size):
+            say(f"writing ranks: {rank + 1} of {stored.mesh.size}")
+            export_rank(program, rank, stored, target=target)
     caches = describe_caches(whole_of(module))
     if caches:
         copy_tokenizer(weights, folder)
@@ -152,15 +152,16 @@ def _export_step(
     *,
     with_state: bool,
 ) -> dict[str, Any]:
-    """Write the two graphs of a training step for all ranks, and with them what it starts from."""
+    """Write both graphs of a training step for all ranks, and the initial state ``with_state``;
+    return their entries of plan.json."""
     parts = cut_step(program)
-    with _plan_weights(module, weights, folder) as held:
-        for rank in range(held.mesh.size):
-            say(f"writing ranks: {rank + 1} of {held.mesh.size}")
-            export_rank(parts.gradients, rank, held)
-            export_rank(parts.update, rank, held, ".update")
+    with _plan_weights(module, weights, folder) as stored:
+        for rank in range(stored.mesh.size):
+            say(f"writing ranks: {rank + 1} of {stored.mesh.size}")
+            export_rank(parts.gradients, rank, stored)
+            export_rank(parts.update, rank, stored, ".update")
             if with_state:
-                export_state(program, rank, held)
+                export_state(program, rank, stored)
     memory = program_memory(program)
     spec = BuildTrainingStepPass.read(module).spec
     return {

@@ -1,4 +1,4 @@
-"""A family: the plans of one training job for several numbers of devices, in one folder."""
+"""Families: the plans of a training job for several numbers of devices, in one folder."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Say = Callable[[str], None]
 def family_folder(directory: Path) -> Iterator[Path]:
     """Yield an empty folder to fill with a family; it becomes ``directory`` on success.
 
-    A family that is there is replaced in one step; anything else is refused, and untouched.
+    An existing family is replaced in one step; anything else is refused and not changed.
     """
     check_family_replaceable(directory)
     with filled_folder(directory, "family") as folder:
@@ -62,7 +62,7 @@ def family_folder(directory: Path) -> Iterator[Path]:
 
 
 def check_family_replaceable(directory: Path) -> None:
-    """Raise :class:`UserError` unless ``directory`` is free, empty, or a family, nothing else."""
+    """Raise :class:`UserError` unless ``directory`` is missing, empty, or only has a family."""
     check_own(directory, "family", _family_files)
 
 
@@ -75,10 +75,10 @@ def _family_files(directory: Path) -> set[str]:
 
 @dataclass
 class FamilyWriter:
-    """Fills ``folder``: `add` what was found for each number of devices, then `finish`.
+    """Writer of a family in ``folder``: `add` the result for each number of devices, then `finish`.
 
-    ``weights`` is the model that the ``module`` with the rules of its operations was imported from;
-    it stays as it is. ``with_leanest`` adds the leanest plan of each number too.
+    ``module`` has the rules of its operations and is not changed; ``weights`` is the model that it
+    was imported from. ``with_leanest`` also adds the leanest plan for each number of devices.
     """
 
     folder: Path
@@ -92,7 +92,7 @@ class FamilyWriter:
     _written: list[TrainingPlan] = field(default_factory=list)
 
     def add(self, row: Row) -> None:
-        """Write the plans for one number of devices, or note why there is none."""
+        """Write the plans for one number of devices, or record why none fits."""
         if not row.points:
             self.left_out.append({"devices": row.devices, "why_not": row.why_not})
             return
@@ -101,7 +101,7 @@ class FamilyWriter:
             self._add(name, row, point)
 
     def finish(self, request: Request) -> None:
-        """Write family.json; raises :class:`UserError` where there is no plan at all."""
+        """Write family.json; raises :class:`UserError` if the family has no plan."""
         if not self.plans:
             last = self.left_out[-1]
             raise UserError(
@@ -150,7 +150,7 @@ class FamilyWriter:
 
 
 def _read(folder: Path) -> TrainingPlan:
-    """Return the plan in ``folder``; what no run would take is called by its name alone."""
+    """Return the plan in ``folder``; errors leave out the path, which is temporary."""
     try:
         return TrainingPlan.of(Plan.read(folder))
     except UserError as error:
@@ -159,7 +159,8 @@ def _read(folder: Path) -> TrainingPlan:
 
 
 def _chosen(row: Row, *, with_leanest: bool) -> Iterator[tuple[str, FrontierPoint]]:
-    """Yield the points to write by the names of their plans; one that is both comes once."""
+    """Yield the names of the plans to write with their points; the fastest and the leanest may be
+    the same point, which comes once."""
     from tensoropt.compiler.search.frontier.points import leanest
 
     assert row.point is not None, "a row with points has a fastest one"
@@ -170,7 +171,7 @@ def _chosen(row: Row, *, with_leanest: bool) -> Iterator[tuple[str, FrontierPoin
 
 
 def _entry(name: str, plan: TrainingPlan, point: FrontierPoint) -> PlanEntry:
-    """Return what family.json says of a plan."""
+    """Return the entry of a plan in family.json."""
     return {
         "name": name,
         "devices": plan.plan.ranks,

@@ -1,4 +1,4 @@
-"""The phases of the compiler and their passes, in order: there is no other way through it."""
+"""The phases of the compiler and their passes, in order; every compilation runs them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PHASES: Mapping[str, str] = {
     "partition": "check-strategies,keep-whole,partition,pad-once,dce,combine-collectives,"
     "overlap-collectives,mark-order",
 }
-"""The passes of each phase, as pipeline text; `train` is one of training alone. The module says
-which it has passed, and can be printed after each, read back, and continued from there."""
+"""The passes of each phase, as pipeline text; `train` is only for training. A module records the
+last phase that it passed, and can be printed after each phase, read back, and continued."""
 
 TRAINING_PHASES: Mapping[str, str] = {
     **PHASES,
@@ -39,18 +39,18 @@ TRAINING_PHASES: Mapping[str, str] = {
     .replace("simplify", "simplify{keep-dropout=true}")
     .replace("fold-transposes", "fold-transposes{all=true}"),
 }
-"""The same where a training step is built."""
+"""The passes of each phase if a training step is built."""
 
 Say = Callable[[str], None]
 
 
 @dataclass
 class Compilation:
-    """Runs phases over a module, and prints what was asked for while they run.
+    """Runner of the phases on a module, with the requested printing.
 
-    ``trains`` says whether a training step is to be built; ``step`` and ``search`` are the passes
-    of the phases that have options, `train` and `search`. ``target`` runs the graphs of a plan.
-    ``seconds`` collects the time of each pass of all phases.
+    ``trains``: a training step is built. ``step`` and ``search`` are the passes of the phases that
+    have options, `train` and `search`. ``target`` runs the graphs of a plan. ``seconds`` collects
+    the time of each pass of all phases.
     """
 
     trains: bool = False
@@ -69,18 +69,18 @@ class Compilation:
                 self.run(module, phase, say)
 
     def run(self, module: ir.Module, phase: str, say: Say = lambda text: None) -> None:
-        """Run the passes of one phase; the module then says that it has passed it."""
+        """Run the passes of one phase, and record in the module that it has passed."""
         printing = (self.print_after_all, self.print_after, self.stream, self.seconds)
         try:
             passes = self._passes(phase, module.context)
             Pipeline(passes, *printing, say, f"phase {phase}").run(module)
         except PassError as error:
-            raise (_asked(error) if phase == "search" else error) from None
+            raise (_request_error(error) if phase == "search" else error) from None
         set_passed_phase(module, phase)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Add the time of what is no pass, such as a comparison of searches."""
+        """Record the time of a block that is not a pass, such as a comparison of searches."""
         start = time.perf_counter()
         try:
             yield
@@ -96,8 +96,8 @@ class Compilation:
         return parse_pipeline(phases[phase], context)
 
 
-def _asked(error: PassError) -> UserError:
-    """Return what a search refused: a request is no mistake in the program, and has no place."""
+def _request_error(error: PassError) -> UserError:
+    """Return the error of a search without a place in the program: the request is at fault."""
     cause = error.__cause__
     plain = isinstance(cause, UserError) and not isinstance(cause, PassError)
     return UserError(str(cause)) if plain else error

@@ -1,4 +1,4 @@
-"""MLIR text: read, parsed and verified; and where in it an operation stands."""
+"""Reading, parsing and verification of MLIR text, and the lines of operations in it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tensoropt.passes.base import PassError
 from tensoropt.passes.diagnostics import describe, line_of
 from tensoropt.passes.pipeline import error_from_mlir, verify
 
-__all__ = ["load_text", "new_context", "parse_text", "read_text", "said_of"]
+__all__ = ["load_text", "new_context", "parse_text", "placed_error", "read_text"]
 
 _LOCATION = re.compile(r'(?<!=) loc\((?:#loc\d*|unknown|"(?:[^"\\]|\\.)*")\)')
 
 
 def new_context() -> ir.Context:
-    """Return a context for one compilation; single-threaded, so that its order never varies."""
+    """Return a context for one compilation; it is single-threaded for a deterministic order."""
     ctx = context()
     ctx.enable_multithreading(False)
     return ctx
 
 
 def parse_text(text: str) -> ir.Module:
-    """Return the module that MLIR ``text`` holds, in the current context; it is verified.
+    """Return the verified module in MLIR ``text``, in the current context.
 
-    It is parsed in a child first: MLIR does not survive what nests a hundred thousand deep.
+    The text is first parsed in a child process, as MLIR crashes on very deep nesting.
     """
     try:
         native.call(_parse, text, seconds=native.seconds_for(text.count("\n")))
     except native.NativeError:
-        pass  # said below, with its place
+        pass  # raised below, with its place
     except native.NativeFailureError as failure:
         raise PassError(f"MLIR's parser {failure}") from None
     try:
@@ -47,13 +47,13 @@ def parse_text(text: str) -> ir.Module:
 
 
 def _parse(text: str) -> None:
-    """Parse ``text`` to see whether that ends the process; runs in the child."""
+    """Parse ``text`` in the child, which may crash."""
     with new_context():
         ir.Module.parse(text)
 
 
 def read_text(path: Path) -> str:
-    """Return what an MLIR file, or stdin for ``-``, holds."""
+    """Return the text of an MLIR file, or of stdin for ``-``."""
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -61,15 +61,15 @@ def read_text(path: Path) -> str:
 
 
 def load_text(path: Path, text: str) -> ir.Module:
-    """Return the module in ``text``, which is that of ``path``, in the current context."""
+    """Return the module in ``text``, the contents of ``path``, in the current context."""
     try:
         return parse_text(text)
     except PassError as error:
-        raise said_of(path, text, error) from None
+        raise placed_error(path, text, error) from None
 
 
-def said_of(path: Path, text: str | None, error: PassError) -> UserError:
-    """Return ``error`` with its place: a line of ``text`` where ``path`` is one, or a node."""
+def placed_error(path: Path, text: str | None, error: PassError) -> UserError:
+    """Return ``error`` with its place: a line of ``text``, or a node of an ONNX model."""
     where = describe(error.location)
     if where.startswith("-:"):  # MLIR calls any text "-"
         return UserError(f"{_name(path)}{where[1:]}: {error.message}")
@@ -86,8 +86,8 @@ def _name(path: Path) -> str:
 def _line_in(text: str, location: ir.Location | None) -> int | None:
     """Return the line of the operation at ``location``, the name of a node.
 
-    Printed text names the node at the end of its line. What is parsed without the names has the
-    lines instead, and the same operations in the same order.
+    Printed text has the name of the node at the end of the line. Text parsed without these names
+    has the same operations in the same order, with line numbers as locations.
     """
     if location is None or not hasattr(location, "name_str"):
         return None
@@ -96,7 +96,7 @@ def _line_in(text: str, location: ir.Location | None) -> int | None:
             named, lines = _locations(text), _locations(_LOCATION.sub("", text))
             pairs = zip(named, lines, strict=True)
             return next((line_of(b) for a, b in pairs if str(a) == str(location)), None)
-    except (ir.MLIRError, ValueError):  # locations of other kinds, which this does not take away
+    except (ir.MLIRError, ValueError):  # locations of other kinds, which _LOCATION does not match
         return None
 
 

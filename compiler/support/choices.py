@@ -1,4 +1,4 @@
-"""Words and numbers given as text, checked against what is valid."""
+"""Validation of words and numbers given as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["check_known", "whole_number"]
 
 
 def check_known(what: str, word: str, choices: Iterable[str]) -> None:
-    """Raise the error that lists ``choices``, and the nearest, unless ``word`` is one of them."""
+    """Raise :class:`UserError` with the ``choices``, and the nearest, unless ``word`` is valid."""
     valid = list(choices)
     if word not in valid:
         listed = ", ".join(valid) or "none"
@@ -18,7 +18,7 @@ def check_known(what: str, word: str, choices: Iterable[str]) -> None:
 
 
 def whole_number(what: str, text: str, least: int, most: int) -> int:
-    """Return the number that ``text`` holds; an error names ``what`` and the bounds."""
+    """Return the whole number in ``text``; an error names ``what`` and the bounds."""
     number = int(text) if text.strip().lstrip("+-").isdecimal() else None
     if number is None or not least <= number <= most:
         raise UserError(f"{what}: expected a whole number from {least} to {most}, got: '{text}'")

@@ -1,4 +1,4 @@
-"""The collector of objects that refer to each other."""
+"""Control of Python's cyclic garbage collector."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["without_collection"]
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Leave it out of a block that makes very many objects, of which few refer to each other.
+    """Disable the cyclic collector in a block that creates very many objects with few cycles.
 
-    It looks at all objects again and again: a fifth of the time of making the tables of a mesh.
+    Its repeated scans of all objects take a fifth of the time to build the tables of a mesh.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The one error a user of the compiler can cause: that of the runtime, which it shares."""
+"""The error that a user of the compiler can cause, which it shares with the runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Atomic writes of files and folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["replacing", "replacing_folder"]
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a file beside ``path`` to write; it takes the place of ``path`` only on success."""
+    """Yield a temporary file in the same folder, which replaces ``path`` only on success."""
     _check_parent(path)
     if path.is_dir():
         raise UserError(f"-o {path}: expected a file, got: a folder")
@@ -26,12 +26,12 @@ def replacing(path: Path) -> Iterator[Path]:
         yield path  # a device such as /dev/null is written, not replaced
         return
     with _terminable():
-        with _named(path):
+        with _naming(path):
             descriptor, name = tempfile.mkstemp(".tmp", f".{path.name}.", path.parent)
         os.close(descriptor)
         aside = Path(name)
         try:
-            with _named(path):
+            with _naming(path):
                 yield aside
                 aside.chmod(_mode(path))
                 aside.replace(path)
@@ -41,14 +41,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside ``path`` to fill; it takes the place of ``path`` on success.
+    """Yield an empty folder next to ``path`` to fill, which replaces ``path`` only on success.
 
-    The caller has made sure that ``path`` may be replaced. What was there before stays readable
-    until the new folder is complete, and is removed last.
+    The caller has checked that ``path`` may be replaced. The old folder stays readable until the
+    new one is complete, and is removed last.
     """
     _check_parent(path)
     with _terminable():
-        with _named(path):
+        with _naming(path):
             aside = Path(tempfile.mkdtemp(".tmp", f".{path.name}.", path.parent))
         try:
             yield aside
@@ -59,8 +59,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Let an error name ``path``, as nobody knows of what is written beside it."""
+def _naming(path: Path) -> Iterator[None]:
+    """Let errors name ``path`` instead of the temporary file, which users do not know."""
     try:
         yield
     except OSError as error:
@@ -69,10 +69,10 @@ def _named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Turn the signals that end a process into an exception, so that what is half written goes.
+    """Turn the signals that end a process into an exception, so that partial output is removed.
 
-    Only while there is something to remove: raised from anywhere in foreign code, such as a library
-    that is being loaded, an exception does harm. What is ignored stays ignored.
+    This only holds while there is output to remove: an exception inside foreign code, such as the
+    loading of a library, does harm. Signals that are ignored stay ignored.
     """
     before = {}
     try:

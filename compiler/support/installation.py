@@ -1,4 +1,4 @@
-"""Whether ONNX Runtime is there, asked once by each command that needs it."""
+"""Check of the ONNX Runtime installation, for each command that needs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["check_installation"]
 
 
 def check_installation() -> None:
-    """Raise :class:`UserError`, saying what to type, unless one ONNX Runtime is installed."""
+    """Raise :class:`UserError` with a remedy unless exactly one ONNX Runtime is installed."""
     from tensoropt.runtime.support.onnx_runtime import installation_fault
 
     fault = installation_fault()

@@ -1,9 +1,9 @@
-"""Native code at work on what a model contains: in a child process, which may die.
+"""Calls of native libraries on model contents in a child process, which may crash.
 
-The libraries of ONNX and of ONNX Runtime do not survive every model: an integer that is divided by
-zero, an axis beyond the rank or a size of 2^62 ends the process or never ends. So they run in a
-child that is forked once, answers one call after the other, and is replaced when it dies. It may
-take so much processor time per call, and so much memory more than it had at the start.
+The libraries of ONNX and ONNX Runtime do not survive every model: an integer division by zero, an
+axis beyond the rank or a size of 2^62 ends the process or never returns. So they run in a child
+that is forked once, answers calls in sequence, and is replaced when it dies. The child has a limit
+of processor time per call, and a limit of memory beyond its size at the start.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ Ts = TypeVarTuple("Ts")
 
 _MEMORY_BYTES = 4 << 30
 _NODES_PER_S = 200
-_GRACE = 10  # seconds on the clock per second of processor time, beside much other work
+_GRACE = 10  # wall-clock seconds per second of processor time, for a busy machine
 _LEAST_GRACE_S = 30.0
 
 
 class NativeError(Exception):
-    """What the native code said itself when it refused."""
+    """An error that the native code raised itself."""
 
 
 class NativeFailureError(Exception):
-    """How the child ended that ran the native code, `ended by SIGFPE`, without an answer."""
+    """The end of the child without an answer, such as `ended by SIGFPE`."""
 
 
 def call(action: Callable[[*Ts], T], *given: *Ts, seconds: int) -> T:
-    """Return ``action(*given)``, a function of a module, run in the child.
+    """Return ``action(*given)``, run in the child; ``action`` is a function of a module.
 
-    All must be fit for `pickle`. It may take ``seconds`` of processor time. Raises
-    :class:`NativeError` with the text of what it raises, :class:`NativeFailureError` where it does
-    not survive, takes longer or wants too much memory.
+    Function, arguments and result must be picklable. Raises :class:`NativeError` with the text of
+    any exception, and :class:`NativeFailureError` if the child crashes, takes more than ``seconds``
+    of processor time or needs too much memory.
     """
     with _lock:
         return _child().ask(action, given, seconds)
 
 
 def seconds_for(nodes: int, least: int = 10) -> int:
-    """Return the processor time that a graph of so many nodes may take: far more than they do."""
+    """Return a generous limit of processor time for a graph of ``nodes`` nodes, in seconds."""
     return least + nodes // _NODES_PER_S
 
 
 def session(model: bytes, *, optimised: bool = False) -> InferenceSession:
-    """Return ONNX Runtime's session of a model as it is, or ``optimised``; for the child."""
+    """Return ONNX Runtime's session of a model, unchanged or ``optimised``; for the child."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -90,18 +90,18 @@ class _Child:
         theirs.close()
 
     def ask(self, action: Callable[[*Ts], T], given: tuple[*Ts], seconds: int) -> T:
-        """Return the answer to one call; after a failure the child is gone."""
+        """Return the answer to one call; a failure removes the child."""
         try:
-            what, answer = self._exchange((action, given, seconds), seconds)
+            kind, answer = self._exchange((action, given, seconds), seconds)
         except (EOFError, ConnectionError):
             raise NativeFailureError(self._bury(seconds)) from None
-        except BaseException:  # Ctrl-C: the answer would be taken for that to the next call
+        except BaseException:  # Ctrl-C: else the next call would get this answer
             os.kill(self.process, signal.SIGKILL)
             self._bury(seconds)
             raise
-        if what == "memory":
+        if kind == "memory":
             raise NativeFailureError(_no_memory())
-        if what == "error":
+        if kind == "error":
             raise NativeError(answer)
         value: T = answer
         return value
@@ -109,12 +109,12 @@ class _Child:
     def _exchange(self, question: object, seconds: int) -> tuple[str, Any]:
         self.pipe.send(question)
         if not self.pipe.poll(max(_LEAST_GRACE_S, seconds * _GRACE)):
-            os.kill(self.process, signal.SIGXCPU)  # what the kernel sends when the time is spent
-        what, answer = self.pipe.recv()
-        return what, answer
+            os.kill(self.process, signal.SIGXCPU)  # as the kernel does at the limit
+        kind, answer = self.pipe.recv()
+        return kind, answer
 
     def _bury(self, seconds: int) -> str:
-        """Wait for the end of the child; return how it ended."""
+        """Wait for the end of the child and describe it."""
         _living.remove(self)
         self.pipe.close()
         status = os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
@@ -131,7 +131,7 @@ def _no_memory() -> str:
 
 
 def _serve(pipe: Connection) -> NoReturn:
-    """Answer calls until the parent is gone; nothing of the parent's own is run or printed."""
+    """Answer calls until the parent ends, without running or printing anything of the parent's."""
     try:
         _leave_parent(pipe)
         for action, given, seconds in _calls(pipe):
@@ -142,7 +142,7 @@ def _serve(pipe: Connection) -> NoReturn:
 
 
 def _leave_parent(pipe: Connection) -> None:
-    faulthandler.disable()  # the file that it writes to is closed, and its number another's
+    faulthandler.disable()  # its file is closed below, and the descriptor may be reused
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -150,14 +150,14 @@ def _leave_parent(pipe: Connection) -> None:
         os.dup2(nothing, standard)
     os.closerange(3, pipe.fileno())
     os.closerange(pipe.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    if sys.platform == "linux":  # macOS heeds no such limit
-        limit, hard = _held_bytes() + _MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]
+    if sys.platform == "linux":  # macOS ignores this limit
+        limit, hard = _used_bytes() + _MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _held_bytes() -> int:
+def _used_bytes() -> int:
     """Return the size of this process's address space."""
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
     return int(pages) * resource.getpagesize()
@@ -172,7 +172,7 @@ def _calls(pipe: Connection) -> Iterator[tuple[Callable[..., object], tuple[obje
 
 
 def _allow(seconds: int) -> None:
-    """Let this process use that much more processor time."""
+    """Limit this process to ``seconds`` more of processor time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     until = int(used.ru_utime + used.ru_stime) + 1 + seconds
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
@@ -186,5 +186,5 @@ def _answer(action: Callable[..., object], given: tuple[object, ...]) -> tuple[s
         return "value", action(*given)
     except MemoryError:
         return "memory", None
-    except Exception as error:  # the libraries have no type of error in common
+    except Exception as error:  # the libraries have no common exception type
         return "error", str(error) or type(error).__name__

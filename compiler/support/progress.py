@@ -1,4 +1,4 @@
-"""What is being done, for whom waits for it."""
+"""Progress reporting."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from tensoropt.runtime.support.status_line import clear_line, show_line
 
 __all__ = ["Progress"]
 
-_TERMINAL_S, _LINES_S = 0.1, 1.0  # between two texts about the same
+_TERMINAL_S, _LINES_S = 0.1, 1.0  # least time between two texts on the same subject
 
 
 class Progress:
-    """What is being done: one line of stderr that changes, if that is a terminal.
+    """A status line on stderr that changes in place, if stderr is a terminal.
 
-    Elsewhere nothing, unless ``asked`` for: then a line now and then.
+    Otherwise nothing is printed, unless progress was ``asked`` for: then a line at intervals.
     """
 
     def __init__(self, *, asked: bool = False) -> None:
         self._terminal = sys.stderr.isatty()
         self._asked = asked
         self._next = 0.0
-        self._what = ""
+        self._subject = ""
 
     def __call__(self, text: str) -> None:
-        """Show ``text``: in place of what was shown before, or as the next line.
+        """Show ``text`` instead of the text before, or as the next line.
 
-        Up to a colon it says what is worked on, which is not shown twice in quick succession.
+        The subject is the text up to a colon; texts on the same subject are shown at intervals.
         """
-        what, now = text.partition(":")[0], time.monotonic()
-        soon = what == self._what and now < self._next
+        subject, now = text.partition(":")[0], time.monotonic()
+        soon = subject == self._subject and now < self._next
         if not soon:
-            self._what, self._next = what, now + (_TERMINAL_S if self._terminal else _LINES_S)
+            interval_s = _TERMINAL_S if self._terminal else _LINES_S
+            self._subject, self._next = subject, now + interval_s
         if self._terminal:
             show_line(text, quietly=soon)
         elif self._asked and not soon:
             print(text, file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the status line."""
         clear_line()

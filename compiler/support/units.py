@@ -1,4 +1,4 @@
-"""Quantities as people write and read them: bytes and seconds."""
+"""Parsing and formatting of bytes and seconds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_seconds(time_s: float) -> str:
-    """Return a time with the unit that suits it and three significant digits."""
+    """Return ``time_s`` seconds with a suitable unit and three significant digits."""
     if time_s == 0:
         return "0 s"
     scale, unit = next((s for s in _SECONDS if abs(time_s) >= s[0] * 0.9995), _SECONDS[-1])

@@ -1,4 +1,4 @@
-"""The version: the runtime's, which a serving machine has without the compiler."""
+"""The version, from the runtime, which a serving machine has without the compiler."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ def test_where_annotations_cannot_go(tmp_path: Path, capsys: pytest.CaptureFixtu
     elsewhere = tmp_path / "other"
     elsewhere.mkdir()
     assert main([str(path), "--mesh", "2", "--annotations", str(elsewhere / "a.onnx")]) == 1
-    assert "the weights lie in files beside the model" in capsys.readouterr().err
+    assert "the weights are in files next to the model" in capsys.readouterr().err
     assert main([str(path), "--mesh", "2", "--annotations", str(path)]) == 1
     assert "is the model itself, expected another name" in capsys.readouterr().err
 
@@ -362,4 +362,4 @@ def test_the_mesh_of_annotations_is_theirs(
 ) -> None:
     assert read_annotations(annotated).mesh == Mesh((2,))
     assert main([str(annotated), "--pins", str(annotated), "--mesh", "2x2"]) == 1
-    assert "is about mesh 2, expected that, got: 2x2" in capsys.readouterr().err
+    assert "expected mesh 2 of its annotations, got: 2x2" in capsys.readouterr().err

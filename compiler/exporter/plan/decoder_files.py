@@ -1,4 +1,4 @@
-"""What exporters of decoders write beside the model: tokenizer, context, tokens that end texts."""
+"""Files that exporters of decoders write next to the model: tokenizer and configurations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["copy_tokenizer", "head_size", "text_entry"]
 
 _TEXT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 _CONFIGS = ("config.json", "generation_config.json", "genai_config.json")
-"""Later ones count more."""
+"""In increasing order of precedence."""
 _CONTEXT = ("context_length", "max_position_embeddings", "n_positions")
 _END = "eos_token_id"
 _HEAD = ("head_size", "head_dim")
@@ -23,7 +23,7 @@ _WIDTH, _HEADS = ("hidden_size", "n_embd"), ("num_attention_heads", "n_head")
 
 
 def copy_tokenizer(model: Path, folder: Path) -> None:
-    """Copy the tokenizer and the chat template beside ``model`` into a plan, if there are any."""
+    """Copy the tokenizer and the chat template in the folder of ``model`` into a plan, if any."""
     for name in _TEXT:
         path = model.parent / name
         if path.is_file():
@@ -31,7 +31,10 @@ def copy_tokenizer(model: Path, folder: Path) -> None:
 
 
 def text_entry(model: Path) -> TextEntry:
-    """Return what the files beside ``model`` say of text; raises `UserError` for a broken one."""
+    """Return the context length and the end tokens from the configurations next to ``model``.
+
+    Raises `UserError` for a file that is no JSON object.
+    """
     context: int | None = None
     end: list[int] = []
     for values in filter(None, (_config(model.parent / name) for name in _CONFIGS)):
@@ -42,7 +45,8 @@ def text_entry(model: Path) -> TextEntry:
 
 
 def head_size(model: Path) -> tuple[str, int] | None:
-    """Return how long a head is, and the file beside ``model`` that says so; None for none."""
+    """Return the configuration next to ``model`` that has the head size, and the size; None if no
+    file has it."""
     for name in reversed(_CONFIGS):
         values = _config(model.parent / name)
         own = values.get("decoder")  # of genai_config.json

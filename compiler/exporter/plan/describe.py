@@ -1,4 +1,4 @@
-"""What plan.json says about a module after the search: its tensors, layouts and strategies."""
+"""Entries of plan.json for a module after the search: tensors, layouts and strategies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class ModuleRows(TypedDict):
-    """What plan.json says of a module."""
+    """The entries of plan.json for a module."""
 
     inputs: list[TensorEntry]
     outputs: list[TensorEntry]
@@ -41,9 +41,9 @@ class ModuleRows(TypedDict):
 def describe_module(module: ir.Module) -> ModuleRows:
     """Return the ``inputs``, ``outputs``, ``parameters`` and ``strategies`` of plan.json.
 
-    ``module`` carries layouts and strategies and is not yet partitioned, so shapes are global;
-    a symbolic dimension is given by its name, and an unnamed one by a name made from the tensor's.
-    What a training step is given and gives back beside them is left out.
+    ``module`` has layouts and strategies and is not partitioned yet, so shapes are global. Symbolic
+    dimensions are names; an unnamed dimension has a name made from the tensor's. State and
+    hyperparameters of a training step are left out.
     """
     arguments = list(described_tensors(module, "arg_attrs"))
     results = described_tensors(module, "res_attrs")
@@ -61,10 +61,10 @@ def describe_module(module: ir.Module) -> ModuleRows:
 
 
 def describe_caches(module: ir.Module) -> list[CacheEntry]:
-    """Return the caches of a decoder, in the order of its results; none where it has none."""
-    held = onnx_ops.carried(onnx_ops.function(module), "res_attrs")
-    names = {keys.CACHE.get(own): keys.NAME.of(own) for own in held}
-    in_place = {keys.CACHE.get(own) for own in held if keys.UPDATES.on(own)}
+    """Return the caches of a decoder, in the order of its results; empty for other models."""
+    results = onnx_ops.carried(onnx_ops.function(module), "res_attrs")
+    names = {keys.CACHE.get(own): keys.NAME.of(own) for own in results}
+    in_place = {keys.CACHE.get(own) for own in results if keys.UPDATES.on(own)}
     shapes = {
         tensor["name"]: tensor["shape"]
         for side in ("arg_attrs", "res_attrs")
@@ -82,12 +82,12 @@ def describe_caches(module: ir.Module) -> list[CacheEntry]:
 
 
 def _is_state(result: ir.DictAttr) -> bool:
-    """Say whether a result is the state of a training step, and no output of the model."""
+    """Return whether a result is state of a training step, not an output of the model."""
     return keys.UPDATES.on(result) and not keys.CACHE.on(result)
 
 
 def _growing(past: list[int | str], present: list[int | str]) -> int | None:
-    """Return the dimension in which a cache grows, ``None`` where it is always of one size."""
+    """Return the dimension in which a cache grows, ``None`` for a cache of fixed size."""
     pairs = enumerate(zip(past, present, strict=True))
     return next((dim for dim, (a, b) in pairs if a != b), None)
 
@@ -122,7 +122,7 @@ def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[TensorEntr
 
 @dataclass(frozen=True)
 class End:
-    """An input or output of a model; in ``shape`` a name stands for a size that is open."""
+    """An input or output of a model; in ``shape`` a name is an open size."""
 
     name: str
     dtype: str
@@ -132,7 +132,7 @@ class End:
 def ends_of(module: ir.Module, side: str) -> Iterator[End]:
     """Yield the inputs of a model, for ``arg_attrs``, or its outputs, for ``res_attrs``.
 
-    Raises :class:`UserError` for one that ranks cannot be given or give back.
+    Raises :class:`UserError` for a type that ranks cannot receive or return.
     """
     main = onnx_ops.function(module)
     kind = onnx_ops.signature(main)
@@ -145,7 +145,7 @@ def ends_of(module: ir.Module, side: str) -> Iterator[End]:
 
 
 def dtype_of(type_: ir.Type, name: str, *, is_parameter: bool = False) -> str:
-    """Return the element type of tensor ``name``, which if fed or sent must be one that can be."""
+    """Return the element type of tensor ``name``; inputs and outputs must have a supported type."""
     element = (
         element_of(str(type_.element_type)) if isinstance(type_, ir.RankedTensorType) else None
     )
@@ -160,7 +160,8 @@ def dtype_of(type_: ir.Type, name: str, *, is_parameter: bool = False) -> str:
 
 
 def check_ends(module: ir.Module) -> None:
-    """Raise :class:`UserError` where ranks cannot be given an input or give back an output."""
+    """Raise :class:`UserError` for an input or output of a type that ranks cannot receive or
+    return."""
     main = onnx_ops.function(module)
     kind = onnx_ops.signature(main)
     if not len(kind.results):
@@ -194,9 +195,9 @@ def _has_strategy(op: ir.OpView) -> bool:
 
 
 def _strategy(op: ir.OpView) -> StrategyEntry:
-    """Return the row of one node; an operand that holds no tensor has an empty layout.
+    """Return the row of one node; an absent operand has an empty layout.
 
-    What the regions of a control-flow op read from outside follows its operands.
+    Outer values that the regions of a control-flow op read follow its operands.
     """
     operation = op.operation
     operands, results = keys.STRATEGY.of(operation.attributes)

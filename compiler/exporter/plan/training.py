@@ -1,4 +1,4 @@
-"""What plan.json says of a training step."""
+"""Entries of plan.json for a training step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Described", "describe_step"]
 
 
 class HyperRow(TypedDict):
-    """An argument that says how to learn, such as the learning rate."""
+    """An argument with a hyperparameter, such as the learning rate."""
 
     name: str
     role: str
@@ -32,7 +32,7 @@ class HyperRow(TypedDict):
 
 
 class StateRow(TensorEntry):
-    """A tensor that a step keeps for the next, and the result that is its next value."""
+    """A state tensor of the step, and the result with its next value."""
 
     kind: str
     of: str | None
@@ -50,11 +50,12 @@ class GradientRow(TypedDict):
 
 @dataclass(frozen=True)
 class Described:
-    """A step before it was partitioned: global shapes, and layouts.
+    """A training step before partitioning, with global shapes and layouts.
 
-    ``model`` are the entries that every plan has; ``state`` and ``hyper`` the arguments and
-    ``results`` the results that only a step has, ``gradients`` what its update reads; ``classes``
-    is how many classes the labels name.
+    ``model`` are the entries that every plan has. ``state`` and ``hyper`` are the arguments that
+    only a training step has, ``gradients`` the gradients that its update reads, and
+    ``accumulators`` their sums over micro-batches, by parameter. ``classes`` is the number of
+    classes of the labels.
     """
 
     model: ModuleRows
@@ -67,7 +68,7 @@ class Described:
     def entries(self, spec: TrainingSpec, parts: Parts, start: str) -> dict[str, object]:
         """Return the entries of plan.json for the graphs ``parts``.
 
-        ``start`` says where parameters and buffers start: "weights" or "checkpoint".
+        ``start`` is the source of parameters and buffers: "weights" or "checkpoint".
         """
         return {**self.model, "training": self._training(spec, parts, _Graphs(parts), start)}
 
@@ -99,7 +100,7 @@ class Described:
 
 
 class _Graphs:
-    """What the two graphs read and write."""
+    """Readers and writers of tensors among the two graphs."""
 
     def __init__(self, parts: Parts) -> None:
         self.arguments = {name: set(argument_names(m)) for name, m in parts.modules.items()}
@@ -119,7 +120,7 @@ def _placed(row: StateRow, own: _Graphs) -> dict[str, object]:
 
 
 def describe_step(module: ir.Module) -> Described:
-    """Return what is known of a training step with layouts and strategies, not yet partitioned."""
+    """Return the description of a training step that has strategies and is not partitioned yet."""
     arguments = list(described_tensors(module, "arg_attrs"))
     results = {
         keys.UPDATES.of(attributes): tensor["name"]

@@ -1,4 +1,4 @@
-"""Writes the plan directory: plan.json last, the whole folder at once."""
+"""Atomic writer of the plan directory; plan.json is written last."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def plan_folder(directory: Path) -> Iterator[Path]:
     """Yield an empty folder to fill with a plan; it becomes ``directory`` on success.
 
-    A plan that is there is replaced in one step; anything else is refused, and untouched.
+    An existing plan is replaced in one step; anything else is refused and not changed.
     """
     check_replaceable(directory)
     with filled_folder(directory, "plan") as folder:
@@ -46,9 +46,9 @@ def plan_folder(directory: Path) -> Iterator[Path]:
 
 @contextmanager
 def filled_folder(directory: Path, what: str) -> Iterator[Path]:
-    """Yield an empty folder to fill with ``what``; it takes the place of ``directory`` on success.
+    """Yield an empty folder to fill with ``what``; it replaces ``directory`` on success.
 
-    The caller has made sure that it may.
+    The caller has checked that ``directory`` may be replaced.
     """
     try:
         with replacing_folder(directory.resolve()) as folder:
@@ -62,14 +62,14 @@ def filled_folder(directory: Path, what: str) -> Iterator[Path]:
 
 
 def check_replaceable(directory: Path) -> None:
-    """Raise :class:`UserError` unless ``directory`` is free, empty, or a plan and nothing else."""
+    """Raise :class:`UserError` unless ``directory`` is missing, empty, or only has a plan."""
     check_own(directory, "plan", plan_files)
 
 
 def check_own(directory: Path, what: str, listed: Callable[[Path], set[str]]) -> None:
-    """Raise :class:`UserError` unless ``directory`` is free, empty, or ``what`` and nothing else.
+    """Raise :class:`UserError` unless ``directory`` is missing, empty, or only has a ``what``.
 
-    ``listed`` returns the files that ``what`` in a folder consists of.
+    ``listed`` returns the files of a ``what`` in a folder.
     """
     if not directory.exists() and not directory.is_symlink():
         return
@@ -78,7 +78,7 @@ def check_own(directory: Path, what: str, listed: Callable[[Path], set[str]]) ->
     if directory.is_mount():
         raise UserError(f"-o {directory}: is a mount point, expected a folder inside it")
     own = listed(directory)
-    # The first one found is enough: the folder may be somebody's whole disk.
+    # Stop at the first foreign file: the folder may be a whole disk.
     strange = next((p for p in _files(directory) if p not in own), None)
     if strange is not None:
         raise UserError(
@@ -88,7 +88,7 @@ def check_own(directory: Path, what: str, listed: Callable[[Path], set[str]]) ->
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """Yield the relative paths of all that is no folder, those on top first."""
+    """Yield the relative paths of all files and links, outer folders first."""
     for folder, folders, names in os.walk(directory, onerror=_give_up):
         folders.sort()
         links = [name for name in folders if Path(folder, name).is_symlink()]
@@ -97,15 +97,15 @@ def _files(directory: Path) -> Iterator[str]:
 
 
 def _give_up(error: OSError) -> None:
-    raise error  # a folder that cannot be looked into is not empty
+    raise error  # a folder that cannot be read may not be empty
 
 
 def write_plan(folder: Path, document: Mapping[str, object]) -> None:
-    """Write plan.json into ``folder``, with the hashes of the files that are there already.
+    """Write plan.json into ``folder``, with the hashes of the files already in it.
 
-    ``document`` has every entry but ``files`` and ``sha256``, the hash of all others, in the order
-    in which they are to appear. The same document gives the same bytes. Raises :class:`UserError`
-    for what the schema cannot say, such as an input of complex numbers.
+    ``document`` has all entries in order, except ``files`` and ``sha256``, the hash of all others.
+    Equal documents have equal bytes. Raises :class:`UserError` for a document that violates the
+    schema, such as an input of complex numbers.
     """
     whole = {**document, "files": file_hashes(folder)}
     whole["sha256"] = document_sha256(whole)
@@ -114,7 +114,7 @@ def write_plan(folder: Path, document: Mapping[str, object]) -> None:
 
 
 def write_document(path: Path, document: Mapping[str, object]) -> None:
-    """Write a JSON document; the same one gives the same bytes."""
+    """Write a JSON document; equal documents have equal bytes."""
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")
 
@@ -126,14 +126,14 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 
 def plan_files(directory: Path) -> set[str]:
-    """Return the files of the plan in ``directory``; plan.json alone if it holds none."""
+    """Return the files of the plan in ``directory``; plan.json alone if there is no plan."""
     return listed_files(directory, PLAN_FILE)
 
 
 def listed_files(directory: Path, name: str) -> set[str]:
-    """Return the files that the document ``name`` in ``directory`` lists, itself among them.
+    """Return the files that the document ``name`` in ``directory`` lists, and ``name``.
 
-    One that is not ours lists none.
+    A document that tensoropt did not write lists none.
     """
     try:
         document = json.loads((directory / name).read_text(encoding="utf-8"))
@@ -145,7 +145,7 @@ def listed_files(directory: Path, name: str) -> set[str]:
 
 
 def check_document(document: Mapping[str, object], path: Path) -> None:
-    """Raise :class:`UserError` naming ``path`` where ``document`` does not follow the schema."""
+    """Raise :class:`UserError`, which names ``path``, if ``document`` violates the schema."""
     error = schema_error(document)
     if error is not None:
         raise UserError(f"{path}: {error}")

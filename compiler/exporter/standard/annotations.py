@@ -1,4 +1,4 @@
-"""A plan as multi-device annotations on the original model (ONNX, IR version 11 and later)."""
+"""Export of a plan as multi-device annotations on the original model (ONNX IR version 11)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from tensoropt.dialects.topt import keys, mesh_of
 __all__ = ["check_annotatable", "write_annotated"]
 
 Sharded = tuple[str, Sequence[int | None], Layout]
-"""A tensor by name, its shape, and how it lies."""
+"""Name, shape and layout of a tensor."""
 
 
 def check_annotatable(model: Path, target: Path) -> None:
-    """Raise UserError unless ``target`` can hold ``model`` with annotations.
+    """Raise UserError unless ``model`` can be written to ``target`` with annotations.
 
-    Weights in files beside the model are found from the folder of the model alone.
+    External data can only be read from the folder of the model.
     """
     proto = onnx.load(model, load_external_data=False)
     outside = any(onnx.external_data_helper.uses_external_data(t) for t in proto.graph.initializer)
     if outside and target.resolve().parent != model.resolve().parent:
         raise UserError(
-            f"--annotations {target}: the weights lie in files beside the model, "
-            f"expected a name in {model.resolve().parent}"
+            f"--annotations {target}: the weights are in files next to the model, "
+            f"expected a file in {model.resolve().parent}"
         )
     if target.exists() and target.samefile(model):
         raise UserError(f"--annotations {target}: is the model itself, expected another name")
@@ -48,8 +48,9 @@ def check_annotatable(model: Path, target: Path) -> None:
 def write_annotated(module: ir.Module, model: Path, target: Path) -> tuple[int, int]:
     """Write ``model`` with the strategies of ``module``, which has passed the search.
 
-    Weights stay as they are, and where they are. Returns how many nodes are annotated, of how many.
-    Raises UserError for a node that reads partial sums of what is computed: no spec can say so.
+    Weights are not changed or moved. Returns the number of annotated nodes, and of all nodes.
+    Raises UserError for a node that reads partial sums of a computed tensor, which no spec can
+    express.
     """
     proto = onnx.load(model, load_external_data=False)
     mesh = mesh_of(module.operation)
@@ -63,7 +64,7 @@ def write_annotated(module: ir.Module, model: Path, target: Path) -> tuple[int, 
 
 
 def _annotate(module: ir.Module, proto: onnx.ModelProto, mesh: Mesh) -> int:
-    """Annotate the nodes that are in the module; return how many."""
+    """Annotate the nodes that are in the module; return their number."""
     named = onnx.GraphProto()
     named.CopyFrom(proto.graph)
     normalise(named)
@@ -90,12 +91,13 @@ def _ops(module: ir.Module) -> dict[str, ir.Operation]:
 
 
 def _constants(module: ir.Module) -> set[ir.Value]:
-    """Return the values that depend on no input: each rank has what it needs of them."""
+    """Return the values that depend on no input; each rank has the parts of them that it needs."""
     main = onnx_ops.function(module)
     block = main.regions[0].blocks[0]
     own = onnx_ops.carried(main, "arg_attrs")
     found = set[ir.Value]()
-    found.update(a for a, held in zip(block.arguments, own, strict=True) if keys.PARAM.on(held))
+    pairs = zip(block.arguments, own, strict=True)
+    found.update(argument for argument, attributes in pairs if keys.PARAM.on(attributes))
     for op in block:
         if all(v in found for v in op.operation.operands) and not onnx_ops.is_random(op.operation):
             found.update(op.operation.results)
@@ -105,7 +107,7 @@ def _constants(module: ir.Module) -> set[ir.Value]:
 def _specs(
     op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value], mesh: Mesh
 ) -> Iterator[onnx.ShardingSpecProto]:
-    """Yield a spec for each tensor of a node that is the same in the module."""
+    """Yield a spec for each tensor of a node that passes have not changed."""
     seen: dict[str, Layout] = {}
     shapes: dict[str, Sequence[int | None]] = {}
     for name, shape, layout in _sharded(op, node, constants):
@@ -125,10 +127,10 @@ def _specs(
 
 
 def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -> Iterator[Sharded]:
-    """Yield the operands, unless a pass has changed what they are, and the whole results.
+    """Yield the operands that passes have not replaced, and the results that are not partial.
 
-    One that a pass has made the operation read transposed is given as the node has it. A result
-    that is a partial sum follows from its operands, which are split along what is summed.
+    The layout of an operand that a pass transposed is that of the node's operand. A partial result
+    follows from the operands, which are split along a reduction dimension.
     """
     operands, results = keys.STRATEGY.of(op.attributes)
     if not len(op.regions):
@@ -138,15 +140,15 @@ def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -
             turn = turned(signature_of(op), signature(node), number)
             if not name or onnx_ops.is_no_value(value) or turn is None:
                 continue
-            if _is_unsaid(layout, operands, value in constants):
+            if _is_inexpressible(layout, operands, value in constants):
                 raise UserError(
                     f"node '{node.name}': reads partial sums of '{name}', which annotations "
                     "cannot say, expected --forbid 'node:*=partial'"
                 )
-            shape, lies = _shape(value), _stored(layout)
+            shape, stored = _shape(value), _stored(layout)
             if turn:
-                shape, lies = (*shape[:-2], *shape[:-3:-1]), swapped(lies, len(shape))
-            yield name, shape, lies
+                shape, stored = (*shape[:-2], *shape[:-3:-1]), swapped(stored, len(shape))
+            yield name, shape, stored
     is_same = turned(signature_of(op), signature(node), 0) is not None and not len(op.regions)
     for name, value, layout in zip(node.output, op.results, results, strict=False):
         if name and layout.has_partial and not is_same:
@@ -158,8 +160,8 @@ def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -
             yield name, _shape(value), layout
 
 
-def _is_unsaid(layout: Layout, operands: Sequence[Layout], is_constant: bool) -> bool:
-    """Say whether an operand is partial, and does not follow from the others as a bias does."""
+def _is_inexpressible(layout: Layout, operands: Sequence[Layout], is_constant: bool) -> bool:
+    """Return whether an operand is partial and, unlike a bias, not implied by other operands."""
     axes = [axis for axis, own in enumerate(layout.placements) if own.is_partial]
     split = {a for other in operands for a, own in enumerate(other.placements) if own.is_split}
     return bool(axes) and not (is_constant and split.issuperset(axes))

@@ -1,4 +1,4 @@
-"""The placements of a plan's parameters, inputs and outputs, for PyTorch's DTensor."""
+"""Export of the placements of parameters, inputs and outputs for PyTorch's DTensor."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tensoropt.runtime.plan.entries import TensorEntry
 __all__ = ["dtensor_document", "placement_of"]
 
 _Made = list[str | dict[str, int]]
-"""The name of a class, and what it is made with."""
+"""The name of a class, and its arguments."""
 
 
 def dtensor_document(module: ir.Module) -> dict[str, Any]:
-    """Return the mesh, and the placements by the names that the ONNX model has.
+    """Return the mesh, and the placements by the names of the ONNX model.
 
-    ``module`` has passed the search. There is a placement per dimension of the mesh: the name of
-    its class in ``torch.distributed.tensor`` and what that is made with, ``["Shard", {"dim": 0}]``
-    or ``["Replicate", {}]``. DTensor splits a dimension by several mesh dimensions major first, and
-    in equal parts where it divides, as plans do. Where the order is not that of the mesh,
-    ``["_StridedShard", {"dim": 0, "split_factor": 2}]`` splits each of the two pieces of the
-    dimension that later mesh dimensions make.
+    ``module`` has passed the search. Each dimension of the mesh has a placement: the name of its
+    class in ``torch.distributed.tensor`` and the arguments, ``["Shard", {"dim": 0}]`` or
+    ``["Replicate", {}]``. Like plans, DTensor splits a dimension by several mesh dimensions major
+    first, in equal parts if they divide it. For another order than the mesh's,
+    ``["_StridedShard", {"dim": 0, "split_factor": 2}]`` splits each of the two pieces that later
+    mesh dimensions make.
     """
     mesh, rows = mesh_of(module.operation), describe_module(module)
     return {
@@ -47,11 +47,13 @@ def _placements(tensors: Sequence[TensorEntry], mesh: Mesh) -> dict[str, list[_M
 
 
 def placement_of(layout: Layout, axis: int, mesh: Mesh) -> _Made:
-    """Return what DTensor calls the placement on ``axis``; inputs, outputs and parameters of a plan
-    are never partial."""
+    """Return DTensor's placement on ``axis``.
+
+    Inputs, outputs and parameters of a plan are never partial.
+    """
     placement = layout.placements[axis]
     if placement.is_partial:
-        raise UserError(f"--dtensor: expected what is split or whole, got: {placement}")
+        raise UserError(f"--dtensor: expected a split or replicated tensor, got: {placement}")
     if not placement.is_split:
         return ["Replicate", {}]
     axes = layout.axes_splitting(placement.dim)
