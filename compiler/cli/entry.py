@@ -1,4 +1,4 @@
-"""What `tensoropt-opt` and `tensoropt-profile` start with: it imports next to nothing."""
+"""Entry points of `tensoropt-opt` and `tensoropt-profile`, with almost no imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["opt", "profile"]
 
 
 def opt() -> NoReturn:
-    """Be tensoropt-opt."""
+    """Run tensoropt-opt and end the process."""
     end(run_main("tensoropt.compiler.cli.opt"))
 
 

@@ -1,4 +1,4 @@
-"""The `expected-error {{...}}` comments of a text, and how diagnostics answer them."""
+"""The `expected-error {{...}}` comments of a text, and their comparison with diagnostics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _COMMENT = re.compile(
 
 @dataclass(frozen=True)
 class Expectation:
-    """A diagnostic that must come: ``text`` is part of its message, ``line`` None for no file."""
+    """An expected diagnostic.
+
+    ``text`` is part of its message; ``line`` is None for a diagnostic without a place.
+    """
 
     severity: str
     text: str
@@ -28,7 +31,7 @@ class Expectation:
 
 
 def parse_expectations(text: str, first_line: int, file: str) -> list[Expectation]:
-    """Return the expectations in ``text``, whose first line is ``first_line`` of ``file``."""
+    """Return the expectations in ``text``, which starts at line ``first_line`` of ``file``."""
     lines = text.splitlines()
     found = []
     for index, line in enumerate(lines):
@@ -48,15 +51,16 @@ def parse_expectations(text: str, first_line: int, file: str) -> list[Expectatio
 def mismatches(
     expectations: Sequence[Expectation], diagnostics: Sequence[Diagnostic]
 ) -> list[tuple[int | None, str]]:
-    """Return what did not come as expected, as ``(line, message)``; empty when all did."""
+    """Return (line, message) of each unexpected or missing diagnostic."""
     open_ = list(expectations)
     wrong: list[tuple[int | None, str]] = []
-    for one in diagnostics:
-        answered = next((e for e in open_ if _answers(e, one)), None)
-        if answered:
-            open_.remove(answered)
+    for diagnostic in diagnostics:
+        match = next((e for e in open_ if _matches(e, diagnostic)), None)
+        if match:
+            open_.remove(match)
         else:
-            wrong.append((line_of(one.location), f"unexpected {one.severity}: {one.message}"))
+            text = f"unexpected {diagnostic.severity}: {diagnostic.message}"
+            wrong.append((line_of(diagnostic.location), text))
     for e in open_:
         wrong.append((e.comment_line, f'expected {e.severity} "{e.text}" was not produced'))
     return wrong
@@ -74,7 +78,7 @@ def _target(place: str | None, index: int, lines: Sequence[str], first_line: int
     return first_line + index + int(place or 0)
 
 
-def _answers(expectation: Expectation, diagnostic: Diagnostic) -> bool:
+def _matches(expectation: Expectation, diagnostic: Diagnostic) -> bool:
     return (
         expectation.severity == diagnostic.severity
         and expectation.line == line_of(diagnostic.location)

@@ -1,4 +1,4 @@
-"""How a command ends: one line for a user's mistake, silence for a broken pipe or Ctrl-C."""
+"""Exit of a command: one line for a user's mistake, silence for a broken pipe or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def guarded(action: Callable[[], int]) -> int:
     """Run ``action`` and return the exit status of the command.
 
     A :class:`TensoroptError` or an ``OSError`` (a full disk, an unreadable file) is printed as
-    ``error: ...``; any other exception is a bug of ours and keeps its traceback.
+    ``error: ...``; any other exception is a bug of tensoropt, with a traceback.
     """
     if sys.stdout is None:
         return _refuse("standard output is closed")
@@ -51,7 +51,7 @@ def _refuse(message: str) -> int:
 
 
 def _silence_stdout() -> None:
-    # What is still buffered would raise again when the interpreter flushes stdout at exit.
+    # Buffered text would raise again when the interpreter flushes stdout at exit.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -1,4 +1,4 @@
-"""Cost tables in a file, solved without a model (``python -m`` this module)."""
+"""Solver for cost tables in a file, without a model (``python -m`` this module)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["Solved", "load_instance", "main", "solve_instance"]
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A frontier, the least time found, and the seconds that solving alone took.
+    """A frontier, its least time, and the seconds of the solve alone.
 
-    The epsilon of the frontier is infinite for a method that finds none; ``min_time`` is at most
-    ``1 + time_epsilon`` of the least, without a bound if that is None.
+    The epsilon of the frontier is infinite for a method that proves none. ``min_time`` is at most
+    ``1 + time_epsilon`` times the least time; None is no bound.
     """
 
     frontier: TableFrontier
@@ -81,9 +81,9 @@ def solve_instance(
     time_limit_s: float | None = None,
     control: Control | None = None,
 ) -> Solved:
-    """Solve by ``search``, one of ``methods.registry.METHODS``.
+    """Solve with ``search``, one of ``methods.registry.METHODS``.
 
-    Raises UserError for an unknown search and for what the search itself refuses.
+    Raises UserError for an unknown search, and for problems that the search refuses.
     """
     if search not in METHODS:
         raise UserError(
@@ -91,7 +91,7 @@ def solve_instance(
             f"got: {search}{did_you_mean(search, METHODS)}"
         )
     limits = Limits(seed, epsilon, time_limit_s, control=control or Control())
-    load_method(search)  # what it imports is no part of the solve
+    load_method(search)  # import it before the clock starts
     start = time.perf_counter()
     result = run_method(search, Case(problem), limits)
     seconds = time.perf_counter() - start
@@ -128,14 +128,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--progress",
         action="store_true",
-        help="report progress on stderr even if that is no terminal",
+        help="report progress on stderr even if it is not a terminal",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     return parser.parse_args(argv)
 
 
 def _check_taken(arguments: argparse.Namespace) -> None:
-    """Refuse what the method would not heed."""
+    """Refuse options that the method would ignore."""
     for field in ("epsilon", "seed", "time_limit_s"):
         if getattr(arguments, field) is not None and arguments.search not in takers(field):
             flag = "--search-time" if field == "time_limit_s" else f"--{field}"
@@ -161,9 +161,9 @@ def _print(solved: Solved, form: str) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Solve one file; prints the frontier, returns the exit status.
+    """Solve one file, print the frontier, and return the exit status.
 
-    Ctrl-C prints what was found so far, with its bound, and the status is 130.
+    Ctrl-C prints the results so far, with their bound; the status is then 130.
     """
     return guarded(lambda: _run(_arguments(argv)))
 

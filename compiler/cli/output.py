@@ -1,4 +1,4 @@
-"""Where an artefact goes: stdout, or a file that appears only on success."""
+"""Output of an artefact to stdout, or to a file that appears only on success."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def write_text(path: Path | None, text: str) -> None:
     """Write ``text`` to ``path``, or to stdout for ``None`` and ``-``."""
     clear_line()
     if path is None or str(path) == "-":
-        # An unbuffered stdout drops the rest of a write whose reader leaves, without an error;
-        # the next write then says so.
+        # An unbuffered stdout silently drops the rest of a write when the reader closes the pipe;
+        # only the next write raises.
         for start in range(0, len(text), _PIECE):
             sys.stdout.write(text[start : start + _PIECE])
         return

@@ -1,4 +1,4 @@
-"""`--objective profile`: time against the number of devices, and the family of these plans."""
+"""`--objective profile`: time against the number of devices, and the family of the plans."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["run_profile"]
 
 
 def run_profile(program: Program, args: argparse.Namespace, request: Request, say: Progress) -> int:
-    """Search one number of devices after the other, and write the family of ``-o`` if there is one.
+    """Search the numbers of devices in sequence, and write the family to ``-o``, if given.
 
-    Returns the exit status; Ctrl-C prints what was found, and leaves no family.
+    Returns the exit status. Ctrl-C prints the rows so far, and no family is written.
     """
     rows: list[Row] = []
     try:
@@ -58,7 +58,7 @@ def run_profile(program: Program, args: argparse.Namespace, request: Request, sa
 def _family(
     program: Program, args: argparse.Namespace, request: Request, say: Progress
 ) -> Iterator[Callable[[Row], None]]:
-    """Yield what to do with each row; in the end the family is whole, if there is to be one."""
+    """Yield the function that adds a row to the family of ``-o``, if given."""
     if args.output is None:
         yield lambda row: None
         return
@@ -76,7 +76,7 @@ def _print_rows(args: argparse.Namespace, report: ScalingReport) -> None:
 
 
 def _check_any(rows: Sequence[Row], limit_bytes: int | None) -> None:
-    """Refuse a profile of nothing, which has been printed."""
+    """Raise UserError after a printed profile in which nothing fits."""
     if limit_bytes is not None and all(row.point is None for row in rows):
         sys.stdout.flush()
         raise UserError(
@@ -97,6 +97,6 @@ def _interrupted_at(args: argparse.Namespace, devices: int) -> int:
     sys.stdout.flush()
     unwritten = ", ".join(str(path) for path in (args.output, args.plot) if path is not None)
     unwritten = unwritten and f"; not written: {unwritten}"
-    said = f"interrupted: these are the counts up to {devices} devices{unwritten}"
-    print(said, file=sys.stderr)
+    line = f"interrupted: these are the counts up to {devices} devices{unwritten}"
+    print(line, file=sys.stderr)
     return INTERRUPTED

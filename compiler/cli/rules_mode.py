@@ -1,4 +1,4 @@
-"""`--check-rules`: the rules of a person are proved, as ours are in the tests."""
+"""`--check-rules`: proof of user-defined rules, as the tests prove the built-in rules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HEADER = ["node", "mesh", "strategies", "largest difference", "operator"]
 
 
 def run_check_rules(args: argparse.Namespace) -> int:
-    """Prove every rule that is not ours, and print by how much its strategies differ."""
+    """Prove every user-defined rule, and print the largest difference of its strategies."""
     say = Progress(asked=args.progress)
     say(f"reading {args.input}")
     module = load(Path(args.input), parse_ranges(args.dim))
@@ -46,9 +46,11 @@ def run_check_rules(args: argparse.Namespace) -> int:
     with module.context, ir.Location.unknown():
         for op, info, rule in _foreign(module):
             say(f"proving the rules: {onnx.node_name(op) or op.name}")
-            rows += _proved(f"{args.input}: ", op, info, rule, _runner(module, op, libraries))
+            rows += _prove(f"{args.input}: ", op, info, rule, _runner(module, op, libraries))
     if not rows:
-        raise UserError(f"{args.input}: has no rules but our own, expected some in it or --rules")
+        raise UserError(
+            f"{args.input}: only has built-in rules, expected rules in the model or --rules"
+        )
     write_text(args.output, render("", _HEADER, rows, colour=sys.stdout.isatty()).lstrip("\n"))
     return 0
 
@@ -60,7 +62,7 @@ def _library(path: Path) -> Path:
 
 
 def _foreign(module: ir.Module) -> Iterator[tuple[ir.Operation, OpInfo, Rule]]:
-    """Yield one operation for each rule that its operator does not have from us."""
+    """Yield one operation for each rule that is not the built-in rule of its operator."""
     versions, rules, seen = onnx.opsets(module), RuleReader(), set[tuple[OpInfo, Rule]]()
     for view in onnx.function(module).regions[0].blocks[0]:
         op = view.operation
@@ -68,14 +70,14 @@ def _foreign(module: ir.Module) -> Iterator[tuple[ir.Operation, OpInfo, Rule]]:
             continue
         info = describe(op, versions)
         rule, own = rules.of(op, info), rule_for(info)
-        # One that has code of ours splits less than ours, which the tests prove.
+        # A rule with built-in code splits less than the built-in rule, which the tests prove.
         if rule != own and rule.localize is None and (info, rule) not in seen:
             seen.add((info, rule))
             yield op, info, rule
 
 
 class _Runner:
-    """Runs one operation in the child, which may die of a library."""
+    """Runs an operation in the child process, as a custom library may crash."""
 
     def __init__(
         self, op: ir.Operation, versions: dict[str, int], libraries: tuple[str, ...]
@@ -99,7 +101,7 @@ def _run(
     operands: Sequence[Array | None],
     libraries: tuple[str, ...],
 ) -> list[Array | None]:
-    """Run a node; in the child."""
+    """Run a node, inside the child process."""
     from onnx import NodeProto
 
     return run_node(NodeProto.FromString(node), versions, operands, libraries)
@@ -109,7 +111,7 @@ def _runner(module: ir.Module, op: ir.Operation, libraries: tuple[str, ...]) -> 
     return _Runner(op, dict(onnx.opsets(module)), libraries)
 
 
-def _proved(
+def _prove(
     where: str, op: ir.Operation, info: OpInfo, rule: Rule, run: _Runner
 ) -> Iterator[list[str]]:
     name = onnx.node_name(op) or "-"

@@ -1,4 +1,4 @@
-"""What else a plan is written as, beside its folder: the forms that others read."""
+"""Exports of a plan for other tools: annotations, DTensor placements, TensorRT."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_standard", "run_check_annotations", "write_standard"]
 
 
 def check_standard(args: argparse.Namespace) -> None:
-    """Refuse what could not be written in the end, before any time is spent."""
+    """Refuse outputs that cannot be written, before any time is spent."""
     for flag in ("annotations", "dtensor"):
         if getattr(args, flag) is not None and args.train:
             raise UserError(f"--{flag} is about a model, expected no --train")
@@ -45,7 +45,7 @@ def check_standard(args: argparse.Namespace) -> None:
 
 
 def write_standard(args: argparse.Namespace, point: Point) -> list[str]:
-    """Write what was asked for of ``point``; return what to say."""
+    """Write the requested exports of ``point``; return the lines to print."""
     if args.dtensor is not None:
         write_text(args.dtensor, json.dumps(point.dtensor(), indent=1) + "\n")
     if args.annotations is None:
@@ -55,7 +55,7 @@ def write_standard(args: argparse.Namespace, point: Point) -> list[str]:
 
 
 def run_check_annotations(args: argparse.Namespace) -> int:
-    """Print a line for each mistake, or how much is annotated; the status says which."""
+    """Print a line per mistake and return 1, or the number of annotated nodes and return 0."""
     from tensoropt.compiler.importer.annotations import check_annotations
 
     if not args.input.endswith(".onnx"):

@@ -1,4 +1,4 @@
-"""The mlir-opt side of tensoropt-opt: texts in, passes over them, texts out."""
+"""The mlir-opt mode of tensoropt-opt: runs passes on MLIR texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _JOINT = "\n// -----\n"
 
 
 def run_texts(args: argparse.Namespace) -> int:
-    """Run ``args.pass_pipeline`` over every part of an MLIR text and write what comes out."""
+    """Run ``args.pass_pipeline`` on every part of an MLIR text and write the results."""
     name, text = _read(args.input)
     parts = list(_parts(text)) if args.split_input_file else [(1, text)]
     outputs, failed, expected = [], False, 0
@@ -84,11 +84,11 @@ def _transform(args: argparse.Namespace, part: str, line: int, context: ir.Conte
     from tensoropt.passes.pipeline import Pipeline, parse_pipeline
 
     passes = parse_pipeline(args.pass_pipeline or "", context)
-    # Blank lines in front keep the line numbers of the whole file.
+    # Leading blank lines preserve the line numbers of the whole file.
     module = parse_text("\n" * (line - 1) + part)
     with tracing(args) as options:
         Pipeline(passes, **options).run(module)
-    # Locations hold the names of ONNX nodes: a text that has them keeps them.
+    # Locations have the names of ONNX nodes; retain them if the text has them.
     return str(module.operation.get_asm(enable_debug_info=" loc(" in part))
 
 
@@ -98,11 +98,11 @@ def _collect(info: ir.Diagnostic, diagnostics: list[Diagnostic]) -> bool:
 
 
 def _report(name: str, diagnostics: list[Diagnostic]) -> bool:
-    for one in diagnostics:
-        where = describe(one.location)
+    for diagnostic in diagnostics:
+        where = describe(diagnostic.location)
         where = f"{name}{where[1:]}" if where.startswith("-:") else where or name
-        print(f"{where}: {one.severity}: {one.message}", file=sys.stderr)
-    return any(one.severity == "error" for one in diagnostics)
+        print(f"{where}: {diagnostic.severity}: {diagnostic.message}", file=sys.stderr)
+    return any(diagnostic.severity == "error" for diagnostic in diagnostics)
 
 
 def _report_mismatches(name: str, wrong: list[tuple[int | None, str]]) -> bool:

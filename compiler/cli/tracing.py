@@ -1,4 +1,4 @@
-"""What the flags of mlir-opt print on stderr while passes run: the IR, and the time of each."""
+"""The printing flags of mlir-opt: IR and times of passes, on stderr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["tracing"]
 
 @contextmanager
 def tracing(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the options of pipelines that print; in the end the time of all passes is printed."""
+    """Yield the printing options of pipelines; at the end, print the times of all passes."""
     seconds: list[tuple[str, float]] = []
     try:
         yield {

@@ -30,7 +30,7 @@ _NUMBERS = ("momentum", "adam_epsilon", "weight_decay", "clip_norm")
 
 
 def check_training(args: argparse.Namespace) -> None:
-    """Refuse flags of training without ``--train``."""
+    """Refuse training flags without ``--train``."""
     given = next((name for name in _FLAGS if getattr(args, name) not in (None, [])), None)
     if given is not None and not args.train:
         raise UserError(f"{_flag(given)} belongs to training, expected --train as well")
@@ -39,7 +39,7 @@ def check_training(args: argparse.Namespace) -> None:
 
 
 def read_training(args: argparse.Namespace) -> Training | None:
-    """Return the step to plan; none without ``--train``."""
+    """Return the training step of the flags; None without ``--train``."""
     if not args.train:
         return None
     if args.loss is None:
@@ -50,9 +50,9 @@ def read_training(args: argparse.Namespace) -> Training | None:
     given = {name: getattr(args, name) for name in _WORDS}
     given |= {name: _number(_flag(name), getattr(args, name)) for name in _NUMBERS}
     given |= {"betas": _betas(args.betas), "micro_batches": args.micro_batches}
-    said = {name: value for name, value in given.items() if value is not None}
+    fields = {name: value for name, value in given.items() if value is not None}
     rows = [entry for text in args.freeze_rows for entry in parse_rows(text)]
-    return Training(freeze=args.freeze, unfreeze=args.unfreeze, freeze_rows=dict(rows), **said)
+    return Training(freeze=args.freeze, unfreeze=args.unfreeze, freeze_rows=dict(rows), **fields)
 
 
 def _betas(text: str | None) -> tuple[float, float] | None:

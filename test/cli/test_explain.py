@@ -15,9 +15,8 @@ def test_the_text_names_splits_and_sums_of_layers_alike(opt) -> None:
     assert outcome.status == 0
     lines = outcome.out.splitlines()
     assert lines[0].startswith("gpt2_tiny.onnx on 2 x cpu, point 0 of 1 (fastest, leanest, knee): ")
-    layer = lines.index(
-        next(line for line in lines if "m.transformer.h.0 and m.transformer.h.1, 2 identical: " in line)
-    )
+    title = "m.transformer.h.0 and m.transformer.h.1, 2 identical: "
+    layer = lines.index(next(line for line in lines if title in line))
     block = lines[layer + 1 : lines.index(next(x for x in lines if x.startswith("  end: ")))]
     text = "\n".join(block)
     assert "column split of attn.c_attn.weight over x (output features)" in text

@@ -104,4 +104,4 @@ def test_netron_of_a_text(refused: Refused, tmp_path: Path) -> None:
 
 def test_plan_of_a_text(refused: Refused, tmp_path: Path) -> None:
     message = refused(tmp_path / "a.mlir", "--devices", "2", "-o", tmp_path / "plan")
-    assert "a plan holds the weights of the model, expected an .onnx input" in message
+    assert "a plan contains the weights of the model, expected an .onnx input" in message

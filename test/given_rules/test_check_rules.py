@@ -88,7 +88,7 @@ def test_nothing_to_check(tmp_path: Path, capsys) -> None:
     }""")
     assert check(text) == 1
     assert capsys.readouterr().err.endswith(
-        "has no rules but our own, expected some in it or --rules\n"
+        "only has built-in rules, expected rules in the model or --rules\n"
     )
 
 
