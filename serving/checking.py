@@ -1,4 +1,4 @@
-"""Whether a request fits a model, before it waits beside others."""
+"""Validation of a request against a model, before it is queued."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def check_request(
 ) -> None:
     """Raise `RefusedError` unless a model with these inputs and outputs can answer ``request``.
 
-    ``has_samples``: dimension 0 is that of samples, of which there may be any number.
+    ``has_samples``: dimension 0 is the number of samples, and may have any size.
     """
     _check_names("input", request.inputs, [spec.name for spec in inputs])
     dims: dict[str, int] = {}
-    # Plain names first: they say what a sum of them must be.
+    # Plain names first: they determine the sums and products of names.
     for spec in sorted(inputs, key=_has_arithmetic):
         if spec.name not in request.inputs:
             raise _invalid(f"input '{spec.name}' is missing")
@@ -70,7 +70,7 @@ def _check(spec: TensorSpec, array: Array, dims: dict[str, int], first: int) -> 
 
 
 def _size(wanted: int | str, found: int, dims: dict[str, int]) -> int | str:
-    """Return the size that is wanted; a name that has none yet gets the one that is found."""
+    """Return the expected size; an unbound name is bound to ``found``."""
     if isinstance(wanted, int):
         return wanted
     size = bound(wanted, dims)

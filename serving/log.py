@@ -1,6 +1,6 @@
 """The log of a server: lines for people, or JSON, one object per line.
 
-Each request has a line when it ends: its status, its time, its id, and the cause of a refusal.
+A request is logged when it ends: its status, duration, id, and the cause of a refusal.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from typing import Any
 from tensoropt.runtime.support.errors import one_line, printable
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 
-__all__ = ["ID_HEADER", "LOG", "RequestLine", "logged", "note", "set_up"]
+__all__ = ["ID_HEADER", "LOG", "RequestLine", "log_request", "note", "set_up"]
 
 ID_HEADER = "x-request-id"
-"""The header of HTTP, and the metadata of gRPC, for the id of a request."""
+"""The HTTP header, and the gRPC metadata key, of a request's id."""
 
 LOG = logging.getLogger("tensoropt.serving")
 _REQUESTS = LOG.getChild("requests")
 _GIVEN_ID = re.compile(r"[!-~]{1,128}")
 _QUIET = ("/live", "/ready", "/metrics", "ServerLive", "ServerReady", "ModelReady")
-"""Ends of requests that probes send every few seconds: only failures have lines."""
+"""Suffixes of the requests that probes send every few seconds: only failures are logged."""
 
 
 @dataclass
 class RequestLine:
-    """A request under way. ``id`` is the client's, or a new one."""
+    """The log line of a request in progress. ``id`` is the client's id, or a new id."""
 
     protocol: str
     what: str
@@ -64,8 +64,10 @@ _CURRENT: ContextVar[RequestLine | None] = ContextVar("request", default=None)
 
 
 @contextmanager
-def logged(protocol: str, what: str, client: str, given_id: str | None) -> Iterator[RequestLine]:
-    """Log a request when it ends, with the status that its line has by then."""
+def log_request(
+    protocol: str, what: str, client: str, given_id: str | None
+) -> Iterator[RequestLine]:
+    """Log a request when it ends, with the status that its line has at that time."""
     usable = _GIVEN_ID.fullmatch(given_id or "")
     line = RequestLine(protocol, what, client, usable[0] if usable else uuid.uuid4().hex)
     token = _CURRENT.set(line)
@@ -85,7 +87,7 @@ def _log(line: RequestLine) -> None:
 
 
 def note(error: Exception) -> None:
-    """Keep an error as the cause in the line of the request that is under way."""
+    """Record an error as the cause in the log line of the current request."""
     line = _CURRENT.get()
     if line is None:
         return
@@ -97,7 +99,7 @@ def note(error: Exception) -> None:
 
 
 def _place(error: BaseException) -> str:
-    """Return the place in the code that an unexpected error comes from."""
+    """Return the file and line that raised an unexpected error."""
     while isinstance(error, RefusedError) and error.__cause__ is not None:
         error = error.__cause__
     frames = extract_tb(error.__traceback__)
@@ -105,7 +107,10 @@ def _place(error: BaseException) -> str:
 
 
 def set_up(*, is_json: bool = False, has_requests: bool = True) -> None:
-    """Send the log, and warnings of uvicorn, to stderr; without requests, errors of them only."""
+    """Send the log and uvicorn's warnings to stderr.
+
+    Without ``has_requests``, only requests that fail with 5xx are logged.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Objects() if is_json else _Lines())
     for logger in (LOG, logging.getLogger("uvicorn.error")):
@@ -120,7 +125,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 class _Lines(logging.Formatter):
-    """Lines for people; those of the start, about models and addresses, have no time."""
+    """Formats lines for people; the lines at startup (models, addresses) have no time."""
 
     def format(self, record: logging.LogRecord) -> str:
         facts = getattr(record, "facts", None)
@@ -133,9 +138,9 @@ class _Lines(logging.Formatter):
 
 
 class _Objects(logging.Formatter):
-    """An object of JSON per line."""
+    """Formats each line as a JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = record.getMessage()
-        said = getattr(record, "facts", {"message": text})
-        return json.dumps({"time": _time(record), "level": record.levelname.lower(), **said})
+        facts = getattr(record, "facts", {"message": text})
+        return json.dumps({"time": _time(record), "level": record.levelname.lower(), **facts})

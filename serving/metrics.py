@@ -1,4 +1,4 @@
-"""What Prometheus reads: requests, batches, steps and ranks, by model."""
+"""Prometheus metrics of requests, batches, steps and ranks, by model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SECONDS = (
 _SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-# They are a series beside each counter, which nobody asks for.
+# They would add an unused `_created` series to each counter.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -44,7 +44,7 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.requests = Counter(
-            "tensoropt_requests", "Requests that were answered, by how (OK, or gRPC's code).",
+            "tensoropt_requests", "Answered requests, by status (OK, or gRPC's code).",
             ["model", "protocol", "status"], registry=registry,
         )  # fmt: skip
         self.latency = Histogram(
@@ -56,11 +56,11 @@ class Metrics:
             ["model"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
         self.samples = Histogram(
-            "tensoropt_batch_samples", "Samples that a run had, without what filled it up.",
+            "tensoropt_batch_samples", "Samples in a run, without padding.",
             ["model"], buckets=_SAMPLES, registry=registry,
         )  # fmt: skip
         self.queued = Histogram(
-            "tensoropt_queue_seconds", "From a request's arrival to the run that it is in.",
+            "tensoropt_queue_seconds", "From a request's arrival to the start of its run.",
             ["model"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
         self.tokens = Counter(
@@ -76,11 +76,11 @@ class Metrics:
             ["model"], registry=registry,
         )  # fmt: skip
         self.restarts = Counter(
-            "tensoropt_rank_restarts", "How often ranks were started again.",
+            "tensoropt_rank_restarts", "Restarts of ranks.",
             ["model"], registry=registry,
         )  # fmt: skip
         self._waiting = Gauge(
-            "tensoropt_queue_requests", "Requests that wait for a run.",
+            "tensoropt_queue_requests", "Requests waiting for a run.",
             ["model"], registry=registry,
         )  # fmt: skip
         self._ended: dict[str, float] = {}
@@ -89,14 +89,14 @@ class Metrics:
         )
 
     def watch(self, model: str, waiting: Callable[[], float], ready: Callable[[], float]) -> None:
-        """Ask a model for what it knows itself, whenever metrics are read."""
+        """Read a model's queue length and readiness from these callbacks at each scrape."""
         self._waiting.labels(model).set_function(waiting)
         self._ready.labels(model).set_function(ready)
         self.restarts.labels(model)
 
     @contextmanager
     def request(self, model: str, protocol: str) -> Iterator[None]:
-        """Count a request, and its time, by how it ends."""
+        """Count a request and its duration, by its final status."""
         begun, status = perf_counter(), "CANCELLED"
         try:
             yield
@@ -116,9 +116,9 @@ class Metrics:
 
     @contextmanager
     def step(self, model: str, samples: int) -> Iterator[None]:
-        """Count a run for so many samples, and its time if it comes to its end.
+        """Count a run of ``samples`` samples and, if it succeeds, its duration.
 
-        The time begins when the run before it has ended, for which it may have waited.
+        The duration excludes the wait for the end of the previous run.
         """
         begun = perf_counter()
         yield
@@ -128,7 +128,7 @@ class Metrics:
         self._ended[model] = ended
 
     def sums(self, models: Collection[str]) -> dict[str, Sums]:
-        """Return the sums of counts, and of times in seconds, by the names of their series."""
+        """Return the sums of counts, and of times in seconds, by model and series name."""
         found: dict[str, Sums] = {model: defaultdict(float) for model in models}
         for family in self._registry.collect():
             for sample in family.samples:
@@ -137,5 +137,5 @@ class Metrics:
         return found
 
     def text(self) -> bytes:
-        """Return all of them in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)

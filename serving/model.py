@@ -1,4 +1,4 @@
-"""A model that is served: its ranks, and the requests that wait for them."""
+"""A served model: its ranks, and the queue of requests for them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ VERSION = "1"
 
 
 class RanksSession(Protocol):
-    """What a model needs of `tensoropt.runtime.pool.session.Session`."""
+    """The part of `tensoropt.runtime.pool.session.Session` that a model needs."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether all ranks are there."""
+        """True if all ranks are running."""
         ...
 
     def run(self, inputs: Tensors) -> Tensors:
@@ -41,27 +41,29 @@ class RanksSession(Protocol):
         ...
 
     def empty(self, shapes: Mapping[str, Sequence[int]]) -> Tensors:
-        """Return arrays for inputs, which need not be copied for a run."""
+        """Return uninitialised input arrays that a run reads without a copy."""
         ...
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds a run has been without an answer, 0 where there is none."""
+        """Seconds since the current run started; 0 without a run."""
         ...
 
     def restart(self) -> None:
-        """Start new ranks in place of those that are left."""
+        """Replace all ranks by new ranks."""
         ...
 
     def close(self, grace_s: float) -> None:
-        """End all ranks, what they are at after so many seconds."""
+        """End all ranks; a run in progress has ``grace_s`` seconds to finish."""
         ...
 
 
 @dataclass(frozen=True)
 class ServingOptions:
-    """How requests are collected, and how long they wait: ranks are not ready while a run that
-    takes longer than ``timeout_s`` is under way."""
+    """Options for collecting requests into runs.
+
+    The model is not ready while a run has taken longer than ``timeout_s``.
+    """
 
     batch_delay_s: float = 0.002
     max_batch: int | None = None
@@ -71,9 +73,9 @@ class ServingOptions:
 
 
 def specs_of(tensors: Sequence[Any], dims: Mapping[str, int]) -> tuple[TensorSpec, ...]:
-    """Return the tensors of a plan with the sizes that ``dims`` gives to names.
+    """Return the tensors of a plan, with names of dimensions replaced by their sizes in ``dims``.
 
-    Raises `UserError` where the protocol has no such element type.
+    Raises `UserError` for an element type that the protocol lacks.
     """
     specs = tuple(
         TensorSpec(
@@ -90,7 +92,7 @@ def specs_of(tensors: Sequence[Any], dims: Mapping[str, int]) -> tuple[TensorSpe
 
 
 class Model:
-    """Answers requests for one plan, while `work` runs; ranks that end are started again."""
+    """Answers requests for one plan while `work` runs, and restarts ranks that ended."""
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class Model:
         waited = metrics.queued.labels(name).observe
         delay_s, queue = options.batch_delay_s, options.queue
         self._batcher = Batcher(self._run, self.batching, delay_s, queue, waited)
-        # Two wait for runs, one starts ranks.
+        # Two threads wait for runs, and one starts ranks.
         self._threads = ThreadPoolExecutor(3, f"ranks-{name}")
         self._up, self._failed = asyncio.Event(), asyncio.Event()
         self._up.set()
@@ -118,27 +120,27 @@ class Model:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all ranks run, and no run has taken longer than its clients wait."""
+        """True if all ranks run, and no run has exceeded the timeout of its clients."""
         return self._up.is_set() and self._session.silent_s <= self._timeout_s
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits or is under way."""
+        """True if no request is queued or in progress."""
         return self._batcher.is_idle
 
     def describe(self) -> str:
-        """Return how requests are answered, for a person."""
+        """Describe the batching of requests, for the log."""
         if self.batching is None:
             return "one request per run"
         exactly = "of" if self.batching.is_fixed else "of up to"
         return f"requests share runs {exactly} {self.batching.size} samples"
 
     def check_room(self) -> None:
-        """Raise `RefusedError` where no more requests may wait."""
+        """Raise `RefusedError` if the queue is full."""
         self._batcher.check_room()
 
     async def infer(self, request: Infer) -> Answer:
-        """Return the outputs that ``request`` wants; raises `RefusedError`."""
+        """Return the outputs that ``request`` names; raises `RefusedError`."""
         has_samples = self.batching is not None
         check_request(request, self.inputs, self.outputs, has_samples=has_samples)
         outputs = await self._batcher.infer(request.inputs)
@@ -174,7 +176,7 @@ class Model:
             return self._session.run(make(self._session.empty))
 
     async def _keep(self) -> None:
-        """Start ranks again whenever they are not all there."""
+        """Restart the ranks whenever some have ended."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):

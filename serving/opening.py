@@ -1,4 +1,4 @@
-"""Plans as models that are ready to answer."""
+"""Opening of plans as models that are ready to answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.model import Model, ServingOptions, specs_of
 from tensoropt.serving.text_model import TextLimits, TextModel
 
-__all__ = ["Opener", "check_sizes", "opened", "opened_texts", "own_sizes", "split"]
+__all__ = ["Opener", "check_sizes", "open_models", "open_texts", "restrict_dims", "split_plans"]
 
 
 def check_sizes(plans: Iterable[Path], dims: Mapping[str, int]) -> None:
@@ -22,18 +22,18 @@ def check_sizes(plans: Iterable[Path], dims: Mapping[str, int]) -> None:
     check_dims(dims, [tensor for path in plans for tensor in Plan.load(path).inputs])
 
 
-def own_sizes(plan: Plan, session_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options for the session of one plan: with the sizes that it has names for."""
+def restrict_dims(plan: Plan, session_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the session options for one plan: ``dims`` reduced to the plan's own names."""
     names = dim_names(plan.inputs)
     dims = {name: size for name, size in session_options["dims"].items() if name in names}
     return {**session_options, "dims": dims}
 
 
 class Opener:
-    """Opens the plans of a server, and those that were replaced in their folders since.
+    """Opens the plans of a server, and opens plans again that were replaced in their folders.
 
-    ``prefills`` are plans that read the prompts of some decoders; `Session` takes
-    ``session_options``.
+    ``prefills`` are plans that read the prompts of decoders, by the decoder's name.
+    ``session_options`` are options of `Session`.
     """
 
     def __init__(
@@ -48,54 +48,54 @@ class Opener:
         self._plans, self._prefills, self._session_options = plans, prefills, session_options
         self._options, self._limits, self._metrics = options, limits, metrics
         check_sizes([*plans.values(), *prefills.values()], session_options["dims"])
-        self._digests = {name: self._found_digests(name) for name in plans}
-        self._decoders = split(plans, prefills)[1].keys()
+        self._digests = {name: self._find_digests(name) for name in plans}
+        self._decoders = split_plans(plans, prefills)[1].keys()
 
-    def opened(self) -> tuple[dict[str, Model], dict[str, TextModel]]:
-        """Start the ranks of all plans; return the models of tensors and those of texts.
-
-        Raises `TensoroptError`.
-        """
-        return self._opened(self._plans, self._prefills)
-
-    def reopened(self, name: str) -> Model | TextModel | None:
-        """Return a model of the new plan in the folder of ``name``, None for the same plan.
+    def open(self) -> tuple[dict[str, Model], dict[str, TextModel]]:
+        """Start the ranks of all plans; return the tensor models and the text models.
 
         Raises `TensoroptError`.
         """
-        digests = self._found_digests(name)
+        return self._open(self._plans, self._prefills)
+
+    def reopen(self, name: str) -> Model | TextModel | None:
+        """Return a model of the new plan in the folder of ``name``, or None if it is unchanged.
+
+        Raises `TensoroptError`.
+        """
+        digests = self._find_digests(name)
         if digests == self._digests[name]:
             return None
         plans = {name: self._plans[name]}
         prefills = {name: path for name, path in self._prefills.items() if name in plans}
-        is_decoder = bool(split(plans, {})[1])
+        is_decoder = bool(split_plans(plans, {})[1])
         if is_decoder != (name in self._decoders):
             kinds = "a plan with caches", "one without"
             expected, got = kinds if name in self._decoders else kinds[::-1]
             raise UserError(f"{self._plans[name]}: expected {expected} as before, got: {got}")
-        models, texts = self._opened(plans, prefills)
+        models, texts = self._open(plans, prefills)
         self._digests[name] = digests
         return texts[name] if is_decoder else models[name]
 
-    def _opened(
+    def _open(
         self, plans: Mapping[str, Path], prefills: Mapping[str, Path]
     ) -> tuple[dict[str, Model], dict[str, TextModel]]:
-        tensors, decoders = split(plans, prefills)
+        tensors, decoders = split_plans(plans, prefills)
         session = self._session_options
-        models = opened(tensors, session, self._options, self._metrics)
-        return models, opened_texts(decoders, prefills, session, self._limits, self._metrics)
+        models = open_models(tensors, session, self._options, self._metrics)
+        return models, open_texts(decoders, prefills, session, self._limits, self._metrics)
 
-    def _found_digests(self, name: str) -> list[str]:
+    def _find_digests(self, name: str) -> list[str]:
         folders = [plans[name] for plans in (self._plans, self._prefills) if name in plans]
         return [Plan.described(folder).sha256 for folder in folders]
 
 
-def split(
+def split_plans(
     plans: Mapping[str, Path], prefills: Mapping[str, Path]
 ) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Return the plans that answer tensors, and those of decoders, which continue texts.
+    """Return the plans of tensor models, and the plans of decoders, which continue texts.
 
-    Raises `UserError` for one that cannot be read, and where ``prefills`` are for others.
+    Raises `UserError` for a plan that cannot be read, and for a prefill without a decoder.
     """
     decoders = {name for name, path in plans.items() if "caches" in Plan.load(path).document}
     for name in prefills.keys() - decoders:
@@ -105,17 +105,17 @@ def split(
     return {name: path for name, path in plans.items() if name not in decoders}, texts
 
 
-def opened_texts(
+def open_texts(
     plans: Mapping[str, Path],
     prefills: Mapping[str, Path],
     session_options: Mapping[str, Any],
     limits: TextLimits,
     metrics: Metrics,
 ) -> dict[str, TextModel]:
-    """Return a model that continues texts for each plan folder, whose ranks have been started.
+    """Start the ranks of each decoder's plan, and return its text model by name.
 
-    ``prefills`` are plans that read the prompts, of some. Raises `UserError`; then no ranks are
-    left.
+    ``prefills`` are plans that read the prompts of some decoders. Raises `UserError`, after ending
+    all ranks.
     """
     own = {key: value for key, value in session_options.items() if key != "cuda_graphs"}
     sessions: dict[str, TextSession] = {}
@@ -125,30 +125,30 @@ def opened_texts(
                 folder,
                 prefill=prefills.get(name),
                 step_tokens=limits.step_tokens,
-                **own_sizes(Plan.load(folder), own),
+                **restrict_dims(Plan.load(folder), own),
             )
     except BaseException:
         for session in sessions.values():
             session.close()
         raise
-    return {name: TextModel(name, one, limits, metrics) for name, one in sessions.items()}
+    return {name: TextModel(name, session, limits, metrics) for name, session in sessions.items()}
 
 
-def opened(
+def open_models(
     plans: Mapping[str, Path],
     session_options: Mapping[str, Any],
     options: ServingOptions,
     metrics: Metrics,
 ) -> dict[str, Model]:
-    """Return a model for each plan folder, whose ranks have been started.
+    """Start the ranks of each plan, and return its model by name.
 
-    ``session_options`` are those of `Session`. Raises `UserError`; then no ranks are left.
+    ``session_options`` are options of `Session`. Raises `UserError`, after ending all ranks.
     """
     models: dict[str, Model] = {}
     sessions: list[Session] = []
     try:
         for name, folder in plans.items():
-            models[name] = _opened(name, folder, session_options, options, metrics, sessions)
+            models[name] = _open_model(name, folder, session_options, options, metrics, sessions)
     except BaseException:
         for session in sessions:
             session.close()
@@ -156,7 +156,7 @@ def opened(
     return models
 
 
-def _opened(
+def _open_model(
     name: str,
     folder: Path,
     session_options: Mapping[str, Any],
@@ -165,7 +165,7 @@ def _opened(
     sessions: list[Session],
 ) -> Model:
     plan = Plan.load(folder)
-    own = own_sizes(plan, session_options)
+    own = restrict_dims(plan, session_options)
     inputs, outputs = specs_of(plan.inputs, own["dims"]), specs_of(plan.outputs, own["dims"])
     sessions.append(Session(folder, **own))
     return Model(name, inputs, outputs, sessions[-1], options, metrics)

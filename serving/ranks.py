@@ -1,4 +1,4 @@
-"""Ranks of a served model that have ended: they are started again."""
+"""Restarts of a served model's ranks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tensoropt.serving.metrics import Metrics
 __all__ = ["LOOK_S", "UNWANTED_S", "Restarts"]
 
 LOOK_S = 1.0
-"""How often ranks that do nothing are looked at."""
+"""Interval in seconds of the liveness checks of idle ranks."""
 
 UNWANTED_S = 1.0
-"""How long ranks may stay at runs when all requests are answered or given up: nobody wants them."""
+"""Seconds that ranks may take to finish a run with a result that no client awaits any longer."""
 
 _LONGEST_PAUSE_S = 30.0
 
 
 class Restarts:
-    """Starts a model's ranks by ``restart``, after pauses that grow from try to try."""
+    """Restarts a model's ranks by ``restart``, with exponential back-off."""
 
     def __init__(
         self, name: str, restart: Callable[[], Awaitable[object]], metrics: Metrics
@@ -30,11 +30,11 @@ class Restarts:
         self._tries = 0
 
     def forget(self) -> None:
-        """Make no pause before the next start: the ranks have worked."""
+        """Reset the back-off: the ranks have worked."""
         self._tries = 0
 
     async def start(self) -> None:
-        """Try once; the log tells what fails."""
+        """Try one restart, and log a failure."""
         pause = min(2.0 ** (self._tries - 1), _LONGEST_PAUSE_S) if self._tries else 0.0
         self._tries += 1
         self._tell(f"ranks have ended and are started again in {pause:g} s")
@@ -45,7 +45,7 @@ class Restarts:
             self._tell(one_line(error))
             return
         self._metrics.restarts.labels(self._name).inc()
-        self._tell("ranks are there again")
+        self._tell("ranks are running again")
 
     def _tell(self, text: str) -> None:
         LOG.warning("model '%s': %s", self._name, text)

@@ -1,4 +1,4 @@
-"""Plans that were replaced in their folders: a server loads them again without a pause."""
+"""Reloading of plans that were replaced in their folders, without a pause in serving."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tensoropt.serving.text_model import TextModel
 __all__ = ["Reloads", "Reopen"]
 
 Reopen = Callable[[str], Model | TextModel | None]
-"""Opens the plan of a model again and starts its ranks; returns None if the plan is the same.
+"""Opens the plan of a model again and starts its ranks; returns None if the plan is unchanged.
 
 Raises `TensoroptError`.
 """
 
-_LOOK_S = 0.05  # between two looks at whether a model still has requests
+_LOOK_S = 0.05  # interval of polling a model for remaining requests
 
 
 class Reloads:
-    """Runs the models of a service, and replaces those with new plans after each `ask`.
+    """Runs the models of a service, and after each `ask` replaces the models with new plans.
 
-    A new model gets ready while the old one answers. Then it takes all new requests, and the old
-    one ends as soon as it has answered its own, or after ``drain_s`` seconds.
+    The old model answers until the new model is ready, which then takes all new requests. The old
+    model ends once its requests are answered, or after ``drain_s`` seconds.
     """
 
     def __init__(self, service: Service, reopen: Reopen, drain_s: float) -> None:
@@ -48,14 +48,14 @@ class Reloads:
                 await self._asked.wait()
                 self._asked.clear()
                 for name in works:
-                    new = await self._opened(name)
+                    new = await self._open(name)
                     if new is not None:
                         old = self._service.replace(new)
                         ending, works[name] = works[name], tasks.create_task(new.work())
                         _tell(name, "the new plan answers")
                         await self._end(old, ending)
 
-    async def _opened(self, name: str) -> Model | TextModel | None:
+    async def _open(self, name: str) -> Model | TextModel | None:
         _tell(name, "its plan is loaded again")
         try:
             new = await _in_daemon(lambda: self._reopen(name))
@@ -83,7 +83,7 @@ def _tell(name: str, text: str) -> None:
 async def _in_daemon(
     work: Callable[[], Model | TextModel | None],
 ) -> Model | TextModel | None:
-    """Call ``work`` in a thread that the end of the process does not wait for."""
+    """Call ``work`` in a daemon thread, so that the process can exit before it ends."""
     future: Future[Model | TextModel | None] = Future()
     future.set_running_or_notify_cancel()
 

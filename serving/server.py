@@ -1,4 +1,4 @@
-"""A server from its first request to its last: both protocols on one event loop."""
+"""The life cycle of a server: both protocols on one event loop, until a signal."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from tensoropt.runtime.support.files import replace_private
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.connection import Connection
-from tensoropt.serving.http.logged import Logged
+from tensoropt.serving.http.request_logging import RequestLogging
 from tensoropt.serving.log import LOG
 from tensoropt.serving.reloading import Reloads, Reopen
 from tensoropt.serving.rpc.servicer import make_server
 from tensoropt.serving.service import Service
 
-__all__ = ["ServerOptions", "listening", "serve"]
+__all__ = ["ServerOptions", "listen", "serve"]
 
 _MOST_CONNECTIONS = 4096
-_KEEP_ALIVE_S = 75  # longer than what usual proxies keep a connection for
+_KEEP_ALIVE_S = 75  # longer than usual proxies keep a connection
 _BACKLOG = 2048
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Where a server listens, and how it ends; ``grpc_port`` None: HTTP alone.
+    """Addresses of a server, and its grace period; ``grpc_port`` None serves HTTP only.
 
-    ``address_file`` gets the addresses, one per line, while the server serves.
+    ``address_file`` contains the addresses, one per line, while the server runs.
     """
 
     host: str = "127.0.0.1"
@@ -46,8 +46,8 @@ class ServerOptions:
     address_file: Path | None = None
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raises `UserError` where that cannot be."""
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; raises `UserError` if the address cannot be bound."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -69,32 +69,32 @@ async def serve(
     more: Sequence[APIRouter] = (),
     reopen: Reopen = lambda _: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, finish what is under way, and end all ranks.
+    """Serve until SIGTERM or SIGINT, drain the requests in progress, and end all ranks.
 
     On SIGHUP, ``reopen`` opens the plans that were replaced in their folders.
 
-    A second signal ends at once what is under way. ``bodies`` limits HTTP requests, and ``more``
-    adds routes to the protocol's. Raises `UserError` if gRPC cannot listen, or the file of
-    addresses cannot be written.
+    A second SIGTERM or SIGINT cancels the requests in progress immediately. ``bodies`` limits HTTP
+    requests, and ``more`` adds routes. Raises `UserError` if gRPC cannot listen, or the address
+    file cannot be written.
     """
     http = _Http(_config(make_app(service, bodies, more), options))
     try:
         rpc = _Rpc(service, options, bodies)
         addresses = _addresses(listener, rpc.port, options.host)
         reloads = Reloads(service, reopen, options.grace_s)
-        # Outside the group, which would wrap the error that the file raises.
+        # Outside the task group, which would wrap the error of the address file.
         with _address_file(options.address_file, addresses):
             async with asyncio.TaskGroup() as tasks:
                 work = tasks.create_task(reloads.work())
                 with _signals({signal.SIGHUP: reloads.ask}):
-                    await _served(service, listener, http, rpc, options, addresses)
+                    await _serve_until_signal(service, listener, http, rpc, options, addresses)
                 work.cancel()
     finally:
         bodies.side.close()
         await asyncio.gather(*(model.close() for model in service.all_models))
 
 
-async def _served(
+async def _serve_until_signal(
     service: Service,
     listener: socket.socket,
     http: _Http,
@@ -121,7 +121,7 @@ async def _served(
 
 
 class _Http(uvicorn.Server):
-    """uvicorn's, which leaves signals to us: gRPC ends by them too."""
+    """uvicorn's server without its signal handlers: ours also end gRPC."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -130,7 +130,7 @@ class _Http(uvicorn.Server):
 
 def _config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
     return uvicorn.Config(
-        Logged(app),
+        RequestLogging(app),
         http=Connection,
         loop="none",
         log_config=None,
@@ -147,14 +147,14 @@ def _config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
 
 
 class _Rpc:
-    """gRPC's server, where there is to be one."""
+    """The gRPC server, or a stand-in that does nothing without a port."""
 
     def __init__(self, service: Service, options: ServerOptions, bodies: Bodies) -> None:
         self._server: grpc.aio.Server | None = None
         self.port: int | None = None
         if options.grpc_port is not None:
             self._server, self.port = make_server(
-                service, bodies.most, bodies.counted, bodies.side, options.host, options.grpc_port
+                service, bodies.most, bodies.count, bodies.side, options.host, options.grpc_port
             )
 
     async def start(self) -> None:
@@ -162,7 +162,7 @@ class _Rpc:
             await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Take no new calls, and end those that are not answered in time."""
+        """Refuse new calls, and cancel calls that do not end within ``grace_s`` seconds."""
         if self._server is not None:
             await self._server.stop(grace_s)
 
@@ -187,7 +187,7 @@ def _addresses(listener: socket.socket, rpc_port: int | None, host: str) -> list
 
 @contextmanager
 def _address_file(path: Path | None, addresses: Sequence[str]) -> Iterator[None]:
-    """Have the addresses in a file, which goes at the end."""
+    """Write the addresses to a file, and remove it at the end."""
     if path is None:
         yield
         return
@@ -202,7 +202,7 @@ def _address_file(path: Path | None, addresses: Sequence[str]) -> Iterator[None]
 
 
 def _tell(service: Service, addresses: Sequence[str]) -> None:
-    """Say where models are served, and how."""
+    """Log the models and the addresses."""
     for model in service.all_models:
         LOG.info("model '%s': %s", model.name, model.describe())
     LOG.info("serving at %s", " and ".join(addresses))

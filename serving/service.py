@@ -1,4 +1,4 @@
-"""What a server answers, whichever protocol asks."""
+"""The requests of a server, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tensoropt.serving.model import VERSION, Model
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Answer, Infer
 from tensoropt.serving.protocol.tensors import TensorSpec
-from tensoropt.serving.statistics import described
+from tensoropt.serving.statistics import describe_statistics
 from tensoropt.serving.text_model import TextModel
 
 __all__ = ["EXTENSIONS", "Service"]
 
 Read = Callable[[], Awaitable[Infer]]
 Wanted = Callable[[Coroutine[Any, Any, Answer]], Awaitable[Answer]]
-"""Awaits an answer, and cancels it when nobody wants it any more."""
+"""Awaits an answer, and cancels it when the client disconnects."""
 
 EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics")
 
 
 class Service:
-    """The models of a server, by name; ``is_ending`` once it takes no new requests.
+    """The models of a server, by name; ``is_ending`` is set once it refuses new requests.
 
-    ``texts`` are those that continue texts, by a protocol of their own.
+    ``texts`` are the text models, which have a protocol of their own.
     """
 
     def __init__(
@@ -45,18 +45,18 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all models can answer."""
+        """True if all models can answer."""
         return not self.is_ending and all(model.is_ready for model in self.all_models)
 
     @property
     def all_models(self) -> list[Model | TextModel]:
-        """All that have ranks."""
+        """The tensor models and the text models."""
         return [*self.models.values(), *self.texts.values()]
 
     def replace(self, model: Model | TextModel) -> Model | TextModel:
-        """Give new requests to a model in place of another of its name and kind, and return that.
+        """Replace the model of the same name and kind by ``model``, and return the old model.
 
-        The routes for texts share ``texts``.
+        ``texts`` is changed in place, because the routes for texts share it.
         """
         old: Model | TextModel
         if isinstance(model, TextModel):
@@ -66,11 +66,11 @@ class Service:
         return old
 
     def is_model_ready(self, name: str, version: str) -> bool:
-        """Say whether a model can answer; raises `RefusedError` where there is none."""
-        return self.found(name, version).is_ready and not self.is_ending
+        """Return True if a model can answer; raises `RefusedError` for an unknown model."""
+        return self.find(name, version).is_ready and not self.is_ending
 
-    def found(self, name: str, version: str) -> Model | TextModel:
-        """Return a model; an empty version is the only one. Raises `RefusedError`."""
+    def find(self, name: str, version: str) -> Model | TextModel:
+        """Return a model; an empty version means the only version. Raises `RefusedError`."""
         model = self.models.get(name) or self.texts.get(name)
         if model is None:
             near = did_you_mean(name, [*self.models, *self.texts])
@@ -83,7 +83,7 @@ class Service:
 
     def model(self, name: str, version: str) -> Model:
         """Return a model that takes tensors; raises `RefusedError`."""
-        model = self.found(name, version)
+        model = self.find(name, version)
         if isinstance(model, TextModel):
             raise RefusedError(
                 Reason.INVALID,
@@ -105,20 +105,20 @@ class Service:
     def statistics(self, name: str, version: str) -> dict[str, Any]:
         """Return statistics of one model, or of all for an empty name; raises `RefusedError`."""
         if name:
-            self.found(name, version)
+            self.find(name, version)
         names = [name] if name else [model.name for model in self.all_models]
         sums = self.metrics.sums(names)
-        return {"model_stats": [described(one, VERSION, sums[one]) for one in names]}
+        return {"model_stats": [describe_statistics(name, VERSION, sums[name]) for name in names]}
 
     def metadata(self) -> dict[str, Any]:
-        """Return what the server is."""
+        """Return the name, version and extensions of the server."""
         return {"name": "tensoropt", "version": __version__, "extensions": [*EXTENSIONS]}
 
     def model_metadata(self, name: str, version: str) -> dict[str, Any]:
-        """Return what a model takes and gives; raises `RefusedError` where there is none."""
-        model = self.found(name, version)
+        """Return a model's inputs and outputs; raises `RefusedError` for an unknown model."""
+        model = self.find(name, version)
         head = {"name": name, "versions": [VERSION], "platform": "tensoropt_plan"}
-        if isinstance(model, TextModel):  # its tensors are between the server and the ranks
+        if isinstance(model, TextModel):  # its tensors are internal to the server and its ranks
             return {**head, "inputs": [], "outputs": []}
         varies = model.batching is not None
         return {
@@ -130,9 +130,9 @@ class Service:
     async def infer(
         self, name: str, version: str, read: Read, protocol: str, wanted: Wanted | None = None
     ) -> Answer:
-        """Return a model's outputs for the request that ``read`` reads; raises `RefusedError`.
+        """Return a model's outputs for the request that ``read`` returns; raises `RefusedError`.
 
-        The protocol awaits the answer by ``wanted``, if it has to find out when a client leaves.
+        ``wanted`` awaits the answer instead, if the protocol must detect that a client disconnects.
         """
         model = self.model(name, version)
         with self.metrics.request(name, protocol):
@@ -144,11 +144,11 @@ class Service:
             except asyncio.CancelledError:
                 if not self.is_ending:
                     raise
-                why = "the server ended before the answer was there (--grace)"
+                why = "the server ended before the answer was ready (--grace)"
                 raise RefusedError(Reason.UNAVAILABLE, why) from None
 
     def _check_room(self, model: Model) -> None:
-        """Refuse what would be refused anyway before it is read."""
+        """Refuse a request before its body is read, if it would be refused later anyway."""
         if self.is_ending:
             raise RefusedError(Reason.UNAVAILABLE, "the server is ending")
         model.check_room()

@@ -1,7 +1,7 @@
-"""A process for work that would hold the event loop: reading and writing long JSON.
+"""A process for work that would block the event loop: parsing and writing long JSON.
 
-Python's parsers hold its lock until they have read all of a text, so a thread would not help. The
-process has limits of time and memory, so no request can exhaust the server's.
+A thread would not help: Python's JSON parser keeps the GIL until it has read the whole text. The
+process has limits on time and memory, so no request can exhaust the server.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tensoropt.serving.protocol.refusals import Reason, RefusedError
 __all__ = ["SideProcess"]
 
 _GROWTH = 24
-"""Bytes of memory for each byte of JSON: `1,` takes 15 per byte, in a list and in the arrays."""
+"""Bytes of memory per byte of JSON: `1,` takes 15 per byte, in a list and in the arrays."""
 
 _IMPORTS = 1 << 29
-"""Bytes of addresses for modules, which are imported with the first call, and their threads."""
+"""Bytes of address space for the modules that the first call imports, and their threads."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 
 class SideProcess:
-    """Calls functions in turn in another process, which the first call starts.
+    """Calls functions in sequence in another process, which the first call starts.
 
     A call fails after ``timeout_s`` seconds, or if it allocates more memory than JSON of
-    ``max_body`` bytes needs. Use it from one event loop.
+    ``max_body`` bytes needs. All calls must come from one event loop.
     """
 
     def __init__(self, max_body: int = 64 << 20, timeout_s: float = 60.0) -> None:
@@ -50,10 +50,10 @@ class SideProcess:
         self._turn = asyncio.Semaphore(1)
 
     async def run(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-        """Call ``work`` there. Raises its errors, and `RefusedError` at a limit."""
+        """Call ``work`` in the process. Raises its errors, and `RefusedError` at a limit."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._done(work, *given, **named)
+                return await self._call_in_turn(work, *given, **named)
         except TimeoutError:
             why = f"body: was not read within {self._timeout_s:g} s (--timeout)"
             raise RefusedError(Reason.LATE, why) from None
@@ -63,13 +63,13 @@ class SideProcess:
                 "body: takes too much time or memory as JSON, expected tensors as bytes",
             ) from None
 
-    async def _done(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    async def _call_in_turn(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         await self._turn.acquire()
         try:
             if self._executor is None:
-                self._executor = self._started()
+                self._executor = self._start()
             before = {*active_children()}
-            found = self._executor.submit(_limited, self._timeout_s, work, given, named)
+            found = self._executor.submit(_call_limited, self._timeout_s, work, given, named)
             self._process |= {*active_children()} - before  # by the first call
         except BaseException:
             self._turn.release()
@@ -78,18 +78,18 @@ class SideProcess:
         found.add_done_callback(lambda _: _call_soon(loop, lambda: self._free(found)))
         try:
             return await asyncio.wrap_future(found)
-        except asyncio.CancelledError:  # nobody wants the result any more
+        except asyncio.CancelledError:  # the result is no longer wanted
             self._kill()
             raise
 
     def _free(self, done: Future[T]) -> None:
-        """Let the next call have its turn, in a new process if this one ended."""
+        """Admit the next call, in a new process if this process ended."""
         if done.cancelled() or isinstance(done.exception(), BrokenProcessPool):
             self._executor = None
             self._process.clear()
         self._turn.release()
 
-    def _started(self) -> ProcessPoolExecutor:
+    def _start(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(
             1, get_context("spawn"), _confine, (os.getpid(), self._memory_bytes)
         )
@@ -112,23 +112,23 @@ def _call_soon(loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> N
 
 
 def _confine(parent: int, memory_bytes: int) -> None:
-    """Bind this process to its parent and let it allocate ``memory_bytes`` more.
+    """End this process with its parent, and let it allocate at most ``memory_bytes`` more.
 
-    The parent handles Ctrl-C.
+    SIGINT is ignored: the parent handles Ctrl-C.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has died before
+    if os.getppid() != parent:  # the parent died before prctl
         os._exit(1)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * os.sysconf("SC_PAGE_SIZE") + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def _limited(
+def _call_limited(
     seconds: float, work: Callable[..., T], given: tuple[Any, ...], named: dict[str, Any]
 ) -> T:
-    """Call ``work``; the system ends this process after ``seconds`` of processor time."""
+    """Call ``work``; the kernel kills this process after ``seconds`` of CPU time."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         return work(*given, **named)

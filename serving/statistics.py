@@ -1,4 +1,4 @@
-"""Statistics of models with Triton's names, from the metrics of the server."""
+"""Statistics of models under Triton's names, computed from the server's metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from tensoropt.serving.metrics import Sums
 
-__all__ = ["described"]
+__all__ = ["describe_statistics"]
 
 _DURATIONS = {
     "success": "tensoropt_request_seconds",
@@ -17,10 +17,10 @@ _DURATIONS = {
 _PARTS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
 
 
-def described(name: str, version: str, sums: Sums) -> dict[str, Any]:
-    """Return the statistics of a model as Triton has them; times are in nanoseconds.
+def describe_statistics(name: str, version: str, sums: Sums) -> dict[str, Any]:
+    """Return the statistics of a model in Triton's form; times are in nanoseconds.
 
-    Input and output are part of ``compute_infer``, which counts runs. A text counts as one sample.
+    ``compute_infer`` counts runs and includes input and output. A text counts as one sample.
     """
     samples = sums["tensoropt_batch_samples_sum"] or sums["tensoropt_request_seconds_count"]
     return {

@@ -1,4 +1,4 @@
-"""A decoder that is served: its ranks, and the texts that wait for them."""
+"""A served decoder: its ranks, and the queue of texts for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROTOCOL = "openai"  # in metrics
 
 @dataclass(frozen=True)
 class TextLimits:
-    """How many requests wait and how long, and how much of the ranks one of them takes.
+    """Limits on the queue of requests, on their prompts, and on the tokens of a step.
 
     ``step_tokens`` is for `TextSession`: the scores of 2048 tokens, over a vocabulary of 128
     thousand, are 1 GiB in float32.
@@ -39,7 +39,7 @@ class TextLimits:
 
 
 class TextModel:
-    """Continues texts by one plan, one request after the other, while `work` runs."""
+    """Continues texts by one plan, one request at a time, while `work` runs."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class TextModel:
         self.name = name
         self._session, self.limits, self._metrics = session, limits, metrics
         self._asked, self._is_closed = 0, False
-        # One thread: what is asked of ranks comes one after another, their restart too.
+        # One thread serializes all requests to the ranks, and their restarts.
         self._thread = ThreadPoolExecutor(1, f"ranks-{name}")
         restart = partial(self._in_thread, session.restart)
         self._restarts = Restarts(name, restart, metrics)
@@ -59,21 +59,21 @@ class TextModel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all ranks run, and no run has taken longer than its clients wait."""
+        """True if all ranks run, and no run has exceeded the timeout of its clients."""
         return self._session.is_alive and self._session.silent_s <= self.limits.timeout_s
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits or is under way."""
+        """True if no request is queued or in progress."""
         return not self._asked
 
     def describe(self) -> str:
-        """Return how requests are answered, for a person."""
-        return "continues texts, one request after the other"
+        """Describe the handling of requests, for the log."""
+        return "continues texts, one request at a time"
 
     @property
     def context(self) -> int | None:
-        """The most tokens of a text, None where nothing says it."""
+        """Maximum number of tokens of a text, None if unknown."""
         return self._session.context
 
     async def tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
@@ -85,20 +85,20 @@ class TextModel:
         return await _checked(self._session.tokens_of_chat, messages)
 
     def room(self, tokens: Sequence[int]) -> int:
-        """Return how many tokens may follow these, where nobody says."""
+        """Return the default limit of new tokens after these."""
         return self._session.room(tokens)
 
     async def pieces(
         self, prompts: Sequence[Sequence[int]], **how: Any
     ) -> AsyncGenerator[Piece, None]:
-        """Yield what follows the prompts, as it is made; raises `RefusedError`.
+        """Yield the pieces that follow the prompts, once computed; raises `RefusedError`.
 
-        Whoever stops listening ends it.
+        Closing the generator cancels the request.
         """
         with self._metrics.request(self.name, _PROTOCOL):
             self._check_room()
             self._asked += 1
-            made, left = _Handed(), threading.Event()
+            made, left = _PieceQueue(), threading.Event()
             work = self._thread.submit(self._make, prompts, how, made.put, left, perf_counter())
             try:
                 while (piece := await made.next()) is not None:
@@ -118,7 +118,7 @@ class TextModel:
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """Count a request that is refused before the ranks hear of it."""
+        """Count a request that is refused before it reaches the ranks."""
         try:
             yield
         except RefusedError as error:
@@ -150,7 +150,7 @@ class TextModel:
             put(failed)
 
     async def work(self) -> None:
-        """Keep ranks alive until cancelled; pauses grow while they keep failing."""
+        """Restart ranks that ended, until cancelled; pauses grow while restarts fail."""
         while True:
             await asyncio.sleep(LOOK_S)
             if self._session.is_alive:
@@ -169,15 +169,15 @@ class TextModel:
 
 
 async def _checked(tokens_of: Callable[[Any], list[int]], given: object) -> list[int]:
-    """Return tokens, which a thread makes; raises `RefusedError`."""
+    """Return the tokens of ``given``, computed in a thread; raises `RefusedError`."""
     try:
         return await asyncio.to_thread(tokens_of, given)
     except UserError as error:
         raise RefusedError(Reason.INVALID, one_line(error)) from None
 
 
-class _Handed:
-    """Pieces that go from a thread to the event loop; None is the end, an error is raised."""
+class _PieceQueue:
+    """A queue of pieces from a thread to the event loop; None ends it, an error is raised."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

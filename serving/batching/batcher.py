@@ -1,6 +1,6 @@
-"""Collects requests into runs: one waits a small delay for others, or until ranks are free.
+"""Batching of requests into runs, with a small delay to collect further requests.
 
-A full run is handed on while another is under way, so that ranks find it there when they are done.
+A full run is submitted while another run is in progress, so that the ranks never idle between them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tensoropt.runtime.support.errors import UserError, one_line
-from tensoropt.serving.batching.merging import Empty, Tensors, merged, parts
+from tensoropt.serving.batching.merging import Empty, Tensors, merge, split_outputs
 from tensoropt.serving.batching.pending import Pending
 from tensoropt.serving.batching.sizes import Batching
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 
 __all__ = ["Batcher", "Run"]
 
-_MOST_RUNS = 2  # one that ranks are at, and the next one
+_MOST_RUNS = 2  # the run in progress and the next run
 
 Run = Callable[[Callable[[Empty], Tensors], int], Awaitable[Tensors]]
-"""Runs the inputs that it is given the making of, of so many samples, and returns the outputs."""
+"""Runs a batch and returns its outputs.
+
+Takes a function that creates the inputs in given arrays, and their number of samples.
+"""
 
 
 @dataclass(eq=False)
@@ -35,11 +38,11 @@ class _Request:
 
 
 class Batcher:
-    """Answers requests by runs of ``run``, of which two are under way at most.
+    """Answers requests by calls of ``run``, at most two at a time.
 
-    ``batching`` None makes a run of each request. At most ``queue`` requests wait. A run that fails
-    fails for the requests that are in it, and for no other. ``waited`` hears for how many seconds
-    each waited for its run.
+    ``batching`` None runs each request separately. At most ``queue`` requests wait. A failed run
+    fails only its own requests. ``waited`` is called with each request's time in the queue, in
+    seconds.
     """
 
     def __init__(
@@ -58,26 +61,26 @@ class Batcher:
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        """Return how many requests wait."""
+        """Return the number of queued requests."""
         return len(self._pending)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits or is under way."""
+        """True if no request is queued or in progress."""
         return not self._pending and not self._under_way
 
     def check_room(self) -> None:
-        """Raise `RefusedError` where no more requests may wait."""
+        """Raise `RefusedError` if the queue is full."""
         if len(self._pending) >= self._queue:
             raise RefusedError(
                 Reason.UNAVAILABLE, f"too many requests: {self._queue} wait already (--queue)"
             )
 
     async def infer(self, inputs: Tensors) -> Tensors:
-        """Return the outputs for ``inputs``; whoever gives up waiting is not computed for.
+        """Return the outputs for ``inputs``. A request cancelled in the queue is not computed.
 
-        Raises `RefusedError` where too many wait, too many samples are asked for at once, or the
-        run says what is wrong with them by a `UserError`; and whatever else it raises.
+        Raises `RefusedError` if the queue is full, the request has too many samples, or its run
+        raises `UserError`. Other errors of the run are raised unchanged.
         """
         samples = self._samples(inputs)
         self.check_room()
@@ -91,7 +94,7 @@ class Batcher:
             self._pending.remove(request)
 
     def _samples(self, inputs: Tensors) -> int:
-        """Return how many samples a request has, 1 where it is a run of its own."""
+        """Return a request's number of samples, 1 without batching."""
         if self._batching is None:
             return 1
         sizes = {name: len(array) for name, array in inputs.items()}
@@ -104,7 +107,7 @@ class Batcher:
         return samples
 
     def refuse_all(self, error: Exception) -> None:
-        """Answer all that wait with ``error``."""
+        """Fail all queued requests with ``error``."""
         while requests := self._pending.take():
             _refuse(requests, error)
 
@@ -124,7 +127,7 @@ class Batcher:
                     await self._changed.wait()
 
     def _due_in(self) -> float:
-        """Return after how many seconds the next run is due, infinite if something must happen."""
+        """Return the seconds until the next run is due, infinite before another event."""
         if not self._under_way:
             return self._pending.due_in(time.monotonic())
         return 0.0 if self._under_way < _MOST_RUNS and self._pending.is_full else math.inf
@@ -151,7 +154,7 @@ class Batcher:
                 _settle(request, part)
 
     async def _answer_apart(self, requests: Sequence[_Request], error: UserError) -> None:
-        """Answer each in a run of its own: what is wrong with one is no fault of the others."""
+        """Answer each request in a separate run: an error of one must not fail the others."""
         if len(requests) == 1:
             _refuse(requests, _invalid(one_line(error)))
             return
@@ -162,16 +165,16 @@ class Batcher:
         if self._batching is None:
             return requests[0].inputs
         inputs = [request.inputs for request in requests]
-        return merged(inputs, self._batching.padded(samples), empty)
+        return merge(inputs, self._batching.padded(samples), empty)
 
     def _parts(self, outputs: Tensors, requests: Sequence[_Request]) -> Sequence[Tensors]:
         if self._batching is None:
             return [outputs]
-        return list(parts(outputs, [request.samples for request in requests]))
+        return list(split_outputs(outputs, [request.samples for request in requests]))
 
 
 def _key(inputs: Tensors) -> Hashable:
-    """Return what requests that share a run have in common: all sizes but that of samples."""
+    """Return the key of requests that may share a run: all sizes except the number of samples."""
     return tuple(sorted((name, array.shape[1:]) for name, array in inputs.items()))
 
 
@@ -185,7 +188,7 @@ def _refuse(requests: Sequence[_Request], error: Exception) -> None:
 
 
 def _settle(request: _Request, found: Tensors | Exception) -> None:
-    """Answer a request, unless who asked has gone."""
+    """Answer a request, unless it was cancelled."""
     if request.outputs.done():
         return
     if isinstance(found, Exception):

@@ -1,4 +1,4 @@
-"""Samples of several requests in one run, and their outputs apart again."""
+"""Merging of several requests into one run, and splitting of its outputs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 
 from tensoropt.runtime.support.dtypes import Array
 
-__all__ = ["Empty", "Tensors", "merged", "parts"]
+__all__ = ["Empty", "Tensors", "merge", "split_outputs"]
 
 Tensors = Mapping[str, Array]
 Empty = Callable[[Mapping[str, Sequence[int]]], Tensors]
-"""Makes arrays for inputs, by name and shape, where ranks can read them."""
+"""Allocates input arrays in memory that ranks can read, from shapes by name."""
 
 
-def merged(requests: Sequence[Tensors], samples: int, empty: Empty) -> Tensors:
-    """Return the inputs of all ``requests`` one after another, ``samples`` in all, in ``empty``.
+def merge(requests: Sequence[Tensors], samples: int, empty: Empty) -> Tensors:
+    """Concatenate the inputs of all ``requests`` in arrays of ``empty``, of ``samples`` samples.
 
-    What is missing at the end is the last sample again: it is valid wherever that one is, as zeros
-    need not be, and where values are quantised by their range it leaves that as it is.
+    Padding repeats the last sample. Unlike zeros, it is always valid, and it does not change the
+    range by which values are quantized.
     """
     if len(requests) == 1 and _samples(requests[0]) == samples:
         return requests[0]
@@ -40,8 +40,8 @@ def _fill(whole: Array, arrays: Sequence[Array]) -> None:
     whole[filled:] = whole[filled - 1]
 
 
-def parts(outputs: Tensors, sizes: Sequence[int]) -> Iterator[dict[str, Array]]:
-    """Yield the outputs of each request, of ``sizes`` samples, and nothing of what was added."""
+def split_outputs(outputs: Tensors, sizes: Sequence[int]) -> Iterator[dict[str, Array]]:
+    """Yield the outputs of each request, of ``sizes`` samples, without the padding."""
     start = 0
     for size in sizes:
         yield {name: array[start : start + size] for name, array in outputs.items()}

@@ -1,4 +1,4 @@
-"""Requests that wait for a run, in the order in which they came."""
+"""The queue of requests for the next runs, in order of arrival."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class _Entry(Generic[T]):
 
 
 class Pending(Generic[T]):
-    """Items with a number of samples each; those of one key may share a run.
+    """A queue of items with a number of samples each; items of the same key may share a run.
 
-    A run is for the oldest item and those of its key that came next, up to ``size`` samples in
-    all. It is due when no more of them fit, or when the oldest has waited for ``delay`` seconds.
+    A run contains the oldest item and the next items of its key, up to ``size`` samples in total.
+    It is due when the next such item does not fit, or when the oldest is ``delay`` seconds old.
     """
 
     def __init__(self, size: int, delay: float) -> None:
@@ -36,17 +36,17 @@ class Pending(Generic[T]):
         return len(self._entries)
 
     def add(self, item: T, key: Hashable, samples: int, now: float) -> None:
-        """Put ``item`` at the end; it has at most as many samples as a run."""
+        """Append ``item``; raises `ValueError` if it has more samples than a run."""
         if not 1 <= samples <= self._size:
             raise ValueError(f"samples: expected 1 to {self._size}, got: {samples}")
         self._entries.append(_Entry(item, key, samples, now))
 
     def remove(self, item: T) -> None:
-        """Forget ``item``, if it still waits."""
+        """Remove ``item``, if it is still queued."""
         self._entries = deque(entry for entry in self._entries if entry.item is not item)
 
     def due_in(self, now: float) -> float:
-        """Return after how many seconds a run is due: 0 for one that is, infinite for none."""
+        """Return the seconds until a run is due: 0 if it is due, infinite for an empty queue."""
         if not self._entries:
             return math.inf
         _, is_full = self._next()
@@ -54,18 +54,18 @@ class Pending(Generic[T]):
 
     @property
     def is_full(self) -> bool:
-        """Whether no more items would fit into the next run."""
+        """True if no further item would fit into the next run."""
         return self._next()[1]
 
     def take(self) -> list[T]:
-        """Take out the items of the next run, due or not; an empty list where none waits."""
+        """Remove and return the items of the next run, due or not; empty for an empty queue."""
         chosen, _ = self._next()
         taken = {id(entry) for entry in chosen}
         self._entries = deque(entry for entry in self._entries if id(entry) not in taken)
         return [entry.item for entry in chosen]
 
     def _next(self) -> tuple[list[_Entry[T]], bool]:
-        """Return the items of the next run, and whether no more fit."""
+        """Return the items of the next run, and True if no further item fits."""
         chosen: list[_Entry[T]] = []
         left = self._size
         for entry in self._entries:

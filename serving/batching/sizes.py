@@ -1,4 +1,4 @@
-"""Whether requests may share a run of a plan, and how many samples a run takes."""
+"""Batch sizes of a plan's runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MOST = 8
 
 @dataclass(frozen=True)
 class Batching:
-    """Runs of up to ``size`` samples; ``is_fixed`` ones have exactly so many.
+    """Runs of up to ``size`` samples, or of exactly ``size`` samples if ``is_fixed``.
 
-    Others have any of the ``allowed`` numbers, where the plan allows some only.
+    ``allowed`` has the numbers of samples that the plan allows, if it restricts them.
     """
 
     size: int
@@ -27,7 +27,7 @@ class Batching:
     allowed: range | None = None
 
     def padded(self, samples: int) -> int:
-        """Return how many samples a run has that is for ``samples``."""
+        """Return ``samples`` rounded up to a size that a run can have."""
         if self.allowed is not None:
             return next(size for size in self.allowed if size >= samples)
         return self.size if self.is_fixed else samples
@@ -36,11 +36,12 @@ class Batching:
 def batching_of(
     inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], most: int | None = None
 ) -> Batching | None:
-    """Return how requests share runs, None where a request is a run of its own.
+    """Return the batching of requests, or None if each request needs its own run.
 
-    Dimension 0 is that of samples if all inputs and outputs have it, of one size or one name, and
-    no other dimension has that name. A size is kept to; under a name a run has at most ``most``: 8
-    unless told, or what the plan allows. Raises `UserError` where that is not even so many.
+    Dimension 0 is the number of samples if all inputs and outputs have it, with the same size or
+    name, and no other dimension has that name. A size is the size of every run. With a name, a run
+    has at most ``most`` samples: by default 8, or the largest size that the plan allows. Raises
+    `UserError` if the plan allows no size up to ``most``.
     """
     tensors = [*inputs, *outputs]
     if not inputs or any(not tensor.shape for tensor in tensors):

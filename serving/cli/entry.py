@@ -1,4 +1,4 @@
-"""What `tensoropt-serve` starts with: it imports next to nothing."""
+"""Entry point of `tensoropt-serve`, with minimal imports."""
 
 from __future__ import annotations
 

@@ -25,17 +25,17 @@ __all__ = ["build_parser", "main"]
 
 _DESCRIPTION = """\
 Serve plans by the Open Inference Protocol (KServe's and Triton's), over HTTP and gRPC. Ranks are
-started once and sleep while nothing is asked; requests share runs up to the plan's batch.
-A plan's model is served under the name of its folder, or as NAME=PLAN says.
-Nobody is asked who they are: whoever reaches --host may use the models.
-Exit status: 0 after SIGTERM or Ctrl-C, when all that was under way is answered; 1 with one line
+started once and sleep between requests; requests share runs up to the plan's batch size.
+A plan's model is served as NAME, by default the name of the plan's folder.
+There is no authentication: every client that reaches --host may use the models.
+Exit status: 0 after SIGTERM or Ctrl-C, once all requests in progress are answered; 1 with one line
 of error."""
 
 _NEEDED = ("grpc", "grpc_health", "httptools", "prometheus_client", "uvicorn", "fastapi")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit status."""
     return answered(lambda: _main(argv))
 
 
@@ -51,7 +51,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _plans(texts: Sequence[str]) -> dict[str, Path]:
-    """Return plan folders by the names that their models are served under."""
+    """Return plan folders by the served names of their models."""
     plans: dict[str, Path] = {}
     for text in texts:
         name, is_named, folder = text.partition("=")
@@ -84,29 +84,29 @@ def _serve(
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.opening import Opener
-    from tensoropt.serving.server import listening, serve
+    from tensoropt.serving.server import listen, serve
     from tensoropt.serving.service import Service
 
     set_up(is_json=arguments.log_format == "json", has_requests=not arguments.no_access_log)
-    listener = listening(arguments.host, arguments.port)
+    listener = listen(arguments.host, arguments.port)
     with listener:
         metrics = Metrics()
         session = _session_options(arguments)
         limits = _text_limits(arguments)
         opener = Opener(plans, prefills, session, _options(arguments), limits, metrics)
-        models, texts = opener.opened()
+        models, texts = opener.open()
         service = Service(models, metrics, arguments.timeout, texts)
         options = _server_options(arguments)
         bodies = _bodies(arguments)
         how = bodies, arguments.timeout
         routes = [completion_routes(texts, *how), chat_routes(texts, *how)] if texts else []
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(service, listener, options, bodies, routes, opener.reopened))
+            runner.run(serve(service, listener, options, bodies, routes, opener.reopen))
     return 0
 
 
 def _loop_factory() -> Any:
-    """Return uvloop's event loops where it is installed: they take half the time of asyncio's."""
+    """Return uvloop's event loop if installed: it takes half the time of asyncio's."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     import uvloop
@@ -187,18 +187,18 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("plans", nargs="+", metavar="[NAME=]PLAN", help="plan directory")
     add("--prefill", action="append", default=[], metavar="[NAME=]PLAN",
-        help="another plan of the model NAME, which reads its prompts (repeatable)")  # fmt: skip
+        help="separate plan for the prompts of model NAME (repeatable)")  # fmt: skip
     add("--version", action="version", version=TOOL)
-    add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
+    add("--threads", type=integer(1), metavar="T", help="threads per rank (default: cores / ranks)")
     add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
-        help="a library of operators that plans use (repeatable)")  # fmt: skip
+        help="library of custom operators of the plans (repeatable)")  # fmt: skip
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
-        help="size of a symbolic dimension, of all requests")  # fmt: skip
+        help="size of a symbolic dimension, for all requests")  # fmt: skip
     add("--export-triton", type=Path, metavar="REPO",
-        help="write a model repository for Triton's Python backend, and serve nothing")  # fmt: skip
-    _add_address(parser.add_argument_group("where it can be asked").add_argument)
-    _add_batching(parser.add_argument_group("how requests share runs").add_argument)
-    _add_log(parser.add_argument_group("the log, on stderr").add_argument)
+        help="write a model repository for Triton's Python backend instead of serving")  # fmt: skip
+    _add_address(parser.add_argument_group("addresses").add_argument)
+    _add_batching(parser.add_argument_group("batching of requests").add_argument)
+    _add_log(parser.add_argument_group("log on stderr").add_argument)
     _add_limits(parser.add_argument_group("limits").add_argument)
     add_provider_flags(parser)
     return parser
@@ -211,45 +211,45 @@ def _port(text: str) -> int:
 
 
 def _add_address(add: Any) -> None:
-    add("--host", default="127.0.0.1", metavar="H", help="address (127.0.0.1: this machine alone)")
-    add("--port", type=_port, default=8000, metavar="P", help="of HTTP, 0: a free one (8000)")
-    add("--grpc-port", type=_port, default=8001, metavar="P", help="of gRPC (8001)")
-    add("--no-grpc", action="store_true", help="HTTP alone")
+    add("--host", default="127.0.0.1", metavar="H", help="address (127.0.0.1: this machine only)")
+    add("--port", type=_port, default=8000, metavar="P", help="HTTP port, 0: any free port (8000)")
+    add("--grpc-port", type=_port, default=8001, metavar="P", help="gRPC port (8001)")
+    add("--no-grpc", action="store_true", help="serve HTTP only")
     add("--address-file", type=Path, metavar="FILE",
-        help="has the addresses, one per line, while the server serves")  # fmt: skip
+        help="write the addresses, one per line, to FILE while serving")  # fmt: skip
 
 
 def _add_log(add: Any) -> None:
     add("--log-format", choices=("text", "json"), default="text",
-        help="lines for people, or one object of JSON per line (text)")  # fmt: skip
-    add("--no-access-log", action="store_true", help="log requests only if they fail with 5xx")
+        help="lines for people, or one JSON object per line (text)")  # fmt: skip
+    add("--no-access-log", action="store_true", help="log only requests that fail with 5xx")
 
 
 def _add_batching(add: Any) -> None:
     add("--batch-delay-ms", type=number(0.0), default=2.0, metavar="MS",
-        help="how long a request waits for others while ranks are free (2)")  # fmt: skip
+        help="time to collect further requests while ranks are idle (2)")  # fmt: skip
     add("--max-batch", type=integer(1), metavar="N",
-        help="samples of a run of a plan whose batch is symbolic (8)")  # fmt: skip
-    add("--no-batching", action="store_true", help="make a run of each request")
+        help="most samples per run for a symbolic batch dimension (8)")  # fmt: skip
+    add("--no-batching", action="store_true", help="run each request separately")
 
 
 def _add_limits(add: Any) -> None:
-    add("--queue", type=integer(1), default=256, metavar="N", help="requests that may wait (256)")
+    add("--queue", type=integer(1), default=256, metavar="N", help="most queued requests (256)")
     add("--max-prompts", type=integer(1), default=64, metavar="N",
-        help="of a request for text (64)")  # fmt: skip
+        help="most prompts per text request (64)")  # fmt: skip
     add("--step-tokens", type=integer(1), default=2048, metavar="N",
-        help="tokens that a step of a decoder takes at most (2048)")  # fmt: skip
+        help="most tokens per step of a decoder (2048)")  # fmt: skip
     add("--timeout", type=number(1e-3), default=60.0, metavar="S",
-        help="for the answer to a request (60)")  # fmt: skip
+        help="most time to answer a request (60)")  # fmt: skip
     add("--stall", type=number(1e-3), metavar="S",
-        help="start ranks again if a run or a step of a text takes longer (--timeout)")  # fmt: skip
+        help="restart ranks if a run or a step of a text takes longer (--timeout)")  # fmt: skip
     add("--start-timeout", type=number(1e-3), default=600.0, metavar="S",
-        help="for ranks to be ready, which are started again after that (600)")  # fmt: skip
-    add("--max-body", type=integer(1), default=64, metavar="MIB", help="of a request (64)")
+        help="restart ranks that are not ready after S seconds (600)")  # fmt: skip
+    add("--max-body", type=integer(1), default=64, metavar="MIB", help="largest request (64)")
     add("--max-bodies", type=integer(1), metavar="MIB",
-        help="of all requests under way (4 times --max-body)")  # fmt: skip
+        help="all requests in progress (4 times --max-body)")  # fmt: skip
     add("--grace", type=number(0.0), default=30.0, metavar="S",
-        help="for what is under way at the end (30)")  # fmt: skip
+        help="time to finish requests at shutdown (30)")  # fmt: skip
 
 
 if __name__ == "__main__":

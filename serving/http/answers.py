@@ -1,4 +1,4 @@
-"""What OpenAI's ways to ask for text have in common: how it is made, sent, and refused."""
+"""The common part of OpenAI's completion APIs: requests, answers, streaming and errors."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from tensoropt.runtime.support.errors import did_you_mean
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import Bodies, Body
-from tensoropt.serving.http.leaving import unless_left
+from tensoropt.serving.http.disconnect import unless_disconnected
 from tensoropt.serving.log import note
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
-__all__ = ["Answer", "Asked", "Given", "answered", "named", "refused"]
+__all__ = ["Answer", "Asked", "Given", "error_response", "find_model", "respond"]
 
 _KINDS = {Reason.INVALID: "invalid_request_error", Reason.UNKNOWN: "invalid_request_error"}
 
 
 class Given(BaseModel):
-    """An object of a request: a field of null is a field that is absent, and others are known."""
+    """A JSON object of a request: null means absent, and unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
     def without_nulls(cls, given: Any) -> Any:
-        """Return the fields that say something."""
+        """Return the fields that are not null."""
         if not isinstance(given, dict):
             return given
         return {name: value for name, value in given.items() if value is not None}
 
 
 class StreamOptions(Given):
-    """More that a stream may have."""
+    """Options of a streamed answer."""
 
     include_usage: bool = False
     include_obfuscation: Literal[False] = False
 
 
 class Asked(Given):
-    """A request for text, and how to make it. Fields that would do something else are refused."""
+    """A request for text, with sampling options. Values that are not implemented are refused."""
 
     model: str
     temperature: float = Field(1.0, ge=0, le=2)
@@ -75,12 +75,12 @@ class Asked(Given):
 
     @property
     def has_usage(self) -> bool:
-        """Whether a stream ends with the numbers of tokens."""
+        """True if a stream ends with the token counts."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     @classmethod
-    def of(cls, body: bytearray) -> Self:
-        """Return what a body asks for; raises `RefusedError`."""
+    def parse(cls, body: bytearray) -> Self:
+        """Parse a body; raises `RefusedError`."""
         try:
             return cls.model_validate_json(bytes(body))
         except ValidationError as error:
@@ -88,16 +88,19 @@ class Asked(Given):
             where = ".".join(map(str, first["loc"])) or "body"
             raise RefusedError(Reason.INVALID, f"{where}: {first['msg']}") from None
 
-    def how(self, max_tokens: int) -> dict[str, Any]:
-        """Return how to continue, as `TextSession.stream` takes it."""
+    def options(self, max_tokens: int) -> dict[str, Any]:
+        """Return the keyword arguments of `TextSession.stream`."""
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         seed = uuid.uuid4().int >> 64 if self.seed is None else self.seed % (1 << 64)
-        asked = self.model_dump(include={"temperature", "top_p", "top_k"})
-        return {**asked, "max_tokens": max_tokens, "stop": stops, "seed": seed}
+        sampling = self.model_dump(include={"temperature", "top_p", "top_k"})
+        return {**sampling, "max_tokens": max_tokens, "stop": stops, "seed": seed}
 
 
 class Answer(ABC):
-    """What follows ``prompts``, in one piece or as it is made, which ``how`` says."""
+    """The continuation of ``prompts``, whole or streamed.
+
+    ``options`` are the keyword arguments of `TextSession.stream`.
+    """
 
     prefix: ClassVar[str]
     whole_kind: ClassVar[str]
@@ -107,22 +110,22 @@ class Answer(ABC):
         self,
         model: TextModel,
         prompts: list[list[int]],
-        how: Mapping[str, Any],
+        options: Mapping[str, Any],
         *,
         has_usage: bool = False,
     ) -> None:
-        self._model, self._prompts, self._how = model, prompts, how
+        self._model, self._prompts, self._options = model, prompts, options
         self._has_usage = has_usage
         self._facts = {"created": int(time.time()), "model": model.name}
         self._id = f"{self.prefix}-{uuid.uuid4().hex}"
 
     @abstractmethod
     def choice(self, number: int, text: str, finish: str | None) -> dict[str, Any]:
-        """Return the whole text of one prompt as the protocol has it."""
+        """Return the whole text of one prompt in the protocol's form."""
 
     @abstractmethod
     def part(self, piece: Piece, *, is_first: bool) -> dict[str, Any]:
-        """Return a piece as the protocol has it."""
+        """Return a piece in the protocol's form."""
 
     async def whole(self) -> Response:
         """Return the answer when it is complete; raises `RefusedError`."""
@@ -138,13 +141,13 @@ class Answer(ABC):
         return JSONResponse({**head, "choices": choices, "usage": self._usage(count)})
 
     async def streamed(self) -> Response:
-        """Return the answer as server-sent events, once its first piece is there."""
+        """Return the answer as server-sent events, once its first piece is ready."""
         pieces = self._pieces()
         first = await anext(pieces)
         return StreamingResponse(self._events(first, pieces), media_type="text/event-stream")
 
     def _pieces(self) -> AsyncGenerator[Piece, None]:
-        return self._model.pieces(self._prompts, **self._how)
+        return self._model.pieces(self._prompts, **self._options)
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, **self._facts}
@@ -177,30 +180,31 @@ class Answer(ABC):
         return _line({**head, "choices": choices, **({"usage": usage} if self._has_usage else {})})
 
 
-async def answered(
+async def respond(
     request: Request,
     bodies: Bodies,
     timeout_s: float,
     read: Callable[[Body], Awaitable[tuple[Answer, bool]]],
 ) -> Response:
-    """Return the answer to a request, or the protocol's error.
+    """Return the response to a request, or the protocol's error.
 
-    ``read`` makes it of the body, and says whether it is to be streamed. A text, or the first piece
-    of it, must be there within ``timeout_s``.
+    ``read`` returns the answer to a body, and True to stream it. The whole text, or the first
+    piece of a stream, must be ready within ``timeout_s``.
     """
     try:
-        with bodies.of(request) as body:
+        with bodies.open(request) as body:
             await body.read()
             async with asyncio.timeout(timeout_s):
-                return await unless_left(request, _response(read(body)))
+                return await unless_disconnected(request, _response(read(body)))
     except RefusedError as error:
-        return refused(error)
+        return error_response(error)
     except TimeoutError:
-        return refused(RefusedError(Reason.LATE, f"no answer within {timeout_s:g} s (--timeout)"))
+        late = RefusedError(Reason.LATE, f"no answer within {timeout_s:g} s (--timeout)")
+        return error_response(late)
 
 
-def refused(error: RefusedError) -> Response:
-    """Return a refusal as the protocol has it."""
+def error_response(error: RefusedError) -> Response:
+    """Return a refusal in the protocol's form, and log it."""
     note(error)
     return JSONResponse(_error(error), error.reason.status)
 
@@ -210,11 +214,11 @@ async def _response(read: Awaitable[tuple[Answer, bool]]) -> Response:
     return await answer.streamed() if is_streamed else await answer.whole()
 
 
-def named(models: Mapping[str, TextModel], name: str) -> TextModel:
-    """Return the model of a name; raises `RefusedError`."""
+def find_model(models: Mapping[str, TextModel], name: str) -> TextModel:
+    """Return the text model ``name``; raises `RefusedError`."""
     if name not in models:
         near = did_you_mean(name, models)
-        raise RefusedError(Reason.UNKNOWN, f"model '{name:.80}': continues no texts here{near}")
+        raise RefusedError(Reason.UNKNOWN, f"model '{name:.80}': not a text model here{near}")
     return models[name]
 
 

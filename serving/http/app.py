@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over HTTP, version 2, beside metrics."""
+"""The Open Inference Protocol over HTTP, version 2, and metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from tensoropt.runtime.support.errors import one_line, printable
 from tensoropt.runtime.support.version import __version__
 from tensoropt.serving.http.body import Bodies
-from tensoropt.serving.http.leaving import unless_left
+from tensoropt.serving.http.disconnect import unless_disconnected
 from tensoropt.serving.log import note
 from tensoropt.serving.metrics import CONTENT_TYPE
 from tensoropt.serving.protocol.bodies import (
@@ -31,11 +31,11 @@ __all__ = ["make_app"]
 
 _CLOSING = {"connection": "close"}
 _UNREAD = (Reason.LARGE, Reason.SLOW, Reason.ENCODED, Reason.UNAVAILABLE, Reason.UNKNOWN)
-"""Refusals that may come before a body was read: the rest of it must not be taken for a request."""
+"""Refusals before the body was read: its rest must not be parsed as the next request."""
 
 
 def make_app(service: Service, bodies: Bodies, more: Sequence[APIRouter] = ()) -> FastAPI:
-    """Return the application; ``more`` are routes of other protocols on the same server."""
+    """Return the application; ``more`` adds routes of other protocols."""
     app = FastAPI(
         title="tensoropt",
         version=__version__,
@@ -107,10 +107,10 @@ def _server_routes(service: Service) -> APIRouter:
 
 
 def _state(facts: dict[str, Any], index: Sequence[Mapping[str, str]]) -> Response:
-    """Return a state; the log names the models of ``index`` that are not ready, and why."""
+    """Return a readiness response; the log names the unready models of ``index``, with reasons."""
     if facts["ready"]:
         return JSONResponse(facts)
-    why = [f"model '{one['name']}': {one['reason']}" for one in index if one["reason"]]
+    why = [f"model '{entry['name']}': {entry['reason']}" for entry in index if entry["reason"]]
     note(RefusedError(Reason.UNAVAILABLE, "; ".join(why)))
     return JSONResponse(facts, 503)
 
@@ -132,8 +132,8 @@ def _model_routes(service: Service) -> APIRouter:
     @router.get("/versions/{version}/ready")
     async def ready(name: str, version: str = "") -> Response:
         is_ready = service.is_model_ready(name, version)
-        own = [one for one in service.index() if one["name"] == name]
-        return _state({"name": name, "ready": is_ready}, own)
+        entries = [entry for entry in service.index() if entry["name"] == name]
+        return _state({"name": name, "ready": is_ready}, entries)
 
     return router
 
@@ -150,8 +150,9 @@ def _infer(service: Service, bodies: Bodies) -> APIRouter:
                 return await bodies.side.run(read_body, found, json_length)
             return read_body(found, json_length)
 
-        with bodies.of(request) as body:
-            answer = await service.infer(name, version, read, "http", partial(unless_left, request))
+        with bodies.open(request) as body:
+            wanted = partial(unless_disconnected, request)
+            answer = await service.infer(name, version, read, "http", wanted)
             if is_long_to_write(answer):
                 content, json_size = await bodies.side.run(write_body, answer)
             else:

@@ -1,4 +1,4 @@
-"""Reading a request's body: not more than allowed, and not longer."""
+"""Reading of request bodies, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from tensoropt.serving.side_process import SideProcess
 __all__ = ["BODY_S", "Bodies", "Body"]
 
 BODY_S = 30.0
-"""How long a client may take for a body."""
+"""Seconds that a client may take to send a body."""
 
 _UNCOUNTED = 1 << 16
-"""Bytes of a body that do not count, so that large bodies cannot shut out small requests. All
-connections of a server together may hold 256 MiB of them."""
+"""Bytes of each body that do not count, so that large bodies cannot shut out small requests.
+
+Over all connections of a server they are at most 256 MiB.
+"""
 
 T = TypeVar("T")
 
 
 class Bodies:
-    """Limits the bodies of requests under way to ``most`` bytes each and ``together`` in total.
+    """Limits the bodies of requests in progress to ``most`` bytes each and ``together`` in total.
 
     ``side`` parses long JSON.
     """
@@ -39,8 +41,8 @@ class Bodies:
         self._held = 0
 
     @contextmanager
-    def of(self, request: Request) -> Iterator[Body]:
-        """Return a context with the body of a request, which releases its share at the end."""
+    def open(self, request: Request) -> Iterator[Body]:
+        """Yield the body of a request, and release its share of the total at the end."""
         body = Body(self, request)
         try:
             yield body
@@ -48,10 +50,10 @@ class Bodies:
             self._held -= body.counted
 
     @contextmanager
-    def counted(self, size: int) -> Iterator[None]:
-        """Return a context with a body of gRPC, which has arrived; raises `RefusedError`."""
+    def count(self, size: int) -> Iterator[None]:
+        """Count a received gRPC message during the context; raises `RefusedError`."""
         count = max(0, size - _UNCOUNTED)
-        self.hold(count)
+        self.reserve(count)
         try:
             yield
         finally:
@@ -62,11 +64,11 @@ class Bodies:
         if self._held + size > self._together:
             raise RefusedError(
                 Reason.UNAVAILABLE,
-                f"body: the requests under way have {self._held} bytes, expected at most "
-                f"{self._together} together (--max-bodies), got: {size} more",
+                f"body: the requests in progress have {self._held} bytes, expected at most "
+                f"{self._together} in total (--max-bodies), got: {size} more",
             )
 
-    def hold(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Count ``size`` more bytes; raises `RefusedError` unless they fit."""
         self.check_room(size)
         self._held += size
@@ -83,21 +85,21 @@ class Body:
     async def read(self) -> bytearray:
         """Return the whole body; raises `RefusedError`.
 
-        A large body is refused by its Content-Length before any of it is read, or else as soon as
-        it exceeds the limit. Then the connection is closed.
+        A large body is refused by its Content-Length before any of it is read, or as soon as it
+        exceeds the limit. The connection is then closed.
         """
         if self._found is None:
             self._check_headers()
             try:
                 async with asyncio.timeout(BODY_S):
-                    self._found = await self._received()
+                    self._found = await self._receive()
             except TimeoutError:
                 raise RefusedError(Reason.SLOW, f"body: expected within {BODY_S:g} s") from None
             except ClientDisconnect:
-                raise RefusedError(Reason.LEFT, "body: the client went away") from None
+                raise RefusedError(Reason.LEFT, "body: the client disconnected") from None
         return self._found
 
-    async def parsed(self, parse: Callable[..., T], *more: object) -> T:
+    async def parse(self, parse: Callable[..., T], *more: object) -> T:
         """Parse the body with ``parse``, in the side process if it is long.
 
         Raises `RefusedError`.
@@ -118,13 +120,13 @@ class Body:
             raise self._too_large(f"{length:.20}")
         self._bodies.check_room(max(0, int(length[:20]) - _UNCOUNTED))
 
-    async def _received(self) -> bytearray:
+    async def _receive(self) -> bytearray:
         body = bytearray()
         async for piece in self._request.stream():
             if len(body) + len(piece) > self._bodies.most:
                 raise self._too_large("more")
             count = max(0, len(body) + len(piece) - _UNCOUNTED) - self.counted
-            self._bodies.hold(count)
+            self._bodies.reserve(count)
             self.counted += count
             body += piece
         return body

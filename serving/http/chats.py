@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, Field
 
 from tensoropt.runtime.text.session import Piece
-from tensoropt.serving.http.answers import Answer, Asked, Given, answered, named
+from tensoropt.serving.http.answers import Answer, Asked, Given, find_model, respond
 from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.text_model import TextModel
 
@@ -17,13 +17,13 @@ __all__ = ["chat_routes"]
 
 
 _MOST_MESSAGES = 8192
-"""Of a chat: each takes time on the event loop."""
+"""Limit on the messages of a chat: each takes time on the event loop."""
 
 _Nothing = Annotated[list[Any], Field(default_factory=list, max_length=0)]
 
 
 class Part(Given):
-    """A part of a message: text, and nothing else."""
+    """A part of a message, which must be text."""
 
     type: Literal["text"]
     text: str
@@ -33,10 +33,10 @@ def _joined(content: str | list[Part]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-class Said(Given):
-    """A message; which roles there are, the model's template says.
+class Message(Given):
+    """A message of a chat; the model's template defines the roles.
 
-    An assistant's message may come back with its other fields, if they are empty.
+    An assistant's message may be sent back with its other fields, if they are empty.
     """
 
     role: str
@@ -46,13 +46,13 @@ class Said(Given):
     annotations: _Nothing
 
     def plain(self) -> dict[str, str]:
-        """Return it as templates take it."""
+        """Return the message in the form that templates take."""
         named = {} if self.name is None else {"name": self.name}
         return {"role": self.role, "content": str(self.content), **named}
 
 
 class TextFormat(Given):
-    """The form of an answer that is no form."""
+    """The format of an answer, which must be plain text."""
 
     type: Literal["text"]
 
@@ -60,11 +60,11 @@ class TextFormat(Given):
 class AskedChat(Asked):
     """A request for the answer in a chat.
 
-    Fields without an implementation take the one value that changes nothing. Labels of a request,
+    A field that is not implemented takes only the value that changes nothing. Labels of a request,
     such as ``metadata``, take any value.
     """
 
-    messages: list[Said] = Field(min_length=1, max_length=_MOST_MESSAGES)
+    messages: list[Message] = Field(min_length=1, max_length=_MOST_MESSAGES)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: Literal[False] = False
@@ -87,7 +87,7 @@ class AskedChat(Asked):
 
 
 class ChatAnswer(Answer):
-    """The answer in a chat as the protocol has it."""
+    """The answer in a chat, in the protocol's form."""
 
     prefix, whole_kind, part_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
@@ -106,15 +106,17 @@ def chat_routes(models: Mapping[str, TextModel], bodies: Bodies, timeout_s: floa
     router = APIRouter(prefix="/v1/chat")
 
     async def read(body: Body) -> tuple[Answer, bool]:
-        asked = await body.parsed(AskedChat.of)
-        model = named(models, asked.model)
+        asked = await body.parse(AskedChat.parse)
+        model = find_model(models, asked.model)
         with model.refusals():
-            tokens = await model.tokens_of_chat([said.plain() for said in asked.messages])
-        most = asked.max_completion_tokens or asked.max_tokens or model.room(tokens)
-        return ChatAnswer(model, [tokens], asked.how(most), has_usage=asked.has_usage), asked.stream
+            tokens = await model.tokens_of_chat([message.plain() for message in asked.messages])
+        options = asked.options(
+            asked.max_completion_tokens or asked.max_tokens or model.room(tokens)
+        )
+        return ChatAnswer(model, [tokens], options, has_usage=asked.has_usage), asked.stream
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:
-        return await answered(request, bodies, timeout_s, read)
+        return await respond(request, bodies, timeout_s, read)
 
     return router

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from tensoropt.runtime.text.session import Piece
-from tensoropt.serving.http.answers import Answer, Asked, answered, named, refused
+from tensoropt.serving.http.answers import Answer, Asked, error_response, find_model, respond
 from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
@@ -31,26 +31,26 @@ class AskedCompletion(Asked):
     suffix: Literal[""] = ""
 
     @classmethod
-    def within(cls, body: bytearray, most_prompts: int, most_tokens: int | None) -> Self:
-        """Return what a body asks for, of few enough prompts; raises `RefusedError`.
+    def parse_limited(cls, body: bytearray, most_prompts: int, most_tokens: int | None) -> Self:
+        """Parse a body of at most ``most_prompts`` prompts; raises `RefusedError`.
 
-        A prompt of more tokens than any model takes is refused, too: it takes long to be passed on.
+        A prompt longer than the context of every model is refused early: passing it on is slow.
         """
-        asked = cls.of(body)
+        asked = cls.parse(body)
         prompts = asked.prompts()
         if len(prompts) > most_prompts:
             raise _refused(f"at most {most_prompts} (--max-prompts)", len(prompts))
-        longest = max((len(one) for one in prompts if not isinstance(one, str)), default=0)
+        longest = max((len(text) for text in prompts if not isinstance(text, str)), default=0)
         if most_tokens is not None and longest > most_tokens:
             raise _refused(f"at most {most_tokens} tokens", longest)
         return asked
 
     def prompts(self) -> list[str | _Tokens]:
-        """Return the prompts as a list, also a single one."""
-        one = isinstance(self.prompt, str) or (
+        """Return the prompts as a list, even a single prompt."""
+        is_single = isinstance(self.prompt, str) or (
             bool(self.prompt) and isinstance(self.prompt[0], int)
         )
-        return [self.prompt] if one else list(self.prompt)  # type: ignore[list-item, arg-type]
+        return [self.prompt] if is_single else list(self.prompt)  # type: ignore[list-item, arg-type]
 
 
 def _refused(expected: str, got: int) -> RefusedError:
@@ -58,7 +58,7 @@ def _refused(expected: str, got: int) -> RefusedError:
 
 
 class Completion(Answer):
-    """A completion as the protocol has it."""
+    """A completion in the protocol's form."""
 
     prefix, whole_kind, part_kind = "cmpl", "text_completion", "text_completion"
 
@@ -72,38 +72,37 @@ class Completion(Answer):
 def completion_routes(
     models: Mapping[str, TextModel], bodies: Bodies, timeout_s: float
 ) -> APIRouter:
-    """Return the routes; a text, or the first piece of it, must be there within ``timeout_s``."""
+    """Return the routes; a text, or its first streamed piece, is due within ``timeout_s``."""
     router = APIRouter(prefix="/v1")
     created = int(time.time())
 
-    def described(name: str) -> dict[str, Any]:
+    def describe(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": created, "owned_by": "tensoropt"}
 
     @router.get("/models")
-    async def listed() -> Response:
-        return JSONResponse({"object": "list", "data": [described(name) for name in models]})
+    async def list_models() -> Response:
+        return JSONResponse({"object": "list", "data": [describe(name) for name in models]})
 
     @router.get("/models/{name}")
-    async def one(name: str) -> Response:
+    async def show_model(name: str) -> Response:
         try:
-            return JSONResponse(described(named(models, name).name))
+            return JSONResponse(describe(find_model(models, name).name))
         except RefusedError as error:
-            return refused(error)
+            return error_response(error)
 
     async def read(body: Body) -> tuple[Answer, bool]:
         most = max(model.limits.max_prompts for model in models.values())
         contexts = [model.context for model in models.values() if model.context is not None]
         longest = max(contexts) if len(contexts) == len(models) else None
-        asked = await body.parsed(AskedCompletion.within, most, longest)
-        model = named(models, asked.model)
+        asked = await body.parse(AskedCompletion.parse_limited, most, longest)
+        model = find_model(models, asked.model)
         with model.refusals():
             tokens = [await model.tokens_of(prompt) for prompt in asked.prompts()]
-        return Completion(
-            model, tokens, asked.how(asked.max_tokens), has_usage=asked.has_usage
-        ), asked.stream
+        options = asked.options(asked.max_tokens)
+        return Completion(model, tokens, options, has_usage=asked.has_usage), asked.stream
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:
-        return await answered(request, bodies, timeout_s, read)
+        return await respond(request, bodies, timeout_s, read)
 
     return router

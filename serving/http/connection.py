@@ -1,4 +1,4 @@
-"""Connections that give up on clients who are slow to ask, or to take their answers."""
+"""Connections with timeouts for clients that send or receive slowly."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tensoropt.runtime.support.http_connection import BoundedConnection
 __all__ = ["ANSWER_S", "Connection"]
 
 ANSWER_S = 60.0
-"""How long a client may take for an answer."""
+"""Seconds that a client may take to receive an answer."""
 
 _MOST_HEADERS = 1 << 16  # bytes
-_MOST_AHEAD = 1000  # requests that are sent before earlier ones are answered
+_MOST_AHEAD = 1000  # pipelined requests: sent before earlier requests are answered
 
 
 class Connection(BoundedConnection, HttpToolsProtocol):
-    """uvicorn's, with limits that it lacks: for headers, answers, and requests sent ahead.
+    """uvicorn's connection, with limits on headers, pipelined requests, and the time of an answer.
 
-    Bodies are limited where they are read, see `body`.
+    `Body` limits bodies.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -30,34 +30,34 @@ class Connection(BoundedConnection, HttpToolsProtocol):
         self._header_bytes = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Cancel the timeout."""
         self._have_answer()
         super().connection_lost(exc)
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the request's target."""
+        """Count a piece of the request's target."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Count a header."""
         self._count(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin with the request."""
+        """Reset the count, and abort a connection with too many pipelined requests."""
         self._header_bytes = 0
         super().on_headers_complete()
         if len(self.pipeline) > _MOST_AHEAD:
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """Begin to wait for the client to take what was written."""
+        """Start the timeout for the client to receive the written data."""
         super().pause_writing()
         self._reading = self.loop.call_later(ANSWER_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Cancel the timeout."""
         self._have_answer()
         super().resume_writing()
 

@@ -1,7 +1,6 @@
-"""Bodies of HTTP: JSON, and after it the bytes of tensors that are not in it.
+"""HTTP bodies: JSON, followed by the bytes of binary tensors.
 
-The second is the protocol's extension for binary tensors. The header of a body with bytes says how
-long its JSON is.
+Binary tensors are an extension of the protocol. A header of the request has the length of the JSON.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ __all__ = ["LENGTH_HEADER", "is_long_to_read", "is_long_to_write", "read_body", 
 
 LENGTH_HEADER = "inference-header-content-length"
 
-_VALUE = 8  # bytes of a value in JSON, about
+_VALUE = 8  # approximate bytes of a value in JSON
 _NOT_HERE = ("shared_memory_region", "classification")
 
 
 def read_body(body: bytes | bytearray, json_length: str | None) -> Infer:
-    """Return the request in ``body``; ``json_length`` is the header of a body with bytes.
+    """Parse the request in ``body``; ``json_length`` is the header of a body with binary tensors.
 
-    Tensors of bytes are views of ``body``. Raises `RefusedError`.
+    Binary tensors are views of ``body``. Raises `RefusedError`.
     """
     size = _json_size(json_length, len(body))
-    document = _parsed(body[:size])
+    document = _parse_json(body[:size])
     inputs, raw = {}, memoryview(body)[size:]
     for entry in _list(document, "inputs", "the request"):
         name, array, raw = _read_input(entry, raw)
@@ -49,13 +48,13 @@ def read_body(body: bytes | bytearray, json_length: str | None) -> Infer:
 
 
 def is_long_to_read(body: bytes | bytearray, json_length: str | None) -> bool:
-    """Say whether `read_body` takes long: it does for JSON, and for each string among bytes."""
+    """Return True if `read_body` is slow: it is for long JSON, and for many binary strings."""
     size = _json_size(json_length, len(body))
     return size > SMALL or (len(body) > SMALL and b'"BYTES"' in body[:size])
 
 
 def is_long_to_write(answer: Answer) -> bool:
-    """Say whether `write_body` takes long: it does for each value in JSON, and each string."""
+    """Return True if `write_body` is slow: it is for many values in JSON, or many strings."""
     slow = (a.size for asked, a in answer.outputs if a.dtype.hasobject or not asked.is_binary)
     return sum(slow) > SMALL // _VALUE
 
@@ -73,7 +72,7 @@ def _json_size(text: str | None, size: int) -> int:
     return int(digits)
 
 
-def _parsed(text: bytes | bytearray) -> dict[str, Any]:
+def _parse_json(text: bytes | bytearray) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -123,7 +122,7 @@ def _shape(entry: Mapping[str, Any], where: str) -> list[int]:
 
 
 def _read_input(entry: Mapping[str, Any], raw: memoryview) -> tuple[str, Array, memoryview]:
-    """Return an input's name and tensor, and what is left of ``raw`` after it."""
+    """Return an input's name and tensor, and the rest of ``raw``."""
     name = _text(entry, "name", "an input")
     where = f"input '{name}'"
     datatype, shape = _text(entry, "datatype", where), _shape(entry, where)
@@ -153,7 +152,7 @@ def _read_output(entry: Mapping[str, Any], default: bool) -> Requested:
 
 
 def write_body(answer: Answer) -> tuple[bytes, int | None]:
-    """Return the body of an answer, and how long its JSON is where bytes come after it."""
+    """Return the body of an answer, and the length of its JSON if binary tensors follow."""
     entries, pieces = [], []
     for requested, array in answer.outputs:
         entry: dict[str, Any] = {

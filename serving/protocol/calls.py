@@ -1,4 +1,4 @@
-"""Messages of gRPC: requests with raw or typed contents; answers are always raw."""
+"""Inference messages of gRPC: requests have raw or typed contents, answers raw contents."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _FIELDS = {
 
 
 def is_long_to_read(request: ModelInferRequest) -> bool:
-    """Say whether `read_call` takes long: it does for typed contents, and for strings."""
+    """Return True if `read_call` is slow: it is for long typed contents, and for strings."""
     raw = sum(map(len, request.raw_input_contents))
     has_texts = any(entry.datatype == "BYTES" for entry in request.inputs)
     return request.ByteSize() - (0 if has_texts else raw) > SMALL
 
 
 def read_call_bytes(message: bytes) -> Infer:
-    """Return the request in a serialised message; raises `RefusedError`."""
+    """Parse the request in a serialized message; raises `RefusedError`."""
     return read_call(ModelInferRequest.FromString(message))
 
 
 def read_call(request: ModelInferRequest) -> Infer:
-    """Return the request in a message; raises `RefusedError`."""
+    """Convert a message to a request; raises `RefusedError`."""
     raws = request.raw_input_contents
     if raws and len(raws) != len(request.inputs):
         raise _invalid(
@@ -98,7 +98,7 @@ def _requested(entry: ModelInferRequest.InferRequestedOutputTensor) -> Requested
 
 
 def write_call(answer: Answer) -> ModelInferResponse:
-    """Return an answer as a message."""
+    """Convert an answer to a message."""
     response = ModelInferResponse(
         model_name=answer.model, model_version=answer.version, id=answer.id
     )

@@ -1,7 +1,7 @@
 """The messages of the Open Inference Protocol over gRPC, by their names in `open_inference.proto`.
 
-They live in a pool of descriptors of their own: clients such as tritonclient bring messages of the
-same names, and the default pool takes each name once. Made again after a change by grpcio-tools:
+They have their own descriptor pool: clients such as tritonclient register messages of the same
+names, and the default pool accepts each name once. Regenerate with grpcio-tools after a change:
 
     protoc --descriptor_set_out=open_inference.binpb --pyi_out=. open_inference.proto
 """

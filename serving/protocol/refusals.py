@@ -1,4 +1,4 @@
-"""What a request may be answered with in place of a result, in both protocols."""
+"""Refusals of a request, with their status in both protocols."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["Reason", "RefusedError"]
 
 
 class Reason(Enum):
-    """Why; the values are the status of HTTP and the name of gRPC's code."""
+    """Reasons of a refusal; a value is the HTTP status and the name of gRPC's code."""
 
     INVALID = (400, "INVALID_ARGUMENT")
     UNKNOWN = (404, "NOT_FOUND")
     SLOW = (408, "DEADLINE_EXCEEDED")
     LARGE = (413, "RESOURCE_EXHAUSTED")
     ENCODED = (415, "INVALID_ARGUMENT")
-    LEFT = (499, "CANCELLED")  # as some proxies log it: nobody is there to see it
+    LEFT = (499, "CANCELLED")  # only logged, as some proxies do: the client has disconnected
     FAILED = (500, "INTERNAL")
     UNAVAILABLE = (503, "UNAVAILABLE")
     LATE = (504, "DEADLINE_EXCEEDED")
 
     @property
     def status(self) -> int:
-        """The status of HTTP."""
+        """The HTTP status."""
         return self.value[0]
 
     @property
@@ -33,14 +33,14 @@ class Reason(Enum):
         return self.value[1]
 
 
-_LONGEST = 1000  # characters: gRPC sends a line as a header, of at most 8 KiB with all others
+_LONGEST = 1000  # characters: gRPC sends the line as a header, and all headers share 8 KiB
 
 
 class RefusedError(Exception):
-    """A request that gets one line of error instead of outputs.
+    """Refusal of a request, with one line of error.
 
     The line may quote the request: control characters and lone surrogates are escaped, and a long
-    line is cut.
+    line is truncated.
     """
 
     def __init__(self, reason: Reason, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of a model, and what it answers, whichever protocol brings it."""
+"""Inference requests and answers, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tensoropt.serving.protocol.tensors import Requested
 __all__ = ["SMALL", "Answer", "Infer"]
 
 SMALL = 1 << 17
-"""Bytes of JSON that the event loop reads itself: less than 10 ms of it."""
+"""Bytes of JSON that the event loop parses itself, in less than 10 ms."""
 
 
 @dataclass(frozen=True)
 class Infer:
-    """A request: whole inputs by name; ``outputs`` is None where all are wanted."""
+    """A request: whole inputs by name; ``outputs`` None requests all outputs."""
 
     inputs: Mapping[str, Array]
     outputs: tuple[Requested, ...] | None = None
     id: str = ""
     is_binary: bool = False
-    """Whether outputs that are not named are wanted as bytes."""
+    """Default encoding when ``outputs`` is None: binary rather than JSON."""
 
     def requested(self, names: tuple[str, ...]) -> tuple[Requested, ...]:
-        """Return the outputs that are wanted of a model that has ``names``."""
+        """Return the requested outputs of a model with outputs ``names``."""
         if self.outputs is None:
             return tuple(Requested(name, self.is_binary) for name in names)
         return self.outputs
@@ -33,7 +33,7 @@ class Infer:
 
 @dataclass(frozen=True)
 class Answer:
-    """The outputs that were wanted, in that order, of a model and version."""
+    """The requested outputs of a model and version, in the order of the request."""
 
     model: str
     version: str

@@ -1,4 +1,4 @@
-"""Tensors as the protocol names, sizes and packs them."""
+"""The protocol's encoding of tensors: element types, shapes and contents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DATATYPES = {
     "bfloat16": "BF16",
     STRING: "BYTES",
 }
-"""The protocol's element types by the names that plans have for them."""
+"""The protocol's element types, by their names in plans."""
 
 _NAMES = {datatype: name for name, datatype in DATATYPES.items()}
 _KINDS: dict[str, set[type]] = {
@@ -44,7 +44,7 @@ _KINDS: dict[str, set[type]] = {
 }
 _WORDS = {"b": "true and false", "u": "integers", "i": "integers", "f": "numbers", "V": "numbers"}
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""JSON has no such numbers: these are the strings of protobuf's JSON mapping."""
+"""JSON lacks these numbers: the strings are those of protobuf's JSON mapping."""
 
 _ROWS = "data: expected a list of rows of one length"
 _MOST_DIMENSIONS = 64  # numpy's limit
@@ -53,9 +53,9 @@ _MOST_BYTES = (1 << 63) - 1  # numpy's limit, which counts a size of 0 as 1
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output of a model: ``dtype`` as in plans, a name where a size may vary.
+    """An input or output of a model: ``dtype`` as in plans, a name for each symbolic dimension.
 
-    ``allowed`` has the sizes that the plan allows such a one, by its name, where not any.
+    ``allowed`` has the sizes that the plan allows for a name, if it restricts them.
     """
 
     name: str
@@ -65,7 +65,7 @@ class TensorSpec:
 
     @property
     def datatype(self) -> str:
-        """The protocol's name of the element type; raises `UserError` where it has none."""
+        """The protocol's name of the element type; raises `UserError` if the protocol lacks it."""
         if self.dtype not in DATATYPES:
             raise UserError(f"'{self.name}': the protocol has no element type {self.dtype}")
         return DATATYPES[self.dtype]
@@ -73,7 +73,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Requested:
-    """An output that a request names, and whether it is wanted as bytes."""
+    """An output that a request names, and its encoding: binary or JSON."""
 
     name: str
     is_binary: bool = False
@@ -91,14 +91,14 @@ def _dtype(name: str, datatype: str) -> np.dtype[np.generic]:
 
 
 def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Array:
-    """Return a tensor of bytes as they lie, row-major, without copying them.
+    """Return a tensor that is a view of row-major bytes; strings are copied.
 
-    Strings have four bytes of length before each, little-endian. Raises `RefusedError`.
+    Each string follows its length, in four bytes, little-endian. Raises `RefusedError`.
     """
     dtype = _dtype(name, datatype)
     _check_shape(name, shape, dtype)
     if dtype.hasobject:
-        return _shaped(name, list(_strings(name, memoryview(raw))), dtype, shape)
+        return _reshape(name, list(_strings(name, memoryview(raw))), dtype, shape)
     expected = math.prod(shape) * dtype.itemsize
     if len(raw) != expected:
         raise _refused(
@@ -111,7 +111,7 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memory
 
 
 def _check_bools(name: str, raw: bytes | memoryview) -> None:
-    """Other bytes than 0 and 1 would be booleans that are neither."""
+    """Refuse bytes other than 0 and 1: as booleans they would be neither true nor false."""
     if raw and np.frombuffer(raw, np.uint8).max() > 1:
         raise _refused(name, "expected bytes 0 and 1 for BOOL, got: others")
 
@@ -135,7 +135,7 @@ def _text(name: str, raw: bytes) -> str:
 
 
 def from_values(name: str, datatype: str, shape: Sequence[int], values: Any) -> Array:
-    """Return a tensor of a list of numbers, truth values or strings, flat or nested.
+    """Return a tensor from a flat or nested list of numbers, booleans or strings.
 
     Numbers that JSON lacks are the strings "NaN", "Infinity" and "-Infinity". Raises
     `RefusedError`.
@@ -144,12 +144,12 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Any) -> 
     _check_shape(name, shape, dtype)
     if dtype.hasobject:
         texts = [_string(name, value) for value in _elements(name, values)]
-        return _shaped(name, texts, dtype, shape)
-    return _shaped(name, _numbers(name, datatype, _elements(name, values), dtype), dtype, shape)
+        return _reshape(name, texts, dtype, shape)
+    return _reshape(name, _numbers(name, datatype, _elements(name, values), dtype), dtype, shape)
 
 
 def _elements(name: str, values: Any) -> list[Any]:
-    """Return nested lists flat; lists in lists of different lengths are elements."""
+    """Flatten nested lists; a ragged list leaves lists among the elements."""
     try:
         elements: list[Any] = np.array(values, object).ravel().tolist()
     except ValueError:
@@ -158,7 +158,7 @@ def _elements(name: str, values: Any) -> list[Any]:
 
 
 def _numbers(name: str, datatype: str, elements: list[Any], dtype: np.dtype[np.generic]) -> Array:
-    """Return numbers or truth values as an array, if they are all of the kind that is wanted."""
+    """Return numbers or booleans as an array; raises `RefusedError` for elements of other kinds."""
     kinds = set(map(type, elements))
     if list in kinds:
         raise _refused(name, _ROWS)
@@ -172,10 +172,10 @@ def _numbers(name: str, datatype: str, elements: list[Any], dtype: np.dtype[np.g
         found: Array = np.array(elements, np.float64 if is_float else dtype)
     except OverflowError:
         raise _too_large(name, datatype) from None
-    return _narrowed(name, datatype, found, dtype) if is_float else found
+    return _narrow(name, datatype, found, dtype) if is_float else found
 
 
-def _narrowed(name: str, datatype: str, found: Array, dtype: np.dtype[np.generic]) -> Array:
+def _narrow(name: str, datatype: str, found: Array, dtype: np.dtype[np.generic]) -> Array:
     with np.errstate(over="ignore"):
         cast: Array = found.astype(dtype)
     if not np.array_equal(np.isfinite(cast.astype(np.float64)), np.isfinite(found)):
@@ -184,7 +184,7 @@ def _narrowed(name: str, datatype: str, found: Array, dtype: np.dtype[np.generic
 
 
 def _too_large(name: str, datatype: str) -> RefusedError:
-    return _refused(name, f"data: expected what {datatype} can hold, got: larger values")
+    return _refused(name, f"data: expected values that fit {datatype}, got: larger values")
 
 
 def _string(name: str, value: Any) -> str:
@@ -200,7 +200,7 @@ def _string(name: str, value: Any) -> str:
 
 
 def _check_shape(name: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> None:
-    """Refuse a shape that no array has; sizes come as integers of up to 4,300 digits."""
+    """Refuse a shape that no array can have; sizes may have up to 4,300 digits."""
     if len(shape) > _MOST_DIMENSIONS:
         raise _refused(name, f"shape: expected at most {_MOST_DIMENSIONS} sizes, got: {len(shape)}")
     if math.prod(size or 1 for size in shape) * dtype.itemsize > _MOST_BYTES:
@@ -208,7 +208,7 @@ def _check_shape(name: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -
         raise _refused(name, f"shape: expected less than 2^63 bytes, got: [{text:.80}]")
 
 
-def _shaped(name: str, values: Any, dtype: np.dtype[np.generic], shape: Sequence[int]) -> Array:
+def _reshape(name: str, values: Any, dtype: np.dtype[np.generic], shape: Sequence[int]) -> Array:
     found: Array = np.array(values, dtype) if isinstance(values, list) else values
     if found.size != math.prod(shape):
         raise _refused(
@@ -218,7 +218,7 @@ def _shaped(name: str, values: Any, dtype: np.dtype[np.generic], shape: Sequence
 
 
 def to_raw(array: Array) -> bytes:
-    """Return a tensor's bytes, row-major; strings with four bytes of length before each."""
+    """Return a tensor's bytes, row-major; each string follows its length, in four bytes."""
     if not array.dtype.hasobject:
         return array.tobytes()
     texts = [str(text).encode() for text in array.ravel()]
@@ -226,22 +226,22 @@ def to_raw(array: Array) -> bytes:
 
 
 def to_values(array: Array) -> list[Any]:
-    """Return a tensor's elements in a flat list, as JSON has them.
+    """Return a tensor's elements as a flat list for JSON.
 
-    NaN and infinities are strings, as `from_values` takes them.
+    NaN and infinities are strings, as in `from_values`.
     """
     if array.dtype.hasobject:
         return [str(text) for text in array.ravel()]
     flat = array.ravel()
     flat = flat.astype(np.float32) if flat.dtype.kind == "V" else flat
     if flat.dtype.kind == "f" and not np.isfinite(flat).all():
-        flat = _named(flat)
+        flat = _name_non_finite(flat)
     values: list[Any] = flat.tolist()
     return values
 
 
-def _named(flat: Array) -> Array:
-    """Return numbers as objects, where those that JSON lacks are strings."""
+def _name_non_finite(flat: Array) -> Array:
+    """Return numbers as objects, with strings for the numbers that JSON lacks."""
     named: Array = flat.astype(object)
     for name, value in _NOT_FINITE.items():
         named[np.isnan(flat) if math.isnan(value) else flat == value] = name

@@ -1,4 +1,4 @@
-"""gRPC's own protocol of health, `grpc.health.v1`, which Kubernetes and load balancers ask."""
+"""gRPC's health protocol, `grpc.health.v1`, for Kubernetes and load balancers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tensoropt.serving.service import Service
 
 __all__ = ["health_handler"]
 
-_LOOK_S = 0.25  # a client that watches holds up the end of the server for this long
+_LOOK_S = 0.25  # polling interval: a watching client delays shutdown by at most this
 _NAMES = ("", messages.SERVICE)
 _Status = health_pb2.HealthCheckResponse
 
 
 def health_handler(service: Service) -> grpc.GenericRpcHandler:
-    """Return what answers for the server, and for its one service: is it ready?"""
+    """Return the handler that reports readiness of the server and of its only service."""
 
     def status(name: str) -> int | None:
         if name not in _NAMES:
@@ -37,15 +37,15 @@ def health_handler(service: Service) -> grpc.GenericRpcHandler:
         return _Status(status=found)
 
     async def watch(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-        name, told = await _service(raw, context), None
+        name, previous = await _service(raw, context), None
         while True:
             is_last, found = service.is_ending, status(name)
             found = _Status.SERVICE_UNKNOWN if found is None else found
-            if found != told:
+            if found != previous:
                 yield _Status(status=found)
             if is_last:
                 return
-            told = found
+            previous = found
             await asyncio.sleep(_LOOK_S)
 
     unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
@@ -55,12 +55,12 @@ def health_handler(service: Service) -> grpc.GenericRpcHandler:
 
 
 async def _service(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """Return the name that a request asks for; ends a call that is no request."""
+    """Return the service that a request names; aborts a call that does not parse."""
     try:
         name: str = health_pb2.HealthCheckRequest.FromString(raw).service
-    except DecodeError:  # gRPC itself would say UNKNOWN
+    except DecodeError:  # gRPC itself would answer UNKNOWN
         await context.abort(
             grpc.StatusCode.INVALID_ARGUMENT,
-            f"message: expected a HealthCheckRequest, got: {len(raw)} bytes that are none",
+            f"message: expected a HealthCheckRequest, got: {len(raw)} other bytes",
         )
     return name

@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from tensoropt.runtime.support.errors import UserError, one_line
-from tensoropt.serving.log import ID_HEADER, logged, note
+from tensoropt.serving.log import ID_HEADER, log_request, note
 from tensoropt.serving.protocol import messages
 from tensoropt.serving.protocol.calls import is_long_to_read, read_call, read_call_bytes, write_call
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
@@ -21,28 +21,28 @@ from tensoropt.serving.side_process import SideProcess
 
 __all__ = ["make_server"]
 
-_IDLE_MS = 600_000  # before a connection without calls is closed
+_IDLE_MS = 600_000  # a connection without calls is closed after this
 _Method = Callable[[Any], Awaitable[Any]]
-Counted = Callable[[int], AbstractContextManager[None]]
+Count = Callable[[int], AbstractContextManager[None]]
 
 
 def make_server(
-    service: Service, max_body: int, counted: Counted, side: SideProcess, host: str, port: int
+    service: Service, max_body: int, count: Count, side: SideProcess, host: str, port: int
 ) -> tuple[grpc.aio.Server, int]:
-    """Return a server that can be started, and its port; raises `UserError`.
+    """Return a server that is bound but not started, and its port; raises `UserError`.
 
-    A message has at most ``max_body`` bytes, and ``counted`` bounds those that have arrived; gRPC
-    does not limit the sum of unfinished ones. ``side`` reads long messages.
+    A message has at most ``max_body`` bytes. ``count`` bounds the total of received messages;
+    gRPC does not limit the total of incomplete messages. ``side`` parses long messages.
     """
     options = [
-        ("grpc.so_reuseport", 0),  # or two servers share a port without a word
+        ("grpc.so_reuseport", 0),  # otherwise two servers silently share a port
         ("grpc.max_receive_message_length", max_body),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_connection_idle_ms", _IDLE_MS),
     ]
     server = grpc.aio.server(options=options)
     handlers = {
-        name: _handler(name, method, counted) for name, method in _methods(service, side).items()
+        name: _handler(name, method, count) for name, method in _methods(service, side).items()
     }
     handler = grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
     server.add_generic_rpc_handlers((handler, health_handler(service)))
@@ -53,18 +53,18 @@ def make_server(
         raise UserError(f"gRPC: cannot listen at {host}, port {port}") from None
 
 
-def _handler(name: str, method: _Method, counted: Counted) -> grpc.RpcMethodHandler[Any, Any]:
+def _handler(name: str, method: _Method, count: Count) -> grpc.RpcMethodHandler[Any, Any]:
     kind = getattr(messages, f"{name}Request")
 
     async def answered(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         given = dict(context.invocation_metadata() or ()).get(ID_HEADER)
-        with logged(
+        with log_request(
             "grpc", name, context.peer(), given if isinstance(given, str) else None
         ) as line:
             context.set_trailing_metadata(((ID_HEADER, line.id),))
             try:
-                with counted(len(raw)):
-                    answer = await method(_parsed(kind, raw))
+                with count(len(raw)):
+                    answer = await method(_parse(kind, raw))
             except Exception as error:
                 note(error)
                 refused = _refusal(error)
@@ -74,7 +74,7 @@ def _handler(name: str, method: _Method, counted: Counted) -> grpc.RpcMethodHand
             return answer
 
     return grpc.unary_unary_rpc_method_handler(
-        answered,  # bytes: gRPC has no code for a message that its own deserializer refuses
+        answered,  # takes bytes: gRPC answers its own deserializer's errors without a code
         response_serializer=lambda message: message.SerializeToString(),
     )
 
@@ -85,18 +85,18 @@ def _refusal(error: Exception) -> RefusedError:
     )
 
 
-def _parsed(kind: type[Message], raw: bytes) -> Message:
+def _parse(kind: type[Message], raw: bytes) -> Message:
     try:
         return kind.FromString(raw)
     except DecodeError:
         name = kind.DESCRIPTOR.name
         raise RefusedError(
-            Reason.INVALID, f"message: expected a {name}, got: {len(raw)} bytes that are none"
+            Reason.INVALID, f"message: expected a {name}, got: {len(raw)} other bytes"
         ) from None
 
 
 def _methods(service: Service, side: SideProcess) -> dict[str, _Method]:
-    """Return what answers each method, by its name in the protocol."""
+    """Return the implementation of each method, by its name in the protocol."""
 
     async def live(_: Any) -> Any:
         return messages.ServerLiveResponse(live=True)
@@ -131,7 +131,7 @@ def _methods(service: Service, side: SideProcess) -> dict[str, _Method]:
 
 
 def _extensions(service: Service) -> tuple[_Method, _Method]:
-    """Return the methods that the protocol has from Triton."""
+    """Return the methods of Triton's extensions."""
 
     async def index(request: Any) -> Any:
         if request.repository_name:

@@ -1,7 +1,7 @@
-"""A plan as a model of Triton's Python backend: what `model.py` of the repository rests on.
+"""A plan as a model of Triton's Python backend: the class that a repository's `model.py` uses.
 
-Triton hands several requests to one call. Those that fit share runs of the plan, as in our own
-server; the plan's ranks are started once, when Triton loads the model.
+Triton passes several requests to one call. Compatible requests share runs of the plan, as in our
+own server. The plan's ranks are started once, when Triton loads the model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import TensoroptError, one_line
-from tensoropt.serving.batching.merging import merged, parts
+from tensoropt.serving.batching.merging import merge, split_outputs
 from tensoropt.serving.batching.pending import Pending
 from tensoropt.serving.batching.sizes import Batching, batching_of
 from tensoropt.serving.model import specs_of
@@ -25,7 +25,7 @@ from tensoropt.serving.model import specs_of
 __all__ = ["OPTIONS", "model_class"]
 
 OPTIONS = "serving.json"
-"""The file beside `model.py` that has the options of the plan's ranks."""
+"""The file next to `model.py` with the session options."""
 
 
 def model_class(triton: Any) -> type[Any]:
@@ -40,7 +40,7 @@ def model_class(triton: Any) -> type[Any]:
             self._plan = _Plan(folder, int(json.loads(args["model_config"])["max_batch_size"]))
 
         def execute(self, requests: Sequence[Any]) -> list[Any]:
-            """Return a response to each request, in their order."""
+            """Return a response to each request, in order."""
             inputs = [
                 {name: self._input(request, name) for name in self._plan.inputs}
                 for request in requests
@@ -70,13 +70,13 @@ def model_class(triton: Any) -> type[Any]:
 
 
 def _converted(texts: Array, convert: Callable[[Any], Any]) -> Array:
-    """Return strings as Triton has them, which is in bytes, or as plans do."""
+    """Convert each string: Triton's are bytes, a plan's are str."""
     array: Array = np.array([convert(text) for text in texts.ravel()], object)
     return array.reshape(texts.shape)
 
 
 class _Plan:
-    """A plan's ranks, and how requests share their runs."""
+    """A plan's session, and the batching of its requests."""
 
     def __init__(self, folder: Path, max_batch: int) -> None:
         options = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
@@ -91,7 +91,7 @@ class _Plan:
         self.close = self._session.close
 
     def answers(self, requests: Sequence[Mapping[str, Array]]) -> list[Mapping[str, Array] | str]:
-        """Return the outputs for each request, or what is wrong with it."""
+        """Return the outputs for each request, or its error message."""
         answers: list[Mapping[str, Array] | str] = [""] * len(requests)
         for run in self._runs(requests):
             found = self._run([requests[index] for index in run])
@@ -100,7 +100,7 @@ class _Plan:
         return answers
 
     def _runs(self, requests: Sequence[Mapping[str, Array]]) -> list[list[int]]:
-        """Return which requests share which run."""
+        """Return the indices of the requests in each run."""
         if self._batching is None:
             return [[index] for index in range(len(requests))]
         pending = Pending[int](self._batching.size, 0.0)
@@ -125,5 +125,5 @@ class _Plan:
         if self._batching is None:
             return [self._session.run(requests[0])]
         sizes = [len(next(iter(request.values()))) for request in requests]
-        whole = merged(requests, self._batching.padded(sum(sizes)), self._session.empty)
-        return list(parts(self._session.run(whole), sizes))
+        whole = merge(requests, self._batching.padded(sum(sizes)), self._session.empty)
+        return list(split_outputs(self._session.run(whole), sizes))

@@ -1,4 +1,4 @@
-"""A model repository for Triton's Python backend: a plan, its configuration, and what runs it."""
+"""A model repository for Triton's Python backend: a plan, its configuration and `model.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.serving.batching.sizes import Batching, batching_of
 from tensoropt.serving.model import VERSION, ServingOptions, specs_of
-from tensoropt.serving.opening import own_sizes
+from tensoropt.serving.opening import restrict_dims
 from tensoropt.serving.protocol.tensors import TensorSpec
 from tensoropt.serving.triton.backend import OPTIONS
 
@@ -38,11 +38,10 @@ def export(
     session_options: Mapping[str, Any],
     options: ServingOptions,
 ) -> None:
-    """Write each plan into ``repository`` as a model, or as the next version of one.
+    """Write each plan into ``repository`` as a model, or as the next version of a model.
 
-    All plans are checked first, and a model appears when it is complete. Raises `UserError` if a
-    plan cannot be served, or is no version of the model of its name: they differ in inputs, outputs
-    or batches.
+    All plans are checked first, and a model appears only once it is complete. Raises `UserError` if
+    a plan cannot be served, or differs in inputs, outputs or batches from the model of its name.
     """
     models = [_model(repository, name, plans[name], session_options, options) for name in plans]
     for model in models:
@@ -51,7 +50,7 @@ def export(
 
 @dataclass(frozen=True)
 class _Model:
-    """A plan as a version of the model in ``folder``."""
+    """A plan that becomes a version of the model in ``folder``."""
 
     folder: Path
     plan: Path
@@ -59,7 +58,7 @@ class _Model:
     session_options: Mapping[str, Any]
 
     def write(self) -> None:
-        """Write the files next to their place, and rename them. Raises `UserError`."""
+        """Write the files to a temporary folder, and rename it. Raises `UserError`."""
         try:
             self._write()
         except OSError as error:
@@ -68,7 +67,8 @@ class _Model:
     def _write(self) -> None:
         is_new = not self.folder.exists()
         place = self.folder if is_new else self.folder / str(self._last_version() + 1)
-        with tempfile.TemporaryDirectory(dir=_made(place.parent), prefix=".export.") as name:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".export.") as name:
             aside = Path(name) / "model"
             version = aside / VERSION if is_new else aside
             version.mkdir(parents=True)
@@ -86,16 +86,11 @@ class _Model:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a folder; unlike copytree, raise the first OSError."""
+    """Copy a folder; unlike copytree, raise the first OSError immediately."""
     target.mkdir()
     for path in source.iterdir():
         copy = _copy if path.is_dir() else shutil.copy2
         copy(path, target / path.name)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _model(
@@ -106,7 +101,7 @@ def _model(
     options: ServingOptions,
 ) -> _Model:
     plan = Plan.load(folder)
-    own = own_sizes(plan, session_options)
+    own = restrict_dims(plan, session_options)
     inputs, outputs = specs_of(plan.inputs, own["dims"]), specs_of(plan.outputs, own["dims"])
     for spec in (*inputs, *outputs):
         if spec.dtype == "bfloat16":
@@ -118,8 +113,8 @@ def _model(
         path = model / CONFIG
         if not path.is_file() or path.read_text(encoding="utf-8") != config:
             raise UserError(
-                f"{model}: holds another model, expected one with the same {CONFIG} to add a "
-                f"version to, or another NAME={folder}"
+                f"{model}: is another model, expected the same {CONFIG} to add a version, or "
+                f"another NAME={folder}"
             )
     return _Model(model, folder, config, own)
 
@@ -131,7 +126,7 @@ def config_text(
     batching: Batching | None,
     delay_s: float,
 ) -> str:
-    """Return Triton's configuration of a model: sizes of samples are none of its tensors'."""
+    """Return Triton's configuration of a model; shapes omit the number of samples."""
     first = 0 if batching is None else 1
     lines = [
         f"name: {json.dumps(name)}",
@@ -139,7 +134,7 @@ def config_text(
         f"max_batch_size: {batching.size if batching else 0}",
         *(_tensor("input", spec, first) for spec in inputs),
         *(_tensor("output", spec, first) for spec in outputs),
-        # The ranks are processes of their own, on devices that the plan counts on.
+        # The ranks are separate processes, on the devices of the plan.
         "instance_group [ { count: 1, kind: KIND_CPU } ]",
     ]
     if batching is not None:
@@ -153,7 +148,7 @@ def config_text(
 def _tensor(kind: str, spec: TensorSpec, first: int) -> str:
     sizes = [-1 if isinstance(size, str) else size for size in spec.shape[first:]]
     datatype = "TYPE_STRING" if spec.datatype == "BYTES" else f"TYPE_{spec.datatype}"
-    # A tensor without dimensions is one of one element to Triton, reshaped on its way.
+    # Triton has no tensors without dimensions: it reshapes a tensor of one element.
     reshape = "" if sizes else ", reshape: { shape: [ ] }"
     dims = ", ".join(map(str, sizes or [1]))
     return (

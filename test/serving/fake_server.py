@@ -81,7 +81,7 @@ def _main() -> None:
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.model import Model, ServingOptions
-    from tensoropt.serving.server import ServerOptions, listening, serve
+    from tensoropt.serving.server import ServerOptions, listen, serve
     from tensoropt.serving.service import Service
     from tensoropt.serving.side_process import SideProcess
     from tensoropt.serving.text_model import TextLimits, TextModel
@@ -112,7 +112,7 @@ def _main() -> None:
     side = SideProcess(arguments.max_body, arguments.timeout)
     bodies = body.Bodies(arguments.max_body, arguments.max_bodies, side)
     routes = [completion_routes(texts, bodies, 20.0), chat_routes(texts, bodies, 20.0)]
-    with listening("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", 0) as listener:
         asyncio.run(serve(service, listener, options, bodies, [more, *(routes if texts else [])]))
 
 

@@ -90,7 +90,7 @@ def test_a_stream() -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "why"),
     [
-        ({"model": "n"}, 404, "model 'n': continues no texts here"),
+        ({"model": "n"}, 404, "model 'n': not a text model here"),
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "user"}]}, 400, "messages.0.content: Field required"),
         ({"messages": [{"role": "tool", "content": "a"}]}, 400, "chat template: expected a user"),
@@ -204,7 +204,7 @@ def test_models() -> None:
     assert found == [one]
     assert (one.id, one.object, one.owned_by) == ("m", "model", "tensoropt")
     assert abs(one.created - time.time()) < 600
-    with pytest.raises(openai.NotFoundError, match="model 'n': continues no texts here") as caught:
+    with pytest.raises(openai.NotFoundError, match="model 'n': not a text model here") as caught:
         asked(lambda client: client.models.retrieve("n"))
     assert (caught.value.type, caught.value.code) == ("invalid_request_error", "model_not_found")
 

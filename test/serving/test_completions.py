@@ -162,7 +162,7 @@ def test_seeds_differ_unless_they_are_given(client: TestClient, session: Countin
 @pytest.mark.parametrize(
     ("fields", "status", "why"),
     [
-        ({"model": "n"}, 404, "model 'n': continues no texts here"),
+        ({"model": "n"}, 404, "model 'n': not a text model here"),
         ({"prompt": ""}, 400, "prompt: is empty"),
         ({"prompt": 5}, 400, "prompt"),
         ({"prompt": ["a"] * 4}, 400, "prompt: expected at most 3 (--max-prompts), got: 4"),

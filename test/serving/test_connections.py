@@ -208,7 +208,7 @@ def test_messages_of_grpc_are_bounded_together():
             assert ask(100_000) == (grpc.StatusCode.INVALID_ARGUMENT, "input 'x' is missing")
         code, why = ask(200_000)
     assert code is grpc.StatusCode.UNAVAILABLE
-    assert why.startswith("body: the requests under way have 0 bytes, expected at most 60000 ")
+    assert why.startswith("body: the requests in progress have 0 bytes, expected at most 60000 ")
 
 
 def _body(values):

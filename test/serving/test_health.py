@@ -51,7 +51,7 @@ def test_what_is_no_message(server: Server) -> None:
             with pytest.raises(grpc.RpcError) as caught:
                 [*call(b"\xff", timeout=20)]
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-            expected = "message: expected a HealthCheckRequest, got: 1 bytes that are none"
+            expected = "message: expected a HealthCheckRequest, got: 1 other bytes"
             assert caught.value.details() == expected
 
 

@@ -113,8 +113,8 @@ def test_a_reload_refuses_no_request(folder):
 def test_a_plan_of_another_kind_is_refused(folder):
     options = {"dims": {}}
     opener = Opener({"m": folder / "m"}, {}, options, ServingOptions(), TextLimits(), Metrics())
-    assert opener.reopened("m") is None
+    assert opener.reopen("m") is None
     opener._decoders = {"m": None}.keys()
     _replace(folder)
     with pytest.raises(UserError, match="expected a plan with caches as before, got: one without"):
-        opener.reopened("m")
+        opener.reopen("m")

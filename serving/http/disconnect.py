@@ -1,4 +1,4 @@
-"""Clients that close their connection before their answer: it is not computed."""
+"""Cancellation of requests after their client disconnects."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from starlette.requests import Request
 
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 
-__all__ = ["unless_left"]
+__all__ = ["unless_disconnected"]
 
 T = TypeVar("T")
 
 
-async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of ``work``, which is cancelled when the client goes away.
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of ``work``, which is cancelled when the client disconnects.
 
-    The body must have been read. Raises `RefusedError` when the client has gone.
+    The body must have been read. Raises `RefusedError` if the client has disconnected.
     """
-    working, leaving = asyncio.create_task(work), asyncio.create_task(_left(request))
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_wait_for_disconnect(request))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise RefusedError(Reason.LEFT, "the client went away before its answer was there")
+        raise RefusedError(Reason.LEFT, "the client disconnected before its answer")
     finally:
         for task in (leaving, working):
             task.cancel()
@@ -34,6 +35,6 @@ async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
             await working
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
