@@ -156,7 +156,7 @@ examples: build ## Write: the examples of the pages again; ARGS=--write corrects
 	$(BIN)/python docs/rerun_examples.py $(ARGS)
 
 bench-search: build ## Measure: the search next to NumPy elimination of the same tables
-	$(BIN)/python bench/search.py
+	$(BIN)/python bench/search/engine.py
 
 conformance: build ## Prove: every strategy of every operator, on the tests of the ONNX standard (20 minutes)
 	$(BIN)/python test/conformance/conformance.py
@@ -200,32 +200,32 @@ sweep-train: build ## Prove: small models trained under many plans, next to one 
 	$(BIN)/python test/sweeps/sweep_train.py
 
 bench-session: build ## Measure: latency of a session, and idle cost of its ranks
-	$(BIN)/python bench/session.py $(ARGS)
+	$(BIN)/python bench/inference/session.py $(ARGS)
 
 bench-speed: build ## Measure: steps next to PyTorch and ONNX Runtime, found plans next to hand-made ones
-	$(BIN)/python bench/speed_training.py $(ARGS)
-	$(BIN)/python bench/speed_inference.py $(ARGS)
-	$(BIN)/python bench/speed_methods.py $(ARGS)
+	$(BIN)/python bench/speed/training.py $(ARGS)
+	$(BIN)/python bench/speed/inference.py $(ARGS)
+	$(BIN)/python bench/speed/manual_plans.py $(ARGS)
 
 bench-elastic: build ## Measure: stalls of elastic jobs, cost of the coordinator, loss curve (long)
-	$(BIN)/python bench/elastic_jobs.py $(ARGS)
+	$(BIN)/python bench/elasticity $(ARGS)
 
 bench-serving: build ## Measure: tensoropt-serve under load, next to its ranks alone
-	$(BIN)/python bench/serving.py $(ARGS)
+	$(BIN)/python bench/inference/server.py $(ARGS)
 
 bench-text: build ## Measure: decoders next to transformers and onnxruntime-genai
-	$(BIN)/python bench/text.py $(ARGS)
+	$(BIN)/python bench/inference/text.py $(ARGS)
 
 bench-truth: build ## Measure: predictions of plans next to measurements (an hour)
-	$(BIN)/python bench/truth_search.py $(ARGS)
-	$(BIN)/python bench/truth_process.py $(ARGS)
-	$(BIN)/python bench/truth_time.py $(ARGS)
+	$(BIN)/python bench/accuracy/plan_memory.py $(ARGS)
+	$(BIN)/python bench/accuracy/process_memory.py $(ARGS)
+	$(BIN)/python bench/accuracy/step_time.py $(ARGS)
 
 truth-search: build ## Prove: 2,000 small random models and 200 training steps, next to all of their plans
-	$(BIN)/python bench/truth_search.py --plans 2000 --steps 200 $(ARGS)
+	$(BIN)/python bench/accuracy/plan_memory.py --plans 2000 --steps 200 $(ARGS)
 
 bench-profile: build ## Measure: predicted and measured steps, before and after tensoropt-profile
-	$(BIN)/python bench/profile_accuracy.py
+	$(BIN)/python bench/accuracy/profiles.py
 
 bench-cluster: build ## Measure: scheduling policies on a trace of jobs, elastic or not
 	$(BIN)/python bench/cluster $(ARGS)
@@ -248,10 +248,10 @@ nccl-check: build ## Fuzz: the GPU code with stand-ins for NCCL and CUDA
 # A separate environment: ONNX Runtime for GPUs and for CPUs exclude each other.
 ifneq ($(GPU),)
 gpu-check: $(GPU_TOOLS) ## Fuzz: all that needs a GPU; says why not on a machine without one
-	$(GPU_VENV)/bin/python bench/gpu_check.py $(ARGS)
+	$(GPU_VENV)/bin/python bench/gpu/check.py $(ARGS)
 else
 gpu-check: build ## Fuzz: all that needs a GPU; says why not on a machine without one
-	$(BIN)/python bench/gpu_check.py $(ARGS)
+	$(BIN)/python bench/gpu/check.py $(ARGS)
 endif
 
 # Releases are built in the manylinux_2_28 image (pyproject.toml, cibuildwheel). Here Zig's compiler

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from graphs.trained import TRAINED
-from prepared import training_spec
+from search_graphs import training_spec
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh

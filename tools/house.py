@@ -1,4 +1,4 @@
-"""Counts what reviews of the code ask for: `python bench/house.py [FOLDER]`, of a checkout.
+"""Counts what reviews of the code ask for: `python tools/house.py [FOLDER]`, of a checkout.
 
 Per package: uses of `Any` per 1,000 lines, comments per 100 lines, functions and their lengths, the
 share of private ones and of those used once, public functions with a docstring. Of all: lit files,

@@ -1,6 +1,6 @@
 """What it costs to change the devices of a job, in seconds in which all of its devices stand still.
 
-The defaults are medians of `python bench/elastic_jobs.py stalls large` on two shared cores: twelve
+The defaults are medians of `python bench/elasticity stalls large` on two shared cores: twelve
 kinds of switches of a CNN and GPT-2, of states of 3 MB to 1 GB ("Elastic jobs" in the benchmarks).
 """
 

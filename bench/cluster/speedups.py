@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from prepared import prepared, training_spec
+from search_graphs import prepared, training_spec
 
 from cluster.profiles import TABLE
 from tensoropt.compiler.pipeline import driver

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticity.running import elastic_job, environment, losses_in, plain_command, wait_until
+from elasticity.runs import elastic_job, environment, losses_in, plain_command, wait_until
 from elasticity.source import HOLD, Read, reads_of
 from elasticity.subjects import Subject
 from tensoropt.elastic.api.client import Client

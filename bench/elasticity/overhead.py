@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elasticity.running import elastic_job, environment, plain_command, wait_until
+from elasticity.runs import elastic_job, environment, plain_command, wait_until
 from elasticity.source import reads_of
 from elasticity.subjects import Subject
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticity.running import elastic_job, environment, wait_until
+from elasticity.runs import elastic_job, environment, wait_until
 from elasticity.subjects import Subject
 from tensoropt.elastic.api.client import Client
 from tensoropt.elastic.control import SwitchResult

@@ -6,7 +6,7 @@
 To be run with a Python that has onnxruntime-gpu; it takes nm and cc. The libraries have the
 functions that the CUDA provider asks for, which do nothing: what is computed means nothing. What a
 session decides before that is ONNX Runtime's own: which kernels there are, which
-`bench/cuda_kernels.py` lists, which nodes go to CUDA, and what is copied.
+`bench/kernels/cuda_kernels.py` lists, which nodes go to CUDA, and what is copied.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The parts of `gpu_check.py`: what is run on a GPU machine, and on stand-ins elsewhere."""
+"""The parts of `bench/gpu/check.py`: what is run on a GPU machine, and on stand-ins elsewhere."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from speed_models import SPEED_TRAINED
+from speed.models import SPEED_TRAINED
 from train_runs import difference
 from training_data import batch_size, draw
 

@@ -92,8 +92,8 @@ class NcclDirect:
 
     def __init__(self, comm: Any) -> None:
         self._comm = comm
-        self._nccl = cudart.opened("TENSOROPT_NCCL", ["libnccl.so.2"])
-        self._cuda = cudart.opened("TENSOROPT_CUDART", cudart.NAMES)
+        self._nccl = cudart.load_library("TENSOROPT_NCCL", ["libnccl.so.2"])
+        self._cuda = cudart.load_library("TENSOROPT_CUDART", cudart.NAMES)
         stream = ctypes.c_void_p()
         _check(
             "cudaStreamCreateWithFlags",

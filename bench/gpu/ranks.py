@@ -1,4 +1,4 @@
-"""Calling a function on ranks: ``on_ranks("gpu.cutting:measure", 2, plan="plan/")``.
+"""Calling a function on ranks: ``on_ranks("gpu.piecewise:measure", 2, plan="plan/")``.
 
 The function takes the communicator and the keyword arguments, which go through JSON as does what
 it returns on rank 0. Started as a program, this module is one of the ranks.

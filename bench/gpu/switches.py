@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from elasticity.running import elastic_job, environment, wait_until
+from elasticity.runs import elastic_job, environment, wait_until
 from elasticity.subjects import Recipe, Subject, prepare
 
 from gpu.models import SIZES

@@ -6,9 +6,9 @@ import math
 import sys
 from pathlib import Path
 
-import compile_time
 import pytest
-from compile_time import compile_model, square
+from compilation import compile_time
+from compilation.compile_time import compile_model, square
 from tiny import write_tiny
 
 from tensoropt.compiler.cost.device import load_device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from convolution_volume import Convolution, bound_bytes, sent_bytes
+from search.convolution_volume import Convolution, bound_bytes, sent_bytes
 
 
 def _read_outside(one: Convolution, grid: tuple[int, int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from embedding_gradient import graph, measure, session_of
+from kernels.embedding_gradient import graph, measure, session_of
 
 
 def test_elements_are_all_added_on_several_threads() -> None:

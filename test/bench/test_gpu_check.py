@@ -6,16 +6,15 @@ import shutil
 from importlib.resources import files
 from pathlib import Path
 
-import gpu_check
-import latency
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from gpu import machine, steps
-from gpu.cut import cut
+from collectives import latency
+from gpu import check, machine, steps
 from gpu.failure import RunError
 from gpu.models import SIZES, Zoo, write_plan
+from gpu.pieces import cut
 from gpu.products import write_products
 from gpu.ranks import on_ranks
 from gpu.setting import Part, Setting
@@ -123,7 +122,7 @@ def test_pieces_give_what_the_graph_gives(tmp_path: Path) -> None:
     }
     for plan, collectives in plans.values():
         found = on_ranks(
-            "gpu.cutting:measure", 2, plan=str(plan), provider="cpu", steps=1, rounds=1
+            "gpu.piecewise:measure", 2, plan=str(plan), provider="cpu", steps=1, rounds=1
         )
         assert found["collectives"] == collectives
         assert found["difference"] < 1e-6
@@ -146,7 +145,7 @@ def test_the_bus_bandwidth_is_that_of_nccl_tests() -> None:
 
 def test_ranks_that_fail_say_why() -> None:
     with pytest.raises(RunError, match=r"rank.: FileNotFoundError: .*plan/rank"):
-        on_ranks("gpu.cutting:measure", 2, plan="plan", provider="cpu", steps=1, rounds=1)
+        on_ranks("gpu.piecewise:measure", 2, plan="plan", provider="cpu", steps=1, rounds=1)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,7 @@ def test_machines_without_gpus_are_skipped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(machine, "_DRIVER", [tmp_path / driver])
-    assert gpu_check.main([]) == 0
+    assert check.main([]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"gpu-check: skipped: {reason}")
     assert said.count("\n") == 1
@@ -172,10 +171,10 @@ def test_on_the_stand_ins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written: dict[str, str] = {}
-    monkeypatch.setattr(gpu_check, "write_section", written.__setitem__)
+    monkeypatch.setattr(check, "write_section", written.__setitem__)
     monkeypatch.setenv("TENSOROPT_STAND_IN", "")  # set by the flag, and reset after the test
     flags = ["--stand-in", str(stand_ins()), "--tiny", "--ranks", "2", "--write"]
-    status = gpu_check.main([*flags, "--only", "agree,latency"])
+    status = check.main([*flags, "--only", "agree,latency"])
     said = capsys.readouterr().out
     assert status == 0, said
     assert said.endswith("gpu-check: 2 parts, 0 failures\n")
@@ -192,7 +191,7 @@ def test_times_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         shutil.copy(str(files("tensoropt.compiler.cost") / "devices/cpu.toml"), words[-1])
 
     monkeypatch.setattr(steps, "tensoropt_profile", measure)
-    text, failures = gpu_check.check(_setting(tmp_path), ["segments", "profile", "graphs"])
+    text, failures = check.check(_setting(tmp_path), ["segments", "profile", "graphs"])
     assert failures == []
     assert "| 64 products | 2 | 64 |" in text
     assert text.count("| gpt2 | 2 | leanest |") == 2
@@ -203,13 +202,13 @@ def test_a_part_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.Mo
         raise RunError("rank1: lost")
 
     parts = {"one": ("First", fail), "two": ("Second", lambda setting: Part("held\n"))}
-    monkeypatch.setattr(gpu_check, "PARTS", parts)
-    text, failures = gpu_check.check(_setting(tmp_path), ["one", "two"])
+    monkeypatch.setattr(check, "PARTS", parts)
+    text, failures = check.check(_setting(tmp_path), ["one", "two"])
     assert text == "### First\n\nfailed: rank1: lost\n\n### Second\n\nheld\n"
     assert failures == ["one: rank1: lost"]
 
 
 def test_parts_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        gpu_check.main(["--only", "agree,speed"])
+        check.main(["--only", "agree,speed"])
     assert "unknown part 'speed', expected some of agree,segments" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from matmul_volume import lower_bound, measure
+from search.matmul_volume import lower_bound, measure
 
 
 def test_bound_of_each_case() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import methods
 import pytest
-from local_search import INSTANCES, gaps
-from prepared import model_graph
+from search import methods
+from search.local_search import INSTANCES, gaps
+from search_graphs import model_graph
 from tiny import TINY
 
 from tensoropt.compiler.cli.instance import load_instance

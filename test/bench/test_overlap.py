@@ -1,9 +1,9 @@
-"""Figures of bench/overlap.py from times of turns."""
+"""Figures of bench/collectives/overlap.py from times of turns."""
 
 from __future__ import annotations
 
 import pytest
-from overlap import Row, table
+from collectives.overlap import Row, table
 from turns import Turn
 
 # Other work makes the second round slower, of all three ways alike.

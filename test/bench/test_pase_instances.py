@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pase_instances import build_graph, tables_of
+from search.pase_instances import build_graph, tables_of
 
 from tensoropt.compiler.cli.instance import load_instance
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scaling import compile_layers, table
+from compilation.scaling import compile_layers, table
 
 
 def test_a_line_per_number_of_layers_and_one_of_ratios(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from search import INSTANCES, measure, numpy_min_time
+from search.engine import INSTANCES, measure, numpy_min_time
 
 from tensoropt.compiler.cli.instance import load_instance
 

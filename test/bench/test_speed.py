@@ -6,13 +6,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import speed_inference
-import speed_training
 from graphs.trained import TRAINED
+from memory.training import measure
 from sleepers import fail, sleep
-from speed_plans import Sizes
+from speed import inference, training
+from speed.plans import Sizes
 from sweep_train import Case, memory_error
-from train_memory import measure
 from turns import Turn, busy_note, mean_ratio, ratio_of, take_turns
 
 
@@ -45,17 +44,17 @@ def test_ratios_are_of_neighbours() -> None:
 @pytest.mark.parametrize("name", ["gpt2", "cnn"])
 def test_training_beside_pytorch(name: str, tmp_path: Path) -> None:
     sizes = Sizes(rounds=1, steps=1)
-    row = speed_training.measure(name, TRAINED[name], sizes, tmp_path)
+    row = training.measure(name, TRAINED[name], sizes, tmp_path)
     assert set(row.turns) >= {"ours", "DDP", "FSDP2"}
-    assert "| DDP | FSDP2 |" in speed_training.table([row])
+    assert "| DDP | FSDP2 |" in training.table([row])
     assert row.peaks["DDP"] > row.peaks["ours"] > 0
 
 
 @pytest.mark.slow
 def test_runs_beside_onnx_runtime(tmp_path: Path) -> None:
     sizes = Sizes(rounds=1, steps=1)
-    row = speed_inference.measure("vit", TRAINED["vit"], sizes, tmp_path)
-    assert "geometric mean | 8" in speed_inference.table([row])
+    row = inference.measure("vit", TRAINED["vit"], sizes, tmp_path)
+    assert "geometric mean | 8" in inference.table([row])
 
 
 def test_ranks_hold_what_was_predicted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from graphs.catalog import MODELS
-from prepared import training_spec
+from search_graphs import training_spec
 
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.training.step import build_training_step

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-import table_two
-from prepared import model_graph
+from search import table_two
+from search_graphs import model_graph
 from tiny import TINY
 
 from tensoropt.compiler.cost.device import load_device

@@ -6,11 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import table_two
-import train_frontiers
-from prepared import training_graph
+from compilation import train_frontiers
+from compilation.train_frontiers import (
+    SIZES,
+    Compiled,
+    compile_step,
+    frontier_table,
+    phases_table,
+    state_cuts,
+)
+from search import table_two
+from search_graphs import training_graph
 from tiny import TINY
-from train_frontiers import SIZES, Compiled, compile_step, frontier_table, phases_table, state_cuts
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compilation.train_frontiers import state_cuts
 from graphs.trained import TRAINED
-from train_frontiers import state_cuts
 from train_plans import RECIPES, trained, zero_point
 from train_runs import difference
 from training_data import draw

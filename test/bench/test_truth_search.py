@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from prepared import model_graph
+from accuracy.plan_memory import truths
+from search_graphs import model_graph
 from tiny import TINY
-from truth_search import truths
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh

@@ -1,4 +1,4 @@
-"""What bench/truth_time.py makes of measured plans."""
+"""What bench/accuracy/step_time.py makes of measured plans."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measured_plans import measured, plan
-from truth_time import (
+from accuracy.step_time import (
     Ranking,
     draw,
     errors_of,
@@ -19,6 +18,7 @@ from truth_time import (
     rows_of,
     table,
 )
+from measured_plans import measured, plan
 
 
 def test_halves_take_turns_at_the_models() -> None:

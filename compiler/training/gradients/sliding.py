@@ -1,7 +1,7 @@
-"""Sums over sliding windows, and their gradients: convolutions, and how windows lie.
+"""Sums over sliding windows, and their gradients: convolutions, and the positions of windows.
 
-Shapes: images are N x C x I..., what has an element per window is N x M x O..., weights are
-M x C/groups x K..., with any number of spatial dimensions.
+Shapes: images are N x C x I..., tensors with an element per window N x M x O..., weights M x
+C/groups x K..., with any number of spatial dimensions.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ __all__ = [
 ]
 
 Windows = Sequence[Window]
-"""One per spatial dimension, in order."""
+"""A window for each spatial dimension, in order."""
 
 WIDE = 8
-"""Fewer channels per group make products that are too narrow: see :func:`weight_gradient`."""
+"""With fewer channels per group, products are too narrow: see :func:`weight_gradient`."""
 
 
 def end_padding(window: Window, size: int, count: int) -> int:
-    """Return what ``count`` windows over ``size`` elements read behind them; negative: not all."""
+    """Return how far ``count`` windows read beyond ``size``; negative if elements are unread."""
     return (count - 1) * window.stride + window.extent - window.begin - size
 
 
 def pad(
     make: Build, x: ir.Value, ends: Mapping[int, tuple[int, int]], fill: float = 0.0
 ) -> ir.Value:
-    """Return ``x`` with elements of ``fill`` before and behind some dimensions.
+    """Return ``x`` with elements of ``fill`` added before and after some dimensions.
 
     A negative count removes elements instead.
     """
@@ -62,16 +62,16 @@ def pad(
 
 
 def strided(make: Build, x: ir.Value, bounds: Mapping[int, tuple[int, int, int]]) -> ir.Value:
-    """Return, of some dimensions, (first, count, step) elements; ``x`` where that is all of it."""
+    """Return ``x`` sliced to (first, count, step) elements of some dimensions."""
     shape = sizes_of(x)
-    bounds = {d: held for d, held in bounds.items() if held != (0, shape[d], 1)}
+    bounds = {d: each for d, each in bounds.items() if each != (0, shape[d], 1)}
     if not bounds:
         return x
     for dim, (_, count, _) in bounds.items():
         shape[dim] = count
     starts, counts, steps = zip(*bounds.values(), strict=True)
     stops = [at + (n - 1) * step + 1 for at, n, step in zip(starts, counts, steps, strict=True)]
-    operands = [make.ints(held) for held in (starts, stops, list(bounds), steps)]
+    operands = [make.ints(values) for values in (starts, stops, list(bounds), steps)]
     return make.onnx("Slice", [x, *operands], tensor_type(shape, element_type(x)))
 
 
@@ -92,17 +92,17 @@ def convolve(
 def convolve_back(
     make: Build, y: ir.Value, w: ir.Value, windows: Windows, sizes: Sequence[int], groups: int = 1
 ) -> ir.Value:
-    """Return ConvTranspose whose result has ``sizes`` along the spatial dimensions.
+    """Return ConvTranspose with a result of ``sizes`` along the spatial dimensions.
 
-    Every element of ``y`` adds its multiple of ``w`` where its window lies. As much is padded at
-    both ends, which ONNX Runtime's kernel for CUDA asks for: elements too many are cut off.
+    Every element of ``y`` adds its multiple of ``w`` at its window. Both ends get the same padding,
+    which ONNX Runtime's CUDA kernel requires; surplus elements are sliced off.
     """
     shape = sizes_of(y)
     pairs = zip(windows, sizes, strict=True)
     ends = [end_padding(window, size, shape[window.dim]) for window, size in pairs]
     both = [even_padding(w.begin, end, w.stride) for w, end in zip(windows, ends, strict=True)]
-    pads, extras, befores, behinds = zip(*both, strict=True)
-    whole = [sum(held) for held in zip(sizes, befores, behinds, strict=True)]
+    pads, extras, befores, afters = zip(*both, strict=True)
+    whole = [sum(terms) for terms in zip(sizes, befores, afters, strict=True)]
     result = make.onnx(
         "ConvTranspose",
         [y, w],
@@ -126,23 +126,23 @@ def _attributes(windows: Windows, pads: Sequence[int], groups: int) -> dict[str,
 def weight_gradient(
     make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups: int
 ) -> ir.Value:
-    """Return, per weight, the sum over images and windows of ``dy`` times what the weight meets.
+    """Return, per weight, the sum over images and windows of ``dy`` times the element of ``x``.
 
-    With many channels a product of matrices per element of the window; with few channels per group
-    (the first layer, depthwise) a convolution, whose kernel is ``dy``: `bench/gradients.py`. Batch,
-    channels and space can be split as in the forward op, but the groups of the latter way: there
-    the batch is the major dimension of a merged one.
+    With many channels this is one matrix product per element of the window. With few channels per
+    group (the first layer, depthwise) it is a convolution with ``dy`` as its kernel:
+    `bench/kernels/gradients.py`. Batch, channels and space can be split as in the forward op,
+    except that the convolution does not split groups: there the batch is the major part of a merged
+    dimension.
     """
     wide = sizes_of(x)[1] // groups >= WIDE
     return (by_products if wide else by_convolution)(make, x, dy, windows, groups)
 
 
 def by_products(make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups: int) -> ir.Value:
-    """Return the gradient of the weights by products of matrices, one per element of the window.
+    """Return the gradient of the weights by matrix products, one per element of the window.
 
-    It is the sum over N of dY (N x G x M/G x O...) times what the element meets
-    (N x G x O... x C/G). Where the terms of that sum are larger than dY, one product sums over N
-    and O.
+    It is the sum over N of dY (N x G x M/G x O...) times the elements that meet the weight (N x G x
+    O... x C/G). If the terms of that sum are larger than dY, one product sums over N and O.
     """
     counts, taps = sizes_of(dy)[2:], [window.taps for window in windows]
     batch, outputs, inputs = sizes_of(dy)[0], sizes_of(dy)[1], sizes_of(x)[1]
@@ -156,8 +156,8 @@ def by_products(make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups
         sizes = [batch, groups, outputs // groups, inputs // groups]
         dy = make.reshape(dy, [*sizes[:3], *counts])
         equation = f"ngm{o},ng{o}c->ngmc"
-    met = (_sliced if _is_narrow(x) else _met)(make, x, windows, counts)
-    stacked = make.concat([_product(make, equation, dy, one, sizes) for one in met], 0)
+    taken = (_slice_taps if _is_narrow(x) else _shift_taps)(make, x, windows, counts)
+    stacked = make.concat([_product(make, equation, dy, tap, sizes) for tap in taken], 0)
     rank = len(sizes_of(stacked))
     stacked = make.transpose(stacked, [*range(1, rank), 0])
     return make.reshape(stacked, [outputs, inputs // groups, *taps])
@@ -166,10 +166,11 @@ def by_products(make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups
 def _product(
     make: Build, equation: str, dy: ir.Value, x: ir.Value, sizes: Sequence[int]
 ) -> ir.Value:
-    """Return an Einsum, of ``sizes``, with a dimension of 1 in front; a batch is summed there.
+    """Return an Einsum of ``sizes`` with a leading dimension of 1; a batch is summed there.
 
-    It is a product of matrices as they lie, which a rank makes of it, and can be split along every
-    dimension; in bfloat16, of which CUDA has no Einsum, it is one from the start.
+    Its operands already have the order of a matrix product, which ranks replace it by, and it
+    splits along every dimension. In bfloat16, for which CUDA has no Einsum, it is a matrix product
+    from the start.
     """
     kind, text = tensor_type(list(sizes), element_type(dy)), ir.StringAttr.get(equation)
     terms = parse_equation(equation, [len(sizes_of(dy)), len(sizes_of(x))])
@@ -194,10 +195,10 @@ def _channels_last(make: Build, x: ir.Value, groups: int) -> ir.Value:
     return make.transpose(x, [0, 1, *range(3, 3 + len(sizes)), 2])
 
 
-def _sliced(
+def _slice_taps(
     make: Build, x: ir.Value, windows: Windows, counts: Sequence[int]
 ) -> Iterator[ir.Value]:
-    """Yield what :func:`_met` does, as slices of ``x`` with its padding, which must be whole.
+    """Yield the elements of :func:`_shift_taps` as slices of the padded, unsplit ``x``.
 
     CUDA has no kernel that shifts bfloat16.
     """
@@ -209,11 +210,13 @@ def _sliced(
         yield strided(make, x, {d: (tap * w.dilation, n, w.stride) for (d, w, n), tap in pairs})
 
 
-def _met(make: Build, x: ir.Value, windows: Windows, counts: Sequence[int]) -> Iterator[ir.Value]:
-    """Yield what each element of the windows meets in ``x``, whose channels are last.
+def _shift_taps(
+    make: Build, x: ir.Value, windows: Windows, counts: Sequence[int]
+) -> Iterator[ir.Value]:
+    """Yield the elements of ``x``, channels last, that meet each element of the windows.
 
-    One dimension after the other, so that elements of one row share what the row meets. Where few
-    channels lie together, a rank cuts them out of one padded copy (`pad-once`).
+    Dimensions are shifted in sequence, so that elements of a row share the shift of the row. If few
+    channels are adjacent, a rank slices them from one padded copy (`pad-once`).
     """
     if not windows:
         yield x
@@ -221,15 +224,15 @@ def _met(make: Build, x: ir.Value, windows: Windows, counts: Sequence[int]) -> I
     window, dim = windows[0], len(sizes_of(x)) - 1 - len(windows)
     for tap in range(window.taps):
         first = tap * window.dilation - window.begin
-        held = _from(make, x, dim, (first, counts[0], window.stride))
-        yield from _met(make, held, windows[1:], counts[1:])
+        row = _shift(make, x, dim, (first, counts[0], window.stride))
+        yield from _shift_taps(make, row, windows[1:], counts[1:])
 
 
-def _from(make: Build, x: ir.Value, dim: int, bounds: tuple[int, int, int]) -> ir.Value:
-    """Return (first, count, step) elements of ``x`` along ``dim``, zeros where there are none.
+def _shift(make: Build, x: ir.Value, dim: int, bounds: tuple[int, int, int]) -> ir.Value:
+    """Return (first, count, step) elements of ``x`` along ``dim``, with zeros out of range.
 
-    Where that is an element of each step, ``x`` is shifted as a whole, which ranks that have parts
-    of it can do too; else what is missing is padded.
+    If there is an element for each step, ``x`` is shifted as a whole, which also works for shards;
+    otherwise only the missing elements are padded.
     """
     first, count, step = bounds
     size = sizes_of(x)[dim]
@@ -245,8 +248,8 @@ def by_convolution(
 ) -> ir.Value:
     """Return the gradient of the weights by a convolution of X with dY.
 
-    X is an image per channel (of a group), dY the kernels, and what strides were are dilations. The
-    convolution sums over N as over channels; with several groups N x G are the groups of it.
+    X is an image per channel (of a group), dY the kernels, and strides become dilations. The
+    convolution sums over N as over channels; with several groups, its groups are N x G.
     """
     counts, taps = sizes_of(dy)[2:], [window.taps for window in windows]
     swapped = [
@@ -255,12 +258,12 @@ def by_convolution(
     ]
     order = [1, 0, *range(2, 2 + len(taps))]
     if groups > 1:
-        return make.transpose(_by_groups(make, x, dy, swapped, taps, groups), order)
+        return make.transpose(_convolve_groups(make, x, dy, swapped, taps, groups), order)
     images, kernels = (make.transpose(value, order) for value in (x, dy))
     return make.transpose(convolve(make, images, kernels, swapped, taps), order)
 
 
-def _by_groups(
+def _convolve_groups(
     make: Build, x: ir.Value, dy: ir.Value, windows: Windows, taps: Sequence[int], groups: int
 ) -> ir.Value:
     """Return C/G x M x K..., summed over N."""

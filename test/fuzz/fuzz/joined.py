@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from gpu.at_once import at_once
+from gpu.blocking import at_once
 from onnx import helper, numpy_helper
 
 from tensoropt.runtime.inspection.transfers import bad_transfers

@@ -1,0 +1,292 @@
+"""What the search knows of memory, beside what its plans have: ``python bench/accuracy/plan_memory.py``.
+
+    python bench/accuracy/plan_memory.py [MODELS] [--write]    benchmark models: the tables beside programs
+    python bench/accuracy/plan_memory.py --plans 2000          small models: the search beside every plan
+    python bench/accuracy/plan_memory.py --steps 200           the same for small training steps
+    python bench/accuracy/plan_memory.py --graphs [MODELS]     default searches beside their programs
+
+Of a model and a mesh, every point of a frontier within 2% (at most 60) is costed as a program,
+before the tables have learnt from programs and after (docs/decisions/0044-cost-table-refinement.md): the
+smallest part of a program's memory that the tables charge, the bound of the frontier in the memory
+of programs, and the leanest program. The largest charge in time over that of the program is told
+too. With ``--plans`` so many random models of few plans are searched, with ``--steps`` training
+steps, and every plan of each is costed: ends with status 1 if the search missed one that no other
+is better than. With ``--graphs`` every model is searched as a person does who gives a number of
+``--devices`` alone (``--epsilon`` and ``--search-time`` as on the command line; training steps are
+named MODEL:train): per number, by how much the memory of a frontier's points in the tables differs
+from that of their programs, the most and on average over all meshes, and the bound that is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+import zoo
+from graphs.catalog import MODELS
+from graphs.trained import TRAINED
+from search_graphs import model_graph, training_graph, training_spec
+from sections import write_section
+
+from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.layout.mesh import Mesh, factorisations
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.engine.ft import solve_frontier
+from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
+from tensoropt.compiler.search.frontier.meshes import (
+    MeshSearch,
+    SearchOptions,
+    distinct_meshes,
+    promise,
+)
+from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.search.frontier.search import worst_bound
+from tensoropt.compiler.search.problem.evaluate import evaluator_of
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.problem import TableFrontier, TablePoint
+from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.search.problem.training_tables import mesh_tables
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
+
+__all__ = ["Truth", "truths"]
+
+TEST = Path(__file__).parents[2] / "test"
+SMALL = ((2,), (2, 2), (2, 4))
+LARGE = ((2, 2), (4, 8))
+EPSILON = 0.02
+ROUNDS = 5
+_POINTS = 60
+_SEARCH_S = 8.0
+_DEFAULT = ("bert_large", "transformer_big", "gpt3_13b", "llama3_8b", "inception_v3", "resnet152")
+_HEAD = (
+    "| model | mesh | points | time, most | memory, least | bound | leanest, MiB |\n"
+    "|---|---|---|---|---|---|---|"
+)
+_DIFFERENCE_HEAD = (
+    "| model | devices | points | memory, most | mean | bound | leanest, MiB | cpu s |\n"
+    "|---|---|---|---|---|---|---|---|"
+)
+_TEXT = """
+## What the search knows of memory, and what its plans have
+
+`python bench/accuracy/plan_memory.py --write`, device h200, frontiers within 2%: the most by which the
+tables of the search overcharge the time of a point; the smallest part of a program's memory that
+they charge; by how much the frontier may miss the memory or time of programs, 2% included; and the
+leanest program found. `a -> b` is before and after the tables learnt from programs. Reported costs
+of a plan are always those of its program.
+"""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A frontier of tables beside the programs of its points."""
+
+    points: int
+    time_most: float
+    memory_least: float
+    bound: float
+    leanest_bytes: int
+
+
+def truths(graph: Graph, mesh: Mesh, device: Device) -> list[Truth]:
+    """Search ``mesh`` as it is, and again while its tables learn."""
+    lessons, costs = Lessons(MeshTables(graph, mesh, device)), list[tuple[float, float]]()
+    found = []
+    for _ in range(ROUNDS):
+        frontier = solve_frontier(lessons.problem, epsilon=EPSILON, time_limit_s=60)
+        some = frontier.points[:: -(-len(frontier.points) // _POINTS)]
+        truth, short = _truth(lessons, frontier, some, costs)
+        found.append(truth)
+        if not lessons.learn(short):
+            break
+    return found
+
+
+def _truth(
+    lessons: Lessons,
+    frontier: TableFrontier,
+    some: Sequence[TablePoint],
+    costs: list[tuple[float, float]],
+) -> tuple[Truth, list[TablePoint]]:
+    """Return how points compare with programs, and the points that none is as good as."""
+    tables = lessons.tables
+    paid = [lessons.cost(tables.decode(point.assignment))[0] for point in some]
+    costs += [(cost.time_s, float(cost.memory_bytes)) for cost in paid]
+    more_s = overhead_s(tables)
+    factors = shortfalls(some, costs, more_s)
+    pairs = list(zip(some, paid, strict=True))
+    truth = Truth(
+        len(some),
+        max((point.time + more_s) / cost.time_s for point, cost in pairs),
+        min(point.memory / cost.memory_bytes for point, cost in pairs),
+        (1 + frontier.epsilon) * float(factors.max()) - 1,
+        int(min(memory for _, memory in costs)),
+    )
+    short = [p for p, factor in zip(some, factors.tolist(), strict=True) if factor > 1 + EPSILON]
+    return truth, short
+
+
+def _zoo_graph(name: str) -> Graph:
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        module = driver.load(zoo.provide(name, Path(folder)), zoo.DIMS.get(name, {}))
+        driver.advance(module, "rules")
+    return read_graph(module)
+
+
+def _rows(names: Sequence[str], device: Device) -> Iterator[str]:
+    for name in names:
+        known = name in MODELS
+        graph = model_graph(name) if known else _zoo_graph(name)
+        for mesh in map(Mesh, LARGE if known else SMALL):
+            try:
+                every = truths(graph, mesh, device)
+            except UserError as error:
+                yield f"| {name} | {mesh} | {error} |"
+                continue
+            first, last = every[0], every[-1]
+            memory = f"{first.memory_least:.3f} -> {last.memory_least:.3f}"
+            bound = f"{first.bound:.1%} -> {min(truth.bound for truth in every):.1%}"
+            lean = f"{first.leanest_bytes / 2**20:.4g} -> {last.leanest_bytes / 2**20:.4g}"
+            time = max(truth.time_most for truth in every)
+            yield f"| {name} | {mesh} | {last.points} | {time:.4f} | {memory} | {bound} | {lean} |"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A search's points beside their programs: relative differences in memory, and the bound."""
+
+    points: int
+    most: float
+    mean: float
+    bound: float | None
+    leanest_bytes: int
+    seconds: float
+
+
+def difference(graph: Graph, devices: int, device: Device, options: SearchOptions) -> Difference:
+    """Search all meshes of ``devices``; of each, compare the frontier that it was left with."""
+    every = sorted(distinct_meshes(factorisations(devices), device), key=promise)
+    search, searched = MeshSearch(options, len(every), lambda text: None), list[MeshTables]()
+    started = time.process_time()
+    for mesh in every:
+        tables, before = mesh_tables(graph, mesh, device), len(search.found)
+        search.add(tables)
+        searched += [tables] * (len(search.found) - before)
+        tables.forget_edges()
+    search.refine()
+    seconds = time.process_time() - started
+    apart = [
+        abs(1 - point.memory / evaluator_of(tables).evaluate(plan).memory_bytes)
+        for tables, result in zip(searched, search.found, strict=True)
+        for point in result.points[:: -(-len(result.points) // _POINTS)]
+        for plan in [tables.decode(point.assignment)]
+    ]
+    least = min(cost.memory_bytes for _, _, cost in search.costed)
+    mean = sum(apart) / len(apart)
+    return Difference(len(apart), max(apart), mean, worst_bound(search.bounds), least, seconds)
+
+
+def _difference_rows(
+    names: Sequence[str], counts: Sequence[int], device: Device, options: SearchOptions
+) -> Iterator[str]:
+    for name in names:
+        graph = _graph(name)
+        for count in counts:
+            found = difference(graph, count, device, options)
+            bound = "none" if found.bound is None else f"{found.bound:.2%}"
+            yield (
+                f"| {name} | {count} | {found.points} | {found.most:.2%} | {found.mean:.2%} "
+                f"| {bound} | {found.leanest_bytes / 2**20:.4g} | {found.seconds:.1f} |"
+            )
+
+
+def _graph(name: str) -> Graph:
+    model, _, kind = name.partition(":")
+    if kind:
+        return _small_training(model) if model in TRAINED else training_graph(model)
+    return model_graph(model) if model in MODELS else _zoo_graph(model)
+
+
+def _small_training(name: str) -> Graph:
+    """Return the step of one of the small models that are trained in tests."""
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        module = driver.load(TRAINED[name].build(name).save(Path(folder)), {})
+        driver.run_phase(module, "prepare")
+    driver.train(module, BuildTrainingStepPass.of(training_spec()))
+    return read_graph(module)
+
+
+def _check_plans(count: int, *, steps: bool) -> int:
+    """Search small models, or training steps, beside all their plans; return how many missed."""
+    sys.path += [str(TEST), str(TEST / "search")]
+    from small_models import every_cost, missed, small_tables
+    from small_steps import every_step_cost, small_steps
+
+    models = plans = wrong = seed = 0
+    while models < count:
+        found = small_steps([seed]) if steps else small_tables([seed])
+        for tables in found.values():
+            every = every_step_cost(tables) if steps else every_cost(tables)
+            lacking = missed(tables, every)
+            models, plans, wrong = models + 1, plans + len(every), wrong + bool(lacking)
+            if lacking:
+                print(f"seed {seed}: missed {lacking}", flush=True)
+        seed += 1
+    what = "training steps" if steps else "models"
+    print(f"{models} {what}, {plans} plans: {wrong} with a plan that was missed", flush=True)
+    return wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    steps = [f"{name}:train" for name in (*TRAINED, *MODELS)]
+    names = [*zoo.NAMES, *MODELS, *steps]
+    parser.add_argument("models", nargs="*", choices=[*names, []], default=[], metavar="MODEL")
+    parser.add_argument("--plans", type=int, default=0, help="small models to check, and no others")
+    parser.add_argument("--steps", type=int, default=0, help="small training steps to check")
+    parser.add_argument("--graphs", action="store_true", help="default searches of models")
+    parser.add_argument("--devices", type=int, nargs="+", default=[4, 8], help="for --graphs")
+    parser.add_argument("--epsilon", type=float, help="for --graphs, in place of a time limit")
+    parser.add_argument("--search-time", type=float, help="for --graphs, in seconds")
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
+    arguments = parser.parse_args()
+    if arguments.plans or arguments.steps:
+        wrong = _check_plans(arguments.plans, steps=False)
+        wrong += _check_plans(arguments.steps, steps=True)
+        sys.exit(min(wrong, 1))
+    if arguments.graphs:
+        print(_DIFFERENCE_HEAD, flush=True)
+        request = Request(epsilon=arguments.epsilon, search_time=arguments.search_time)
+        limit_s = _SEARCH_S if request.anytime else request.search_time
+        options = SearchOptions(
+            epsilon=request.epsilon or 0.0, time_limit_s=limit_s, must_answer=True
+        )
+        models = arguments.models or [*zoo.CNNS, *zoo.TRANSFORMERS]
+        for line in _difference_rows(models, arguments.devices, load_device("h200"), options):
+            print(line, flush=True)
+        return
+    lines = [_HEAD]
+    say = partial(print, flush=True)
+    say(_HEAD)
+    for line in _rows(arguments.models or [*zoo.NAMES, *_DEFAULT], load_device("h200")):
+        say(line)
+        lines.append(line)
+    if arguments.write:
+        write_section("charges", _TEXT + "\n" + "\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Compilation time, from the ONNX file to the frontier."""

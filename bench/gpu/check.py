@@ -1,0 +1,183 @@
+"""Check everything that needs a GPU, on a machine that has one; elsewhere say why not.
+
+    python bench/gpu/check.py                        what a GPU machine is asked for, in minutes
+    python bench/gpu/check.py --only agree,latency   some of its parts
+    python bench/gpu/check.py --write                the report into docs/benchmarks.md too
+
+Parts: ``agree``: plans on 1, 2 and 4 ranks give what one device gives, and training the same
+losses; ``segments``: a step with collectives in the graph and cut at them; ``latency``: a
+collective in a graph and called in a loop; ``profile``: predicted and measured time and memory;
+``graphs``: steps with and without CUDA graphs; ``switches``: a job that changes its number of
+devices. Ranks share a GPU where there are fewer. A part that fails is reported at the end, with
+exit status 1; where nothing can be checked the status is 0.
+
+``--tiny`` takes models of a moment; ``--provider cpu`` runs all of it without a GPU, and
+``--stand-in FOLDER`` the code for GPUs on the stand-ins for NCCL and CUDA in FOLDER: both to check
+the check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+from collectives import latency, segments
+from sections import write_section
+
+from gpu.agreement import inference, training
+from gpu.failure import RunError
+from gpu.machine import facts, missing
+from gpu.models import Zoo
+from gpu.setting import Part, Setting, table
+from gpu.steps import cuda_graphs, prediction
+from gpu.switches import switches
+from tensoropt.runtime.support.collectives import PLAIN
+
+__all__ = ["PARTS", "check", "main"]
+
+_HEAD = """\
+## On GPUs
+
+`make gpu-check`, or `python bench/gpu/check.py --write`. Ranks that share a GPU take turns on it
+unless CUDA MPS runs: their times say nothing about as many GPUs.
+"""
+_DEVICE = "h100"
+_TINY_BYTES = 1 << 12
+_ROUNDING = 1e-2  # of TF32, where pieces are not fused as the graph is
+
+
+def _agree(setting: Setting) -> Part:
+    plans, losses = inference(setting), training(setting)
+    text = f"{plans.text}\nTraining with AdamW:\n\n{losses.text}"
+    return Part(text, [*plans.failures, *losses.failures])
+
+
+def _segments(setting: Setting) -> Part:
+    turns = (5, 2) if setting.zoo.size == "tiny" else (20, 5)
+    where = (setting.provider, setting.ranks[0], setting.device)
+    found, failures = list[segments.Found](), list[str]()
+    for name in (segments.PRODUCTS, *setting.zoo.names):
+        setting.say(f"cut at its collectives: {name}")
+        try:
+            found.append(segments.measured(setting.zoo, name, *where, *turns))
+        except RunError as error:
+            failures.append(f"{name}: {error}")
+    wrong = [(name, held["difference"]) for name, held in found]
+    failures += [f"{name}: differs by {error:.2g}" for name, error in wrong if error > _ROUNDING]
+    return Part(table(segments.HEAD, segments.rows_of(found, setting.ranks[0])), failures)
+
+
+def _latency(setting: Setting) -> Part:
+    rows, failures = list[list[object]](), list[str]()
+    tiny = setting.zoo.size == "tiny"
+    sizes = [size for size in latency.SIZES if not tiny or size <= _TINY_BYTES]
+    for ranks in setting.ranks:
+        setting.say(f"collectives on {ranks} ranks")
+        effort = {"budget_bytes": _TINY_BYTES, "rounds": 1} if tiny else {}
+        found = latency.measured(setting.provider, ranks, PLAIN, sizes, **effort)
+        rows += latency.rows_of(found, ranks)
+        wrong = [f"{held['kind']} of {held['bytes']} B" for held in found if not held["correct"]]
+        failures += [f"{what} on {ranks} ranks gives a wrong result" for what in wrong]
+    return Part(table(latency.HEAD, rows), failures)
+
+
+PARTS: Mapping[str, tuple[str, Callable[[Setting], Part]]] = {
+    "agree": ("Plans and the model on one device", _agree),
+    "segments": ("Milliseconds of a step: collectives in the graph, and between graphs", _segments),
+    "latency": ("Microseconds of a collective: in a graph, and called in a loop", _latency),
+    "profile": ("Predicted for this machine, and measured", prediction),
+    "graphs": ("Steps without and with CUDA graphs", cuda_graphs),
+    "switches": ("A job that changes its devices", switches),
+}
+"""By name: what each is about, and what does it."""
+
+
+def check(setting: Setting, names: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the report of some parts, and a line per failure; a part that fails stops no other."""
+    texts, failures = list[str](), list[str]()
+    for name in names:
+        title, run = PARTS[name]
+        setting.say(f"--- {name}: {title}")
+        start = time.monotonic()
+        try:
+            part = run(setting)
+        except Exception as error:
+            what = str(error) if isinstance(error, RunError) else repr(error)
+            part = Part(f"failed: {what}\n", [what])
+        setting.say(f"--- {name}: {time.monotonic() - start:.0f} s, {len(part.failures)} failed")
+        texts.append(f"### {title}\n\n{part.text}")
+        failures += [f"{name}: {failure}" for failure in part.failures]
+    return "\n".join(texts).replace(f"{setting.folder}/", ""), failures
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the check; returns the exit status."""
+    given = _parser().parse_args(argv)
+    if given.stand_in is not None:
+        os.environ["TENSOROPT_STAND_IN"] = str(given.stand_in.resolve())
+    host = given.provider == "cpu" or given.stand_in is not None
+    why = None if host else missing()
+    if why is not None:
+        print(f"gpu-check: skipped: {why}")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        zoo = Zoo("tiny" if given.tiny else "full", Path(folder))
+        held, gpus = facts(given.provider, given.stand_in is not None)
+        setting = Setting(given.provider, host, gpus, zoo, given.ranks, _DEVICE, _say)
+        text, failures = check(setting, given.only)
+    report = _report(held, text)
+    print(report)
+    if given.write:
+        write_section("gpu", report)
+    for failure in failures:
+        print(f"FAILED {failure}")
+    print(f"gpu-check: {len(given.only)} parts, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+def _report(held: Mapping[str, str], text: str) -> str:
+    machine = table(["", ""], list(held.items()))
+    return f"{_HEAD}\n{machine}\n{text}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"unknown part '{unknown[0]}', expected some of {','.join(PARTS)}"
+        )
+    return names
+
+
+def _ranks(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", type=_names, default=list(PARTS), metavar="PART,...")
+    parser.add_argument("--ranks", type=_ranks, default=[2, 4], metavar="N,...")
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--provider", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--stand-in", type=Path, metavar="FOLDER")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Sessions, servers and decoders."""

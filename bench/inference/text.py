@@ -1,0 +1,168 @@
+"""Continues tokens with plans of decoders and with others, and compares: `make bench-text`.
+
+`python bench/inference/text.py FOLDER [NAME ...]`, of what `decoders.py FOLDER` made. Each model is compiled
+for one rank and for two, and given the same prompt as the bare graphs of these ranks in a loop
+(*alone*, which choose no token), ONNX Runtime on one device, transformers
+(`--torch PYTHON`, an interpreter that has it) and onnxruntime-genai (`--genai PYTHON`, for the
+models that it built). All have the same cores, engines take turns, figures are medians of rounds.
+
+Prints whether tokens are equal, and tokens per second of the prompt and of what follows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+from inference.text_engines import timed
+from tensoropt.compiler.cli.opt import main as compile_model
+from tensoropt.runtime.session.session import cores
+from tensoropt.runtime.support.tables import columns
+from tensoropt.runtime.text.session import TextSession
+
+Answer = dict[str, Any]
+Ask = Callable[[list[int], int], Answer]
+
+
+def prompt_of(length: int) -> list[int]:
+    """Return tokens that repeat nothing soon."""
+    return [(7 * n * n + 3 * n + 11) % 1000 + 1 for n in range(length)]
+
+
+def plan_of(model: Path, ranks: int, where: Path) -> Path:
+    """Return the fastest plan that `tensoropt-opt` finds in some seconds."""
+    folder = where / f"{model.parent.name}-{ranks}"
+    heads = ["--dim", f"kv_cache_dim={_head(model.parent)}"] if _is_genai(model.parent) else []
+    flags = ["--mesh", str(ranks), "--pick", "knee", "--search-time", "10", *heads]
+    if compile_model([str(model), *flags, "-o", str(folder)]):
+        raise SystemExit(f"{model}: no plan")
+    return folder
+
+
+def _is_genai(folder: Path) -> bool:
+    return (folder / "genai_config.json").is_file()
+
+
+def _head(folder: Path) -> int:
+    size = json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]["head_size"]
+    return int(size)
+
+
+def session(stack: ExitStack, plan: Path, ranks: int) -> Ask:
+    """Return what asks a plan's ranks, which share the cores."""
+    opened = stack.enter_context(TextSession(plan, threads=max(1, cores() // ranks)))
+    opened._decoder.entry["end"] = []  # others are told to go on as well
+
+    def run(prompt: list[int], count: int) -> Any:
+        return (piece.token for piece in opened.stream(prompt, max_tokens=count))
+
+    return lambda prompt, count: timed(run, prompt, count)
+
+
+def alone(plan: Path, ranks: int) -> Ask:
+    """Return what runs the graphs of a plan's ranks in a loop, in processes that end with it."""
+    script = str(Path(__file__).with_name("text_engines.py"))
+    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
+    threads = str(max(1, cores() // ranks))
+    command = [mpiexec, "-n", str(ranks), sys.executable, script, "ranks", str(plan), threads]
+
+    def ask(prompt: list[int], count: int) -> Answer:
+        request = json.dumps({"prompt": prompt, "count": count})
+        done = subprocess.run([*command, request], check=True, capture_output=True, text=True)
+        return {**json.loads(done.stdout), "tokens": []}
+
+    return ask
+
+
+def engine(stack: ExitStack, python: str, name: str, folder: Path) -> Ask:
+    """Return what asks an engine in a process of its own."""
+    script = Path(__file__).with_name("text_engines.py")
+    command = [python, str(script), name, str(folder), str(cores())]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = stack.enter_context(subprocess.Popen(command, text=True, **pipes))  # type: ignore[call-overload]
+    stack.callback(process.stdin.close)
+
+    def ask(prompt: list[int], count: int) -> Answer:
+        process.stdin.write(json.dumps({"prompt": prompt, "count": count}) + "\n")
+        process.stdin.flush()
+        answer: Answer = json.loads(process.stdout.readline())
+        return answer
+
+    return ask
+
+
+def asked(arguments: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, Ask]:
+    """Return all ways to continue the tokens of one model, by name."""
+    where = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    ways = {}
+    for ranks in (1, 2):
+        plan, name = plan_of(folder / "model.onnx", ranks, where), f"{ranks} rank{'s'[: ranks - 1]}"
+        ways[name] = session(stack, plan, ranks)
+        ways[f"{name} alone"] = alone(plan, ranks)
+    ways["one device"] = engine(stack, sys.executable, "ort", folder)
+    if arguments.torch:
+        python = arguments.genai if _is_genai(folder) and arguments.genai else arguments.torch
+        ways["transformers"] = engine(stack, python, "torch", folder)
+    if arguments.genai and _is_genai(folder):
+        ways["genai"] = engine(stack, arguments.genai, "genai", folder)
+    return ways
+
+
+def compared(arguments: argparse.Namespace, folder: Path) -> list[list[str]]:
+    """Return the rows of one model."""
+    prompt, count = prompt_of(arguments.prompt), arguments.count
+    with ExitStack() as stack:
+        ways = asked(arguments, folder, stack)
+        found: dict[str, list[Answer]] = {name: [] for name in ways}
+        for _ in range(arguments.rounds + 1):  # the first is to warm up
+            for name, ask in ways.items():
+                found[name].append(ask(prompt, count))
+    expected = found["one device"][0]["tokens"]
+    return [
+        _row(folder.name, name, answers, expected, len(prompt)) for name, answers in found.items()
+    ]
+
+
+def _row(
+    model: str, name: str, answers: Sequence[Answer], expected: list[int], length: int
+) -> list[str]:
+    first, rest = (
+        statistics.median(answer[side] for answer in answers[1:]) for side in ("first_s", "rest_s")
+    )
+    equal = sum(answer["tokens"] == expected for answer in answers)
+    tokens = f"{equal} of {len(answers)} equal" if answers[0]["tokens"] else "none chosen"
+    rates = f"{length / first:.0f}", f"{(len(expected) - 1) / rest:.0f}"
+    return [model, name, tokens, *rates, f"{1e3 * rest / (len(expected) - 1):.2f} ms"]
+
+
+def main() -> None:
+    """Print a table of all models."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--torch", metavar="PYTHON")
+    parser.add_argument("--genai", metavar="PYTHON")
+    parser.add_argument("--prompt", type=int, default=256, metavar="TOKENS")
+    parser.add_argument("--count", type=int, default=200, metavar="TOKENS")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    names = arguments.names or sorted(p.parent.name for p in arguments.folder.glob("*/model.onnx"))
+    head = ["model", "way", "tokens", "prompt tok/s", "tok/s", "a token"]
+    for name in names:
+        rows = compared(arguments, arguments.folder / name)
+        print("\n".join(columns([head, *rows])), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""One way to continue tokens, for `text.py`: `python bench/inference/text_engines.py ENGINE FOLDER THREADS`.
+
+Reads requests from stdin, a JSON object per line with `prompt` and `count`, and answers each with
+one: `tokens`, `first_s` (until the first of them) and `rest_s`. ENGINE is `torch` (transformers on
+FOLDER/hf), `genai` (onnxruntime-genai on FOLDER) or `ort` (one session on FOLDER/model.onnx, its
+caches through numpy).
+
+`mpiexec -n RANKS python bench/inference/text_engines.py ranks PLAN THREADS REQUEST` answers one: the graphs
+of a plan's ranks in a loop and nothing else. They choose no token, but read the same one again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Engine = Callable[[list[int], int], Iterator[int]]
+
+
+def torch_engine(folder: Path, threads: int) -> Engine:
+    """Transformers: the model with its own cache, step by step."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(threads)
+    model = AutoModelForCausalLM.from_pretrained(folder / "hf").eval()
+
+    @torch.inference_mode()
+    def run(prompt: list[int], count: int) -> Iterator[int]:
+        ids, past = torch.tensor([prompt]), None
+        for _ in range(count):
+            out = model(input_ids=ids, past_key_values=past, use_cache=True, logits_to_keep=1)
+            ids, past = out.logits[:, -1:].argmax(-1), out.past_key_values
+            yield int(ids)
+
+    return run
+
+
+def genai_engine(folder: Path, threads: int) -> Engine:
+    """onnxruntime-genai: its own search, which is greedy."""
+    import onnxruntime_genai as genai
+
+    config = genai.Config(str(folder))
+    options = {"intra_op_num_threads": threads}
+    session = {"model": {"decoder": {"session_options": options}}}
+    config.overlay(json.dumps(session))
+    model = genai.Model(config)
+
+    def run(prompt: list[int], count: int) -> Iterator[int]:
+        params = genai.GeneratorParams(model)
+        length = len(prompt) + count
+        params.set_search_options(max_length=length, min_length=length, do_sample=False)
+        generator = genai.Generator(model, params)
+        generator.append_tokens(np.array([prompt], np.int32))
+        for _ in range(count):
+            generator.generate_next_token()
+            yield int(generator.get_next_tokens()[0])
+
+    return run
+
+
+def _known(new: list[int], total: int) -> dict[str, Any]:
+    """Return what a model may ask for beside caches, where ``total`` tokens end with ``new``."""
+    return {
+        "input_ids": np.array([new], np.int64),
+        "attention_mask": np.ones((1, total), np.int64),
+        "position_ids": np.arange(total - len(new), total)[None],
+    }
+
+
+def ort_engine(folder: Path, threads: int) -> Engine:
+    """One session of ONNX Runtime, the plain way."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    where = str(folder / "model.onnx")
+    session = onnxruntime.InferenceSession(where, options, providers=["CPUExecutionProvider"])
+    inputs = {tensor.name: tensor.shape for tensor in session.get_inputs()}
+    outputs = [tensor.name for tensor in session.get_outputs()]
+    config = json.loads((folder / "hf" / "config.json").read_text())
+    heads = config.get("num_attention_heads") or config["n_head"]
+    size = (config.get("hidden_size") or config["n_embd"]) // heads
+
+    def run(prompt: list[int], count: int) -> Iterator[int]:
+        empty = {
+            name: np.zeros((1, shape[1], 0, size), np.float32)
+            for name, shape in inputs.items()
+            if name.startswith("past")
+        }
+        feeds: dict[str, Any] = dict(empty)
+        new, total = prompt, 0
+        for _ in range(count):
+            total += len(new)
+            known = _known(new, total)
+            feeds.update((name, array) for name, array in known.items() if name in inputs)
+            made = dict(zip(outputs, session.run(None, feeds), strict=True))
+            feeds = {name: made[name.replace("past_key_values", "present")] for name in empty}
+            new = [int(made["logits"][0, -1].argmax())]
+            yield new[0]
+
+    return run
+
+
+def rank_engine(folder: Path, threads: int) -> Engine:
+    """One rank's graph, the plain way: values of ONNX Runtime in, and out again."""
+    import onnxruntime
+
+    from tensoropt.runtime.launch.world import world
+    from tensoropt.runtime.ops import library_path
+    from tensoropt.runtime.plan.plan import Plan
+    from tensoropt.runtime.text.decoder import decoder_of
+
+    comm, plan = world(), Plan.load(folder)
+    decoder = decoder_of(plan)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.register_custom_ops_library(str(library_path()))
+    session = onnxruntime.InferenceSession(plan.graph(comm.rank), options)
+    value = onnxruntime.OrtValue.ortvalue_from_numpy
+    presents = {cache.present.name: cache.past.name for cache in decoder.caches}
+
+    def empty(room: int) -> dict[str, Any]:
+        found = {}
+        for cache in decoder.caches:
+            shape = cache.shape(1, room if cache.in_place else 0, {})
+            found[cache.past.name] = np.zeros(cache.past.layout.local_shape(shape), np.float32)
+        return {name: value(array) for name, array in found.items()}
+
+    def step(feeds: dict[str, Any]) -> dict[str, Any]:
+        binding = session.io_binding()
+        for name, one in feeds.items():
+            binding.bind_ortvalue_input(name, one)
+        for tensor in session.get_outputs():
+            past = presents.get(tensor.name)
+            if past is not None and decoder.in_place:
+                binding.bind_ortvalue_output(tensor.name, feeds[past])
+            else:
+                binding.bind_output(tensor.name)
+        session.run_with_iobinding(binding)
+        if decoder.in_place:
+            return {past: feeds[past] for past in presents.values()}
+        names = [tensor.name for tensor in session.get_outputs()]
+        made = dict(zip(names, binding.get_outputs(), strict=True))
+        return {past: made[present] for present, past in presents.items()}
+
+    def run(prompt: list[int], count: int) -> Iterator[int]:
+        feeds, new, total = empty(len(prompt) + count), prompt, 0
+        comm.Barrier()
+        for _ in range(count):
+            total += len(new)
+            known = _known(new, total)
+            feeds.update((name, value(known[name])) for name in decoder.inputs)
+            feeds = step(feeds)
+            new = [1]
+            yield 1
+
+    return run
+
+
+ENGINES = {"torch": torch_engine, "genai": genai_engine, "ort": ort_engine, "ranks": rank_engine}
+
+
+def timed(run: Engine, prompt: list[int], count: int) -> dict[str, Any]:
+    """Return the tokens that an engine makes, and how long it took."""
+    start = time.perf_counter()
+    made = run(prompt, count)
+    tokens = [next(made)]
+    first = time.perf_counter()
+    tokens += made
+    end = time.perf_counter()
+    return {"tokens": tokens, "first_s": first - start, "rest_s": end - first}
+
+
+def main(name: str, folder: Path, threads: int, requests: list[str]) -> None:
+    """Answer a request, or those on stdin until it ends."""
+    run = ENGINES[name](folder, threads)
+    if requests:
+        answers = [timed(run, **json.loads(requests[0])) for _ in range(2)]  # the first warms up
+        if os.environ.get("PMI_RANK", "0") == "0":
+            print(json.dumps(answers[-1]), flush=True)
+        return
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(timed(run, request["prompt"], request["count"])), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -1,0 +1,1 @@
+"""Memory of compilation, sessions and ranks."""

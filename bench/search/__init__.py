@@ -1,0 +1,1 @@
+"""Search methods, and the plans that they find."""

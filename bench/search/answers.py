@@ -1,0 +1,112 @@
+"""What a person gets who gives no flags but a number of devices, and after how long.
+
+    python bench/search/answers.py MODEL.onnx ...             the frontier of each on 4 devices
+    python bench/search/answers.py MODELS/ --devices 8 64     of every .onnx file below a folder
+    python bench/search/answers.py MODEL.onnx --flags FLAGS.json --search-time 8
+
+Runs `tensoropt-opt MODEL --pareto --devices N` for each and prints a table: seconds from start to
+end (of the wall, and of the processor), points, the bound that was reached, and the meshes that
+were left out. FLAGS.json maps the ends of paths to more flags, such as "--dim batch=4". The last
+line counts answers and names the slowest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_COMMAND = (sys.executable, "-c", "from tensoropt.compiler.cli.entry import opt; opt()")
+_HEADER = f"{'model':40}  {'devices':>7}  {'wall s':>6}  {'cpu s':>6}  {'points':>6}  bound"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one command printed; ``refused`` is its error, if there is one."""
+
+    wall_s: float
+    cpu_s: float
+    points: int = 0
+    bound: str = ""
+    refused: str = ""
+
+
+def models(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files among ``paths``, and those below its folders."""
+    for path in paths:
+        yield from sorted(path.rglob("*.onnx")) if path.is_dir() else [path]
+
+
+def answer(path: Path, devices: int, more: Sequence[str], limit_s: float) -> Answer:
+    """Run the command on one model; given up after ``limit_s``."""
+    flags = ["--pareto", "--devices", str(devices), "--format", "json", *more]
+    before, started = _cpu_s(), time.monotonic()
+    try:
+        done = subprocess.run(
+            [*_COMMAND, str(path), *flags], capture_output=True, text=True, timeout=limit_s
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(limit_s, _cpu_s() - before, refused=f"no answer in {limit_s:g} s")
+    spent = (time.monotonic() - started, _cpu_s() - before)
+    if done.returncode:
+        return Answer(*spent, refused=(done.stderr.splitlines() or ["died"])[-1])
+    found = json.loads(done.stdout)
+    return Answer(*spent, len(found["points"]), _bound(found))
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _bound(found: Mapping[str, object]) -> str:
+    epsilon, left_out = found["epsilon"], found["left_out"]
+    bound = "none" if epsilon is None else f"{epsilon:.2%}" if epsilon else "exact"
+    assert isinstance(left_out, list)
+    names = ["x".join(map(str, left["mesh"])) for left in left_out]
+    return bound + (f", without {', '.join(names)}" if names else "")
+
+
+def _flags_of(path: Path, known: Mapping[str, str]) -> list[str]:
+    return next((text.split() for end, text in known.items() if str(path).endswith(end)), [])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--devices", nargs="+", type=int, default=[4])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--flags", type=Path)
+    parser.add_argument("--search-time")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds until it is given up")
+    given = parser.parse_args()
+    known = {} if given.flags is None else json.loads(given.flags.read_text())
+    more = ["--device", given.device]
+    more += [] if given.search_time is None else ["--search-time", given.search_time]
+    print(_HEADER, flush=True)
+    answers: list[tuple[float, str]] = []
+    refused = 0
+    for path in models(given.paths):
+        for devices in given.devices:
+            got = answer(path, devices, [*more, *_flags_of(path, known)], given.limit)
+            figures = f"{got.wall_s:6.1f}  {got.cpu_s:6.1f}  {got.points:6}"
+            name = "/".join(path.parts[-2:])
+            print(
+                f"{name[-40:]:40}  {devices:7}  {figures}  {got.refused or got.bound}", flush=True
+            )
+            refused += bool(got.refused)
+            answers.append((got.wall_s, f"{name} on {devices}"))
+    wall_s, slowest = max(answers, default=(0.0, "nothing"))
+    print(f"{len(answers) - refused} answers, {refused} refused; slowest {wall_s:.1f} s: {slowest}")
+
+
+if __name__ == "__main__":
+    main()

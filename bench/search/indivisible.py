@@ -1,0 +1,64 @@
+"""How much of each model's work no strategy splits, by the number of ranks along a mesh axis.
+
+The work is that of the rules, in floating-point operations. What is left over is mostly in
+dimensions that the axis does not divide: see docs/decisions/0011-padding-of-uneven-dimensions.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+import zoo
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
+
+__all__ = ["unsplit_share"]
+
+
+def unsplit_share(graph: Graph, ranks: int) -> float:
+    """Return the share of the work, 0 to 1, of operators that cannot be split ``ranks`` ways."""
+    rules = [n.rule for n in graph.nodes if n.rule is not None and not n.constant]
+    left = sum(_work(rule) for rule in rules if not _splits(rule, Mesh((ranks,)), graph.pads))
+    return left / max(1.0, sum(map(_work, rules)))
+
+
+def _work(rule: Rule) -> float:
+    return rule.flops_per_point * math.prod(factor.size or 1 for factor in rule.factors)
+
+
+def _splits(rule: Rule, mesh: Mesh, pads: Pads) -> bool:
+    """Say whether a loop can be split; to pass partial sums on saves no work."""
+    return any(isinstance(role, int) for s in strategies(rule, mesh, pads) for role in s.roles)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", help="names from bench/zoo.py; default all")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4, 8])
+    given = parser.parse_args()
+    print(f"{'ranks':20}", *(f"{ranks:8}" for ranks in given.ranks))
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.models or zoo.NAMES:
+            path = zoo.cnn_path(name) if name in zoo.CNNS else zoo.provide(name, Path(folder))
+            module = driver.load(path, zoo.DIMS.get(name, {}))
+            driver.advance(module, "rules")
+            graph = read_graph(module)
+            shares = (unsplit_share(graph, ranks) for ranks in given.ranks)
+            print(f"{name:20}", *(f"{share:8.2%}" for share in shares))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Steps compared with PyTorch, ONNX Runtime and manual plans."""

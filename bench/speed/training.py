@@ -1,0 +1,184 @@
+"""Time training steps beside PyTorch's, on ranks of one thread that take turns.
+
+    python bench/speed/training.py                         all models, 2 ranks; minutes
+    python bench/speed/training.py gpt2-5M --rounds 3      one of them, in a hurry
+    python bench/speed/training.py --write                 the table into docs/benchmarks.md too
+
+The fastest plan, against the same model with the same weights, batch and AdamW in PyTorch with
+gloo: DistributedDataParallel, FSDP2, and for transformers tensor parallelism by DTensor. All are
+ready at once, and take some steps in turn (`turns`). A ratio is the median over the rounds of
+their time over ours: above 1 we are faster. Memory is the most that the process of a rank had
+resident.
+
+The losses of the first steps of all must be those of one process, or the benchmark fails.
+Normalisations of batches take the statistics of the whole batch here, in PyTorch those of each
+rank's part: so does the process that its losses are compared with.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+import numpy as np
+from graphs.catalog import Model
+from sections import write_section
+from train_plans import Recipe, trained
+from train_runs import difference, trained_by_turns
+from training_data import batch_size, draw
+from turns import Team, Turn, Way, busy_note, mean_ratio, ratio_of, take_turns
+
+from speed.models import BATCH_NORMALISED, SPEED_TRAINED
+from speed.plans import Sizes, planned, speed_parser
+from tensoropt.compiler.calibrate.machine_load import busy_fraction
+from tensoropt.compiler.pipeline import driver
+
+__all__ = ["RECIPE", "Row", "measure", "table", "training_step"]
+
+RECIPE = Recipe("adamw", 1e-4)
+_COMPARED = 3
+"""Losses of so many steps are compared; the first ones, as rounding grows from step to step."""
+_AGREE = 1e-3
+_OURS, _WARM_UP = "ours", 3
+_TEXT = """## Training steps beside PyTorch's
+
+`python bench/speed/training.py --write`: the same model, weights, batch and AdamW on {ranks} ranks
+of one thread; PyTorch {version} with gloo, by DistributedDataParallel, FSDP2 and DTensors (of
+transformers). PyTorch's time of a step over ours, the median of {rounds} neighbouring turns of
+{steps} steps: above 1 we are faster. The ratio of processor times, which other work hardly
+prolongs, and the memory (the most that the process of a rank had resident) are those of the
+fastest of PyTorch's.
+
+{table}
+
+{busy}"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The turns of all ways to train one model, and what the largest process of each took."""
+
+    model: str
+    turns: Mapping[str, Sequence[Turn]]
+    peaks: Mapping[str, int]
+
+    def ratio(self, way: str) -> float:
+        """Return the time of a way over ours."""
+        return ratio_of(self.turns[way], self.turns[_OURS])
+
+    @property
+    def rival(self) -> str:
+        """The fastest of the others."""
+        return min((way for way in self.turns if way != _OURS), key=self.ratio)
+
+    def cores_ratio(self) -> float:
+        """Return the processor time of the fastest of the others over ours."""
+        taken = {w: sum(t.cores_s for t in self.turns[w]) for w in (self.rival, _OURS)}
+        return taken[self.rival] / max(taken[_OURS], 1e-3)
+
+
+def training_step(path: Path) -> driver.ir.Module:
+    """Return what a plan for training the model in a file is searched for."""
+    return trained(path, RECIPE, "none")
+
+
+def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
+    """Return the row of a model. Raises ValueError where losses of the first steps differ."""
+    path = model.build(name).save(folder, seed=0)
+    data = folder / f"{name}.npz"
+    np.savez(data, **draw(path, batch_size(path)))
+    plan = planned(training_step, path, "ft", sizes.ranks, folder)
+    ours = partial(trained_by_turns, directory=plan, data=data, learning_rate=RECIPE.learning_rate)
+    ways = {_OURS: ours, **_rivals(model, path, data)}
+    given = {way: (function, sizes.ranks) for way, function in ways.items()}
+    turns, teams = take_turns(given, sizes.rounds, sizes.steps, _WARM_UP)
+    _check(name, model, teams, partial(_alone, model, path, data))
+    return Row(name, turns, {way: team.peak_bytes for way, team in teams.items()})
+
+
+def _rivals(model: Model, path: Path, data: Path) -> dict[str, Way]:
+    from torch_models import parallel
+
+    kinds = {"DDP": parallel.data_parallel, "FSDP2": parallel.fully_sharded}
+    if hasattr(model, "heads"):
+        kinds["DTensor"] = parallel.tensor_parallel
+    given = {"model": model, "path": path, "data": data, "rate": RECIPE.learning_rate}
+    return {name: partial(kind, **given) for name, kind in kinds.items()}
+
+
+def _alone(model: Model, path: Path, data: Path, parts: int) -> list[float]:
+    """Return the losses of the first steps in one process of PyTorch."""
+    from torch_models.parallel import alone
+
+    rate = RECIPE.learning_rate
+    way = partial(alone, model=model, path=path, data=data, rate=rate, parts=parts)
+    _, teams = take_turns({"alone": (way, 1)}, 0, 1, _COMPARED)
+    (losses,) = teams["alone"].results
+    return losses
+
+
+def _check(name: str, model: Model, teams: Mapping[str, Team], alone: partial[list[float]]) -> None:
+    """Hold the losses of the first steps against those of one process that does as the ranks do."""
+    parts = len(teams[_OURS].results) if isinstance(model, BATCH_NORMALISED) else 1
+    wanted = {number: alone(parts=number) for number in sorted({1, parts})}
+    for way, team in teams.items():
+        own = [losses[:_COMPARED] for losses in team.results if losses]
+        found = [statistics.fmean(of_ranks) for of_ranks in zip(*own, strict=True)]
+        off = difference(found, wanted[1 if way == _OURS else parts])
+        if not off <= _AGREE:
+            raise ValueError(f"{name}: {way}: losses are {off:.1e} off, expected {_AGREE:g}")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the figures of the models in Markdown, and the means of the ratios below."""
+    others = list(dict.fromkeys(way for row in rows for way in row.turns if way != _OURS))
+    head = ["model", "ours, ms", *others, "best", "processors", "memory", "of the best"]
+    lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    lines += [f"| {' | '.join(_cells(row, others))} |" for row in rows]
+    ratios = [row.ratio(row.rival) for row in rows], [row.cores_ratio() for row in rows]
+    means = [f"{mean_ratio(held):.2f}" for held in ratios]
+    blank = [""] * (1 + len(others))
+    return "\n".join([*lines, f"| {' | '.join(['geometric mean', *blank, *means, '', ''])} |"])
+
+
+def _cells(row: Row, others: Sequence[str]) -> list[str]:
+    ratios = [f"{row.ratio(way):.2f}" if way in row.turns else "-" for way in others]
+    best = [f"{row.ratio(row.rival):.2f}", f"{row.cores_ratio():.2f}"]
+    peaks = [f"{row.peaks[way] / 2**20:.0f} MiB" for way in (_OURS, row.rival)]
+    ours = 1e3 * statistics.median(turn.step_s for turn in row.turns[_OURS])
+    return [row.model, f"{ours:.1f}", *ratios, *best, *peaks]
+
+
+def main() -> None:
+    """Print a line per model as it is known, and the table."""
+    given = speed_parser(__doc__, SPEED_TRAINED).parse_args()
+    sizes = Sizes(given.ranks, given.rounds, given.steps)
+    rows, busy = list[Row](), list[float]()
+    for name in given.models or SPEED_TRAINED:
+        busy.append(busy_fraction(1.0) or 0.0)
+        with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+            rows.append(measure(name, SPEED_TRAINED[name], sizes, Path(folder)))
+        print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
+    text = table(rows)
+    print(text)
+    if given.write:
+        write_section("speed_training", _section(text, sizes, statistics.fmean(busy)))
+
+
+def _section(text: str, sizes: Sizes, busy: float) -> str:
+    import torch
+
+    facts = {"version": torch.__version__, "busy": busy_note(busy), "table": text}
+    return _TEXT.format(**facts, **vars(sizes))
+
+
+if __name__ == "__main__":
+    main()
