@@ -130,7 +130,7 @@ def main() -> int:
     tests = _selected(standard_tests(), arguments)
     with _progress(2 * len(tests)) as say:
         verdicts = prove(tests, say)
-    table = Table.of(tests, verdicts)
+    table = Table.from_tests(tests, verdicts)
     print(table.text())
     if not arguments.only and arguments.every == 1:
         TARGET.write_text(table.page(), encoding="utf-8")

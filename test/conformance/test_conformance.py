@@ -41,7 +41,7 @@ def test_a_sample_passes() -> None:
     assert len({operator for test in sample for operator in test.operators}) >= 8
     assert {v.test: v.failures for v in verdicts if v.failures} == {}
     assert len(verdicts) == 2 * (len(sample) + 2)
-    table = Table.of(sample, verdicts)
+    table = Table.from_tests(sample, verdicts)
     assert sum(len(row.splits) for row in table.rows.values()) > 50
     assert all(row.passed == row.offered for row in table.rows.values())
 
@@ -76,7 +76,7 @@ def test_the_page_is_current() -> None:
     """As far as a few operators tell: `make conformance` writes it anew."""
     counts = Counter(operator for test in passing() for operator in test.operators)
     sample = set([name for name in sorted(counts) if counts[name] < 10][::4])
-    table = Table.of([test for test in passing() if not sample.isdisjoint(test.operators)])
+    table = Table.from_tests([test for test in passing() if not sample.isdisjoint(test.operators)])
     untold = {name for name, row in table.rows.items() if not row.tests}
     page = TARGET.read_text(encoding="utf-8")
     assert len(sample) > 20
