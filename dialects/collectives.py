@@ -16,6 +16,7 @@ from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.topt import MESH, AxisConstantOp, CollectivePermuteOp
 from tensoropt.dialects.topt.keys import TOGETHER
+from tensoropt.runtime.support.collectives import COLLECTIVES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,14 +108,10 @@ def fill_padding(
     return make.where(axis_constant(real, axes, make.location), x, make.scalar(fill, x))
 
 
-COMBINED = {
-    "shard.all_reduce": "all_reduce",
-    "shard.all_gather": "all_gather",
-    "shard.reduce_scatter": "reduce_scatter",
-}
+COMBINED = {own.ir_name: kind for kind, own in COLLECTIVES.items() if own.can_fuse}
 """Collectives that can be fused with others of their kind, with their names in this project."""
 
-STARTED = {**COMBINED, "shard.all_to_all": "all_to_all"}
+STARTED = {own.ir_name: kind for kind, own in COLLECTIVES.items() if own.can_overlap}
 """Collectives that can overlap operators."""
 
 

@@ -13,13 +13,13 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.support.collectives import COLLECTIVES, DOMAIN
 from tensoropt.runtime.support.drawing import RANDOM
 
 __all__ = [
     "BARRIER",
     "CONSTANT",
     "NO_VALUE",
-    "OWN_DOMAIN",
     "YIELD",
     "Schema",
     "arguments",
@@ -57,8 +57,6 @@ CONSTANT = "onnx.Constant"
 NO_VALUE = "onnx.NoValue"
 YIELD = "onnx.Yield"
 
-OWN_DOMAIN = "tensoropt"
-"""The domain of the operators that the runtime adds, version 1."""
 BARRIER = "tensoropt.Barrier"
 """``Barrier(x, after)`` returns ``x`` after ``after`` has been computed."""
 
@@ -305,13 +303,7 @@ def _blocks(op: ir.Operation) -> Iterator[ir.Block]:
 
 
 _RANDOM = frozenset(f"onnx.{name}" for name in RANDOM)
-_COLLECTIVES = (
-    "shard.all_gather",
-    "shard.all_reduce",
-    "shard.all_to_all",
-    "shard.reduce_scatter",
-    "topt.collective_permute",
-)
+_COLLECTIVES = tuple(own.ir_name for own in COLLECTIVES.values())
 
 
 def is_foldable(op: ir.Operation) -> bool:
@@ -356,7 +348,7 @@ def schema(domain: str, op_type: str, version: int) -> Schema | None:
 def _defined(domain: str, op_type: str, version: int) -> Schema | None:
     import onnx.defs
 
-    if domain == OWN_DOMAIN:
+    if domain == DOMAIN:
         return _OWN.get(op_type)
     if op_type in _standard_ops(domain):
         try:
@@ -375,7 +367,7 @@ def known_ops(domain: str) -> frozenset[str]:
 
 @cache
 def _defined_ops(domain: str) -> frozenset[str]:
-    if domain == OWN_DOMAIN:
+    if domain == DOMAIN:
         return frozenset(_OWN)
     return _standard_ops(domain) | frozenset(_runtime_schemas().get(domain, ()))
 
@@ -438,5 +430,5 @@ def _make_schema(schema: Any, kinds: dict[str, int]) -> Schema:
     )
 
 
-_OWN = {"Barrier": Schema("Barrier", OWN_DOMAIN, 1, 2, 2, 1, 1, {}, frozenset(), ("y",))}
+_OWN = {"Barrier": Schema("Barrier", DOMAIN, 1, 2, 2, 1, 1, {}, frozenset(), ("y",))}
 """Operators that only tensoropt's own runtime implements."""

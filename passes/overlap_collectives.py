@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tensoropt.compiler.layout.collective import RETAINS_OPERAND
 from tensoropt.compiler.search._engine import overlap
 from tensoropt.dialects import onnx
 from tensoropt.dialects.collectives import STARTED
@@ -15,6 +14,7 @@ from tensoropt.dialects.topt import WaitOp
 from tensoropt.dialects.topt.keys import PHASE, START, TOGETHER
 from tensoropt.passes.base import Pass
 from tensoropt.passes.timed_tasks import TimedTasks
+from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = ["OverlapCollectivesPass"]
 
@@ -72,7 +72,7 @@ def _overlap(program: TimedTasks) -> None:
 def _wait(op: ir.Operation, before: ir.Operation) -> None:
     """Insert a `topt.wait` for a collective before ``before``, and make all readers read it."""
     made: Any = op.results[0]  # the stubs lack lists of operands and replace_all_uses_except
-    held: Any = [op.operands[0]] if STARTED[op.name] in RETAINS_OPERAND else []
+    held: Any = [op.operands[0]] if COLLECTIVES[STARTED[op.name]].retains_operand else []
     with ir.InsertionPoint(before), op.location:
         wait = WaitOp(input=made, held=held, output=made.type).operation
     if PHASE.on(op.attributes):

@@ -31,6 +31,7 @@ from typing import NamedTuple
 from tensoropt.compiler.cost.device import Device, Link
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = [
     "Curve",
@@ -108,7 +109,7 @@ def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: 
 
 def _whole(kind: Collective, p: int) -> int:
     """Return the bytes of the tensor that the ranks have together, per byte of input."""
-    return 1 if kind in ("all_reduce", "reduce_scatter") else p
+    return 1 if COLLECTIVES[kind].operand == "whole" else p
 
 
 def _measured(kind: Collective, p: int, device: Device) -> Sequence[tuple[float, float]] | None:
@@ -124,14 +125,7 @@ def packed_bytes_per_byte(kind: Collective, p: int) -> float:
 
     The collective runs over ``p`` ranks, and joins or splits their pieces.
     """
-    output_bytes = {
-        "all_reduce": 1.0,
-        "all_gather": p,
-        "reduce_scatter": 1 / p,
-        "all_to_all": 1.0,
-        "collective_permute": 1.0,
-    }[kind]
-    return 2.0 * (1.0 + output_bytes)
+    return 2.0 * (1.0 + COLLECTIVES[kind].result_scale(p))
 
 
 def copy_line(bytes_moved_per_byte: float, device: Device) -> Line:

@@ -10,10 +10,7 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 
-__all__ = ["JOINED", "CollectiveTime", "joined_time_s", "joining_time"]
-
-JOINED = ("all_reduce", "all_gather", "reduce_scatter")
-"""Kinds of collectives that can be fused."""
+__all__ = ["CollectiveTime", "joined_time_s", "joining_time"]
 
 CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
 """Time of a fusible collective, ``CollectiveTime`` of ``engine/joins.hpp``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.fields import Table
-from tensoropt.compiler.layout.collective import RETAINS_OPERAND
+from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = ["BLOCKS", "FREES", "HOLDS", "NEVER", "Overlap", "overlap_effect", "read_overlap"]
 
@@ -34,11 +34,12 @@ class Overlap:
 
 def overlap_effect(kind: str) -> int:
     """Return the effect of a reshard step on its operand if operators overlap it."""
-    if kind == "collective_permute":
+    traits = COLLECTIVES.get(kind)
+    if traits is None:  # a local copy
+        return NEVER
+    if not traits.can_overlap:
         return BLOCKS
-    if kind in RETAINS_OPERAND:
-        return HOLDS
-    return FREES if kind == "all_reduce" else NEVER
+    return HOLDS if traits.retains_operand else FREES
 
 
 def read_overlap(table: Table) -> Overlap | None:

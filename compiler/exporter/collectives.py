@@ -1,7 +1,7 @@
-"""What one rank runs for `shard.*` and `topt.axis_constant` (domain `tensoropt`, version 1).
+"""Lowering of `shard.*` and `topt.axis_constant` for one rank (domain `tensoropt`, version 1).
 
-Every collective takes and gives a token; the chain of tokens fixes their order, so that all ranks
-run them in the same one whatever ONNX Runtime's scheduler does.
+Every collective takes and returns a token. The chain of tokens fixes the order of collectives, so
+that all ranks run them in the same order, regardless of ONNX Runtime's scheduler.
 """
 
 from __future__ import annotations
@@ -23,28 +23,21 @@ from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import node_name
 from tensoropt.dialects.topt import AXIS_CONSTANT, COLLECTIVE_PERMUTE, WAIT, keys
+from tensoropt.runtime.support.collectives import COLLECTIVES, DOMAIN
 
-__all__ = ["DOMAIN", "RankLowerings", "name_of", "plain", "sources_of"]
+__all__ = ["RankLowerings", "name_of", "plain", "sources_of"]
 
-DOMAIN = "tensoropt"
 _WHERE_SINCE = 9
 _BOUNDS_SINCE = 10  # of a Slice, as operands
 
-# Operation -> operator, and its attributes: ONNX name <- name in the `shard` dialect.
-_COLLECTIVES: dict[str, tuple[str, dict[str, str]]] = {
-    "shard.all_reduce": ("AllReduce", {"reduction": "reduction"}),
-    "shard.all_gather": ("AllGather", {"dim": "gather_axis"}),
-    "shard.reduce_scatter": ("ReduceScatter", {"dim": "scatter_dim", "reduction": "reduction"}),
-    "shard.all_to_all": ("AllToAll", {"split_dim": "split_axis", "concat_dim": "concat_axis"}),
-    COLLECTIVE_PERMUTE: ("CollectivePermute", {}),
-}
+_TRAITS = {own.ir_name: own for own in COLLECTIVES.values()}
 
 
 @dataclass
 class _Transfer:
-    """What was begun: the node that waits for it, its handle, and the names of what it makes.
+    """A started collective: the node that waits for it, its handle, and the names of its results.
 
-    ``waits`` are those of its ``count`` results, so far.
+    ``waits`` are the waits for its ``count`` results that were lowered so far.
     """
 
     op_type: str
@@ -63,8 +56,8 @@ class RankLowerings:
         self.opset = opset
         self.rank = rank
         self.token: str | None = None
-        self.members: list[ir.Operation] = []  # of a combined one, so far
-        self.transfers: dict[ir.Value, _Transfer] = {}  # by what they make
+        self.members: list[ir.Operation] = []  # of a combined collective, so far
+        self.transfers: dict[ir.Value, _Transfer] = {}  # by their results
         self.left = 1
 
     def table(self) -> dict[str, Lowering]:
@@ -72,8 +65,8 @@ class RankLowerings:
         older = {"onnx.Where": self._where} if self.opset < _WHERE_SINCE else {}
         return {
             **older,
-            **dict.fromkeys(_COLLECTIVES, self._collective),
-            # A weight that ONNX Runtime reshapes as it loads is a copy of the one in the file.
+            **dict.fromkeys(_TRAITS, self._collective),
+            # Weights must not be reshaped by ONNX Runtime at load, which copies them from the file.
             "onnx.Reshape": Emitter.reshape,
             WAIT: self._wait,
             "shard.all_slice": self._slice,
@@ -82,7 +75,7 @@ class RankLowerings:
         }
 
     def _collective(self, emitter: Emitter, op: ir.Operation) -> None:
-        """Lower a collective, or several that are sent as one: those when the last comes."""
+        """Lower a collective; collectives to be combined are lowered with the last of them."""
         if op.parent is None or op.parent.name != "func.func":
             raise UserError(f"'{op.name}' op is inside a region, expected it in @main")
         self.left = keys.TOGETHER.get(op.attributes, self.left)
@@ -94,15 +87,16 @@ class RankLowerings:
         if len(members) > 1:
             self._combined(emitter, members)
         else:
-            self._alone(emitter, op)
+            self._single(emitter, op)
 
-    def _alone(self, emitter: Emitter, op: ir.Operation) -> None:
-        op_type, names = _COLLECTIVES[op.name]
-        attributes: dict[str, Any] = {
-            name: plain(op.attributes[source]) for name, source in names.items()
-        }
+    def _single(self, emitter: Emitter, op: ir.Operation) -> None:
+        traits = _TRAITS[op.name]
+        op_type, attributes = traits.op_type, dict[str, Any]()
         if op.name == COLLECTIVE_PERMUTE:
             attributes["sources"] = sources_of(op)
+        else:
+            for name, source in traits.attributes.items():
+                attributes[name] = plain(op.attributes[source])
         name = name_of(op, op_type)
         if keys.START.on(op.attributes):
             self._started(emitter, op_type, name, [op], attributes)
@@ -113,9 +107,9 @@ class RankLowerings:
         self._node(emitter, op, op_type, name, operands, [*results, given], attributes)
 
     def _combined(self, emitter: Emitter, members: Sequence[ir.Operation]) -> None:
-        """Lower several collectives: the token comes first, as ONNX wants a list to be last."""
+        """Lower several collectives; the token comes first, as a variadic ONNX operand is last."""
         op = members[0]
-        op_type, names = _COLLECTIVES[op.name]
+        op_type, names = _TRAITS[op.name].op_type, _TRAITS[op.name].attributes
         attributes: dict[str, Any] = {}
         if "dim" in names:
             attributes["dims"] = [plain(own.attributes[names["dim"]]) for own in members]
@@ -139,7 +133,7 @@ class RankLowerings:
         members: Sequence[ir.Operation],
         attributes: Mapping[str, Any],
     ) -> None:
-        """Lower what begins here; its waits lower what they read."""
+        """Lower the start of collectives; their waits read its handle and results."""
         start = f"{name}Start"
         made = [emitter.results(own, start)[0] for own in members]
         taken, given = self._tokens(emitter, start)
@@ -153,17 +147,17 @@ class RankLowerings:
             self.transfers[own.results[0]] = transfer
 
     def _wait(self, emitter: Emitter, op: ir.Operation) -> None:
-        """Lower a wait, or several of what is sent as one: those when the last comes."""
+        """Lower a wait; the waits for a combined collective are lowered with the last of them."""
         transfer = self.transfers.get(op.operands[0])
         if transfer is None:
-            raise UserError(f"'{op.name}' op waits for what was not begun, expected topt.start")
+            raise UserError(f"'{op.name}' op waits for a collective without topt.start")
         transfer.waits.append(op)
         if len(transfer.waits) < transfer.count:
             return
-        held = [emitter.name(value) for own in transfer.waits for value in [*own.operands][1:]]
+        others = [emitter.name(value) for own in transfer.waits for value in [*own.operands][1:]]
         emitter.node(
             transfer.op_type,
-            [transfer.handle, *transfer.made, *held],
+            [transfer.handle, *transfer.made, *others],
             name=transfer.name,
             results=[emitter.results(own, transfer.name)[0] for own in transfer.waits],
             domain=DOMAIN,
@@ -190,7 +184,7 @@ class RankLowerings:
         )
 
     def _tokens(self, emitter: Emitter, name: str) -> tuple[str, str]:
-        """Return the token that a collective takes, and a new one that it gives."""
+        """Return the token that a collective takes, and the new token that it returns."""
         taken = self.token or emitter.constant("tensoropt.token", np.zeros(1, np.int64))
         self.token = emitter.value_names.unique(f"{name}_token")
         emitter.main.value_info.append(_int_info(self.token))
@@ -207,7 +201,7 @@ class RankLowerings:
         start = size * self.mesh.linear(self.rank, axes)
         bounds = {"starts": [start], "ends": [start + size], "axes": [axis]}
         attributes: dict[str, Any] = {**bounds}
-        if emitter.opsets[""] >= _BOUNDS_SINCE:  # from then on the bounds are operands
+        if emitter.opsets[""] >= _BOUNDS_SINCE:
             operands += [
                 emitter.constant(f"{name}_{key}", np.array(value, np.int64))
                 for key, value in bounds.items()
@@ -218,41 +212,42 @@ class RankLowerings:
     def _open_bounds(
         self, emitter: Emitter, op: ir.Operation, axis: int, name: str
     ) -> Iterator[str]:
-        """Yield start, end and axis of this rank's part of a dimension whose size a run tells.
+        """Yield start, end and axis of this rank's part of a dimension that is sized at run time.
 
-        Its part k of n is from k times to k + 1 times an n-th.
+        Part k of n is from k * (size / n) to (k + 1) * (size / n).
         """
         axes = axes_of(op)
         position, pieces = self.mesh.linear(self.rank, axes), self.mesh.extent(axes)
 
-        def made(op_type: str, what: str, *operands: str) -> str:
-            result = emitter.value_names.unique(f"{name}_{what}")
-            emitter.node(op_type, operands, name=f"{name}.{what}", results=[result])
+        def emit(op_type: str, suffix: str, *operands: str) -> str:
+            result = emitter.value_names.unique(f"{name}_{suffix}")
+            emitter.node(op_type, operands, name=f"{name}.{suffix}", results=[result])
             return result
 
-        def literal(what: str, value: int) -> str:
-            return emitter.constant(f"{name}_{what}", np.array([value], np.int64))
+        def literal(suffix: str, value: int) -> str:
+            return emitter.constant(f"{name}_{suffix}", np.array([value], np.int64))
 
         dim = literal("axes", axis)
-        size = made("Gather", "size", made("Shape", "shape", emitter.name(op.operands[0])), dim)
-        part = made("Div", "part", size, literal("pieces", pieces))
-        yield made("Mul", "start", part, literal("position", position))
-        yield made("Mul", "end", part, literal("next", position + 1))
+        size = emit("Gather", "size", emit("Shape", "shape", emitter.name(op.operands[0])), dim)
+        part = emit("Div", "part", size, literal("pieces", pieces))
+        yield emit("Mul", "start", part, literal("position", position))
+        yield emit("Mul", "end", part, literal("next", position + 1))
         yield dim
 
     def _axis_constant(self, emitter: Emitter, op: ir.Operation) -> None:
         emitter.literal(op, self._own(op))
 
     def _own(self, op: ir.Operation) -> npt.NDArray[np.generic]:
-        """Return what this rank has of a `topt.axis_constant`."""
+        """Return this rank's value of a `topt.axis_constant`."""
         values = dense_to_array(op.attributes["values"])
         axes = tuple(int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["axes"]))
         return np.asarray(values[self.mesh.linear(self.rank, axes)])
 
     def _where(self, emitter: Emitter, op: ir.Operation) -> None:
-        """Lower what keeps a tensor on one rank and gives zeros on the others.
+        """Lower a `Where` that retains a tensor on one rank and is zero on the others.
 
-        Models of before `Where` hold no other; the rank knows which one it is.
+        Models of opsets before `Where` have no other `Where`. The rank is known at compile time, so
+        Identity, Mul or Clip is enough.
         """
         keep = self._own(ir.OpResult(op.operands[0]).owner.operation)
         operands, attributes = [emitter.name(op.operands[1])], dict[str, Any]()
@@ -261,7 +256,7 @@ class RankLowerings:
             op_type = "Mul"
             operands.append(emitter.constant("zero", np.zeros((), element.dtype)))
         elif not keep.item():
-            op_type, attributes = "Clip", {"min": 0.0, "max": 0.0}  # 0 times infinity were no zero
+            op_type, attributes = "Clip", {"min": 0.0, "max": 0.0}  # 0 times infinity is no zero
         name = name_of(op, op_type)
         emitter.node(op_type, operands, name=name, results=emitter.results(op, name), **attributes)
 
@@ -276,13 +271,13 @@ def _int_info(name: str) -> onnx.ValueInfoProto:
 
 
 def name_of(op: ir.Operation, op_type: str) -> str:
-    """Return what a node that an operation becomes is called."""
+    """Return the name of the node that an operation is lowered to."""
     source = node_name(op)
     return f"{source}.{op_type}" if source else op_type
 
 
 def sources_of(op: ir.Operation) -> list[int]:
-    """Return from which place of its group each gets its part in a permute."""
+    """Return, for each rank of a group, the position in the group from which a permute sends."""
     return [int(source) for source in ir.DenseI64ArrayAttr(op.attributes["sources"])]
 
 

@@ -1,4 +1,4 @@
-"""MLIR -> ONNX files: a whole model, or the graph of one rank with its part of the weights."""
+"""Export of MLIR as ONNX files: a whole model, or the graph and the weights of one rank."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from tensoropt.compiler.exporter.collectives import DOMAIN, RankLowerings
+from tensoropt.compiler.exporter.collectives import RankLowerings
 from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.safetensors_file import Part, write_safetensors
 from tensoropt.compiler.exporter.tensorrt import TARGET, TensorrtLowerings, check_operators
@@ -22,6 +22,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function, opsets
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.support.collectives import DOMAIN
 
 __all__ = [
     "RUNTIME",
@@ -34,7 +35,7 @@ __all__ = [
 
 RUNTIME = "onnxruntime"
 TARGETS = (RUNTIME, TARGET)
-"""What runs the graphs of ranks."""
+"""The runtimes for the graphs of ranks."""
 
 
 def export_model(
@@ -42,8 +43,8 @@ def export_model(
 ) -> list[Path]:
     """Write the unpartitioned ``module`` to ``path``; return the files written.
 
-    The weights are copied from ``source`` in pieces, into ``<path>.data`` beside the model. The
-    same module and weights give the same bytes.
+    The weights are copied from ``source`` in pieces, into ``<path>.data``. Equal modules and
+    weights have equal bytes.
     """
     target = Path(path)
     weights = WeightFile(target.with_name(target.name + ".data"), target.name + ".data", source)
@@ -60,12 +61,12 @@ def export_model(
 def export_rank(
     module: ir.Module, rank: int, weights: PlanWeights, part: str = "", target: str = RUNTIME
 ) -> Path:
-    """Write the graph that ``rank`` runs of a partitioned ``module``; return its file.
+    """Write the graph of ``rank`` from a partitioned ``module``; return its file.
 
-    This is ``rank{r}.onnx`` in the folder of the plan's ``weights``, which get those that the graph
-    reads; ``part``, such as ``.update``, comes before the suffix. ``target``, one of
-    :data:`TARGETS`, runs the graph. Raises :class:`UserError` for a parameter that is not laid out,
-    and for what the target cannot run.
+    The file is ``rank{r}.onnx`` in the folder of the plan's ``weights``, which store the weights
+    that the graph reads; ``part``, such as ``.update``, comes before the suffix. ``target``, one of
+    :data:`TARGETS`, runs the graph. Raises :class:`UserError` for a parameter without a layout, and
+    for operators that the target lacks.
     """
 
     def store(argument: Argument) -> onnx.TensorProto:
@@ -73,16 +74,16 @@ def export_rank(
         return weights.add(argument.name, layout, rank)
 
     with module.context:
-        lowerings, domains = _lowered(module, weights.mesh, rank, target)
+        lowerings, domains = _lowerings(module, weights.mesh, rank, target)
     path = weights.directory / f"rank{rank}{part}.onnx"
     _write(module, path, store, lowerings, domains)
     return path
 
 
-def _lowered(
+def _lowerings(
     module: ir.Module, mesh: Mesh, rank: int, target: str
 ) -> tuple[dict[str, Lowering], dict[str, int]]:
-    """Return what becomes of the operations of a rank, and the domains of what they become."""
+    """Return the lowerings of a rank's operations, and the domains that they need."""
     opset = opsets(module)[""]
     if target == RUNTIME:
         return RankLowerings(mesh, rank, opset).table(), {DOMAIN: 1}
@@ -91,13 +92,13 @@ def _lowered(
 
 
 def export_state(module: ir.Module, rank: int, weights: PlanWeights) -> Path:
-    """Write what ``rank`` starts from in a partitioned training step; return the file.
+    """Write the initial state of ``rank`` in a partitioned training step; return the file.
 
-    ``weights/rank{r}.safetensors`` in the folder of the plan's ``weights`` holds its parts of the
-    parameters and buffers.
+    The file, ``weights/rank{r}.safetensors`` in the folder of the plan's ``weights``, has the
+    rank's parts of the parameters and buffers.
     """
     parts = []
-    for argument in _started(module):
+    for argument in _initial_state(module):
         layout = _checked_layout(argument, rank, weights)
         parts.append(Part(argument.name, weights.slices(argument.name, layout, rank)))
     target = weights.directory / "weights" / f"rank{rank}.safetensors"
@@ -108,20 +109,22 @@ def export_state(module: ir.Module, rank: int, weights: PlanWeights) -> Path:
 def export_whole_state(
     module: ir.Module, path: Path, source: ParameterSource, metadata: Mapping[str, str]
 ) -> None:
-    """Write what all ranks of a training step start from, whole, to ``path``.
+    """Write the whole initial state of a training step to ``path``.
 
-    ``module`` may be partitioned or not. The same module, weights and ``metadata`` give the same
-    bytes.
+    ``module`` may be partitioned or not. Equal modules, weights and ``metadata`` have equal bytes.
     """
-    names = [argument.name for argument in _started(module)]
+    names = [argument.name for argument in _initial_state(module)]
     parts = [Part(name, [slice(0, size) for size in source.shape(name)]) for name in names]
     write_safetensors(path, parts, source, metadata)
 
 
-def _started(module: ir.Module) -> list[Argument]:
-    """Return the parameters and buffers of a training step: its state that has no zeros first."""
-    held = arguments(function(module))
-    return [one for one in held if keys.STATE.get(one.held) in ("parameter", "buffer")]
+def _initial_state(module: ir.Module) -> list[Argument]:
+    """Return the parameters and buffers of a training step: all other state starts as zeros."""
+    return [
+        argument
+        for argument in arguments(function(module))
+        if keys.STATE.get(argument.attributes) in ("parameter", "buffer")
+    ]
 
 
 def _write(
@@ -144,10 +147,10 @@ def _write(
 
 
 def _checked_layout(argument: Argument, rank: int, weights: PlanWeights) -> Layout:
-    """Return the layout of a parameter, of which ``rank`` has what the argument's type says."""
-    if not keys.LAYOUT.on(argument.held):
+    """Return the layout of a parameter; raise unless the argument has the type of its part."""
+    if not keys.LAYOUT.on(argument.attributes):
         raise UserError(f"parameter '{argument.name}' has no topt.layout, run partition first")
-    layout = keys.LAYOUT.of(argument.held)
+    layout = keys.LAYOUT.of(argument.attributes)
     local = [cut.stop - cut.start for cut in weights.slices(argument.name, layout, rank)]
     if static_shape(argument.value.type) != local:
         raise UserError(

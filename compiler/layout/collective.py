@@ -1,10 +1,13 @@
-"""The collectives that a reshard may use."""
+"""Names of the collectives that a reshard may use, and settings for their overlap.
+
+Their traits are in `tensoropt.runtime.support.collectives`.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["AMPLE", "OVERLAPS", "RETAINS_OPERAND", "Collective"]
+__all__ = ["AMPLE", "OVERLAPS", "Collective"]
 
 Collective = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"
@@ -15,7 +18,3 @@ OVERLAPS = ("auto", "off")
 
 AMPLE = "ample"
 """Overlap when that saves time, even if peak memory rises: the setting of some points."""
-
-RETAINS_OPERAND: frozenset[str] = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
-"""Collectives that read their operand until they end when they overlap operators; the others work
-in their result."""

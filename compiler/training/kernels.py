@@ -1,7 +1,7 @@
-"""For which operators and types ONNX Runtime has CUDA kernels; `cuda_kernels.txt` lists them.
+"""ONNX Runtime's CUDA kernels by operator, version and types, read from `cuda_kernels.txt`.
 
-A narrow type that an operator lacks is computed in float32, with casts around it: ONNX Runtime has
-no bfloat16 kernels on CPUs either, so that a graph with such a node could not be loaded at all.
+An operator without a bfloat16 kernel is computed in float32, with casts around it. ONNX Runtime has
+no bfloat16 kernels on CPUs either, so a graph with such a node would fail to load.
 """
 
 from __future__ import annotations
@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.support.collectives import DOMAIN
 
 if TYPE_CHECKING:
     from onnx.defs import OpSchema
 
-__all__ = ["binding", "computes_in", "has_kernel", "is_lacking", "on_cuda", "without_kernels"]
+__all__ = [
+    "binding",
+    "computes_in",
+    "count_missing_kernels",
+    "has_kernel",
+    "is_lacking",
+    "runs_on_cuda",
+]
 
 _TABLE = Path(__file__).with_name("cuda_kernels.txt")
 
@@ -28,20 +36,25 @@ _FUNCTIONS = """
     CastLike CenterCropPad GroupNormalization Mish NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
     Swish
 """
-_TAKEN_APART = frozenset(_FUNCTIONS.split())
-"""Functions of the standard without any kernel, which ONNX Runtime replaces by their nodes."""
+_INLINED = frozenset(_FUNCTIONS.split())
+"""ONNX functions without any kernel, which ONNX Runtime replaces by their bodies."""
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """``last`` is None where later versions of the operator are not known to it."""
+    """A kernel for versions ``first`` to ``last``; ``last`` is None if later versions are unknown
+    to it."""
 
     first: int
     last: int | None
     types: Mapping[str, frozenset[str]]
 
     def fits(self, version: int, types: Mapping[str, str]) -> bool:
-        """ONNX Runtime takes an open-ended kernel for the version that it begins with only."""
+        """Return whether ONNX Runtime runs ``version`` of an operator with ``types`` by this
+        kernel.
+
+        ONNX Runtime uses an open-ended kernel only for the version that it begins with.
+        """
         if self.first != version and not (self.first < version <= (self.last or 0)):
             return False
         return all(types[p] in kind for p, kind in self.types.items() if p in types)
@@ -54,39 +67,43 @@ def _kernels() -> Mapping[str, Sequence[_Kernel]]:
         name, versions, *types = line.split()
         first, last = versions.split("-")
         pairs = (text.split("=") for text in types)
-        held = {parameter: frozenset(names.split(",")) for parameter, names in pairs}
-        found[name].append(_Kernel(int(first), int(last) if last else None, held))
+        types_by_parameter = {parameter: frozenset(names.split(",")) for parameter, names in pairs}
+        found[name].append(_Kernel(int(first), int(last) if last else None, types_by_parameter))
     return found
 
 
 def has_kernel(name: str, version: int, types: Mapping[str, str]) -> bool:
-    """Say whether version ``version`` of an operator has a kernel for ``types``.
+    """Return whether version ``version`` of an operator has a kernel for ``types``.
 
-    ``name`` has its domain in front, if any; ``types`` are such as ``float16``, by the operator's
-    type parameters. One that is not given may be anything.
+    ``name`` includes the operator's domain, if any. ``types`` maps type parameters to names such as
+    ``float16``; a parameter that it lacks matches any type.
     """
     return any(kernel.fits(version, types) for kernel in _kernels().get(name, ()))
 
 
 def computes_in(name: str, opset: int, kind: str) -> bool:
-    """Say whether an operator of ``opset`` has a kernel whose results are of type ``kind``.
+    """Return whether an operator of ``opset`` has a kernel with results of type ``kind``.
 
-    Of an operator that only ONNX Runtime knows that is its parameter T, or any.
+    For operators that only ONNX Runtime defines, ``kind`` is compared with type parameter T; a
+    kernel without T matches any type.
     """
     schema = None if "." in name else _schema(name, opset)
     if schema is not None:
         return has_kernel(name, schema.since_version, {schema.outputs[0].type_str: kind})
-    held_types = (kernel.types for kernel in _kernels().get(name, ()))
-    return any(kind in types.get("T", {kind}) for types in held_types)
+    kernels = _kernels().get(name, ())
+    return any(kind in kernel.types.get("T", {kind}) for kernel in kernels)
 
 
-def on_cuda(name: str, opset: int) -> bool:
-    """Say whether ONNX Runtime computes an operator of ``opset`` in float32 on CUDA."""
-    return name in _TAKEN_APART or computes_in(name, opset, "float")
+def runs_on_cuda(name: str, opset: int) -> bool:
+    """Return whether ONNX Runtime computes an operator of ``opset`` in float32 on CUDA."""
+    return name in _INLINED or computes_in(name, opset, "float")
 
 
 def _schema(op_type: str, opset: int) -> OpSchema | None:
-    """Return ONNX's schema, None where it has none: ONNX Runtime's own are in its domain too."""
+    """Return ONNX's schema, or None if it has none.
+
+    ONNX Runtime defines operators of its own in ONNX's domain.
+    """
     from onnx.defs import SchemaError, get_schema
 
     try:
@@ -95,10 +112,10 @@ def _schema(op_type: str, opset: int) -> OpSchema | None:
         return None
 
 
-def binding(held: OpSchema, operands: Sequence[str], results: Sequence[str]) -> dict[str, str]:
-    """Return the types by parameter of an ONNX schema; an empty one is of a value left out."""
+def binding(schema: OpSchema, operands: Sequence[str], results: Sequence[str]) -> dict[str, str]:
+    """Return the type of each type parameter of an ONNX schema; empty names mark omitted values."""
     found = {}
-    for formals, names in ((held.inputs, operands), (held.outputs, results)):
+    for formals, names in ((schema.inputs, operands), (schema.outputs, results)):
         for i, name in enumerate(names):
             if name:
                 found[formals[min(i, len(formals) - 1)].type_str] = name
@@ -112,13 +129,13 @@ def is_lacking(
     results: Sequence[ir.Type],
     attributes: Mapping[str, ir.Attribute],
 ) -> bool:
-    """Say whether a standard op has a bfloat16 operand or result but no kernel for that."""
+    """Return whether a standard op has a bfloat16 operand or result but no kernel for it."""
     types = [[_name(kind) for kind in kinds] for kinds in (operands, results)]
     is_standard = op_type != "Constant" and "." not in op_type
     if not is_standard or not any("bfloat16" in names for names in types):
         return False
     if op_type == "ScatterElements" and "reduction" in attributes:
-        return True  # its kernel takes elements of 16 bits for float16, and adds them so
+        return True  # its kernel adds all 16-bit elements as float16
     return not _has_kernel(op_type, opset, *map(tuple, types))
 
 
@@ -132,23 +149,23 @@ def _has_kernel(
     return has_kernel(op_type, schema.since_version, binding(schema, operands, results))
 
 
-def without_kernels(module: ir.Module) -> Counter[str]:
-    """Return how many ops of each operator ONNX Runtime leaves to the CPU. Linear in the ops.
+def count_missing_kernels(module: ir.Module) -> Counter[str]:
+    """Return the number of ops that ONNX Runtime runs on the CPU, by operator. Linear in the ops.
 
-    Those of other domains count where no kernel knows the type of the first result; what a training
-    step computes anew does not count.
+    An op of another domain counts if no kernel supports the type of its first result. Recomputed
+    ops of a training step do not count.
     """
     opset = onnx.opsets(module)[""]
     block = onnx.function(module).regions[0].blocks[0]
     ops = [op.operation for op in block if onnx.is_onnx(op.operation)]
     ops = [op for op in ops if onnx.phase(op) != "recompute"]
-    return Counter(op.name.removeprefix("onnx.") for op in ops if _stays_behind(op, opset))
+    return Counter(op.name.removeprefix("onnx.") for op in ops if _lacks_kernel(op, opset))
 
 
-def _stays_behind(op: ir.Operation, opset: int) -> bool:
+def _lacks_kernel(op: ir.Operation, opset: int) -> bool:
     name = op.name.removeprefix("onnx.")
-    is_own = name.startswith(onnx.OWN_DOMAIN) or name in ("Constant", "NoValue")
-    if is_own or name in _TAKEN_APART or len(op.regions):
+    is_own = name.startswith(DOMAIN) or name in ("Constant", "NoValue")
+    if is_own or name in _INLINED or len(op.regions):
         return False
     if "." in name:
         return not computes_in(name, opset, _name(op.results[0].type))
@@ -157,7 +174,8 @@ def _stays_behind(op: ir.Operation, opset: int) -> bool:
 
 
 def _pads_unevenly(op: ir.Operation) -> bool:
-    """Say whether this is a transposed convolution that cuDNN has no padding for."""
+    """Return whether the op is a transposed convolution with padding that cuDNN does not
+    support."""
     if op.name != "onnx.ConvTranspose":
         return False
     pads = list(onnx.attribute(op, "pads", ()))
@@ -166,7 +184,7 @@ def _pads_unevenly(op: ir.Operation) -> bool:
 
 
 def _name(kind: ir.Type) -> str:
-    """Return ONNX's name of the elements of a tensor, empty where there is none."""
+    """Return ONNX's name of a tensor's element type, or "" if there is none."""
     if not isinstance(kind, ir.RankedTensorType):
         return ""
     element = element_of(str(ir.RankedTensorType(kind).element_type))

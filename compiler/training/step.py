@@ -1,11 +1,10 @@
-"""Building the training step: forward graph, loss, gradients and the update, in one function.
+"""Construction of the training step: forward graph, loss, gradients and update in one function.
 
 `@main` becomes (inputs, labels, learning rate, ..., parameters, moments) -> (loss, new parameters,
-new moments). What leaves a step goes into the next one: `topt.state` marks such arguments and
-`topt.updates` the results. The ops of phase "update" read nothing of the other phases but the
-gradients (`topt.gradient_of`), so that the runtime can run them apart, in place, or not at all.
-Of several micro-batches gradients are sums, which may be partial over the ranks until the update
-(decision 57).
+new moments). State results of one step are arguments of the next: `topt.state` marks the arguments
+and `topt.updates` the results. Ops of phase "update" read only the gradients (`topt.gradient_of`)
+from other phases, so the runtime can run them separately, in place, or not at all. With several
+micro-batches, gradients are sums that may be partial over the ranks until the update (decision 57).
 """
 
 from __future__ import annotations
@@ -31,15 +30,16 @@ from tensoropt.dialects.build import element_type, tensor_type
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.support.collectives import DOMAIN
 
 __all__ = ["build_training_step"]
 
 
 def build_training_step(module: ir.Module, spec: TrainingSpec) -> None:
-    """Make the forward `@main` of a prepared ``module`` the training step of ``spec``.
+    """Turn the forward `@main` of a prepared ``module`` into the training step of ``spec``.
 
     Linear in the operations. Raises UserError for a symbolic dimension, an opset before
-    ``TRAINING_OPSET``, a loss that is not there, an op without a gradient, and when the loss
+    ``TRAINING_OPSET``, a loss that does not exist, an op without a gradient, and if the loss
     depends on no parameter.
     """
     _check(module)
@@ -83,14 +83,14 @@ class _Step:
         parameters = self._parameters()
         self._narrow()
         with ir.InsertionPoint(self.signature.block):
-            loss = build_loss(self._make("loss", "forward"), self.signature, self.spec.loss)
+            loss = build_loss(self._builder("loss", "forward"), self.signature, self.spec.loss)
             training = Training(self._seed, self.buffers.__setitem__)
             taped = tape(self.signature.block, self.versions, self.marker, training)
             parameters = [w for w in parameters if w not in self.buffers]
-            again = self._recomputation()
-            reverse = Reverse(taped, set(parameters), self.marker, self.opset, again)
+            recomputation = self._recomputation()
+            reverse = Reverse(taped, set(parameters), self.marker, self.opset, recomputation)
             reverse.run(loss, self._seed_gradient(loss))
-            self.signature.give(loss, self.signature.free_name("loss"))
+            self.signature.add_result(loss, self.signature.free_name("loss"))
             finished = len(self.marker.made)
             gradients = {w: g for w in parameters if (g := reverse.gradient(w)) is not None}
             if not gradients:
@@ -99,38 +99,38 @@ class _Step:
             for op in self.marker.made[finished:]:
                 _move_up(op)
             Update(self.signature, self.marker, self.spec, reduced).build()
-            self._give_buffers()
+            self._update_buffers()
             self.signature.finish()
             if self.spec.micro_batches > 1:
                 keys.MICRO_BATCHES.set(self.signature.function.attributes, self.spec.micro_batches)
 
-    def _make(self, name: str, phase: str, follows: int | None = None) -> Marking:
-        return self.marker.at(name, self.opset, phase, follows)
+    def _builder(self, name: str, phase: str, follows: int | None = None) -> Marking:
+        return self.marker.builder(name, self.opset, phase, follows)
 
     def _weights(self) -> list[ir.Value]:
         return [v for v in self.signature.arguments if self.signature.is_parameter(v)]
 
     def _narrow(self) -> None:
-        """Let the model compute in narrow numbers; its output keeps its type, as labels do."""
+        """Make the model compute in narrow types; the loss output keeps its type, as labels do."""
         if self.spec.precision == "float32":
             return
         outputs, name = self.signature.outputs, self.spec.loss.output
-        kept = {key: element_type(value) for key, value in outputs.items() if key == name}
+        elements = {key: element_type(value) for key, value in outputs.items() if key == name}
         block, precision = self.signature.block, self.spec.precision
         compute_in(block, self._weights(), self.marker, self.opset, precision)
         with ir.InsertionPoint(block):
-            for key, element in kept.items():
-                outputs[key] = self._make("loss", "forward").cast(outputs[key], element)
+            for key, element in elements.items():
+                outputs[key] = self._builder("loss", "forward").cast(outputs[key], element)
 
     def _recomputation(self) -> Recomputation | None:
         policy, signature = self.spec.recompute, self.signature
         if policy == "none":
             return None
-        onnx.require_domain(self.module, onnx.OWN_DOMAIN)
+        onnx.require_domain(self.module, DOMAIN)
         return Recomputation(signature.block, self._weights(), self.marker, self.opset, policy)
 
     def _parameters(self) -> list[ir.Value]:
-        """Return the weights that training may change: `topt.fixed` marks those it may not."""
+        """Return the weights to train: neither marked `topt.fixed` nor frozen."""
         signature, patterns = self.signature, self.spec.freeze
         return [
             v
@@ -141,10 +141,10 @@ class _Step:
         ]
 
     def _untrained(self, left: int) -> str:
-        kept = len(self._weights()) - left
+        fixed = len(self._weights()) - left
         return (
             "the loss depends on no parameter, expected one to train; the model has "
-            f"{left} to train and {kept} that stay as they are"
+            f"{left} to train and {fixed} that are fixed or frozen"
         )
 
     def _seed(self) -> ir.Value:
@@ -152,7 +152,7 @@ class _Step:
 
     def _seed_gradient(self, loss: ir.Value) -> ir.Value:
         """Return the gradient of the loss: of the mean over micro-batches, times the loss scale."""
-        make = self._make("loss.grad", "backward")
+        make = self._builder("loss.grad", "backward")
         share = 1.0 / self.spec.micro_batches
         if not self.spec.scales_loss:
             return make.scalar(share, loss)
@@ -161,9 +161,10 @@ class _Step:
         return make.cast(scale, element_type(loss))
 
     def _gradient(self, w: ir.Value, g: ir.Value) -> ir.Value:
-        """Return what the update reads."""
+        """Return the gradient for the update: without frozen rows, added to earlier
+        micro-batches."""
         name = self.signature.name_of(w)
-        make = self._make(f"{name}.grad", "backward")
+        make = self._builder(f"{name}.grad", "backward")
         for own, rows in self.spec.freeze_rows:
             if own == name:
                 g = make.mul(g, make.constant(_without_rows(g, rows)))
@@ -181,14 +182,14 @@ class _Step:
         keys.GRADIENT_OF.set(ir.OpResult(gradient).owner.attributes, name)
         return gradient
 
-    def _give_buffers(self) -> None:
+    def _update_buffers(self) -> None:
         for old, new in self.buffers.items():
-            self.signature.keep(old, "buffer")
+            self.signature.set_state(old, "buffer")
             self.signature.replace(old, new, self.signature.number_of(old))
 
 
 def _without_rows(g: ir.Value, rows: Sequence[int]) -> npt.NDArray[np.generic]:
-    """Return a factor for each row of a gradient: 0 for ``rows``, 1 for the others."""
+    """Return a factor for each row of a gradient: 0 for ``rows``, 1 for all other rows."""
     kind = ir.RankedTensorType(g.type)
     element = element_of(str(kind.element_type))
     assert element is not None
@@ -198,9 +199,9 @@ def _without_rows(g: ir.Value, rows: Sequence[int]) -> npt.NDArray[np.generic]:
 
 
 def _move_up(op: ir.Operation) -> None:
-    """Put ``op`` where its operands are there: a gradient is reduced as soon as it is known.
+    """Move ``op`` right after its last operand's op, so a gradient is reduced immediately.
 
-    Until then every rank holds the whole of what it adds to it.
+    Until it is reduced, every rank holds its full-size contribution.
     """
     latest = None
     for value in op.operands:

@@ -1,47 +1,25 @@
-"""Whether the collectives of all ranks match: run without data, as the ranks would run them."""
+"""Validation of the collectives of all ranks: they are matched as the ranks would run them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from tensoropt.runtime.inspection.graphs import Collective, RankGraph
 from tensoropt.runtime.inspection.transfers import bad_transfers
-from tensoropt.runtime.support.collectives import JOINED, STARTS
+from tensoropt.runtime.support.collectives import OPERATOR_ATTRIBUTES
 
 __all__ = ["mismatches"]
-
-_OF_ONE: Mapping[str, frozenset[str]] = {
-    "AllReduce": frozenset({"reduction"}),
-    "AllGather": frozenset({"dim"}),
-    "ReduceScatter": frozenset({"dim", "reduction"}),
-    "AllToAll": frozenset({"split_dim", "concat_dim"}),
-    "CollectivePermute": frozenset({"sources"}),
-    "Broadcast": frozenset({"root"}),
-    "Send": frozenset(),
-    "Recv": frozenset({"shape", "dtype"}),
-}
-_RUN: Mapping[str, frozenset[str]] = {
-    **_OF_ONE,
-    **{
-        joined: frozenset("dims" if name == "dim" else name for name in _OF_ONE[kind])
-        for joined, kind in JOINED.items()
-    },
-}
-KINDS: Mapping[str, frozenset[str]] = {
-    **_RUN,
-    **{start: _RUN[kind] for start, kind in STARTS.items()},
-}
-"""The collectives that there are, and their attributes beside the group or the peer."""
 
 _REDUCTIONS = ("sum", "max", "min")
 
 
 def mismatches(graphs: Sequence[RankGraph]) -> Iterator[tuple[RankGraph, str]]:
-    """Yield (graph, problem) of one graph per rank, in the order of ranks.
+    """Yield (graph, problem) for the graphs of all ranks, in the order of ranks.
 
-    Each collective must be well formed. Then ranks go through theirs in program order: one is done
-    when all ranks of its group have come to it, with the same kind, type, shape and attributes.
-    Where no rank can go on, what each of them waits for is said. Linear in the collectives.
+    Each collective must be well formed. Then the ranks step through their collectives in program
+    order: a collective completes when all ranks of its group have reached it, with the same kind,
+    type, shape and attributes. If no rank can proceed, yields the collective that each rank is
+    stuck in. Linear in the number of collectives.
     """
     broken = False
     for graph in graphs:
@@ -55,13 +33,13 @@ def mismatches(graphs: Sequence[RankGraph]) -> Iterator[tuple[RankGraph, str]]:
 def _malformed(graph: RankGraph, ranks: int) -> Iterator[str]:
     for one in graph.collectives:
         where = f"{one.kind} '{one.node}'"
-        if one.kind not in KINDS:
-            known = ", ".join(KINDS)
+        if one.kind not in OPERATOR_ATTRIBUTES:
+            known = ", ".join(OPERATOR_ATTRIBUTES)
             yield f"node '{one.node}': no such collective, expected one of {known}, got: {one.kind}"
             continue
         given = {name for name, _ in one.settings}
-        if given != KINDS[one.kind]:
-            expected = ", ".join(sorted(KINDS[one.kind])) or "none"
+        if given != OPERATOR_ATTRIBUTES[one.kind]:
+            expected = ", ".join(sorted(OPERATOR_ATTRIBUTES[one.kind])) or "none"
             yield f"{where}: expected attributes {expected}, got: {', '.join(sorted(given))}"
         reduction = dict(one.settings).get("reduction")
         if reduction is not None and reduction not in _REDUCTIONS:
@@ -89,7 +67,7 @@ def _bad_group(one: Collective, where: str, rank: int, ranks: int) -> Iterator[s
 
 
 def _stalls(graphs: Sequence[RankGraph]) -> Iterator[tuple[RankGraph, str]]:
-    """Let the ranks run until all are done or none can go on."""
+    """Simulate the ranks until all have finished or none can proceed."""
     at = [0] * len(graphs)
     ready = list(range(len(graphs)))
     while ready:
@@ -112,16 +90,16 @@ def _next(graphs: Sequence[RankGraph], at: Sequence[int], rank: int) -> Collecti
 
 
 def _fits(here: Collective, other: Collective, rank: int, group: Sequence[int]) -> bool:
-    """Say whether two ranks that meet do the same."""
+    """Return whether two ranks that meet run the same collective."""
     if here is other:
         return True
     if here.peer is None:
-        return _what(here) == _what(other)
+        return _signature(here) == _signature(other)
     pair = {here.kind, other.kind} == {"Send", "Recv"} and other.peer == rank
     return pair and (here.dtype, here.shape) == (other.dtype, other.shape)
 
 
-def _what(one: Collective) -> tuple[object, ...]:
+def _signature(one: Collective) -> tuple[object, ...]:
     return one.kind, one.group, one.dtype, one.shape, one.others, one.settings
 
 
@@ -137,18 +115,18 @@ def _waiting(graphs: Sequence[RankGraph], at: Sequence[int]) -> Iterator[tuple[R
                 yield (
                     graph,
                     (
-                        f"{_said(here)} never ends, rank {other} "
-                        f"{'has no more' if there is None else 'comes to ' + _said(there)}"
+                        f"{_text(here)} never ends, rank {other} "
+                        f"{'has no more' if there is None else 'comes to ' + _text(there)}"
                     ),
                 )
                 break
 
 
-def _said(one: Collective) -> str:
-    """Return a collective with what its ranks must agree on."""
+def _text(one: Collective) -> str:
+    """Return the text of a collective, with the values that its ranks must agree on."""
     shapes = (one.shape, *one.others)
     shape = ", ".join("any shape" if s is None else "x".join(map(str, s)) for s in shapes)
     ranks = ", ".join(map(str, one.group))
-    who = f"with rank {ranks}" if one.peer is not None else f"of ranks {ranks}"
+    ranks_text = f"with rank {ranks}" if one.peer is not None else f"of ranks {ranks}"
     own = "".join(f", {name} {value}" for name, value in one.settings if one.peer is None)
-    return f"{one.kind} '{one.node}' {who} ({one.dtype} {shape or 'scalar'}{own})"
+    return f"{one.kind} '{one.node}' {ranks_text} ({one.dtype} {shape or 'scalar'}{own})"

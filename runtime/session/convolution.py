@@ -1,8 +1,8 @@
-"""Convolutions whose weights change from run to run, by kernels of our own library.
+"""Our own kernels for convolutions with weights that change between runs.
 
-ONNX Runtime lays weights out for its fast kernels when a session is made. It cannot where they are
-inputs, as in training: then it unfolds every image and multiplies it by itself. That is slow where
-a product is small (decision 53).
+ONNX Runtime packs weights for its fast kernels when a session is created. If weights are inputs, as
+in training, it cannot: it unfolds every image and multiplies it separately. This is slow if the
+products are small (decision 53).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.runtime.session.types import FLOAT32, Type, tensor_types
+from tensoropt.runtime.support.collectives import DOMAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,15 +22,16 @@ __all__ = ["use_own_convolutions"]
 _KINDS = ("Conv", "ConvTranspose")
 _DIMS = 4
 _FEW = {"Conv": 4, "ConvTranspose": 16}
-"""With so many windows per image or fewer, our kernel, which joins images, is faster."""
+"""Up to this number of windows per image, our kernel is faster, because it joins images."""
 _NARROW = 32
-"""Windows side by side with so many channels or fewer cost more to unfold than to multiply."""
+"""Up to this number of channels, overlapping windows cost more to unfold than to multiply."""
 
 
 def use_own_convolutions(model: onnx.ModelProto, given: onnx.ModelProto) -> bool:
-    """Let convolutions run on our kernels where these are faster, in place; say whether any does.
+    """Replace convolutions by our kernels where these are faster; return True if any is replaced.
 
-    Those of one group, without bias, of images in float32; ``given`` tells the types of tensors.
+    Applies to convolutions of one group, without bias, of float32 images. Changes ``model`` in
+    place; ``given`` has the types of tensors.
     """
     types = tensor_types(given.graph)
     nodes = [node for node in model.graph.node if _fits(node, types)]
@@ -80,6 +82,6 @@ def _replace(node: onnx.NodeProto, result: Type) -> None:
         "pads": held.get("pads", [0] * 4)[:2],
         "sizes": result[1][2:],
     }
-    node.domain = "tensoropt"
+    node.domain = DOMAIN
     del node.attribute[:]
     node.attribute.extend(helper.make_attribute(name, value) for name, value in own.items())

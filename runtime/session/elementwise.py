@@ -1,9 +1,9 @@
-"""Element by element arithmetic of a graph, put together into few nodes of our own library.
+"""Fusion of element-wise arithmetic into few nodes of our own library.
 
-ONNX Runtime goes over all elements once per node, and makes a tensor of each. Here all steps from
-the same arrays become one program (`tensoropt.Elementwise`), which goes over them once and makes
-nothing else; arrays of different sizes with equal programs share a node, unless a collective begins
-or is waited for between them: what it goes on beside stays there.
+ONNX Runtime passes over all elements once per node and allocates each result. Here all operators on
+the same arrays become one program (`tensoropt.Elementwise`), which passes over them once without
+intermediate tensors. Arrays of different sizes with equal programs share a node, unless a
+collective starts or ends between them: operators that overlap with it must stay there.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tensoropt.runtime.session.order import in_order
+from tensoropt.runtime.session.order import sort_nodes
 from tensoropt.runtime.session.types import FLOAT32, tensor_types
 from tensoropt.runtime.support.arithmetic import ARITHMETIC, CAST, ONE_PASS
-from tensoropt.runtime.support.collectives import STARTS, WAITS
+from tensoropt.runtime.support.collectives import DOMAIN, STARTS, WAITS
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = ["fuse_elementwise"]
 
-_ARRAYS = (FLOAT32, 10, 16)  # float16 and bfloat16, which are computed with in float32
-_DOMAIN = "tensoropt"
+_ARRAYS = (FLOAT32, 10, 16)  # float16 and bfloat16 too: the arithmetic is in float32
 
 _Value = tuple[str, str | int]
-"""A ("scalar", name), an array that is read ("array", place), or a ("step", place)."""
+"""A scalar ("scalar", name), an array that is read ("array", index), or ("step", index)."""
 
 
 @dataclass
 class _Piece:
-    """A program and the names of the arrays that it reads and writes."""
+    """A program, and the names of the arrays that it reads and writes."""
 
     reads: list[str] = field(default_factory=list)
     steps: list[tuple[int, _Value, _Value]] = field(default_factory=list)
@@ -42,9 +41,9 @@ class _Piece:
 
 
 def fuse_elementwise(model: onnx.ModelProto) -> None:
-    """Replace what can be by `tensoropt.Elementwise`, in place, where the last of it stood.
+    """Fuse element-wise nodes into `tensoropt.Elementwise`, in place, at the last node's position.
 
-    Tensors whose type or size the graph does not tell stay as they are. Linear, but for a sorting.
+    Nodes with tensors of unknown type or size are unchanged. Linear, except for sorting.
     """
     graph = _Graph(model)
     made = [_Made(p, node) for p, node in enumerate(graph.nodes) if p not in graph.fused]
@@ -53,29 +52,29 @@ def fuse_elementwise(model: onnx.ModelProto) -> None:
         together[graph.depths[group[-1]], graph.parts[group[-1]]].append(group)
     for groups in together.values():
         made += _joined(graph, groups)
-    nodes = [one.node for one in made]
+    nodes = [item.node for item in made]
     reads, makes = [node.input for node in nodes], [node.output for node in nodes]
-    order = in_order(reads, makes, [one.place for one in made])
+    order = sort_nodes(reads, makes, [one.place for one in made])
     del model.graph.node[:]
     model.graph.node.extend(nodes[number] for number in order)
-    if all(one.domain != _DOMAIN for one in model.opset_import):
-        model.opset_import.add(domain=_DOMAIN, version=1)
+    if all(one.domain != DOMAIN for one in model.opset_import):
+        model.opset_import.add(domain=DOMAIN, version=1)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A node, and the place of the last that it is made of."""
+    """A node, and the position of the last node that was fused into it."""
 
     place: int
     node: onnx.NodeProto
 
 
 class _Graph:
-    """The nodes, which of them are ``fused``, how deep each lies, and in which of the ``parts``
-    between starts and waits.
+    """The nodes, the positions of ``fused`` nodes, and each node's depth and part.
 
-    A node lies one deeper than a fused one before it if it is not fused itself. So fused nodes of
-    one depth can run as one: no way between two of them leads through another node.
+    ``parts`` number the segments between starts and waits of collectives. An unfused node is one
+    level deeper than a fused predecessor. Fused nodes of the same depth can therefore run as one
+    node: no path between two of them contains an unfused node.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -116,14 +115,14 @@ class _Graph:
         return node.op_type in ARITHMETIC and kind == FLOAT32 and others <= {(FLOAT32, ())}
 
     def _casts(self, node: onnx.NodeProto, kind: int) -> bool:
-        """Say whether a Cast is to float32, or from it at the end: in between it would round."""
+        """Return True if a Cast is to float32, or from it at the end; others would round."""
         if kind == FLOAT32:
             return True
         is_last = node.output[0] in self.returned and not self.readers[node.output[0]]
         return is_last and self.types[node.input[0]][0] == FLOAT32
 
     def groups(self) -> list[list[int]]:
-        """Return the fused nodes that have arrays in common, of one depth, each in file order."""
+        """Return groups of fused nodes of one depth that share arrays, each in file order."""
         owner: dict[tuple[str, int], int] = {}
         groups: dict[int, list[int]] = {}
         for place in sorted(self.fused):
@@ -166,7 +165,7 @@ def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
 
 
 def _joined(graph: _Graph, groups: Iterable[Sequence[int]]) -> list[_Made]:
-    """Return a node for all groups of equal programs; what only casts stays as it is."""
+    """Return a node per distinct program of the groups; groups that only cast are unchanged."""
     kinds: dict[object, list[_Piece]] = defaultdict(list)
     last: dict[object, int] = defaultdict(int)
     left: list[_Made] = []
@@ -194,11 +193,11 @@ def _node(graph: _Graph, pieces: Sequence[_Piece]) -> onnx.NodeProto:
     scalars = [*dict.fromkeys(str(name) for kind, name in operands if kind == "scalar")]
     number = _numbers(scalars, first)
     return helper.make_node(
-        ONE_PASS.removeprefix(f"{_DOMAIN}."),
+        ONE_PASS.removeprefix(f"{DOMAIN}."),
         [*scalars, *(name for piece in pieces for name in piece.reads)],
         [name for piece in pieces for name in piece.writes],
         name=f"{first.writes[0]}.Elementwise",
-        domain=_DOMAIN,
+        domain=DOMAIN,
         scalars=len(scalars),
         reads=_kinds(graph, first.reads),
         program=[n for kind, a, b in first.steps for n in (kind, number[a], number[b])],
@@ -208,7 +207,7 @@ def _node(graph: _Graph, pieces: Sequence[_Piece]) -> onnx.NodeProto:
 
 
 def _numbers(scalars: Sequence[str], piece: _Piece) -> Mapping[_Value, int]:
-    """Return the number of each value: the scalars first, then what is read, then the steps."""
+    """Return the number of each value: scalars first, then arrays, then steps."""
     values: list[_Value] = [("scalar", name) for name in scalars]
     values += [("array", place) for place in range(len(piece.reads))]
     values += [("step", place) for place in range(len(piece.steps))]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tensoropt.compiler.cost.communication import copy_line
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.cost.joining import JOINED, CollectiveTime, joined_time_s, joining_time
+from tensoropt.compiler.cost.joining import CollectiveTime, joined_time_s, joining_time
 from tensoropt.compiler.cost.overlap import Overlap, overlap_effect
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Layout
@@ -37,6 +37,7 @@ from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.support.collectives import COLLECTIVES
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search._engine import _PathStep, _StrategyCost
@@ -314,7 +315,7 @@ class _Costing:
 
     def _step(self, info: TensorInfo, timed: TimedMove) -> _PathStep:
         step, kind, key = timed.step, timed.move.kind, -1
-        if kind in JOINED:
+        if kind in COLLECTIVES and COLLECTIVES[kind].can_fuse:
             alike = (kind, step.axes, info.dtype, step.reduction)
             key = self.keys.setdefault(alike, len(self.keys))
         sent = mean_of(timed.read) * info.item_bytes
