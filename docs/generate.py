@@ -165,8 +165,9 @@ Times are seconds, sizes bytes, of one device and one step. Mistakes raise `User
 _CONSTRUCTED = ("Plan", "Session", "Training")
 """Classes that people call; what others return makes the rest."""
 _INSIDE = {
-    *("Frontier.facts", "Frontier.found", "Frontier.of", "Frontier.of_some", "Frontier.request"),
-    *("Frontier.search_notes", "Frontier.within", "Model.builds_steps", "Model.check_searchable"),
+    *("Frontier.facts", "Frontier.from_points", "Frontier.from_report", "Frontier.from_settled"),
+    *("Frontier.limit", "Frontier.request", "Frontier.search_notes"),
+    *("Model.builds_steps", "Model.check_searchable"),
     *("Model.compile", "Model.is_searched", "Model.program", "Model.read", "Model.search"),
     *("Plan.written", "Point.write", "Training.step"),
 }

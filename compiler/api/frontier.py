@@ -1,4 +1,4 @@
-"""The plans that a search found: a sequence of points, each of which becomes a plan."""
+"""Results of a search: a frontier is a sequence of points, and each point compiles to a plan."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from tensoropt.compiler.api.program import Found, Program, Say
-from tensoropt.compiler.api.waiting import said_to
+from tensoropt.compiler.api.progress import reporting_to
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.notes import (
     endings,
+    ignored_annotations,
     interruption,
     omissions,
     pins_line,
     tensor_limit_note,
-    ignored_annotations,
 )
 from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.report.table import frontier_table
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from tensoropt.dialects.mlir import ir
     from tensoropt.passes.search_strategies import SearchReport
 
-__all__ = ["Frontier", "Interrupted", "Point", "found_so_far"]
+__all__ = ["Frontier", "Interrupted", "Point", "interrupt_with"]
 
 
 @dataclass
 class _Whole:
-    """What all parts of one frontier share; ``settled`` is used up by its first plan."""
+    """State that all parts of a frontier share; the first plan consumes ``settled``."""
 
     name: str
     program: Program
@@ -62,27 +62,28 @@ class _Whole:
 
     @property
     def pins(self) -> PinsEntry | None:
-        """The pins of the search and what they cost."""
+        """The pins of the search and their cost."""
         return pins_entry(self.request, self.report.pins_cost)
 
     def take(self, point: FrontierPoint) -> Found:
-        """Return what was found with ``point`` settled in a module of its own."""
-        held, self.settled = self.settled, None
-        if held is not None and held.point.index == point.index:
-            return held
+        """Return the result with ``point`` settled in a module of its own."""
+        settled, self.settled = self.settled, None
+        if settled is not None and settled.point.index == point.index:
+            return settled
         found = Found(self.request, self.result, point, self.program.module, self.report.pins_cost)
         return self.program.take(found, point)
 
 
 class Point:
-    """One trade-off: a mesh, a layout for every tensor, and what they cost per device.
+    """One trade-off: a mesh, a layout for every tensor, and their cost per device.
 
-    ``index`` counts the points of the whole frontier from the fastest on. ``time_s`` is that of one
-    step, ``compute_s`` and ``communication_s`` its parts, of which ``hidden_s`` goes on while
-    operators run; ``process_bytes`` is what the process of a device takes, as ``memory`` limits it;
-    ``memory_bytes`` its tensors, the sum of ``static_bytes`` (weights and state) and
-    ``transient_bytes``. ``recompute`` is what a training step computes again, and
-    ``micro_batches`` in how many parts it takes its samples; None for inference.
+    ``index`` counts the points of the whole frontier from the fastest on. ``time_s`` is the time of
+    one step, ``compute_s`` and ``communication_s`` are its parts, and ``hidden_s`` is the
+    communication that overlaps with operators. ``process_bytes`` is the memory of the process on a
+    device, which ``memory`` limits; ``memory_bytes`` is the memory of its tensors, the sum of
+    ``static_bytes`` (weights and state) and ``transient_bytes``. For a training step,
+    ``recompute`` is the choice of recomputed activations, and ``micro_batches`` the number of
+    micro-batches; both are None for inference.
     """
 
     def __init__(self, whole: _Whole, found: FrontierPoint) -> None:
@@ -124,20 +125,19 @@ class Point:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What the point is in the whole frontier: fastest, leanest, knee, several, or nothing."""
+        """The marks of the point in the whole frontier: any of fastest, leanest and knee."""
         return tuple(points_of.marks(self._whole.result.points).get(self.index, ()))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of it: that it leaves devices without work of their own, and
-        what of it fits the memory."""
+        """Notes on the point: devices without work of their own, and a limit of tensors alone."""
         request, lines = self._whole.request, splitting_notes(_facts(self._whole), self.found)
         if request.memory is not None and request.description.process is None:
             return (*lines, tensor_limit_note(request.description.name))
         return tuple(lines)
 
     def explain(self) -> Shown[Explanation]:
-        """Return what the plan does and why: layers, collectives, what takes time and memory."""
+        """Return the explanation of the plan: layers, splits, collectives, time and memory."""
         from tensoropt.compiler.report.explain.explain import explain
         from tensoropt.compiler.report.explain.text import explanation_text
 
@@ -148,10 +148,10 @@ class Point:
         return Shown(explanation, explanation_text(explanation))
 
     def netron(self, path: str | Path) -> tuple[int, int]:
-        """Write the model with what the plan does to each node as metadata, which Netron shows.
+        """Write the model with the plan of each node as metadata, which Netron shows.
 
-        Returns how many nodes the plan has, of how many. Raises :class:`UserError` where there is
-        no ONNX model, or its weights would not be found.
+        Returns the number of nodes in the plan, and of all nodes. Raises :class:`UserError` if
+        there is no ONNX model, or if its weights would not be found.
         """
         from tensoropt.compiler.report.netron import write_netron
 
@@ -167,11 +167,11 @@ class Point:
     ) -> Plan:
         """Write the plan into a folder, which appears only when it is complete, and return it.
 
-        A plan that is there is replaced. Raises :class:`UserError` for anything else there.
+        An existing plan is replaced. Raises :class:`UserError` for any other existing content.
         """
-        with said_to(progress) as say:
+        with reporting_to(progress) as say:
             self.write(Path(directory), say)
-        return Plan.written(directory, self.explain)
+        return Plan.open_written(directory, self.explain)
 
     def write(self, directory: Path, say: Say) -> None:
         """Write the plan into ``directory``."""
@@ -184,8 +184,9 @@ class Point:
     def annotate(self, path: str | Path) -> tuple[int, int]:
         """Write the model with the plan as ONNX's multi-device annotations.
 
-        Returns how many nodes have some, of how many. Raises :class:`UserError` for a plan that
-        they cannot say, and for a place where the weights would not be found.
+        Returns the number of annotated nodes, and of all nodes. Raises :class:`UserError` for a
+        plan that annotations cannot express, and for a path from which the weights would not be
+        found.
         """
         from tensoropt.compiler.exporter.standard.annotations import (
             check_annotatable,
@@ -209,15 +210,15 @@ class Point:
             raise UserError(f"--{flag} is about a model, expected no training step")
 
     def _settled(self) -> ir.Module:
-        """Return the module with the strategies of the point, to be read alone."""
+        """Return the module with the strategies of the point; callers must not change it."""
         self._whole.settled = self._whole.take(self.found)
         return self._whole.settled.module
 
 
 class Frontier(Sequence[Point]):
-    """Plans that no other one beats in both time and memory, from the fastest to the leanest.
+    """Plans that no other plan beats in both time and memory, from the fastest to the leanest.
 
-    A sequence of :class:`Point`; slices of it, and what `fits`, are frontiers again.
+    A sequence of :class:`Point`; slices, and the result of `fits`, are frontiers again.
     """
 
     def __init__(
@@ -226,23 +227,25 @@ class Frontier(Sequence[Point]):
         self._whole, self._found, self._limit_bytes = whole, list(found), limit_bytes
 
     @classmethod
-    def of(cls, name: str, program: Program, report: SearchReport, settled: Found) -> Frontier:
-        """Return the points of a ``report`` that fit its request; one is ``settled`` already."""
-        frontier = cls.found(name, program, report)
+    def from_settled(
+        cls, name: str, program: Program, report: SearchReport, settled: Found
+    ) -> Frontier:
+        """Return the points of a ``report`` that fit its request; one is already ``settled``."""
+        frontier = cls.from_report(name, program, report)
         frontier._whole.settled = settled
-        return frontier.within(settled.request.memory_bytes)
+        return frontier.limit(settled.request.memory_bytes)
 
     @classmethod
-    def found(cls, name: str, program: Program, report: SearchReport) -> Frontier:
-        """Return all points of a ``report``, whether they fit its request or not."""
+    def from_report(cls, name: str, program: Program, report: SearchReport) -> Frontier:
+        """Return all points of a ``report``, even if they do not fit its request."""
         whole = _Whole(name, program, report)
         return cls(whole, whole.result.points)
 
     @classmethod
-    def of_some(
+    def from_points(
         cls, name: str, program: Program, report: SearchReport, found: Sequence[FrontierPoint]
     ) -> Frontier:
-        """Return some of the points of a ``report``, those that fit its request."""
+        """Return the frontier of ``found``, the points of a ``report`` that fit its request."""
         limit = None if report.request is None else report.request.memory_bytes
         return cls(_Whole(name, program, report), found, limit)
 
@@ -262,8 +265,8 @@ class Frontier(Sequence[Point]):
         try:
             return Point(self._whole, self._found[index])
         except IndexError:
-            held = f"one of {len(self)} points, from 0 on" if self else "a frontier with points"
-            raise IndexError(f"expected {held}, got: {index}") from None
+            wanted = f"one of {len(self)} points, from 0 on" if self else "a frontier with points"
+            raise IndexError(f"expected {wanted}, got: {index}") from None
 
     def __repr__(self) -> str:
         lines = [*frontier_table(self.facts()).splitlines(), *self.notes]
@@ -290,7 +293,7 @@ class Frontier(Sequence[Point]):
         return self.pick("knee")
 
     def pick(self, which: str | int) -> Point:
-        """Return the point that ``which`` names: fastest, leanest, knee, or its index."""
+        """Return the point ``which``: fastest, leanest, knee, or an index."""
         if not self._found:
             raise self._nothing()
         return Point(self._whole, points_of.pick_point(self._found, str(which)))
@@ -298,13 +301,13 @@ class Frontier(Sequence[Point]):
     def fits(self, memory: int | str) -> Frontier:
         """Return the points that need no more than ``memory`` per device, such as 16GiB.
 
-        There may be none: the result is empty then, and asking for a point of it says what is
-        missing.
+        The result may be empty; picking a point of it then raises :class:`UserError` with the
+        memory that is needed.
         """
-        return self.within(parse_bytes(str(memory), "--memory"))
+        return self.limit(parse_bytes(str(memory), "--memory"))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with a row per point; times in seconds, memory in bytes."""
+        """Return a data frame with a row per point; times are in seconds, memory is in bytes."""
         try:
             import pandas
         except ModuleNotFoundError:
@@ -324,7 +327,7 @@ class Frontier(Sequence[Point]):
         plot_frontier(self.facts(point), Path(path))
 
     def report(self, path: str | Path, point: Point | None = None) -> None:
-        """Write a page about the whole frontier and ``point`` (the fastest) into a .html file."""
+        """Write a page on the whole frontier and ``point`` (the fastest) into a .html file."""
         from tensoropt.compiler.report.html.report import write_report
 
         picked, whole = point or self.fastest, self._whole
@@ -333,7 +336,7 @@ class Frontier(Sequence[Point]):
 
     @property
     def request(self) -> Request:
-        """What was asked for, on the number of devices that it came to."""
+        """The request, with the number of devices that the search settled on."""
         return self._whole.request
 
     @property
@@ -343,46 +346,46 @@ class Frontier(Sequence[Point]):
 
     @property
     def devices(self) -> int:
-        """For how many devices the plans are."""
+        """The number of devices of the plans."""
         return self._whole.request.devices
 
     @property
     def device(self) -> str:
-        """The name of the description of one."""
+        """The name of the device description."""
         return self._whole.request.description.name
 
     @property
     def epsilon(self) -> float | None:
-        """How far a point may lie, relatively, from the exact frontier: 0 is exact.
+        """The relative bound of the distance from the exact frontier: 0 is exact.
 
-        None where the search proves nothing.
+        None if the search proves no bound.
         """
         return self._whole.result.epsilon
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether Ctrl-C ended the search."""
+        """True if Ctrl-C ended the search."""
         return self._whole.result.interrupted
 
     @property
     def whole(self) -> Frontier:
-        """All points that were found, those too that do not fit the memory asked for."""
+        """All points that were found, including points that do not fit the requested memory."""
         return Frontier(self._whole, self._whole.result.points)
 
     @property
     def search_notes(self) -> tuple[str, ...]:
-        """What was left out, how to search on, and what pins cost."""
-        shown, told = self.facts(), self._whole.report
-        lines = (*omissions(shown), *endings(shown, anytime=self.request.anytime), *told.notes)
+        """Notes on left-out meshes, on how to continue the search, and on the cost of pins."""
+        shown, report = self.facts(), self._whole.report
+        lines = (*omissions(shown), *endings(shown, anytime=self.request.anytime), *report.notes)
         annotated = ANNOTATED.get(self._whole.program.module.operation.attributes)
         if annotated and self.request.annotations is None:
             lines = (*lines, ignored_annotations(self._whole.name, annotated))
-        priced = told.prices_pins and self.request.read_pins and not self.is_interrupted
-        return (*lines, pins_line(told.pins_cost)) if priced else lines
+        priced = report.prices_pins and self.request.read_pins and not self.is_interrupted
+        return (*lines, pins_line(report.pins_cost)) if priced else lines
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know beside the points."""
+        """Notes on the search and the model, for people."""
         lines = (*self.search_notes, *self._whole.program.notes)
         if not self.is_interrupted:
             return lines
@@ -390,12 +393,12 @@ class Frontier(Sequence[Point]):
         return (interruption(self.epsilon, left_out=left_out), *lines)
 
     def facts(self, chosen: Point | None = None, *, narrowed: bool = False) -> FrontierReport:
-        """Return what tables and pictures are made of; with ``narrowed``, of one point alone."""
+        """Return the input of tables and plots; with ``narrowed``, for one point alone."""
         report = replace(_facts(self._whole), points=self._found)
         return replace(report, chosen=None if chosen is None else chosen.found, narrowed=narrowed)
 
-    def within(self, limit_bytes: int | None) -> Frontier:
-        """Return the points of at most ``limit_bytes``, all for None."""
+    def limit(self, limit_bytes: int | None) -> Frontier:
+        """Return the points of at most ``limit_bytes``, or all for None."""
         if limit_bytes is None:
             return self
         found = [point for point in self._found if point.process_bytes <= limit_bytes]
@@ -408,19 +411,19 @@ class Frontier(Sequence[Point]):
         return nothing_fits(self._whole.request, self._limit_bytes, need)
 
 
-class Interrupted(KeyboardInterrupt):  # like what it is one of
-    """Ctrl-C ended a search; ``frontier`` is what was found until then."""
+class Interrupted(KeyboardInterrupt):  # named like its base, without Error
+    """Ctrl-C ended a search; ``frontier`` has the points found until then."""
 
     def __init__(self, frontier: Frontier) -> None:
         super().__init__()
         self.frontier = frontier
 
 
-def found_so_far(name: str, program: Program, report: SearchReport) -> KeyboardInterrupt:
-    """Return what Ctrl-C raises: with what was found, if anything was."""
+def interrupt_with(name: str, program: Program, report: SearchReport) -> KeyboardInterrupt:
+    """Return the exception for Ctrl-C, with the points found so far, if any."""
     if report.request is None or report.result is None or not report.result.interrupted:
         return KeyboardInterrupt()
-    return Interrupted(Frontier.found(name, program, report))
+    return Interrupted(Frontier.from_report(name, program, report))
 
 
 def _facts(whole: _Whole) -> FrontierReport:

@@ -1,4 +1,4 @@
-"""Points and frontiers as notebooks show them: tables and a picture, no script."""
+"""HTML of points and frontiers for notebooks: tables and a plot, without scripts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["frontier_html", "point_html"]
 
 
 def frontier_html(report: FrontierReport, notes: Sequence[str]) -> str:
-    """Return the picture of a frontier, and the table of its points."""
+    """Return the plot of a frontier, and the table of its points."""
     picture = frontier_svg(report) if report.points else ""
     return f"<div>{picture}{table_html(*frontier_rows(report))}{_lines(notes)}</div>"
 
 
 def point_html(title: str, point: Point, notes: Sequence[str]) -> str:
-    """Return what a point is, and what it costs."""
+    """Return a table with the mesh, the times and the memory of a point."""
     way, beside = recompute_of(point), beside_bytes(point)
     batches = micro_batches_of(point)
     facts = [

@@ -1,4 +1,4 @@
-"""A model to plan for: what `tensoropt.load` returns."""
+"""Models to plan for, and `tensoropt.load`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tensoropt.compiler.api.asking import ask
-from tensoropt.compiler.api.frontier import Frontier, found_so_far
+from tensoropt.compiler.api.frontier import Frontier, interrupt_with
 from tensoropt.compiler.api.program import Program, Say, Source, silent
+from tensoropt.compiler.api.progress import reporting_to
+from tensoropt.compiler.api.request import make_request
 from tensoropt.compiler.api.scaling import Scaling
 from tensoropt.compiler.api.training import Training, step_of
-from tensoropt.compiler.api.waiting import said_to
 from tensoropt.compiler.cost import bodies
 from tensoropt.compiler.exporter.plan.describe import End, check_ends, ends_of
 from tensoropt.compiler.importer.dimensions import open_dims
@@ -59,13 +59,12 @@ def load(
 ) -> Model:
     """Return the model in an ``.onnx`` file, or in MLIR text that `tensoropt-opt --emit` wrote.
 
-    ``dims`` fixes symbolic dimensions of its inputs, or says what sizes they may have:
-    ``(1, 4096)`` from 1 to 4096, ``range(8, 65, 8)`` the multiples of 8 up to 64. Times are then
-    those of the middle, memory that of the end. ``x:0`` is an unnamed dimension of ``x``.
-    ``weights`` is the model that a text was made of, without which it cannot become a plan.
-    ``rules`` is a file of rules for operators of other domains, for this process from now on.
-    ``progress`` reports on stderr, or to what it is called with lines of text. Raises
-    :class:`UserError`.
+    ``dims`` fixes symbolic dimensions of the inputs, or gives their range: ``(1, 4096)`` is 1 to
+    4096, ``range(8, 65, 8)`` the multiples of 8 up to 64. Times are then for the middle of the
+    range, memory for its end. ``x:0`` is an unnamed dimension of ``x``. ``weights`` is the model
+    that a text was made of; without it a text cannot become a plan. ``rules`` is a file of rules
+    for operators of other domains, which stay registered in this process. ``progress`` reports on
+    stderr, or is a function that is called with lines of text. Raises :class:`UserError`.
     """
     from tensoropt.compiler.sharding.rule.files import load_rules
     from tensoropt.compiler.support.installation import check_installation
@@ -78,14 +77,14 @@ def load(
         )
     load_rules(None if rules is None else Path(rules))
     model = Model(Path(path), _checked(dims or {}), None if weights is None else Path(weights))
-    with said_to(progress) as say:
+    with reporting_to(progress) as say:
         say(f"reading {path}")
         model.read()
     return model
 
 
 Given = int | tuple[int, int] | range
-"""A size, or the sizes that a dimension may have: first and last, or all of a range."""
+"""A size, or the sizes of a dimension: (first, last), or a range."""
 
 
 def _checked(dims: Mapping[str, Given]) -> dict[str, Sizes]:
@@ -106,16 +105,16 @@ def _text(name: str, sizes: Given) -> str:
 
 @dataclass
 class _Read:
-    """A module as it was read, and the text that it was, if it was one."""
+    """An imported module, and its text if it was MLIR text."""
 
     module: ir.Module
     text: str | None
 
 
 class Model:
-    """A model that is to be spread over devices; made by :func:`load`.
+    """A model to split over devices; :func:`load` returns it.
 
-    A file is read once for inference, and once for training; searches share what was read.
+    The file is read once for inference and once for training; searches share the modules.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class Model:
         weights: Path | None = None,
         tracing: Mapping[str, Any] | None = None,
     ) -> None:
-        """``tracing`` are options of :class:`Compilation`: what is printed while passes run."""
+        """Create a model; ``tracing`` are the options of :class:`Compilation` for printing."""
         self.path, self.dims = path, dict(dims)
         self._weights = path if weights is None and not is_text(path) else weights
         self._is_given = weights is not None
@@ -144,12 +143,12 @@ class Model:
 
     @property
     def inputs(self) -> tuple[End, ...]:
-        """What the model is given: of each a name, a dtype and a shape of sizes and names."""
+        """The inputs of the model; each has a name, a dtype and a shape of sizes and names."""
         return tuple(ends_of(self.program().module, "arg_attrs"))
 
     @property
     def outputs(self) -> tuple[End, ...]:
-        """What the model gives, as `inputs`."""
+        """The outputs of the model, described like `inputs`."""
         return tuple(ends_of(self.program().module, "res_attrs"))
 
     def frontier(
@@ -171,24 +170,24 @@ class Model:
         train: Training | None = None,
         progress: bool | Callable[[str], None] = False,
     ) -> Frontier:
-        """Return all plans that no other one beats in both time and memory, sorted by time.
+        """Return all plans that no other plan beats in both time and memory, sorted by time.
 
         ``devices`` (4) are searched in every mesh, or in ``mesh`` alone, such as ``"2x4"``.
         ``device`` is the name of a description (``"cpu"``), the path of one, or a list of several
-        measured on the same kind of machine. ``memory`` is what one device may use, such as
-        ``"16GiB"``: plans that need more are left out. ``epsilon`` is how far a point may lie
-        from the exact frontier, 0 for exact; ``search_time`` the seconds to search for. Without
-        both there is an answer after about ten seconds. ``search_memory`` is what it may take
-        meanwhile, such as ``"4GiB"``, by default a quarter of the machine's. ``strategies`` is a
-        plan whose strategies, edited or not, are taken in place of a search. ``pins`` fix single
-        tensors and nodes, such as ``"wte.weight=S(0)@x"``, or are paths of files with pins;
-        ``forbid`` rules out. ``overlap`` is ``"auto"``, or ``"off"`` to let no collective run
-        beside operators. ``train`` plans a training step. ``progress`` reports on stderr, or to
-        what it is called with lines of text.
+        measured on the same kind of machine. ``memory`` is the limit for one device, such as
+        ``"16GiB"``: plans that need more are left out. ``epsilon`` is the largest relative distance
+        from the exact frontier, 0 for exact; ``search_time`` is the time limit in seconds. Without
+        both, the search returns after about ten seconds. ``search_memory`` is the memory limit of
+        the search, such as ``"4GiB"``, by default a quarter of the machine's. ``strategies`` is a
+        plan; its strategies, edited or not, replace the search. ``pins`` fix single tensors and
+        nodes, such as ``"wte.weight=S(0)@x"``, or are paths of files with pins; ``forbid`` excludes
+        placements. ``overlap`` is ``"auto"``, or ``"off"`` to let no collective overlap with
+        operators. ``train`` plans a training step. ``progress`` reports on stderr, or is a function
+        that is called with lines of text.
 
-        Raises :class:`UserError`; Ctrl-C raises :class:`Interrupted`, with what was found so far.
+        Raises :class:`UserError`. Ctrl-C raises :class:`Interrupted`, with the points found so far.
         """
-        request = ask(
+        request = make_request(
             devices=devices,
             device=device,
             mesh=mesh,
@@ -218,11 +217,11 @@ class Model:
         train: Training | None = None,
         progress: bool | Callable[[str], None] = False,
     ) -> Frontier:
-        """Return the frontier on the fewest devices, up to ``most`` (64), where something fits.
+        """Return the frontier on the fewest devices, up to ``most`` (64), on which a plan fits.
 
-        Raises :class:`UserError` where ``memory``, of one device, is too little on all of them.
+        Raises :class:`UserError` if ``memory``, of one device, is too little for any number.
         """
-        request = ask(
+        request = make_request(
             objective="devices",
             memory=memory,
             device=device,
@@ -246,7 +245,7 @@ class Model:
         progress: bool | Callable[[str], None] = False,
     ) -> Scaling:
         """Return the frontiers on 1, 2, 4, ... devices, up to ``devices``."""
-        request = ask(
+        request = make_request(
             devices=devices,
             device=device,
             memory=memory,
@@ -254,7 +253,7 @@ class Model:
             search_time=search_time,
             search_memory=search_memory,
         )
-        with said_to(progress) as say:
+        with reporting_to(progress) as say:
             program = self.program(step_of(train, request), say)
             return Scaling(self.name, program, [*program.profile(request, say)])
 
@@ -269,13 +268,13 @@ class Model:
         with_leanest: bool = False,
         progress: bool | Callable[[str], None] = False,
     ) -> Scaling:
-        """Write the fastest plans for 1, 2, 4, ... devices into a folder: one elastic job's.
+        """Write the fastest plans for 1, 2, 4, ... devices into a folder, for an elastic job.
 
-        ``with_leanest`` adds the leanest plan of each number. Returns what was found.
+        ``with_leanest`` adds the leanest plan for each number. Returns the frontiers.
         """
-        request = ask(devices=devices, device=device, memory=memory)
+        request = make_request(devices=devices, device=device, memory=memory)
         check_family_replaceable(Path(directory))
-        with said_to(progress) as say:
+        with reporting_to(progress) as say:
             program, rows = self.program(step_of(train, request), say), []
             with program.family(Path(directory), request, say, with_leanest=with_leanest) as add:
                 for row in program.profile(request, say):
@@ -287,21 +286,21 @@ class Model:
         self, request: Request, train: Training | None, progress: bool | Callable[[str], None]
     ) -> Frontier:
         begun_s = time.monotonic()
-        with said_to(progress) as say:
+        with reporting_to(progress) as say:
             program = self.program(step_of(train, request), say)
             report = SearchReport(say, begun_s, prices_pins=True)
             return self.search(program, request, report)
 
     def search(self, program: Program, request: Request, report: SearchReport) -> Frontier:
-        """Return the frontier that a ``program`` of this model has, and tell ``report`` of it."""
+        """Return the frontier of a ``program`` of this model, and record it in ``report``."""
         try:
             found = program.search(request, report)
         except KeyboardInterrupt:
-            raise found_so_far(self.name, program, report) from None
-        return Frontier.of(self.name, program, report, found)
+            raise interrupt_with(self.name, program, report) from None
+        return Frontier.from_settled(self.name, program, report, found)
 
     def read(self, *, trains: bool = False) -> ir.Module:
-        """Return the module in the file, as it is there; with ``trains``, for a training step."""
+        """Return the module in the file, unprepared; with ``trains``, for a training step."""
         if trains not in self._modules:
             module, text = loaded(self.path, self.dims, training=trains)
             if self._is_given and self._weights is not None:
@@ -319,30 +318,30 @@ class Model:
             source = self._source(trains)
             try:
                 with source.placed():
-                    self._programs[step] = self._made(source, step, say)
+                    self._programs[step] = self._build(source, step, say)
             except BaseException:
-                del self._modules[trains]  # what is left of it is of no phase
+                del self._modules[trains]  # passes have changed it in part
                 raise
         return self._programs[step]
 
     def is_searched(self, *, trains: bool = False) -> bool:
-        """Whether this is text that has strategies already."""
-        return _at(self.read(trains=trains)) >= _at_phase("search")
+        """Return whether this is text that already has strategies."""
+        return _phase_index(self.read(trains=trains)) >= _index_of("search")
 
     def check_searchable(self, *, trains: bool = False) -> None:
-        """Refuse text that has passed what is to be done."""
+        """Refuse text that has passed the phases to be run."""
         module = self.read(trains=trains)
         if self.is_searched(trains=trains):
             self._refuse(module, "the search")
-        if trains and _at(module) > _at_phase("prepare"):
+        if trains and _phase_index(module) > _index_of("prepare"):
             self._refuse(module, "building a training step")
 
     def builds_steps(self, *, trains: bool) -> bool:
-        """Whether plans are for training: what is read is a training step, or becomes one."""
+        """Return whether plans are for training: the module is, or becomes, a training step."""
         return trains or TRAINING.on(self.read(trains=trains).operation.attributes)
 
     def compile(self, directory: str | Path, say: Say = silent) -> None:
-        """Write the plan of text that has strategies already."""
+        """Write the plan of text that already has strategies."""
         source, directory = self._source(trains=False), Path(directory)
         with source.placed():
             compilation = Compilation(**self._tracing)
@@ -359,9 +358,9 @@ class Model:
         self.read(trains=trains)
         return Source(self.path, self._modules[trains].text, self._weights)
 
-    def _made(self, source: Source, step: BuildTrainingStepPass | None, say: Say) -> Program:
+    def _build(self, source: Source, step: BuildTrainingStepPass | None, say: Say) -> Program:
         if step is not None and step.searched_batches is not None:
-            return self._cut(source, step, step.searched_batches, say)
+            return self._build_alternatives(source, step, step.searched_batches, say)
         compilation = Compilation(
             step is not None, step or BuildTrainingStepPass(), **self._tracing
         )
@@ -379,9 +378,13 @@ class Model:
         compilation.advance(module, "rules", say)
         return Program(source, module, compilation, notes)
 
-    def _cut(self, source: Source, step: BuildTrainingStepPass, searched: str, say: Say) -> Program:
-        """Return the program of the steps that take the samples of the model in several numbers
-        of micro-batches: each is that of the model for as many samples as one of them has."""
+    def _build_alternatives(
+        self, source: Source, step: BuildTrainingStepPass, searched: str, say: Say
+    ) -> Program:
+        """Return the program with one alternative per searched number of micro-batches.
+
+        Each alternative is the training step of the model with the batch size of a micro-batch.
+        """
         from tensoropt.compiler.importer.batch import batch_of
         from tensoropt.compiler.search.problem.samples import check_samples
 
@@ -403,7 +406,7 @@ class Model:
         return Program(source, module, first.compilation, notes)
 
     def _prepared(self, compilation: Compilation, say: Say) -> ir.Module:
-        """Return the module for inference or training, prepared; it stays so, to be copied."""
+        """Prepare the module for inference or training in place, and return it."""
         module = self.read(trains=compilation.trains)
         compilation.advance(module, "prepare", say)
         try:
@@ -427,16 +430,16 @@ def _trained(
 
 
 def _notes(module: ir.Module) -> list[str]:
-    """Return what to say of the sizes and bodies of a prepared module."""
+    """Return the notes on open sizes and loop bodies of a prepared module."""
     heads, turns = open_heads(module), bodies.open_turns(module)
     names = [name for name in open_dims(module) if name not in heads]
     notes = [open_sizes(names)] if names else []
     return [*notes, open_turns(turns)] if turns else notes
 
 
-def _at(module: ir.Module) -> int:
-    return _at_phase(passed_phase(module))
+def _phase_index(module: ir.Module) -> int:
+    return _index_of(passed_phase(module))
 
 
-def _at_phase(phase: str) -> int:
+def _index_of(phase: str) -> int:
     return list(PHASES).index(phase)

@@ -1,4 +1,4 @@
-"""What there is for 1, 2, 4, ... devices: a sequence of frontiers."""
+"""Frontiers for 1, 2, 4, ... devices."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Scaling"]
 
 
 class Scaling(Sequence[Frontier]):
-    """The frontiers of a model on 1, 2, 4, ... devices; without a limit of memory, their ends.
+    """The frontiers of a model on 1, 2, 4, ... devices; without a memory limit, their ends.
 
-    Where nothing fits, the frontier is empty, and ``why_not`` has the reason by devices.
+    A frontier is empty if no plan fits, and ``why_not`` then has the reason.
     """
 
     def __init__(self, name: str, program: Program, rows: Sequence[Row]) -> None:
@@ -40,7 +40,7 @@ class Scaling(Sequence[Frontier]):
             return Scaling(self._name, self._program, self._rows[index])
         row = self._rows[index]
         report = SearchReport(request=row.request, result=row.result)
-        return Frontier.of_some(self._name, self._program, report, row.points)
+        return Frontier.from_points(self._name, self._program, report, row.points)
 
     def __repr__(self) -> str:
         return profile_table(self._facts()).rstrip("\n")
@@ -50,7 +50,7 @@ class Scaling(Sequence[Frontier]):
 
     @property
     def why_not(self) -> dict[int, str]:
-        """Why there is nothing, by number of devices."""
+        """The reasons why no plan fits, by number of devices."""
         return {row.devices: row.why_not for row in self._rows if not row.points}
 
     def plot(self, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""What a training step is to be, as flags or a person in Python say it."""
+"""Specification of a training step, from flags or from Python."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _OWNERS = {
     "adam_epsilon": ("adam", "adamw"),
 }
 _MEANT = {"epsilon": "adam-epsilon", "beta1": "betas", "beta2": "betas"}
-"""Flags that are not called like what they set."""
+"""Flags with other names than the fields that they set."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training step; each field is the flag of that name, and has its default.
+    """A training step; each field is the flag of the same name, with its default.
 
     ``loss`` is ``softmax-cross-entropy:OUTPUT,LABELS``, ``mse:OUTPUT,LABELS`` or ``output:NAME``.
     ``optimizer`` is sgd, momentum, adam or adamw; ``momentum``, ``betas`` and ``adam_epsilon``
-    belong to some of them. ``micro_batches`` are the batches whose gradients make one step, or
-    "auto" or "1..8", which cut the batch of the model in as many as the search finds best;
-    ``clip_norm`` bounds the norm of all gradients together, ``precision`` is float32, float16 or
-    bfloat16. ``recompute`` says which activations are computed again in the backward pass: none,
-    light, half, blocks, or auto (the default), which searches them all. Parameters whose name
-    matches a pattern of ``freeze`` stay as they are, and so do tables and masks, which are only
-    added, multiplied or compared, unless a pattern of ``unfreeze`` matches or the exporter names
-    them as parameters. ``freeze_rows`` are rows of weights, by name, that get no gradient, as with
-    PyTorch's ``padding_idx``; weight decay still applies to them.
+    apply to some of them. ``micro_batches`` is the number of batches with gradients that are summed
+    for a step. With "auto" or a range such as "1..8" the search picks the number, and splits the
+    batch of the model. ``clip_norm`` bounds the norm of all gradients together; ``precision`` is
+    float32, float16 or bfloat16. ``recompute`` selects the activations that the backward pass
+    recomputes: none, light, half, blocks, or auto (the default), which searches them all.
+    Parameters with a name that matches a pattern of ``freeze`` are not trained. Neither are tables
+    and masks, which are only added, multiplied or compared, unless a pattern of ``unfreeze``
+    matches or the exporter names them as parameters. ``freeze_rows`` are rows of weights, by name,
+    that get no gradient, as with PyTorch's ``padding_idx``; weight decay still applies to them.
 
-    Raises :class:`UserError` where these do not go together.
+    Raises :class:`UserError` for an invalid combination.
     """
 
     loss: str
@@ -69,15 +69,15 @@ class Training:
     ) -> BuildTrainingStepPass:
         """Return the pass that builds the step to search.
 
-        ``planned`` is a plan.json whose strategies are taken; ``compared`` asks for one step, which
-        searches are compared on.
+        ``planned`` is a plan.json with given strategies. With ``compared``, there is only one
+        alternative of the step, on which searches are compared.
         """
         made = self._pass()
         _checked(lambda: made.spec)
         if compared and made.searched_batches is not None:
             got = made.searched_batches
             raise UserError(f"--micro-batches: expected a number with --compare, got: {got}")
-        return replace(made, recompute=self._way(planned, compared))
+        return replace(made, recompute=self._recompute(planned, compared))
 
     def _pass(self) -> BuildTrainingStepPass:
         from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -102,7 +102,7 @@ class Training:
         )
 
     def _rates(self) -> dict[str, Any]:
-        """Return what is said of the optimizer, each of which belongs to some alone."""
+        """Return the options of the optimizer; refuse an option of another optimizer."""
         made = _checked(lambda: Optimizer(self.optimizer))
         for name, owners in _OWNERS.items():
             if getattr(self, name) is not None and made.name not in owners:
@@ -124,8 +124,8 @@ class Training:
         }
         return {name: value for name, value in given.items() if value is not None}
 
-    def _way(self, planned: Mapping[str, Any] | None, compared: bool) -> str:
-        """Return what to compute anew; a comparison of searches is of one step."""
+    def _recompute(self, planned: Mapping[str, Any] | None, compared: bool) -> str:
+        """Return the choice of recomputed activations; a comparison needs a single choice."""
         pinned = None if planned is None else str(planned["training"]["recompute"])
         given = self.recompute
         if given is None:
@@ -142,7 +142,7 @@ class Training:
 def step_of(
     training: Training | None, request: Request | None, *, compared: bool = False
 ) -> BuildTrainingStepPass | None:
-    """Return the pass that builds the step of ``training``, which ``request`` is to plan."""
+    """Return the pass that builds the step of ``training`` for ``request``; None for inference."""
     if not isinstance(training, Training | None):
         raise UserError(f"train: expected a Training, got: {training!r}")
     planned = None if request is None else request.given_plan
@@ -159,18 +159,18 @@ def step_of(
 
 
 def _patterns(given: str | Sequence[str]) -> str:
-    """Return patterns of names, each perhaps several, as the pass takes them."""
+    """Return patterns of names, or comma-separated lists of them, in the form of the pass."""
     texts = [given] if isinstance(given, str) else given
     return ",".join(pattern for text in texts for pattern in parse_patterns(text))
 
 
 def _checked(make: Callable[[], T]) -> T:
-    """Return ``make()``; what it refuses is called by its flag."""
+    """Return ``make()``; errors name the flag instead of the field."""
     try:
         return make()
     except UserError as error:
-        what, colon, rest = str(error).partition(": ")
-        if not colon or what.startswith("--"):
+        field_name, colon, rest = str(error).partition(": ")
+        if not colon or field_name.startswith("--"):
             raise
-        flag = _MEANT.get(what, what.replace(" ", "-"))
+        flag = _MEANT.get(field_name, field_name.replace(" ", "-"))
         raise UserError(f"--{flag}: {rest}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tensoropt.compiler.api.asking import ask
+from tensoropt.compiler.api.request import make_request
 from tensoropt.compiler.api.training import step_of
 from tensoropt.compiler.cli.arguments import FORMATS, OBJECTIVES
 from tensoropt.compiler.cli.training_flags import read_training
@@ -14,18 +14,18 @@ from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
-__all__ = ["compared", "read_request", "read_step"]
+__all__ = ["compared_searches", "read_request", "read_step"]
 
 
 def read_request(args: argparse.Namespace) -> Request:
-    """Return what the flags ask for; raises :class:`UserError` before anything is searched."""
+    """Return the request of the flags; raises :class:`UserError` before any search."""
     objective = "time" if args.objective is None else args.objective
     check_known("--objective: unknown objective", objective, OBJECTIVES)
     check_known("--format: unknown form", "table" if args.format is None else args.format, FORMATS)
-    searches = compared(args)
+    searches = compared_searches(args)
     _check_objective(args)
     _check_explained(args)
-    return ask(
+    return make_request(
         devices=args.devices,
         mesh=args.mesh,
         device=args.device,
@@ -47,12 +47,12 @@ def read_request(args: argparse.Namespace) -> Request:
 
 
 def read_step(args: argparse.Namespace, request: Request | None) -> BuildTrainingStepPass | None:
-    """Return the pass that builds the training step which the flags ask for, if they do."""
+    """Return the pass that builds the training step of the flags, None without ``--train``."""
     return step_of(read_training(args), request, compared=args.compare is not None)
 
 
-def compared(args: argparse.Namespace) -> list[str]:
-    """Return the names in ``--compare``, each once; none where it was not given."""
+def compared_searches(args: argparse.Namespace) -> list[str]:
+    """Return the distinct names in ``--compare``; empty without the flag."""
     if args.compare is None:
         return []
     for flag in (
@@ -76,7 +76,7 @@ def compared(args: argparse.Namespace) -> list[str]:
 
 
 def _overlap(args: argparse.Namespace) -> str | None:
-    """Return what the flag says; TensorRT begins and ends a collective in one."""
+    """Return the value of ``--overlap``; off for TensorRT, which has no overlap."""
     if args.target in (None, "onnxruntime"):
         return None if args.overlap is None else str(args.overlap)
     if args.overlap == "auto":
@@ -85,7 +85,7 @@ def _overlap(args: argparse.Namespace) -> str | None:
 
 
 def _model(args: argparse.Namespace) -> str | None:
-    """Return the model file, which knows names that text does not have."""
+    """Return the model file, which has names that text lacks."""
     if args.input.endswith(".onnx"):
         return str(args.input)
     return None if args.weights is None else str(args.weights)

@@ -1,4 +1,4 @@
-"""The person's side of tensoropt-opt: a frontier, a comparison, a plan directory."""
+"""Planning with tensoropt-opt: a frontier, a comparison of searches, or a plan directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensoropt.compiler.api.program import Program, Source
 from tensoropt.compiler.cli.arguments import wants_planning
 from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import write_text
-from tensoropt.compiler.cli.planning_flags import compared, read_request, read_step
+from tensoropt.compiler.cli.planning_flags import compared_searches, read_request, read_step
 from tensoropt.compiler.cli.profile_mode import run_profile
 from tensoropt.compiler.cli.standard import check_standard, write_standard
 from tensoropt.compiler.cli.tracing import tracing
@@ -45,13 +45,13 @@ __all__ = ["run_planning"]
 
 
 def run_planning(args: argparse.Namespace) -> int:
-    """Search, print what was asked for, and write the plan where ``-o`` says."""
+    """Search, print the requested reports, and write the plan to ``-o``."""
     request = read_request(args)
     step = read_step(args, request)
     dims = parse_ranges(args.dim)
     _check_places(args)
     say = Progress(asked=args.progress)
-    with tracing(args) as options, _cleared(say):
+    with tracing(args) as options, _clearing(say):
         say(f"reading {args.input}")
         if args.target is not None:
             options["target"] = args.target
@@ -60,7 +60,7 @@ def run_planning(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _cleared(say: Progress) -> Iterator[None]:
+def _clearing(say: Progress) -> Iterator[None]:
     try:
         yield
     finally:
@@ -68,7 +68,7 @@ def _cleared(say: Progress) -> Iterator[None]:
 
 
 def _check_places(args: argparse.Namespace) -> None:
-    """Refuse what could not be written in the end, before any time is spent."""
+    """Refuse outputs that cannot be written, before any time is spent."""
     if args.plot is not None:
         check_plot_path(args.plot)
     if args.report is not None:
@@ -100,7 +100,7 @@ def _check_places(args: argparse.Namespace) -> None:
 
 @dataclass
 class _Planning:
-    """One request, from a model to what is printed and written."""
+    """One request, from a model to the printed and written results."""
 
     args: argparse.Namespace
     request: Request
@@ -109,7 +109,7 @@ class _Planning:
     say: Progress
 
     def run(self) -> int:
-        """Return the exit status; notes come in the end: errors are one line."""
+        """Return the exit status; notes come last, so that an error is one line."""
         if self._is_searched():
             self.model.compile(self.args.output, self.say)
             return 0
@@ -119,7 +119,7 @@ class _Planning:
         return status
 
     def _is_searched(self) -> bool:
-        """Whether the text has strategies; refuses flags about what it has passed."""
+        """Return whether the text has strategies; refuse flags of phases that it has passed."""
         trains = self.args.train
         planned = trains or wants_planning(self.args) or self.args.output is None
         if not planned and self.model.is_searched():
@@ -144,19 +144,19 @@ class _Planning:
             frontier = self._search(program)
         except Interrupted as stopped:
             return _print_interrupted(self.args, self.request, stopped.frontier)
-        return self._written(frontier, frontier.pick(frontier.request.picked))
+        return self._write(frontier, frontier.pick(frontier.request.picked))
 
     def _search(self, program: Program) -> Frontier:
-        """Run the search; what it has to say of its frontier comes before what it refuses."""
+        """Run the search; notes on its frontier are printed even if it then raises."""
         report = SearchReport(self.say, begun_s(), prices_pins=True)
         try:
             return self.model.search(program, self.request, report)
         finally:
             if report.request is not None and report.result is not None:
-                found = Frontier.found(self.model.name, program, report)
+                found = Frontier.from_report(self.model.name, program, report)
                 self._tell(found.search_notes)
 
-    def _written(self, frontier: Frontier, point: Point) -> int:
+    def _write(self, frontier: Frontier, point: Point) -> int:
         """Print and write ``point`` of ``frontier``, or all of it."""
         whole, notes = frontier.whole.facts(point), point.notes
         self._draw(frontier, point)
@@ -171,7 +171,7 @@ class _Planning:
         return 0
 
     def _draw(self, frontier: Frontier, point: Point) -> None:
-        """Write the picture and the report that were asked for."""
+        """Write the requested plot, report and Netron model."""
         if self.args.plot is not None:
             self.say(f"drawing {self.args.plot}")
             frontier.whole.plot(self.args.plot, point)
@@ -180,7 +180,7 @@ class _Planning:
             frontier.report(self.args.report, point)
         if self.args.netron is not None:
             self.say(f"writing {self.args.netron}")
-            self._tell(_found(self.args.netron, *point.netron(self.args.netron)))
+            self._tell(_netron_notes(self.args.netron, *point.netron(self.args.netron)))
         self.say.clear()
 
     def _tell(self, notes: Iterable[str]) -> None:
@@ -189,30 +189,30 @@ class _Planning:
             print(line, file=sys.stderr)
 
 
-def _found(path: Path, found: int, nodes: int) -> Iterator[str]:
-    """Yield what to say of nodes that are not in the plan."""
+def _netron_notes(path: Path, found: int, nodes: int) -> Iterator[str]:
+    """Yield the note on nodes that are not in the plan."""
     if found < nodes:
         yield f"note: {path}: {found} of {nodes} nodes have metadata, the plan has no others"
 
 
 def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Frontier) -> int:
-    """Print what was found before Ctrl-C; no file is written for less than was asked for."""
+    """Print the results before Ctrl-C; no file is written for a partial result."""
     chosen = None
     if not args.pareto and args.output is None:
-        chosen = frontier.within(request.memory_bytes).pick(request.picked)
+        chosen = frontier.limit(request.memory_bytes).pick(request.picked)
     report = frontier.facts(chosen, narrowed=chosen is not None)
     _print_frontier(args, report)
     sys.stdout.flush()
     wanted = (args.output, args.plot, args.report, args.netron)
     unwritten = [str(path) for path in wanted if path is not None]
-    kept = f"; not written: {', '.join(unwritten)}" if unwritten else ""
-    said = interruption(report.epsilon, left_out=bool(report.left_out))
-    print(f"{said}{kept}", file=sys.stderr)
+    missing = f"; not written: {', '.join(unwritten)}" if unwritten else ""
+    line = interruption(report.epsilon, left_out=bool(report.left_out))
+    print(f"{line}{missing}", file=sys.stderr)
     return INTERRUPTED
 
 
 def _print_explanation(args: argparse.Namespace, point: Point) -> None:
-    """Print what the plan of ``point`` does."""
+    """Print the explanation of ``point``."""
     explained = point.explain()
     if args.format == "json":
         write_text(None, json.dumps(explained.to_json(), indent=2) + "\n")
@@ -232,7 +232,7 @@ def _print_frontier(args: argparse.Namespace, frontier: FrontierReport) -> None:
 def _print_comparison(
     args: argparse.Namespace, request: Request, program: Program, say: Progress
 ) -> int:
-    rows = program.compare(request, compared(args), say)
+    rows = program.compare(request, compared_searches(args), say)
     say.clear()
     name = Path(args.input).name
     comparison = Comparison(name, request.description.name, request.devices, rows)
@@ -249,7 +249,7 @@ def _print_comparison(
 
 
 def _check_any(rows: Sequence[Compared]) -> None:
-    """Refuse a comparison of nothing, which has been printed."""
+    """Raise UserError after a printed comparison in which no search found a plan."""
     if all(row.point is None for row in rows):
         sys.stdout.flush()
         raise UserError(

@@ -1,6 +1,6 @@
-"""What a person asks for, by flags or from Python, checked and turned into a request.
+"""Requests from flags or Python arguments, with validation.
 
-Values may be text, as flags are: what is wrong with them is said alike, by the name of the flag.
+Values may be text, as flags are. Errors name the flag for Python arguments too.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tensoropt.compiler.search.methods.registry import takers
 from tensoropt.compiler.support.choices import check_known, whole_number
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["ask"]
+__all__ = ["make_request"]
 
 _MAX_AXES = MAX_DEVICES.bit_length() - 1
 
 
-def ask(
+def make_request(
     *,
     devices: int | str | None = None,
     mesh: str | int | Sequence[int] | None = None,
@@ -48,11 +48,10 @@ def ask(
     model: str | Path | None = None,
     compared: Sequence[str] = (),
 ) -> Request:
-    """Return the request of the values given, as :class:`Request` has them, but for ``None``.
+    """Return the :class:`Request` with the given values; ``None`` is the default.
 
-    Of ``pins`` a path is that of a file with pins, or of a model with annotations.
-    ``compared`` are searches in place of one.
-    Raises :class:`UserError` before anything is searched.
+    A path among ``pins`` is a file with pins, or a model with annotations. ``compared`` are several
+    searches instead of ``search``. Raises :class:`UserError` before any search.
     """
     searches = compared or [_or(search, "ft")]
     for name in searches:
@@ -93,7 +92,7 @@ def ask(
         model=None if model is None else str(model),
         annotations=None if annotated is None else str(annotated),
     )
-    # what they refuse, they refuse now
+    # Validate eagerly.
     _ = request.description, request.memory_bytes, request.read_pins, request.search_memory_bytes
     return request
 
@@ -105,7 +104,7 @@ def _mesh_text(mesh: str | int | Sequence[int] | None) -> str | None:
 
 
 def _device_text(device: str | Path | Sequence[str | Path] | None) -> str:
-    """Return the description, or all of several, as a request has them."""
+    """Return the device description, or the list of several, as the text of a request."""
     given = [device] if isinstance(device, str | Path) else device or ["cpu"]
     odd = next((str(one) for one in given if "," in str(one)), None)
     if odd is not None:
@@ -114,14 +113,14 @@ def _device_text(device: str | Path | Sequence[str | Path] | None) -> str:
 
 
 def _or(text: str | None, default: str) -> str:
-    """Return what was given; an empty text is something given, and is refused later."""
+    """Return ``text``, or ``default`` for None; an empty text is kept and refused later."""
     return default if text is None else text
 
 
 def _pins(
     texts: Sequence[str], files: Sequence[Path], forbid: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what is pinned and what is forbidden, by texts and then by files."""
+    """Return the pins and the forbidden placements, from texts and then from files."""
     pinned, forbidden = tuple(texts), tuple(forbid)
     for path in files:
         more, less = read_pins_file(path)
@@ -130,7 +129,7 @@ def _pins(
 
 
 def _annotated(files: Sequence[Path]) -> list[Path]:
-    """Return the annotated model among the files with pins, if there is one."""
+    """Return the annotated model among the files with pins, if any."""
     models = [path for path in files if path.suffix == ".onnx"]
     if len(models) > 1:
         raise UserError(f"--pins {models[1]}: expected one annotated model, got: {len(models)}")
@@ -140,14 +139,14 @@ def _annotated(files: Sequence[Path]) -> list[Path]:
 def _annotated_mesh(
     annotated: Path, devices: int | str | None, mesh: str | None
 ) -> tuple[int | str | None, str]:
-    """Return the devices and the mesh that annotations are about; refuse others."""
+    """Return the devices and the mesh of the annotations; refuse others."""
     from tensoropt.compiler.importer.annotations import read_annotations
 
     own = read_annotations(annotated).mesh
     agrees = devices is None or str(devices) == str(own.size)
     if not agrees or (mesh is not None and parse_mesh(mesh) != own):
-        asked = mesh or f"{devices} devices"
-        raise UserError(f"--pins {annotated}: is about mesh {own}, expected that, got: {asked}")
+        got = mesh or f"{devices} devices"
+        raise UserError(f"--pins {annotated}: expected mesh {own} of its annotations, got: {got}")
     return devices, str(own)
 
 
@@ -168,7 +167,7 @@ def _check_size(what: str, mesh: Mesh) -> None:
         raise UserError(
             f"{what}: expected at most {MAX_DEVICES} devices, got: mesh {mesh} of {mesh.size}"
         )
-    if len(mesh.shape) > _MAX_AXES:  # only axes of size 1 can be so many: each multiplies choices
+    if len(mesh.shape) > _MAX_AXES:  # more axes include some of extent 1, which multiply choices
         raise UserError(
             f"{what}: expected at most {_MAX_AXES} axes, got: mesh {mesh} of {len(mesh.shape)}"
         )
@@ -220,7 +219,7 @@ def _search_memory(given: int | str | None, searches: Sequence[str]) -> str | No
 
 
 def _number(given: float | str) -> float:
-    """Return the number given; one out of any range if it is none."""
+    """Return the number in ``given``, NaN if it is no number, which no range contains."""
     try:
         return float(given)
     except ValueError:
@@ -228,7 +227,7 @@ def _number(given: float | str) -> float:
 
 
 def _check_taken(flag: str, field: str, searches: Sequence[str]) -> None:
-    """Refuse a flag that none of the searches heeds."""
+    """Refuse a flag that all of the searches ignore."""
     valid = takers(field)
     if not set(valid) & set(searches):
         listed = " or ".join(filter(None, [", ".join(valid[:-1]), valid[-1]]))

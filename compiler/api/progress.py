@@ -1,4 +1,4 @@
-"""What is said to a person who waits in Python."""
+"""Progress reports for the Python API."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from tensoropt.compiler.api.program import Say, silent
 from tensoropt.compiler.support.progress import Progress
 
-__all__ = ["said_to"]
+__all__ = ["reporting_to"]
 
 
 @contextmanager
-def said_to(progress: bool | Callable[[str], None]) -> Iterator[Say]:
-    """Yield what to call with a line of text: nothing, stderr, or ``progress`` itself."""
+def reporting_to(progress: bool | Callable[[str], None]) -> Iterator[Say]:
+    """Yield the function that reports a line of text: to nobody, to stderr, or ``progress``."""
     if not isinstance(progress, bool):
         yield progress
     elif not progress:
