@@ -386,12 +386,25 @@ def _check_private(path: Path) -> None:
 
 
 def _difference(before: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    """Return what tells two jobs apart, by the first of their facts that differs."""
-    key = next(key for key in {**before, **asked} if before.get(key, ...) != asked.get(key, ...))
+    """Return what tells two jobs apart, by the first of their facts that differs.
+
+    More steps are no difference by themselves, so steps come last.
+    """
+    old, new = _flat(before), _flat(asked)
+    keys = [key for key in {**old, **new} if old.get(key, ...) != new.get(key, ...)]
+    key = next((key for key in keys if key not in ("steps", "total_steps")), keys[0])
     return (
-        f"expected the job that has this name, with {key} {json.dumps(before.get(key))}, "
-        f"or another --name, got: {json.dumps(asked.get(key))}"
+        f"expected the job that has this name, with {key} {json.dumps(old.get(key))}, "
+        f"or another --name, got: {json.dumps(new.get(key))}"
     )
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts with those of nested mappings in their place."""
+    flat: dict[str, Any] = {}
+    for key, value in facts.items():
+        flat |= value if isinstance(value, dict) else {key: value}
+    return flat
 
 
 def _unknown(name: str) -> str:

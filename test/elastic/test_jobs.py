@@ -123,6 +123,8 @@ def test_another_job_of_that_name() -> None:
         JobFolder.create("a", {"family": "f", "steps": 4})
     with pytest.raises(UserError, match="with steps 3, or another --name, got: null"):
         JobFolder.create("a", {"family": "f"})
+    with pytest.raises(UserError, match="with seed null, or another --name, got: 5 "):
+        JobFolder.create("a", {"family": "f", "steps": 4, "training": {"seed": 5}})
     assert not is_alive("a")
 
 
