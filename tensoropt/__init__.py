@@ -2,10 +2,14 @@
 
 Names are imported when they are first used: `import tensoropt` costs next to nothing, and a machine
 that only runs plans needs no compiler.
+
+ONNX Runtime's telemetry, which writes to HOME and TMPDIR as soon as it is imported, is off unless
+``ORT_DISABLE_TELEMETRY=0`` asks for it.
 """
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -57,6 +61,8 @@ _HOMES = {
     "tensoropt.runtime.support.version": ("__version__",),
     "tensoropt.runtime.text.session": ("TextSession",),
 }
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 

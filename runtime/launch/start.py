@@ -16,7 +16,6 @@ from tensoropt.runtime.launch.link import LauncherLink, TerminalLink
 from tensoropt.runtime.launch.workers import Worker, worker_of
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.job import Launched
-from tensoropt.runtime.support.onnx_runtime import import_cleanly
 from tensoropt.runtime.support.status_line import clear_line
 
 if TYPE_CHECKING:
@@ -55,7 +54,6 @@ def _run_here(job: Launched, worker: Worker[Launched, Any], rank: int) -> Any:
         if rank > 0:  # whose errors nobody would see
             _say(f"rank {rank}: {failure}")
         raise
-    import_cleanly()
     talks = comm.rank == 0
     with oversee(job, comm, lambda why: _end(why, talks=talks)), _failing_together(comm):
         # One rank checks for all: the others would read every file once more.

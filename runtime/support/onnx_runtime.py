@@ -7,13 +7,10 @@ or mixed up; only the list of installed distributions is read for that.
 
 from __future__ import annotations
 
-import os
-import tempfile
-from importlib import import_module
 from importlib.metadata import Distribution
 from importlib.util import find_spec
 
-__all__ = ["CPU", "GPU", "import_cleanly", "installation_fault", "installed_builds"]
+__all__ = ["CPU", "GPU", "installation_fault", "installed_builds"]
 
 CPU, GPU = "onnxruntime", "onnxruntime-gpu"
 """The distributions."""
@@ -48,24 +45,6 @@ def installation_fault(*, gpu: bool = False) -> str | None:
             f"pip uninstall --yes {CPU}, then pip install 'tensoropt[cuda]'"
         )
     return None
-
-
-def import_cleanly() -> None:
-    """Import ONNX Runtime without the file ``.ses`` that its telemetry writes to TMPDIR.
-
-    Only a process without a temporary folder of its own needs this. The variable points nowhere
-    during the import, which is the one moment that writes the file.
-    """
-    own = os.environ.get("TMPDIR")
-    tempfile.gettempdir()  # remembers the folder
-    os.environ["TMPDIR"] = f"{os.devnull}/none"
-    try:
-        import_module("onnxruntime")
-    finally:
-        if own is None:
-            del os.environ["TMPDIR"]
-        else:
-            os.environ["TMPDIR"] = own
 
 
 def _missing(build: str | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,17 @@ def test_what_needs_no_onnx_runtime_does_not_ask(
     monkeypatch.setattr(onnx_runtime, "installation_fault", lambda: NONE)
     assert opt(["--list-passes"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_onnx_runtime_writes_nothing_to_home_and_temporary_folders(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    given = {key: value for key, value in os.environ.items() if key != "XDG_CACHE_HOME"}
+    del given["ORT_DISABLE_TELEMETRY"]
+    environment = {**given, "HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
+    code = "import tensoropt, onnxruntime"
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert list(tmp_path.rglob("*")) == [temporary]
 
 
 def test_a_machine_that_only_runs_plans_has_no_compiler() -> None:
