@@ -14,7 +14,6 @@ BYTES_PER_RANK = 1 << 20 | 1 << 14
 """Bytes of MPICH's file for each rank of a machine; test/runtime/test_shared_memory.py compares."""
 
 _SHARED = Path("/dev/shm")
-_MIB = 1 << 20
 _COUNTS = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -38,8 +37,8 @@ def check_shared_memory(ranks: int, folder: Path = _SHARED) -> None:
         )
     if facts.f_blocks and free < needed:  # a tmpfs without a limit has no blocks
         raise UserError(
-            f"{folder}: expected {needed / _MIB:.1f} MiB of free room for {ranks} "
-            f"rank{'' if ranks == 1 else 's'}, got: {free / _MIB:.1f} MiB; remove files from it or "
+            f"{folder}: expected {needed >> 10} KiB of free room for {ranks} "
+            f"rank{'' if ranks == 1 else 's'}, got: {free >> 10} KiB; remove files from it or "
             "enlarge it (docker run --shm-size 256m; Kubernetes: an emptyDir with medium Memory; "
             "a host: mount -o remount,size=256m)"
         )

@@ -49,7 +49,7 @@ def test_too_little_room_is_one_line(plan: Path) -> None:
     job = run_with(1 << 20, sys.executable, "-m", "tensoropt.runtime.cli.run", plan)
     assert (job.returncode, job.stdout) == (1, "")  # and nothing is left
     assert job.stderr.startswith(
-        "error: /dev/shm: expected 2.0 MiB of free room for 2 ranks, got: 1.0 MiB; "
+        "error: /dev/shm: expected 2080 KiB of free room for 2 ranks, got: 1024 KiB; "
     )
     assert job.stderr.count("\n") == 1
 
@@ -60,7 +60,7 @@ def test_what_no_machine_has(capsys, plan: Path, monkeypatch: pytest.MonkeyPatch
     assert main([str(plan)]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("error: /dev/shm: expected 2199023255552.0 MiB of free room for 2 ranks")
+    assert err.startswith("error: /dev/shm: expected 2251799813685248 KiB of free room for 2 ranks")
     with pytest.raises(UserError, match="--shm-size"):
         check_shared_memory(1)
     with processes.Processes() as job, pytest.raises(UserError):
