@@ -13,17 +13,18 @@ _NAME = "libtensoropt_ops.so"
 
 
 def library_path() -> Path:
-    """Return the path of the library; raises `UserError` where it was not built.
+    """Return the path of the library; raises `UserError` if it was not built.
 
-    Not everywhere can it be: ranks and their launcher need Linux, planning does not.
+    It is built on Linux only: ranks and their launcher need Linux, planning does not.
     """
     if sys.platform != "linux":
         raise UserError(f"plans run on Linux alone, got: {sys.platform}; it can plan for others")
-    beside = Path(__file__).with_name(_NAME)
-    if beside.is_file():
-        return beside
-    # An editable install keeps the sources in the checkout but puts what is built into
-    # site-packages: the list of installed files knows where. What reads it is slow to import.
+    default = Path(__file__).with_name(_NAME)
+    if default.is_file():
+        return default
+    # An editable install leaves the sources in the checkout and puts built files into
+    # site-packages; the list of installed files has their paths. importlib.metadata is slow to
+    # import.
     from importlib.metadata import PackageNotFoundError, files
 
     try:
@@ -34,4 +35,4 @@ def library_path() -> Path:
         path = Path(str(file.locate()))
         if path.is_file():
             return path
-    raise UserError(f"{beside}: not built, expected it after: pip install .")
+    raise UserError(f"{default}: not built, expected it after: pip install .")

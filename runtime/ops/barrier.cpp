@@ -49,7 +49,7 @@ OrtStatus* compute(void* kernel, OrtKernelContext* context) {
 OrtStatus* infer_shapes(const CustomOp*, OrtShapeInferContext* context) {
   const Api api(registered_api);
   return guarded(api, [&] {
-    // A scalar must be typed here too. It is one: steps have no tensor of unknown rank.
+    // A scalar is typed here, too. An empty shape is a scalar: steps have no unknown ranks.
     const auto [type, shape] = inferred_input(api, context, 0);
     if (shape.empty() || is_known(shape)) set_output(api, context, 0, type, shape);
   });

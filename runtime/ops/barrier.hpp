@@ -1,12 +1,12 @@
-// Barrier(x, after): x, once `after` is there. What is computed anew from y is neither run before
-// `after` nor merged with what was computed from x.
+// Barrier(x, after) returns x once `after` is computed. Recomputation from y therefore neither runs
+// before `after`, nor is it merged with the original computation from x.
 #pragma once
 
 #include "ort/custom_op.hpp"
 
 namespace tensoropt {
 
-// Both inputs may have any element type and shape; y shares the memory of x where it can.
+// Both inputs may have any element type and shape; y shares the memory of x if possible.
 CustomOp barrier_op(Place place);
 
 }  // namespace tensoropt

@@ -33,7 +33,7 @@ void infer_y(const Api& api, OrtShapeInferContext* context, Kind kind) {
     set_output(api, context, 0, type, read_shapes(api, context, kind).output_shape(shape));
 }
 
-// What differs from kind to kind, as functions without arguments of their own.
+// Properties that differ between kinds, as functions without captured state.
 template <Kind K>
 struct Ends {
   static constexpr auto kEnds = signature(K);
@@ -50,12 +50,12 @@ struct Ends {
     return index == kEnds.token_out() ? int(Element::Int64) : kUndefined;
   }
 
-  // A token that nobody takes may be left out, but not a node's only output.
+  // An unused token may be omitted, but not a node's only output.
   static int output_need(const CustomOp*, std::size_t index) {
     return kEnds.has_y && index == kEnds.token_out() ? kOptional : kRequired;
   }
 
-  // The token that comes out is the one that went in. ONNX Runtime gives both lists back.
+  // The token output aliases the token input. ONNX Runtime passes both lists back for release.
   static std::size_t aliases(int** inputs, int** outputs) {
     static int in = int(kEnds.token_in()), out = int(kEnds.token_out());
     *inputs = &in;

@@ -8,10 +8,10 @@ namespace tensoropt {
 
 CustomOp collective_op(Kind kind, Place place);
 
-// Lets `op` run its kernel, a `Kernel` that it has created, and end it.
+// Sets the functions of `op` that run and destroy a `Kernel`, which `op` has created.
 void run_kernel(CustomOp& op);
 
-// Several of a kind as one: an AllReduce, AllGather or ReduceScatter.
+// Several collectives of one kind fused: AllReduce, AllGather or ReduceScatter.
 CustomOp combined_op(Kind kind, Place place);
 
 }  // namespace tensoropt

@@ -7,7 +7,7 @@ namespace {
 
 using Pieces = std::span<const Piece>;
 
-// How the parts of the ranks lie in the larger of x and y.
+// The layout of the ranks' parts in the larger of x and y.
 Cut parts_of(const Piece& piece, const ElementInfo& element) {
   const auto& node = piece.node;
   const bool gathers = node.kind == Kind::AllGather;
@@ -15,7 +15,7 @@ Cut parts_of(const Piece& piece, const ElementInfo& element) {
                 node.group.size(), element.bytes);
 }
 
-// Pieces packed one after another: all of x of this rank, or of what it is given of them.
+// Pieces packed in sequence: this rank's operands, or its results.
 class Pack {
  public:
   Pack(Pieces pieces, const ElementInfo& element, Transport& transport)
@@ -33,7 +33,7 @@ class Pack {
   }
 
  private:
-  // Bytes of a piece that belong to one rank, of an AllReduce all.
+  // Bytes of a piece per rank; for an AllReduce all bytes.
   std::size_t own_bytes(const Piece& piece) const {
     const auto bytes = count_of(piece.shape) * element_.bytes;
     return piece.node.kind == Kind::ReduceScatter ? bytes / ranks_ : bytes;
@@ -45,7 +45,7 @@ class Pack {
     return transport_.scratch(index, bytes);
   }
 
-  // Calls `each` with every piece, and where its bytes of one rank begin.
+  // Calls `each` with every piece and its offset in the packed bytes of one rank.
   template <class Each>
   void for_all(const Each& each) const {
     std::size_t offset = 0;
@@ -55,7 +55,8 @@ class Pack {
     }
   }
 
-  // Calls `each` with where a chunk lies in its tensor and in the packed pieces of all ranks.
+  // Calls `each` with a chunk's offset in its tensor, its offset in the packed pieces, and its
+  // size.
   template <class Each>
   void for_chunks(const Piece& piece, std::size_t offset, const Each& each) const {
     const auto cut = parts_of(piece, element_);
@@ -112,7 +113,7 @@ class Pack {
   std::size_t ranks_, bytes_ = 0;
 };
 
-// Bytes of the larger of x and y, which go through a buffer.
+// Bytes of the larger of x and y, which pass through a buffer.
 std::size_t packed_bytes(const Piece& piece, const ElementInfo& element) {
   const auto bytes = count_of(piece.shape) * element.bytes;
   return piece.node.kind == Kind::AllGather ? bytes * piece.node.group.size() : bytes;
@@ -127,7 +128,7 @@ void run_part(Pieces part, const ElementInfo& element, Transport& transport) {
   else if (!part.empty()) run_alone(part.front(), element, transport);
 }
 
-// As many neighbours at a time as a buffer takes.
+// Runs groups of adjacent pieces that fit into a buffer.
 void run_in_parts(Pieces pieces, const ElementInfo& element, Transport& transport) {
   const auto most = transport.most_packed();
   std::size_t first = 0, bytes = 0;
@@ -143,18 +144,19 @@ void run_in_parts(Pieces pieces, const ElementInfo& element, Transport& transpor
   run_part(pieces.subspan(first), element, transport);
 }
 
-// Nothing may be packed or unpacked between calls that are one launch.
+// Runs all pieces in one launch; nothing can be packed or unpacked inside a launch. A piece that
+// needs packing runs afterwards.
 void run_as_one_launch(Pieces pieces, const ElementInfo& element, Transport& transport) {
-  const auto lies_ready = [&](const Piece& piece) {
+  const auto is_in_place = [&](const Piece& piece) {
     return piece.node.kind == Kind::AllReduce ||
            parts_of(piece, element).outer <= transport.most_rows();
   };
   transport.as_one([&] {
     for (const auto& piece : pieces)
-      if (lies_ready(piece)) run_alone(piece, element, transport);
+      if (is_in_place(piece)) run_alone(piece, element, transport);
   });
   for (const auto& piece : pieces)
-    if (!lies_ready(piece)) run_alone(piece, element, transport);
+    if (!is_in_place(piece)) run_alone(piece, element, transport);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Several collectives of one kind, group and element type as one: fewer waits for the other ranks.
+// Several collectives of one kind, group and element type fused: ranks wait for each other once.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tensoropt {
 
-// One of the tensors: x of `shape`, and where its y goes.
+// One of the fused tensors: x of `shape`, and the buffer of its y.
 struct Piece {
   Collective node;
   Shape shape;
@@ -15,9 +15,9 @@ struct Piece {
   void* y;
 };
 
-// Runs an AllReduce, AllGather or ReduceScatter of each of `pieces`, which agree in all but shape
-// and dimension. Where a transport packs, small ones go through its buffers together; otherwise
-// all of them are one launch.
+// Runs an AllReduce, AllGather or ReduceScatter of each of `pieces`, which agree in everything
+// except shape and dimension. If the transport packs, small pieces share its buffers; otherwise all
+// pieces are one launch.
 void run_combined(const std::vector<Piece>& pieces, const ElementInfo& element,
                   Transport& transport);
 

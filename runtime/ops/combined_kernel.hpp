@@ -1,4 +1,4 @@
-// Nodes of a session with lists of tensors: several collectives as one.
+// Kernels of nodes with lists of tensors: several collectives fused.
 #pragma once
 
 #include <vector>
@@ -13,17 +13,17 @@ class CombinedKernel : public Kernel {
   CombinedKernel(const Api& api, Kind kind, Place place, const OrtKernelInfo* info);
 
  protected:
-  // `name`: of the operator. What is not `combined` is one collective.
+  // `name` of the operator. If `combined` is false, the node is a single collective.
   CombinedKernel(const Api& api, Kind kind, bool combined, const std::string& name, Place place,
                  const OrtKernelInfo* info);
 
   // Inputs (token int64[1], x1, x2, ...), outputs (token_out, y1, y2, ...).
   void go(OrtKernelContext* context) override;
 
-  // The type of all inputs behind the token.
+  // The type of all inputs after the token.
   const ElementInfo& element(OrtKernelContext* context) const;
 
-  // Each x, without its y.
+  // Every x as a piece; y is not set.
   std::vector<Piece> pieces(OrtKernelContext* context, const ElementInfo& element) const;
 
   std::string describe(const ElementInfo& element, const std::vector<Piece>& pieces) const;
@@ -31,14 +31,14 @@ class CombinedKernel : public Kernel {
  private:
   void prepare_all(const OrtKernelInfo* info, bool combined);
 
-  // The collective of x of that number.
+  // The collective of x with this number.
   Collective collective(std::size_t number) const;
 
-  bool has_dims_ = false;  // combined, and of a kind with a dimension
-  Shape dims_;             // one for each x
+  bool has_dims_ = false;  // combined, of a kind with a dimension
+  Shape dims_;             // one per x
 };
 
-// Of all x together.
+// Total bytes of all x.
 std::size_t bytes_of(const std::vector<Piece>& pieces, const ElementInfo& element);
 
 // "CombinedAllReduce"

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kRequired = 0, kVariadic = 2;  // OrtCustomOpInputOutputCharacteristic
 
-// The token, and a list: what ONNX Runtime allows to be a list comes last.
+// The token and a variadic list, which ONNX Runtime requires to be last.
 std::size_t token_and_list(const CustomOp*) { return 2; }
 int type(const CustomOp*, std::size_t index) { return index ? kUndefined : int(Element::Int64); }
 int need(const CustomOp*, std::size_t index) { return index ? kVariadic : kRequired; }
@@ -49,7 +49,7 @@ CustomOp op_of(Place place) {
   op.CreateKernelV2 = place == Place::Host ? create<K, Place::Host> : create<K, Place::Device>;
   run_kernel(op);
   op.InferOutputShapeFn = infer_shapes<K>;
-  alias_first(op);  // the token that comes out is the one that went in
+  alias_first(op);  // the token output aliases the token input
   return op;
 }
 

@@ -63,7 +63,7 @@ Shape result_shape(const Windows& windows, const Shape& x, const Shape& w, bool 
 
 Image image_of(const Shape& shape) { return {shape[0], shape[1], shape[2], shape[3]}; }
 
-// `taps` is the shape of weights.
+// `taps` is the shape of the weights.
 Convolution convolution_of(const Windows& windows, const Shape& x, const Shape& y,
                            const Shape& taps, bool transposed) {
   const auto slide = [&](std::size_t dim) {
@@ -72,7 +72,7 @@ Convolution convolution_of(const Windows& windows, const Shape& x, const Shape& 
   return {image_of(x), image_of(y), slide(0), slide(1), transposed};
 }
 
-// What a kernel reads: two tensors of float32.
+// The operands of a kernel: two tensors of float32.
 struct Operands {
   Operands(const Api& api, OrtKernelContext* context) {
     const auto *a = api.input(context, 0), *b = api.input(context, 1);

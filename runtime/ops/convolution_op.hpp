@@ -5,13 +5,13 @@
 
 namespace tensoropt {
 
-// Of the CPU alone. Inputs x and w and their output are those of ONNX's operators of one group,
-// without bias. Attributes, all required: `strides`, `dilations`, `pads` (in front, two each) and
-// `sizes`, the rows and columns of the output.
+// CPU only. Inputs x and w and the output are those of ONNX's Conv or ConvTranspose with one group
+// and without bias. All attributes are required: `strides`, `dilations`, `pads` (leading padding
+// only, two numbers) and `sizes`, the rows and columns of the output.
 CustomOp convolution_op(bool transposed);
 
-// `ConvWeightGradient`, of the CPU alone: from x and the gradient of a Conv's result that of its
-// weights. Attributes as above; `sizes` are those of a window.
+// `ConvWeightGradient`, CPU only: computes the gradient of the weights from x and the gradient of a
+// Conv's result. Attributes as above; `sizes` are the rows and columns of the window.
 CustomOp weight_gradient_op();
 
 }  // namespace tensoropt

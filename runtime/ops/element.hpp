@@ -1,4 +1,4 @@
-// Element types by their ONNX number (TensorProto.DataType), which is also ONNX Runtime's.
+// Element types by their ONNX number (TensorProto.DataType), which ONNX Runtime shares.
 #pragma once
 
 #include <cstddef>

@@ -63,7 +63,7 @@ const void* array(const Elementwise& self, const OrtValue* value, std::size_t in
               ", got: ONNX element type " + std::to_string(type) + " of shape " + text_of(shape));
 }
 
-// The arrays of one piece, all of `count` elements.
+// The arrays of one piece, all with `count` elements.
 struct Piece {
   std::vector<const void*> reads;
   std::vector<void*> writes;
@@ -95,7 +95,7 @@ std::size_t piece_count(const Elementwise& self, OrtKernelContext* context) {
               " inputs and " + std::to_string(outputs) + " outputs");
 }
 
-// What one thread does at a time.
+// A unit of work for one thread.
 struct Part {
   const Piece* piece;
   std::size_t from;

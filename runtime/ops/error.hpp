@@ -1,4 +1,4 @@
-// What goes wrong in this library, in one line.
+// Errors of this library, as one line.
 #pragma once
 
 #include <stdexcept>

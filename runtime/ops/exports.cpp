@@ -1,5 +1,5 @@
-// What a host other than ONNX Runtime calls (runtime/ops/library.py). Texts belong to the library
-// and hold until the same thread calls the same function again.
+// C functions for hosts other than ONNX Runtime (runtime/ops/library.py). The library owns returned
+// texts; a text is valid until the same thread calls the same function again.
 #include <string>
 
 #include "cuda/cuda_facts.hpp"
@@ -10,47 +10,47 @@
 
 #define TENSOROPT_EXPORT extern "C" __attribute__((visibility("default")))
 
-// What this rank is doing: see progress.hpp. From any thread.
+// The current or last collective of this rank: see progress.hpp. From any thread.
 TENSOROPT_EXPORT const char* tensoropt_where() {
   thread_local std::string text;
   text = tensoropt::where();
   return text.c_str();
 }
 
-// Seconds that nodes of this rank were held by collectives: see progress.hpp. From any thread.
+// Seconds that collectives have blocked nodes of this rank: see progress.hpp. From any thread.
 TENSOROPT_EXPORT double tensoropt_collectives_s() { return tensoropt::collectives_s(); }
 
-// Writes down each collective's time, or no more: see progress.hpp.
+// Starts or stops recording the time of each collective: see progress.hpp.
 TENSOROPT_EXPORT void tensoropt_record(int is_on) { tensoropt::record_collectives(is_on); }
 
-// What was written down: see progress.hpp.
+// The recorded times: see progress.hpp.
 TENSOROPT_EXPORT const char* tensoropt_recorded() {
   thread_local std::string text;
   text = tensoropt::recorded_collectives();
   return text.c_str();
 }
 
-// Ends the transfers that a run has left under way which failed between a start and its wait. To be
-// called after such a run, before anything else uses the memory of its session.
+// Ends the transfers of a run that failed between a start and its wait. To be called after such a
+// run, before anything else uses the memory of its session.
 TENSOROPT_EXPORT void tensoropt_settle() { tensoropt::settle_transfers(); }
 
-// Aborts NCCL's communicators, so that a thread that waits for one of their operations comes back.
+// Aborts NCCL's communicators, so that threads waiting for their operations return.
 TENSOROPT_EXPORT void tensoropt_abort() { tensoropt::abort_nccl_groups(); }
 
-// JSON: see cuda_facts.hpp.
+// Facts of CUDA as JSON: see cuda_facts.hpp.
 TENSOROPT_EXPORT const char* tensoropt_cuda() {
   thread_local std::string text;
   text = tensoropt::cuda_facts();
   return text.c_str();
 }
 
-// Bytes of a device's memory that are in use, by all processes; -1 if unknown.
+// Bytes of a device's memory in use by all processes; -1 if unknown.
 TENSOROPT_EXPORT long long tensoropt_device_used_bytes(int device) {
   return tensoropt::device_used_bytes(device);
 }
 
-// The most bytes that this process's sessions with collectives on a device had in use at a time, as
-// ONNX Runtime's arenas count them; -1 if unknown.
+// Peak bytes in use by this process's sessions with collectives on a device, as counted by ONNX
+// Runtime's arenas; -1 if unknown.
 TENSOROPT_EXPORT long long tensoropt_arena_peak_bytes() {
   try {
     return tensoropt::most_used_in_arenas();

@@ -23,8 +23,8 @@ struct BFloat16 {
 struct Float16 {
   std::uint16_t bits;
 
-  // Shift exponent and mantissa into place and rebias by a multiplication, which also normalises
-  // subnormals; infinities and NaN only need their exponent filled up.
+  // Shifts exponent and mantissa into place and rebiases by a multiplication, which also normalises
+  // subnormals. Infinities and NaN only need their exponent filled up.
   float widen() const {
     const std::uint32_t magnitude = std::uint32_t(bits & 0x7fff) << 13;
     const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
@@ -33,7 +33,7 @@ struct Float16 {
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
   }
 
-  // Subnormal results: adding one half lets the float unit round at the last place of a float16.
+  // Subnormal results: adding one half makes the FPU round at the last place of a float16.
   static Float16 round(float value) {
     const auto word = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t magnitude = word & 0x7fffffff;

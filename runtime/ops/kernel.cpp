@@ -63,8 +63,8 @@ void Kernel::go(OrtKernelContext* context) {
   pass_token(context, ends.token_in(), ends.token_out());
 }
 
-// Only at a node's first run: a wrong plan is found there, and later steps stay free of it. On a
-// device they must: none of this could be captured into a CUDA graph.
+// Runs only at a node's first run, where it detects a wrong plan; later steps do not pay for it. On
+// a device this is required: none of it could be captured into a CUDA graph.
 void Kernel::meet(const std::string& what) {
   require_mpi();
   const auto comm = communicator(collective_.group);

@@ -1,4 +1,4 @@
-// One collective node of a session.
+// The kernel of a collective node.
 #pragma once
 
 #include <mpi.h>
@@ -16,8 +16,8 @@ namespace tensoropt {
 
 class Kernel {
  public:
-  // Reads and checks the node's attributes, and that what its place needs is there; nothing is sent
-  // yet.
+  // Reads and checks the node's attributes, and checks that the libraries for its place are
+  // available. Sends nothing.
   Kernel(const Api& api, Kind kind, Place place, const OrtKernelInfo* info);
   virtual ~Kernel() = default;
   Kernel(const Kernel&) = delete;
@@ -27,21 +27,21 @@ class Kernel {
   const Api& api() const { return api_; }
 
  protected:
-  // `node` is what errors begin with.
+  // `node` is the prefix of errors.
   Kernel(const Api& api, Place place, const std::string& node, Kind kind);
 
   // Inputs (x, token int64[1]), outputs (y, token_out); see Signature.
   virtual void go(OrtKernelContext* context);
 
-  // Gets ready what moves the tensors of `collective`.
+  // Prepares the transport for `collective`.
   void prepare(const OrtKernelInfo* info, Collective collective);
 
-  // Compares `what` this node does with its group.
+  // Compares `what`, the description of this node, with the other ranks of its group.
   void meet(const std::string& what);
 
   bool has_met() const { return comm_ != MPI_COMM_NULL; }
 
-  // Calls `body` with the transport of one run; `bytes` are what this rank puts in.
+  // Calls `body` with the transport of one run; `bytes` is the size of this rank's operands.
   template <class Body>
   void with_transport(OrtKernelContext* context, const ElementInfo& element, std::size_t bytes,
                       const Body& body) {
@@ -62,13 +62,13 @@ class Kernel {
     body(transport);
   }
 
-  // Copies where `place_` is, in the order of the node's stream.
+  // Copies in the memory of `place_`, in the order of the node's stream.
   void copy(OrtKernelContext* context, const void* from, void* to, std::size_t bytes) const;
 
-  // Gives on the token, input `in`, as output `out`.
+  // Passes the token from input `in` to output `out`.
   void pass_token(OrtKernelContext* context, std::size_t in, std::size_t out) const;
 
-  // Has what was started before behind it: the ranks of a group do all in one order.
+  // Waits for transfers that were started before: the ranks of a group run all in one order.
   void wait_for_transfers(OrtKernelContext* context) const;
 
   bool on_device() const { return place_ == Place::Device; }
@@ -80,7 +80,7 @@ class Kernel {
   Collective collective_;
 
  private:
-  // A tensor on its way in: no data where the node has no x.
+  // An operand; `data` is null if the node has no x.
   struct Input {
     const ElementInfo& element;
     Shape shape;
@@ -93,7 +93,7 @@ class Kernel {
   Place place_;
   std::shared_ptr<Arena> arena_;  // on the device
   MPI_Comm comm_ = MPI_COMM_NULL;
-  NcclGroup* nccl_ = nullptr;  // on the device, where the group is more than this rank
+  NcclGroup* nccl_ = nullptr;  // on the device, if the group has several ranks
 };
 
 }  // namespace tensoropt

@@ -1,4 +1,4 @@
-"""What the library of collectives answers outside ONNX Runtime, through its C functions."""
+"""Python interface to the C functions of the library of collectives."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Cuda(TypedDict, total=False):
-    """What a machine has, see `cuda`."""
+    """Facts about CUDA on a machine, see `cuda`."""
 
     nccl: str
     cuda: str
@@ -42,30 +42,30 @@ class Cuda(TypedDict, total=False):
 
 
 def where() -> str:
-    """Return what this rank is doing: its collective, or its last one, and how many they are.
+    """Return this rank's current or last collective, and the number of collectives so far.
 
-    From any thread. Collectives on a device count when they are enqueued; steps that ONNX Runtime
-    replays as a CUDA graph do not.
+    Callable from any thread. Collectives on a device count when they are enqueued; steps that ONNX
+    Runtime replays as a CUDA graph do not count.
     """
     return _text("tensoropt_where")
 
 
 def collectives_s() -> float:
-    """Return how many seconds collectives have held the nodes of this rank.
+    """Return the seconds that collectives have blocked the nodes of this rank.
 
-    Waiting for other ranks is part of it, what goes on beside other nodes is not. On a device it is
-    only the time to enqueue them.
+    Includes the time waiting for other ranks, excludes transfers that overlap with other nodes. On
+    a device it is only the time to enqueue them.
     """
     return float(_function("tensoropt_collectives_s", ctypes.c_double)())
 
 
 def record(is_on: bool) -> None:
-    """Write down how long each collective takes, from now on or no more; see `recorded`."""
+    """Start or stop recording the time of each collective; see `recorded`."""
     _function("tensoropt_record", None, ctypes.c_int)(is_on)
 
 
 def recorded() -> dict[str, list[float]]:
-    """Return, by the name of its node, the seconds that each collective took since `record`."""
+    """Return the seconds of each collective since `record`, by the name of its node."""
     found: dict[str, list[float]] = {}
     for line in _text("tensoropt_recorded").splitlines():
         seconds, _, node = line.partition(" ")
@@ -75,7 +75,7 @@ def recorded() -> dict[str, list[float]]:
 
 
 def settle() -> None:
-    """End the transfers that a run has left under way which failed between a start and its wait.
+    """End the transfers of a run that failed between a start and its wait.
 
     To be called after such a run, before anything else uses the memory of its session.
     """
@@ -83,48 +83,48 @@ def settle() -> None:
 
 
 def abort() -> None:
-    """Abort NCCL's communicators: whoever waits for a collective on a device comes back."""
+    """Abort NCCL's communicators; threads that wait for a collective on a device return."""
     _function("tensoropt_abort", None)()
 
 
 def cuda() -> Cuda:
-    """Return what this machine has: ``nccl``, ``cuda`` and ``driver`` (versions, such as "13.0"),
-    ``gpus`` (bytes of memory of each) and ``names``; or ``error``, one line, where something is
-    missing.
+    """Return the facts of this machine, or ``error``, one line, if something is missing.
+
+    ``nccl``, ``cuda`` and ``driver`` are versions such as "13.0", ``gpus`` the bytes of memory of
+    each GPU and ``names`` their names.
     """
     facts: Cuda = json.loads(_text("tensoropt_cuda"))
     return facts
 
 
 def device_used_bytes(device: int) -> int:
-    """Return how many bytes of a device's memory all processes use, -1 if unknown."""
+    """Return the bytes of a device's memory that all processes use, -1 if unknown."""
     return int(_function("tensoropt_device_used_bytes", ctypes.c_longlong, ctypes.c_int)(device))
 
 
 def arena_peak_bytes() -> int:
-    """Return the most bytes that sessions with collectives on a device had in use at a time.
+    """Return the peak bytes in use by sessions with collectives on a device.
 
-    As ONNX Runtime's arenas count them, weights included; -1 where it does not say or there were no
-    such sessions.
+    As counted by ONNX Runtime's arenas, with weights; -1 if unknown or without such sessions.
     """
     return int(_function("tensoropt_arena_peak_bytes", ctypes.c_longlong)())
 
 
 def start(job: str = "") -> None:
-    """Bring MPI up under any launcher, unless it is; before ``mpi4py.MPI`` is imported.
+    """Initialise MPI under any launcher, unless it is; call before importing ``mpi4py.MPI``.
 
-    ``job`` is what the ranks must have in common, as "NAME=HASH,NAME=HASH". Raises `UserError`.
+    ``job`` has the values that all ranks must share, as "NAME=HASH,NAME=HASH". Raises `UserError`.
     """
-    # UCX shares memory through files in /dev/shm or without files. Files need five times the room,
-    # 64 MiB of a container would do for 10 ranks, and UCX crashes if the room runs out.
+    # UCX shares memory either through files in /dev/shm or without files. Files need five times the
+    # space, so a container's 64 MiB are enough for 10 ranks, and UCX crashes if the space runs out.
     os.environ.setdefault("UCX_TLS", "^posix")
     _check(_function("tensoropt_start", ctypes.c_char_p, ctypes.c_char_p)(job.encode()))
 
 
 def ranks() -> tuple[int, int] | None:
-    """Return this process's rank and how many there are, as its environment says.
+    """Return this process's rank and the number of ranks, from its environment.
 
-    None where nobody started it as one of several; the number is 0 where only MPI knows it. Raises
+    None if the process was not launched as a rank; the number is 0 if only MPI has it. Raises
     `UserError`.
     """
     found = [ctypes.c_int() for _ in range(3)]
@@ -135,7 +135,7 @@ def ranks() -> tuple[int, int] | None:
 
 
 def watch() -> None:
-    """Connect all ranks with rank 0, so that `ask` and `fail` reach them; MPI is up.
+    """Connect all ranks with rank 0, for `ask` and `fail`; MPI must be initialised.
 
     All ranks call this. Raises `UserError`.
     """
@@ -143,12 +143,12 @@ def watch() -> None:
 
 
 def fail(why: str) -> None:
-    """End all other ranks that are connected; they say that this one failed, and why."""
+    """End all other connected ranks; they report that this rank failed, and ``why``."""
     _function("tensoropt_fail", None, ctypes.c_char_p)(why.encode())
 
 
 def ask(seconds: float) -> dict[int, str]:
-    """Return, on rank 0, what each rank is doing, of those that answer within ``seconds``."""
+    """Return, on rank 0, the activity of each rank that answers within ``seconds``."""
     answers: bytes = _function("tensoropt_ask", ctypes.c_char_p, ctypes.c_double)(seconds)
     lines = (line.partition(" ") for line in answers.decode(errors="replace").splitlines())
     return {int(rank): what for rank, _, what in lines}

@@ -1,22 +1,22 @@
-// A slower link between ranks than this machine has: for tests and measurements on one machine.
+// A simulated slower link between ranks, for tests and measurements on one machine.
 #pragma once
 
 #include "collective.hpp"
 
 namespace tensoropt {
 
-// TENSOROPT_LINK_LATENCY_S and TENSOROPT_LINK_BYTES_PER_S, read once; 0 where one is not set.
-// Throws where one is not a positive number.
+// TENSOROPT_LINK_LATENCY_S and TENSOROPT_LINK_BYTES_PER_S, read once; 0 if not set. Throws if a
+// value is not a positive number.
 struct Link {
   double latency_s = 0, s_per_byte = 0;
 };
 const Link& link_of_environment();
 
-// Seconds that a collective takes on such a link, where each of `ranks` puts in `bytes`: the least
-// of the known algorithms, as the cost model has it (compiler/cost/communication.py).
+// Seconds of a collective on the link, if each of `ranks` contributes `bytes`: the fastest of the
+// known algorithms, as in the cost model (compiler/cost/communication.py).
 double link_time_s(const Link& link, Kind kind, std::size_t ranks, double bytes);
 
-// Lets that time pass, asleep.
+// Sleeps for the time of a collective on the link.
 void wait_for_link(Kind kind, std::size_t ranks, std::size_t bytes);
 
 }  // namespace tensoropt

@@ -9,8 +9,8 @@
 namespace tensoropt {
 namespace {
 
-// Collectives of a rank run one after another, whatever their threads: a single writer. A reader
-// who meets it in between tries again.
+// Collectives of a rank run in sequence, on any threads: there is a single writer. A reader
+// that sees a change in between retries.
 std::atomic<const std::string*> current = nullptr;
 std::atomic<bool> enqueues = false;
 std::atomic<std::uint64_t> entered = 0, left = 0;

@@ -1,4 +1,4 @@
-// What this rank is doing, for whoever asks while it does not come back.
+// The current collective of this rank, for reports while it hangs.
 #pragma once
 
 #include <chrono>
@@ -6,10 +6,11 @@
 
 namespace tensoropt {
 
-// The node's text ("AllReduce node 'name'"), kept for the life of the process.
+// The node's text ("AllReduce node 'name'"), stored for the life of the process.
 const std::string& lasting(const std::string& node);
 
-// Alive while a collective runs. On a device it ends when all is enqueued, not when it is done.
+// Alive while a collective runs. On a device it ends when all work is enqueued, not when it is
+// done.
 class InCollective {
  public:
   InCollective(const std::string& node, bool on_device);
@@ -21,7 +22,7 @@ class InCollective {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Alive while a node of the graph does nothing but wait for a collective, its own or one before it.
+// Alive while a node of the graph is blocked by a collective: its own or an earlier one.
 class Held {
  public:
   Held() = default;
@@ -32,14 +33,14 @@ class Held {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// How long nodes were held so far, most of it where other ranks are slower. What goes on beside
-// other nodes is no part of it.
+// Seconds that nodes were blocked so far, mostly by slower ranks. Transfers that overlap with other
+// nodes do not count.
 double collectives_s();
 
-// From now on, or no more, each collective's time is written down; what was is forgotten.
+// Starts or stops recording the time of each collective; clears earlier records.
 void record_collectives(bool is_on);
 
-// What was written down, in order: "SECONDS NODE", a line each.
+// The recorded times, in order: one line "SECONDS NODE" each.
 std::string recorded_collectives();
 
 // "in NODE (collective 17)", "after NODE (17 collectives done)", "after enqueueing NODE (17

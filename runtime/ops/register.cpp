@@ -8,8 +8,8 @@
 namespace tensoropt {
 namespace {
 
-// Whether a session's device kernels are to run on the CPU, with libraries that stand in for CUDA's
-// and NCCL's and take host memory: for machines without a GPU.
+// Set in a session that runs device kernels on the CPU, with stand-ins for the libraries of CUDA
+// and NCCL that use host memory: for machines without a GPU.
 constexpr const char* kStandIn = "tensoropt.stand_in";
 
 constexpr Kind kCombined[] = {Kind::AllReduce, Kind::AllGather, Kind::ReduceScatter};
@@ -27,7 +27,7 @@ void append(Ops& ops, Place place) {
   ops.push_back(barrier_op(place));
 }
 
-// The CPU's kernels and CUDA's, among which ONNX Runtime chooses by where it puts a node.
+// The kernels of the CPU and of CUDA; ONNX Runtime selects by the placement of a node.
 Ops ops_of_both() {
   Ops ops;
   append(ops, Place::Host);
@@ -46,7 +46,7 @@ Ops ops_standing_in() {
   return ops;
 }
 
-// Never released, nor `ops`: sessions made from any options refer to them until they end.
+// Never released, nor is `ops`: sessions created from any options refer to them until they end.
 OrtCustomOpDomain* make_domain(const Api& api, const Ops& ops) {
   OrtCustomOpDomain* domain = nullptr;
   api.call(Slot::CreateCustomOpDomain, "tensoropt", &domain);
@@ -66,7 +66,7 @@ OrtCustomOpDomain* domain_standing_in(const Api& api) {
   return domain;
 }
 
-// ONNX Runtime complains on stderr when asked for a version that it does not have.
+// ONNX Runtime prints an error if asked for a version that it does not have.
 bool has_version(const OrtApiBase* base, std::uint32_t minor) {
   const std::string version = base->GetVersionString();  // "1.31.1"
   const auto dot = version.find('.');

@@ -1,4 +1,4 @@
-// Which inputs and outputs the collectives have.
+// Inputs and outputs of the collectives.
 #pragma once
 
 #include "collective.hpp"

@@ -6,8 +6,8 @@
 namespace tensoropt {
 namespace {
 
-// Copies chunk (i, j) of `from` to chunk (j, i) of `to`. A chunk size known to the compiler turns
-// each small copy into one move.
+// Copies chunk (i, j) of `from` to chunk (j, i) of `to`. With a chunk size known at compile time,
+// each small copy becomes one move.
 template <class Size>
 void transpose(std::size_t rows, std::size_t columns, Size bytes, const char* from, char* to) {
   for (std::size_t i = 0; i < rows; ++i)
@@ -17,7 +17,7 @@ void transpose(std::size_t rows, std::size_t columns, Size bytes, const char* fr
 
 template <std::size_t Bytes>
 struct Fixed {
-  // NOLINTNEXTLINE(google-explicit-constructor): it stands for a number
+  // NOLINTNEXTLINE(google-explicit-constructor): used like a number
   constexpr operator std::size_t() const { return Bytes; }
 };
 
@@ -53,7 +53,7 @@ void* thread_scratch(std::size_t index, std::size_t bytes) {
   thread_local Buffer buffers[2];
   auto& buffer = buffers[index];
   if (buffer.bytes < bytes) {
-    buffer = {};  // free first: the old one and the new one need not fit together
+    buffer = {};  // free first: both buffers together may not fit into memory
     buffer = {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
   }
   return buffer.data.get();

@@ -5,14 +5,14 @@
 namespace tensoropt {
 namespace {
 
-// Bytes `first` to `first + bytes` of every piece: whole chunks, or a part of one.
+// Bytes `first` to `first + bytes` of every piece: whole chunks, or a part of one chunk.
 struct Span {
   std::size_t first, bytes;
 
-  // Whether these bytes of the pieces lie one after another in the tensor.
-  bool lies_so(const Cut& cut) const { return bytes == cut.chunk_bytes; }
+  // True if these bytes of all pieces are contiguous in the tensor.
+  bool is_contiguous(const Cut& cut) const { return bytes == cut.chunk_bytes; }
 
-  // Where those of the first piece begin in the tensor.
+  // Offset of the first piece's bytes in the tensor.
   std::size_t offset(const Cut& cut) const {
     const auto within = first % cut.chunk_bytes;
     return (first - within) * cut.pieces + within;
@@ -37,15 +37,15 @@ struct Run {
            element.bytes;
   }
 
-  // How pieces of shape `piece`, one for each rank, lie in the tensor they make up along `dim`.
+  // The layout of pieces of shape `piece`, one per rank, in the tensor that they form along `dim`.
   Cut cut(const Shape& piece, std::int64_t dim) const {
     return cut_of(piece, std::size_t(dim), ranks, element.bytes);
   }
 
-  // That part of the pieces of x, one after another: x itself where they already lie so.
+  // A span of the pieces of x, packed; x itself if the span is contiguous.
   const void* packed(const Cut& cut, Span span) const {
     const auto* tensor = at(x, span.offset(cut));
-    if (span.lies_so(cut)) return tensor;
+    if (span.is_contiguous(cut)) return tensor;
     auto* pieces = static_cast<char*>(transport.scratch(0, ranks * span.bytes));
     if (span.bytes > cut.chunk_bytes) {
       transport.pack({span.bytes / cut.chunk_bytes, ranks, cut.chunk_bytes}, tensor, pieces);
@@ -56,13 +56,13 @@ struct Run {
     return pieces;
   }
 
-  // Where that part of the pieces of y is to be received: where it belongs, if it fits there.
+  // The receive buffer for a span of the pieces of y: y itself if the span is contiguous.
   void* received(const Cut& cut, Span span) const {
-    if (span.lies_so(cut)) return at(y, span.offset(cut));
+    if (span.is_contiguous(cut)) return at(y, span.offset(cut));
     return transport.scratch(1, ranks * span.bytes);
   }
 
-  // Puts what was received into its places.
+  // Copies received pieces to their places in y.
   void unpack(const Cut& cut, Span span, const void* pieces) const {
     auto* tensor = at(y, span.offset(cut));
     if (pieces == tensor) return;
@@ -121,9 +121,9 @@ void all_to_all(const Run& run) {
     run.transport.all_to_all(run.packed(split, span), pieces, span.bytes / size);
     run.unpack(concat, span, pieces);
   };
-  // Of the two chunks the wider is a multiple of the narrower.
+  // The wider of the two chunks is a multiple of the narrower.
   const auto [narrow, wide] = std::minmax(split.chunk_bytes, concat.chunk_bytes);
-  if (narrow == bytes) return step({0, bytes});  // as it lies on both sides
+  if (narrow == bytes) return step({0, bytes});  // contiguous on both sides
   if (wide <= most) return in_spans(bytes, wide, bytes, most, step);
   if (narrow <= most) return in_spans(bytes, narrow, wide, most, step);
   in_spans(bytes, size, narrow, most, step);

@@ -1,4 +1,4 @@
-// Functions compiled for several generations of processors, of which the loader takes the best.
+// Functions compiled for several generations of processors; the loader selects the best version.
 #pragma once
 
 #if defined(__x86_64__) && defined(__linux__) && !defined(__clang__) && __GNUC__ >= 12 && \
@@ -13,13 +13,13 @@
 #define TENSOROPT_HAS_WIDE false
 #endif
 
-// A function for processors with 32 registers of 16 numbers, and whether this is one.
-// TENSOROPT_WIDE, TENSOROPT_HAS_WIDE
+// TENSOROPT_WIDE marks a function for processors with 32 registers of 16 floats, and
+// TENSOROPT_HAS_WIDE is true on such processors.
 
-// What is to be compiled with its caller's instructions must be part of it.
+// A function must be inlined into its caller to be compiled for the caller's instructions.
 #define TENSOROPT_INLINE inline __attribute__((always_inline))
 
-// Before a loop whose turns do not read what others write, though the compiler cannot know that.
+// Placed before a loop with independent iterations, which the compiler cannot prove.
 #if defined(__GNUC__) && !defined(__clang__)
 #define TENSOROPT_EACH_BY_ITSELF _Pragma("GCC ivdep")
 #else

@@ -8,19 +8,19 @@
 namespace tensoropt {
 namespace {
 
-// A block of sums fits into registers: kSums channels by four vectors where there are 32 registers
-// of a vector each, by one otherwise.
+// A block of sums fits into registers: kSums channels times four vectors if there are 32 vector
+// registers, times one vector otherwise.
 constexpr std::size_t kLanes = 16, kSums = 6;
 constexpr std::size_t kSlack = 4 * kLanes;
-constexpr std::int64_t kOutputs = 256;  // of one part, where that is possible
-constexpr std::size_t kDepth = 384;     // terms whose rows fit into a cache
+constexpr std::int64_t kOutputs = 256;  // outputs per part, if possible
+constexpr std::size_t kDepth = 384;     // terms with rows that fit into a cache
 
 // NOLINTNEXTLINE(modernize-use-using): only a typedef takes the attribute everywhere
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
 
-// sums[m][p] is the sum over k of w[m * stride + places[k]] * rows[k][p], for `count` of p, added
-// to what is there unless that is `fresh`. Rows can be read, and sums be written, up to a whole
-// vector.
+// sums[m][p] = sum over k of w[m * stride + places[k]] * rows[k][p], for `count` values of p.
+// Unless `fresh`, the result is added to the previous sums. Rows must be readable, and sums
+// writable, up to a multiple of the vector size.
 struct Product {
   const float* w;
   std::size_t stride;
@@ -98,7 +98,7 @@ std::size_t whole(std::size_t count) { return (count + kLanes - 1) / kLanes * kL
 
 }  // namespace
 
-// Sums of one part, in memory of its own.
+// Computation of one part, with its own buffers.
 class ConvolutionParts::Worker {
  public:
   Worker(const Convolution& given, const Part& part, const float* x, const float* w, float* y)
@@ -124,7 +124,7 @@ class ConvolutionParts::Worker {
   }
 
  private:
-  // The rows of the image that the part reads, with zeros around them, of every channel.
+  // Copies the image rows that the part reads, of every channel, with zeros around them.
   void lay_planes() {
     std::int64_t high = grid_.taps.empty() ? 0 : grid_.taps[0].down, low = high;
     std::int64_t right = grid_.taps.empty() ? 0 : grid_.taps[0].across, left = right;
@@ -161,7 +161,7 @@ class ConvolutionParts::Worker {
     }
   }
 
-  // Every term is a plane, shifted.
+  // Makes every term a shifted pointer into a plane.
   void point(std::size_t from, std::size_t end) {
     choose(from, end);
     for (auto k = from; k < end; ++k) {
@@ -172,7 +172,7 @@ class ConvolutionParts::Worker {
     }
   }
 
-  // Every term is what the tap meets in all images of the part.
+  // Copies the elements that each tap reads, for all images of the part, into rows.
   void unfold(std::size_t from, std::size_t end) {
     choose(from, end);
     const auto size = whole(count_);
@@ -254,8 +254,8 @@ ConvolutionParts::ConvolutionParts(const Convolution& given) : given_(given) {
   for (const auto& grid : grids_) add_parts(grid);
 }
 
-// Outputs of a transposed convolution meet every stride-th tap: those whose first one is the same
-// are a grid.
+// An output of a transposed convolution reads every stride-th tap. Outputs with the same first tap
+// form a grid.
 void ConvolutionParts::add_grids() {
   const auto &down = given_.down, &across = given_.across;
   const bool back = given_.transposed;

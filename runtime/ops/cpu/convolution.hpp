@@ -1,5 +1,5 @@
-// Convolutions of images in float32 and their transposes, as sums of shifted planes: nothing is
-// unfolded where windows lie side by side, and only what one block of sums reads where not.
+// Convolutions of images in float32 and their transposes, as sums of shifted planes. With stride 1
+// nothing is unfolded, otherwise only the terms that one block of sums reads.
 #pragma once
 
 #include <cstddef>
@@ -13,37 +13,37 @@ struct Image {
   std::int64_t count, channels, rows, columns;
 };
 
-// How windows lie along one dimension; `begin` is the padding in front.
+// The window's geometry along one dimension; `begin` is the leading padding.
 struct Slide {
   std::int64_t taps, stride, dilation, begin;
 };
 
-// A convolution of `x` (N x C) with `w` (M x C x taps) to `y` (N x M), or transposed: of `x` (N x
-// M) with the same `w` to `y` (N x C).
+// A convolution of `x` (N x C) with `w` (M x C x taps) to `y` (N x M). Transposed: of `x` (N x M)
+// with the same `w` to `y` (N x C).
 struct Convolution {
   Image x, y;
   Slide down, across;
   bool transposed;
 };
 
-// What can be computed apart from each other, none of which takes long.
+// Parts of a convolution that can be computed independently, each in a short time.
 class ConvolutionParts {
  public:
   explicit ConvolutionParts(const Convolution& given);
 
   std::size_t count() const { return parts_.size(); }
 
-  // Computes one part of `y`, all of whose elements belong to one of them.
+  // Computes one part of `y`; every element of `y` belongs to exactly one part.
   void run(std::size_t part, const float* x, const float* w, float* y) const;
 
  private:
-  // A tap that an output meets: element (row, column) of a grid of outputs reads element
+  // A tap that contributes to an output: element (row, column) of a grid of outputs reads element
   // (row * step + down, column * step + across) of the image.
   struct Tap {
-    std::int64_t down, across, place;  // `place` in the window
+    std::int64_t down, across, place;  // `place`: index in the window
   };
 
-  // Outputs of the same taps: first and step in `y`, how many there are, and steps in `x`.
+  // Outputs with the same taps: first index and step in `y`, their number, and steps in `x`.
   struct Grid {
     std::int64_t row, column, row_step, column_step, rows, columns, down_step, across_step;
     std::vector<Tap> taps;

@@ -11,11 +11,11 @@
 namespace tensoropt {
 namespace {
 
-// Elements: a dozen of tiles are a small part of the nearest cache.
+// Elements; a dozen tiles take a small part of the L1 cache.
 constexpr std::size_t kTile = 128;
 
-// At the start of a line of the cache, as arrays of the runtime are: what the widest instructions
-// read or write would lie in two lines otherwise.
+// Aligned to a cache line, as arrays of the runtime are: otherwise the widest loads and stores
+// would cross two lines.
 struct alignas(64) Room {
   float elements[kTile];
 };
@@ -41,7 +41,7 @@ TENSOROPT_INLINE float joined(float left, float right) {
   else return std::sqrt(left);
 }
 
-// `made` may be one of the operands.
+// `made` may alias an operand.
 template <Arithmetic Kind, Form Left, Form Right>
 TENSOROPT_INLINE void each(const Tiles& of, float* made, std::size_t n) {
   TENSOROPT_EACH_BY_ITSELF
@@ -79,7 +79,8 @@ void take(const Pass& pass, const Tiles& of, float* made, std::size_t n) {
   }
 }
 
-// Takes all passes over a tile: `values` says where each value lies, `made` where each pass writes.
+// Runs all passes over a tile: `values` has the address of each value, `made` the target of each
+// pass.
 TENSOROPT_CLONES
 void take_all(const std::vector<Pass>& passes, const float* const* values, float* const* made,
               std::size_t n) {
@@ -101,7 +102,7 @@ TENSOROPT_INLINE void narrow(const float* from, void* to, std::size_t at, std::s
   for (std::size_t i = 0; i < n; ++i) held[i] = Narrow::round(from[i]);
 }
 
-// Elements `at` to `at + n` as float32: where they lie, or widened into `room`.
+// Elements `at` to `at + n` as float32: in place, or widened into `room`.
 TENSOROPT_CLONES
 const float* load(Element type, const void* from, std::size_t at, float* room, std::size_t n) {
   if (type == Element::Float32) return static_cast<const float*>(from) + at;
@@ -117,8 +118,8 @@ void store(Element type, const float* from, void* to, std::size_t at, std::size_
   else narrow<BFloat16>(from, to, at, n);
 }
 
-// One tile at a time. Arrays that are written may be those read: a pass writes into one that no
-// later pass reads, and what else there is is written when all passes are done.
+// Executes a program tile by tile. Written arrays may alias read arrays: a pass writes directly
+// into an array that no later pass reads; all other results are stored after the last pass.
 class Machine {
  public:
   Machine(const Program& program, const float* scalars, const void* const* reads,
@@ -153,8 +154,8 @@ class Machine {
   }
 
  private:
-  // Whether the pass that makes a result may write it where it goes: nothing else is read there
-  // later.
+  // True if the pass that computes a result may write directly to its target, because no later pass
+  // reads that memory.
   bool is_free(std::size_t result, std::size_t pass) const {
     if (program_.writes[result] != Element::Float32) return false;
     for (std::size_t i = 0; i < program_.reads.size(); ++i)
@@ -169,9 +170,9 @@ class Machine {
   const void* const* reads_;
   void* const* writes_;
   std::vector<const float*> values_;
-  std::vector<Room> rooms_;      // of values, then one for each scalar
-  std::vector<float*> targets_;  // by value, the array that its pass writes, if it does
-  std::vector<float*> made_;     // by pass, where it writes in this tile
+  std::vector<Room> rooms_;      // tiles of values, then one per scalar
+  std::vector<float*> targets_;  // by value: array that its pass writes directly, or null
+  std::vector<float*> made_;     // by pass: target in the current tile
 };
 
 std::vector<Element> elements(const std::vector<std::int64_t>& numbers, const char* what) {
@@ -208,7 +209,7 @@ std::vector<Step> steps_of(const std::vector<std::int64_t>& given, std::size_t f
   return steps;
 }
 
-// Returns how often each value is read by a step, a result as one that is read again.
+// Returns the number of reads of each value by steps; a result counts as two more reads.
 std::vector<std::size_t> uses_of(const Program& program, const std::vector<Step>& steps) {
   std::vector<std::size_t> uses(program.first_step() + steps.size());
   for (const auto& step : steps) {
@@ -219,11 +220,11 @@ std::vector<std::size_t> uses_of(const Program& program, const std::vector<Step>
   return uses;
 }
 
-// Puts steps together: a product or root that one later step reads and nothing else becomes a side
-// of that. To lay it down in a tile and read it again costs as much as it does itself.
+// Fuses steps into passes: a product or root with a single reader becomes a side of that step.
+// Storing it in a tile and loading it again would cost as much as computing it.
 void make_passes(Program& program, const std::vector<Step>& steps) {
   const auto uses = uses_of(program, steps);
-  std::vector<Side> sides;  // as which each value is read
+  std::vector<Side> sides;  // form in which each value is read
   for (std::size_t value = 0; value < uses.size(); ++value)
     sides.push_back({Form::Value, value, value});
   auto value = program.first_step();
@@ -238,7 +239,7 @@ void make_passes(Program& program, const std::vector<Step>& steps) {
   }
 }
 
-// Returns how many passes are done when each value has been read for the last time.
+// Returns the number of passes after which each value is dead.
 std::vector<std::size_t> ends_of(const Program& program, std::size_t values) {
   std::vector<std::size_t> ends(values);
   std::size_t done = 0;
@@ -250,10 +251,10 @@ std::vector<std::size_t> ends_of(const Program& program, std::size_t values) {
   return ends;
 }
 
-// Gives values tiles to lie in, each as few passes long as it is read: all of them together would
-// push what is read and written out of the nearest cache.
+// Assigns tiles to values by live range. One tile per value would evict the arrays from the L1
+// cache.
 void give_rooms(Program& program, std::size_t values) {
-  std::vector<std::size_t> taken_until;  // by room, how many passes must be done
+  std::vector<std::size_t> taken_until;  // by tile: number of passes after which it is free
   program.ends = ends_of(program, values);
   program.room_of.resize(values);
   const auto give = [&](std::size_t value, std::size_t done) {

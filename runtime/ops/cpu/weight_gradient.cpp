@@ -8,10 +8,10 @@
 namespace tensoropt {
 namespace {
 
-// A block of sums fits into registers: kChannels of dy by three vectors of weights where there are
-// 32 registers of a vector each, by half a vector otherwise.
+// A block of sums fits into registers: kChannels of dy times three vectors of weights if there are
+// 32 vector registers, times half a vector otherwise.
 constexpr std::size_t kLanes = 16, kChannels = 8, kWide = 3;
-constexpr std::int64_t kPixels = 1024;  // whose dy fits into a near cache
+constexpr std::int64_t kPixels = 1024;  // pixels with dy that fits into a low-level cache
 constexpr std::size_t kTile = 16;
 
 template <std::size_t Lanes>
@@ -20,12 +20,12 @@ struct Of {
   typedef float Vector __attribute__((vector_size(Lanes * sizeof(float)), aligned(4), may_alias));
 };
 
-// sums[m][v] += dy[p][m] * x[p][v] over the pixels p of some images. What is read and written of x
-// and of sums are whole vectors.
+// sums[m][v] += dy[p][m] * x[p][v] over the pixels p of some images. x and sums are accessed in
+// whole vectors.
 struct Block {
   const float *x, *dy;
   std::size_t images, rows, columns;
-  std::size_t image_step, row_step, column_step;  // of x; dy lies in one piece
+  std::size_t image_step, row_step, column_step;  // strides of x; dy is contiguous
   float* sums;
   std::size_t pitch;
 };
@@ -89,7 +89,7 @@ std::size_t whole(std::size_t count) { return (count + kLanes - 1) / kLanes * kL
 
 }  // namespace
 
-// Where only one tap is, nothing but what it meets is laid out.
+// With a single tap, only the elements that it reads are laid out.
 WeightGradient::Axis WeightGradient::axis_of(const Slide& slide, std::int64_t outputs) {
   if (slide.taps == 1) return {outputs, 1, 0, -slide.begin, slide.stride};
   const auto size = (outputs - 1) * slide.stride + (slide.taps - 1) * slide.dilation + 1;
@@ -116,7 +116,7 @@ void WeightGradient::lay(std::size_t image, const float* x, float* laid) const {
   const auto channels = given_.x.channels, plane = given_.x.rows * given_.x.columns;
   const float* from = x + std::int64_t(image) * channels * plane;
   float* to = laid + std::int64_t(image) * image_size();
-  // The columns of the laid image that lie in `x`.
+  // The columns of the laid-out image that are inside `x`.
   const auto stride = across_.stride, begin = across_.begin;
   const auto first =
       std::clamp<std::int64_t>(begin >= 0 ? 0 : (stride - 1 - begin) / stride, 0, across_.size);
@@ -142,7 +142,7 @@ void WeightGradient::lay(std::size_t image, const float* x, float* laid) const {
   if (std::int64_t(image) + 1 == given_.x.count) std::fill_n(to, kWide * kLanes, 0.0f);
 }
 
-// Sums of some channels of dy.
+// Computation of the sums for some channels of dy.
 class WeightGradient::Worker {
  public:
   Worker(const WeightGradient& own, std::size_t part)
@@ -186,7 +186,7 @@ class WeightGradient::Worker {
     }
   }
 
-  // dy pixel by pixel, zeros for channels that are not there.
+  // Transposes dy to pixels with adjacent channels; missing channels are zero.
   void lay(std::int64_t from, std::int64_t images, const float* dy) {
     dy_.assign(std::size_t(images * pixels_) * kChannels, 0.0f);
     for (std::int64_t image = 0; image < images; ++image)

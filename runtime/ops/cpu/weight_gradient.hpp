@@ -1,5 +1,5 @@
-// The gradient of a convolution in its weights, in float32: sums over all windows of what a weight
-// meets times what came of it.
+// The gradient of a convolution with respect to its weights, in float32: for each weight, the sum
+// over all windows of its input element times dy.
 #pragma once
 
 #include <cstddef>
@@ -9,30 +9,30 @@
 
 namespace tensoropt {
 
-// Of a convolution of `x` with weights w to `y` (not transposed), dw from x and dy. Images are laid
-// out first, pixel by pixel with their channels side by side and zeros around them: then what a row
-// of weights meets lies in one piece, and neighbouring pixels share most of it.
+// Computes dw from x and dy for a convolution of `x` with weights w to `y` (not transposed). Images
+// are first laid out channels-last, padded with zeros: then the elements that a row of weights
+// reads are contiguous, and neighbouring pixels share most of them.
 class WeightGradient {
  public:
   explicit WeightGradient(const Convolution& given);
 
-  // How many floats the images take that are laid out, and how many images there are.
+  // The floats needed for all laid-out images, the number of images, and the layout of one image.
   std::size_t laid_size() const;
   std::size_t images() const { return std::size_t(given_.x.count); }
   void lay(std::size_t image, const float* x, float* laid) const;
 
-  // What can be computed apart from each other: some channels of dy each.
+  // Number of parts that can be computed independently: some channels of dy each.
   std::size_t parts() const;
   void run(std::size_t part, const float* laid, const float* dy, float* dw) const;
 
  private:
-  // Along one dimension: of the laid image the size, the step from pixel to pixel and from tap to
-  // tap; and where in `x` its element 0 lies and how far the next one is.
+  // Geometry along one dimension. Of the laid-out image: its size, and its steps per output pixel
+  // and per tap. Of `x`: the position of element 0, and the stride to the next element.
   struct Axis {
     std::int64_t size, step, tap, begin, stride;
   };
 
-  // Weights side by side that meet what lies side by side, from `offset` on; all of one length.
+  // Adjacent weights that read adjacent elements, from `offset` on; all runs have one length.
   struct Run {
     std::int64_t offset, length;
   };
