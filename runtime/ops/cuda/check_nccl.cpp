@@ -1,4 +1,4 @@
-// Built only where CMake finds a real nccl.h and CUDA's headers: our declarations against theirs.
+// Compiled only if CMake finds nccl.h and the CUDA headers: checks our declarations against them.
 #include <nccl.h>
 
 #include <type_traits>
@@ -13,7 +13,7 @@ using tensoropt::NcclApi;
 using tensoropt::NcclOp;
 using tensoropt::NcclType;
 
-// Enumerations are int to us, handles void pointers.
+// Enumerations are declared as int, handles as void pointers.
 template <class Ours, class Theirs>
 constexpr bool kAlike =
     sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&

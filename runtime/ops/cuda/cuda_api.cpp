@@ -26,7 +26,7 @@ int cuda_device_count() {
   int runtime = 0, driver = 0;
   cuda().cudaRuntimeGetVersion(&runtime);
   cuda().cudaDriverGetVersion(&driver);
-  cuda().cudaGetLastError();  // else the next check of somebody else reports it
+  cuda().cudaGetLastError();  // clears the error, which the next check would report
   throw Error(std::string("no GPU can be used: ") + cuda().cudaGetErrorString(error) +
               " (devices: " + std::to_string(count) +
               ", CUDA of the runtime: " + cuda_version_text(runtime) +
@@ -40,7 +40,7 @@ std::string cuda_version_text(int version) {
 
 void check_cuda(const char* function, int error) {
   if (error == 0) return;
-  cuda().cudaGetLastError();  // else the next check of somebody else reports it
+  cuda().cudaGetLastError();  // clears the error, which the next check would report
   throw Error(std::string(function) + " failed: " + cuda().cudaGetErrorString(error));
 }
 

@@ -1,5 +1,5 @@
-// Our own minimal declaration of the CUDA runtime: the functions called, enumerations as int.
-// Where a real header is at hand, check_nccl.cpp compares.
+// A minimal declaration of the CUDA runtime: the functions that are called, enumerations as int.
+// check_nccl.cpp compares it with the real header, if one is found.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ using CudaEvent = void*;   // cudaEvent_t
 
 inline constexpr int kDeviceToDevice = 3;  // cudaMemcpyDeviceToDevice
 
-// The start of cudaDeviceProp, which all versions share, and room for the rest.
+// The start of cudaDeviceProp, which all versions share, and room for the other fields.
 struct CudaDeviceProperties {
   char name[256];
   char ids[32];
@@ -20,7 +20,7 @@ struct CudaDeviceProperties {
   char rest[8192];
 };
 
-// clang-format off: a function a line
+// clang-format off: one function per line
 #define TENSOROPT_CUDA_FUNCTIONS(f)                                                               \
   f(cudaGetDeviceCount, int* count)                                                               \
   f(cudaGetDeviceProperties, CudaDeviceProperties* properties, int device)                        \
@@ -52,13 +52,13 @@ struct CudaApi {
 };
 // NOLINTEND(readability-identifier-naming)
 
-// The runtime, loaded at first use. Throws where there is none.
+// The runtime, loaded at first use. Throws if it cannot be loaded.
 const CudaApi& cuda();
 
-// How many devices there are. Throws where there is none, or no driver for them.
+// The number of devices. Throws if there is no device, or no driver.
 int cuda_device_count();
 
-// "13.0" for CUDA's number of a version, 13000.
+// Returns "13.0" for CUDA's version number 13000.
 std::string cuda_version_text(int version);
 
 void check_cuda(const char* function, int error);
@@ -66,7 +66,7 @@ void check_cuda(const char* function, int error);
 // Copies within a device, in the order of `stream`.
 void copy_on_device(const void* from, void* to, std::size_t bytes, CudaStream stream);
 
-// Copies `rows` rows of `width` bytes, which begin each `pitch` bytes.
+// Copies `rows` rows of `width` bytes, with a distance of `pitch` bytes.
 void copy_rows_on_device(const void* from, std::size_t from_pitch, void* to, std::size_t to_pitch,
                          std::size_t width, std::size_t rows, CudaStream stream);
 

@@ -26,7 +26,7 @@ const NcclApi& nccl() {
 }
 
 std::string nccl_version_text(int version) {
-  // Up to 2.8 the minor number has one digit less.
+  // Up to 2.8, the version number has one digit less.
   const int major = version >= 10000 ? 10000 : 1000;
   return std::to_string(version / major) + "." + std::to_string(version % major / 100) + "." +
          std::to_string(version % 100);

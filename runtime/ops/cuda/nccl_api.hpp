@@ -1,5 +1,5 @@
-// Our own minimal declaration of NCCL: the functions called, enumerations by value. Where a real
-// header is at hand, check_nccl.cpp compares.
+// A minimal declaration of NCCL: the functions that are called, enumerations by value.
+// check_nccl.cpp compares it with the real header, if one is found.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ enum class NcclType : int {  // ncclDataType_t
 enum class NcclOp : int { Sum = 0, Max = 2, Min = 3 };  // ncclRedOp_t
 
 inline constexpr int kNcclInProgress = 7;    // ncclInProgress
-inline constexpr int kOldestNccl = 2'13'04;  // 2.13.4, the first with all of these functions
+inline constexpr int kOldestNccl = 2'13'04;  // 2.13.4, the first version with all these functions
 
-// clang-format off: a function a line
+// clang-format off: one function per line
 #define TENSOROPT_NCCL_FUNCTIONS(f)                                                               \
   f(ncclGetVersion, int* version)                                                                 \
   f(ncclGetUniqueId, NcclId* id)                                                                  \
@@ -66,10 +66,10 @@ struct NcclApi {
 };
 // NOLINTEND(readability-identifier-naming)
 
-// NCCL, loaded at first use. Throws where there is none, or one that is too old.
+// NCCL, loaded at first use. Throws if it cannot be loaded or is too old.
 const NcclApi& nccl();
 
-// "2.32.3" for NCCL's number of a version, 23203.
+// Returns "2.32.3" for NCCL's version number 23203.
 std::string nccl_version_text(int version);
 
 void check_nccl(const char* function, int result);

@@ -9,10 +9,10 @@
 namespace tensoropt {
 namespace {
 
-std::mutex mutex;  // of the map alone: it is not held while ranks wait for each other
+std::mutex mutex;  // guards the map only; not locked while ranks wait for each other
 std::map<Shape, std::unique_ptr<NcclGroup>> groups;
 
-// An id that place 0 makes and all get, with the result of making it: where it failed, all throw.
+// Returns an id that place 0 creates and broadcasts. If creating it failed, all ranks throw.
 NcclId common_id(MPI_Comm comm, int place) {
   struct {
     NcclId id;

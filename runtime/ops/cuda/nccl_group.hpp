@@ -1,4 +1,4 @@
-// NCCL's communicators, one for each group of ranks.
+// NCCL communicators, one per group of ranks.
 #pragma once
 
 #include <mpi.h>
@@ -13,15 +13,15 @@ namespace tensoropt {
 
 class NcclGroup {
  public:
-  // Made by all ranks of `comm` together, on `device`.
+  // Collective: created by all ranks of `comm` together, on `device`.
   NcclGroup(MPI_Comm comm, int device);
 
   int ranks() const { return ranks_; }
 
-  // Throws where it was aborted, or where an operation has failed since it was enqueued.
+  // Throws if the communicator was aborted, or if an enqueued operation has failed.
   NcclComm comm() const;
 
-  // Brings back whoever waits for an operation of this group, from any thread.
+  // Aborts the operations of this group; threads that wait for one return. From any thread.
   void abort();
 
  private:
@@ -29,12 +29,12 @@ class NcclGroup {
   int ranks_ = 0;
 };
 
-// The communicator whose place i is global rank group[i]. Made at first use, which every member
-// reaches at the same collective, and kept for the life of the process: sessions share it. `comm`
-// is the group's over MPI.
+// The communicator in which place i is global rank group[i]. It is created at first use, which
+// every member reaches at the same collective. Sessions share it for the life of the process.
+// `comm` is the group's MPI communicator.
 NcclGroup& nccl_group(const Shape& group, MPI_Comm comm, int device);
 
-// Aborts every communicator that there is. Collectives that come later are errors.
+// Aborts every communicator. Later collectives throw.
 void abort_nccl_groups();
 
 }  // namespace tensoropt

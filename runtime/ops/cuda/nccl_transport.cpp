@@ -12,16 +12,16 @@ NcclType type_of(Element element) {
     case Element::Int32: return NcclType::Int32;
     case Element::Int64: return NcclType::Int64;
     case Element::Int8: return NcclType::Int8;
-    default: return NcclType::UInt8;  // bool too: 0 or 1
+    default: return NcclType::UInt8;  // also bool: 0 or 1
   }
 }
 
-// Calls `body`, which gives NCCL's first error, as one launch.
+// Calls `body`, which returns NCCL's first error, as one launch.
 template <class Body>
 void in_group(const char* function, Body body) {
   check_nccl("ncclGroupStart", nccl().ncclGroupStart());
   const int result = body();
-  const int end = nccl().ncclGroupEnd();  // always: what comes after is no part of this group
+  const int end = nccl().ncclGroupEnd();  // also after an error, to close the group
   check_nccl(function, result);
   check_nccl("ncclGroupEnd", end);
 }
@@ -93,7 +93,7 @@ void NcclTransport::exchange(const void* x, void* y, std::size_t count, int to, 
   });
 }
 
-// Groups in it are part of this one.
+// Nested groups become part of this group.
 void NcclTransport::as_one(const std::function<void()>& body) {
   check_nccl("ncclGroupStart", nccl().ncclGroupStart());
   try {

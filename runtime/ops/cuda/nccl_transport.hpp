@@ -1,4 +1,4 @@
-// Collectives over NCCL, on device memory, enqueued on a stream: nothing here waits.
+// Collectives over NCCL, on device memory, enqueued on a stream: no function waits.
 #pragma once
 
 #include <limits>
@@ -12,18 +12,18 @@ namespace tensoropt {
 
 class NcclTransport final : public Transport {
  public:
-  // `group` is null where it is this rank alone.
+  // `group` is null if it has this rank only.
   NcclTransport(OrtKernelContext* context, const Arena& arena, const NcclGroup* group,
                 const ElementInfo& element, CudaStream stream);
 
-  // Frees the scratch: what comes later on ONNX Runtime's stream may have it. So where `stream` is
-  // another one, that has to wait for it first.
+  // Frees the scratch memory, which later work on ONNX Runtime's stream may reuse. So if `stream`
+  // is another stream, ONNX Runtime's must wait for it first.
   ~NcclTransport() override;
 
-  // Four calls in one launch save a copy of the whole tensor, there and back.
+  // Four calls in one launch cost less than a copy of the whole tensor, there and back.
   std::size_t most_rows() const override { return 4; }
 
-  // All at once, as each call is a launch; the memory goes back to ONNX Runtime's arena.
+  // Packs all pieces, as each call is a launch; ONNX Runtime's arena reuses the memory.
   std::size_t most_packed() const override { return std::numeric_limits<std::size_t>::max(); }
 
   void all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) override;
@@ -52,7 +52,7 @@ class NcclTransport final : public Transport {
   CudaStream stream_;
   NcclComm comm_;
   int ranks_;
-  std::vector<void*> scratch_;  // of all pieces that were packed
+  std::vector<void*> scratch_;  // freed by the destructor
 };
 
 }  // namespace tensoropt

@@ -34,7 +34,7 @@ SharedLibrary::SharedLibrary(const char* what, const char* variable,
   handle_ = first_of(names, RTLD_NOLOAD);
   if (!handle_) handle_ = first_of(names, 0);
   if (handle_) return;
-  first_of({names.front()}, 0);  // the reason for the newest
+  first_of({names.front()}, 0);  // sets the error for the newest version
   throw Error(what_ + " cannot be loaded: " + reason() +
               ", expected it after: pip install 'tensoropt[cuda]', or its path in " + variable);
 }

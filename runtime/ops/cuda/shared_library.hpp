@@ -1,4 +1,4 @@
-// Libraries that need not be there: opened at first use, their functions looked up by name.
+// Optional libraries: opened at first use, with functions looked up by name.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@ namespace tensoropt {
 
 class SharedLibrary {
  public:
-  // The library at the path in environment variable `variable`; else the first of `names` that this
-  // process has loaded, else the first that the loader finds. Throws one line that says why there
-  // is none, with `what` it is and what to install.
+  // Opens the library at the path in environment variable `variable`; else the first of `names`
+  // that this process has loaded, else the first that the loader finds. Throws one line with the
+  // name `what`, the reason and the package to install.
   SharedLibrary(const char* what, const char* variable, const std::vector<const char*>& names);
 
-  // Sets `function` to the symbol. Throws where the library has none.
+  // Sets `function` to the symbol. Throws if the library does not have it.
   template <class Function>
   void find(Function*& function, const char* symbol) const {
     function = reinterpret_cast<Function*>(address(symbol));
@@ -24,7 +24,7 @@ class SharedLibrary {
 
   std::string what_;
   std::string file_;
-  void* handle_ = nullptr;  // never closed: what was made with it lives as long as the process
+  void* handle_ = nullptr;  // never closed: objects created with it live as long as the process
 };
 
 }  // namespace tensoropt

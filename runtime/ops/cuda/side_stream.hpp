@@ -1,11 +1,11 @@
-// A stream beside the one on which ONNX Runtime computes, for transfers that go on meanwhile.
+// A second stream besides ONNX Runtime's, for transfers that overlap with compute.
 #pragma once
 
 #include "cuda/cuda_api.hpp"
 
 namespace tensoropt {
 
-// A point in what a stream does, for another one to wait for.
+// A point in a stream that another stream can wait for.
 class StreamEvent {
  public:
   StreamEvent();
@@ -14,7 +14,7 @@ class StreamEvent {
 
   void record(CudaStream stream);
 
-  // What comes later on `stream` begins after it.
+  // Later work on `stream` starts after the event.
   void hold(CudaStream stream) const;
 
  private:
@@ -27,10 +27,10 @@ class SideStream {
 
   CudaStream stream() const { return stream_; }
 
-  // What comes later on `other` begins after all that is here.
+  // Later work on `other` starts after all work on this stream.
   void wait_for_all(CudaStream other);
 
-  // Returns when all is done, or the device has failed.
+  // Returns when all work is done, or the device has failed.
   void finish() const;
 
  private:
@@ -38,7 +38,7 @@ class SideStream {
   StreamEvent last_;
 };
 
-// That of this process, on the device that is current at its first use; never destroyed.
+// The side stream of this process, on the device that is current at its first use; never destroyed.
 SideStream& side_stream();
 
 }  // namespace tensoropt

@@ -9,19 +9,19 @@
 
 namespace tensoropt {
 
-// Brings MPI up where the program around has not (start.hpp). Throws unless it may be called from
-// this thread.
+// Initialises MPI unless the surrounding program has (start.hpp). Throws unless this thread may
+// call it.
 void require_mpi();
 
-// This process among the ranks of the job; MPI is up.
+// This process's rank and the number of ranks of the job; MPI must be initialised.
 int job_rank();
 int job_size();
 
-// Throws unless `group` names distinct ranks of this job, this one among them.
+// Throws unless `group` has distinct ranks of this job, including this rank.
 void check_group(const Shape& group);
 
-// The communicator whose rank i is global rank group[i]. Made at first use, which every member
-// reaches at the same collective, and kept for the life of the process: sessions share it.
+// The communicator in which rank i is global rank group[i]. It is created at first use, which every
+// member reaches at the same collective. Sessions share it for the life of the process.
 MPI_Comm communicator(const Shape& group);
 
 // Throws, on every member, unless all members of `comm` pass the same `description`.

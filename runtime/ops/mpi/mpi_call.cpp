@@ -8,7 +8,7 @@
 namespace tensoropt {
 namespace {
 
-// The last line of MPI's stack, which says what went wrong.
+// The last line of MPI's error stack, which has the cause.
 std::string message_of(int code) {
   char bytes[MPI_MAX_ERROR_STRING];
   int length = 0;
@@ -27,7 +27,7 @@ std::string message_of(int code) {
 void check_mpi(const char* function, int code) {
   if (code == MPI_SUCCESS) return;
   const auto what = std::string(function) + " failed";
-  say_fail(what);  // before MPI is asked: it complains of codes that came from another rank
+  say_fail(what);  // first: MPI_Error_string complains about codes that came from another rank
   throw Error(what + ": " + message_of(code));
 }
 

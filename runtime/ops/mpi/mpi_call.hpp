@@ -5,8 +5,8 @@
 
 namespace tensoropt {
 
-// Throws `Error` unless `code` is a success. A job whose MPI has failed has failed: where it did
-// because another rank was killed, the process ends in here with a line that says so (control.hpp).
+// Throws `Error` unless `code` is a success. A failed MPI call fails the job: if another rank was
+// killed, the process ends in here with a line that reports it (control.hpp).
 void check_mpi(const char* function, int code);
 
 }  // namespace tensoropt

@@ -34,7 +34,7 @@ T combine(T a, T b) {
   } else if constexpr (R != Reduction::Sum) {
     return pick<R>(a, b);
   } else if constexpr (std::integral<T>) {
-    using Unsigned = std::make_unsigned_t<T>;  // signed overflow is undefined, a wrap is not
+    using Unsigned = std::make_unsigned_t<T>;  // signed overflow is undefined, unsigned wraps
     return T(Unsigned(Unsigned(a) + Unsigned(b)));
   } else {
     return a + b;

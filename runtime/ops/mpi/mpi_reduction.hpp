@@ -12,9 +12,10 @@ struct MpiReduction {
   MPI_Op op;
 };
 
-// The MPI element type and operation. Combining float16 and bfloat16 computes in float32 and rounds
-// once, to nearest even; max and min of floats pass NaN on (MPI's own leave it open); integer sums
-// wrap; bool: sum and max are "or", min is "and". Made once per process, needs MPI initialised.
+// The MPI element type and operation. float16 and bfloat16 are combined in float32 and rounded
+// once, to nearest even; max and min of floats propagate NaN (MPI leaves this open); integer sums
+// wrap; for bool, sum and max are "or", min is "and". Created once per process; needs MPI
+// initialised.
 MpiReduction mpi_reduction(Element element, Reduction reduction);
 
 }  // namespace tensoropt

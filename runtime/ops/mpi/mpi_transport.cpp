@@ -11,23 +11,22 @@
 namespace tensoropt {
 namespace {
 
-constexpr int kTag = 0;  // messages between two ranks come in the order of their tokens
+constexpr int kTag = 0;  // messages between two ranks arrive in the order of their tokens
 
-// Bytes that are reduced at a time: MPI's own copies of them stay in a cache, and in memory that
-// the allocator keeps (of 64 MiB, whose pages the system clears every time, four fifths of the
-// time).
+// Bytes per reduction call. MPI's copies of them then stay in a cache, and in memory that the
+// allocator retains: for 64 MiB, the system spends four fifths of the time clearing new pages.
 constexpr std::size_t kMostReduced = 2 << 20;
 
-// From this on, pieces that are reduced and then gathered are faster than MPI's whole reduction,
-// which with operations of our own sends everything to everyone.
+// From this size on, a reduce-scatter and an all-gather are faster than MPI's all-reduce, which for
+// user-defined operations sends all data to all ranks.
 constexpr std::size_t kLeastInPieces = 512 << 10;
 
-// Up to here two ranks swap one message. MPI's own ways copy before and after it, and allocate.
+// Up to this size two ranks swap one message. MPI's algorithms copy before and after, and allocate.
 constexpr std::size_t kMostSwapped = 256 << 10;
 
-// Looks more and more rarely, so that it is late by a third of the time that it waits.
+// Polls at growing intervals, so that it is late by at most a third of the waiting time.
 void finish_asleep(MPI_Request request) {
-  constexpr int kAwake = 20;  // looks, a few microseconds in all
+  constexpr int kAwake = 20;  // polls without sleep, a few microseconds in total
   constexpr std::chrono::microseconds kFirst{20}, kLongest{200};
   auto pause = kFirst;
   for (int looks = 0, is_done = 0;; ++looks) {
@@ -71,12 +70,12 @@ void MpiTransport::reduce_whole(const void* x, void* y, std::size_t count, Reduc
   check_mpi("MPI_Allreduce_c", MPI_Allreduce_c(given, y, MPI_Count(count), type, op, comm_));
 }
 
-// `count` elements for each rank (Rabenseifner's algorithm: Thakur, Rabenseifner, Gropp, 2005).
+// `count` elements per rank (Rabenseifner's algorithm: Thakur, Rabenseifner, Gropp, 2005).
 void MpiTransport::reduce_in_pieces(const void* x, void* y, std::size_t count,
                                     Reduction reduction) {
   const auto own_bytes = count * element_.bytes;
   void* own = at(y, std::size_t(place()) * own_bytes);
-  void* reduced = x == y ? scratch(1, own_bytes) : own;  // not into what it is made from
+  void* reduced = x == y ? scratch(1, own_bytes) : own;  // must not overwrite its operand
   reduce_own(x, reduced, count, reduction);
   if (reduced != own) copy(reduced, own, own_bytes);
   if (swaps_asleep())
@@ -92,7 +91,8 @@ void MpiTransport::reduce_own(const void* x, void* y, std::size_t count, Reducti
             MPI_Reduce_scatter_block_c(x, y, MPI_Count(count), type, op, comm_));
 }
 
-// Of two ranks, whose pieces of x lie `apart` elements from each other; y may be this rank's piece.
+// For two ranks; their pieces of x are `apart` elements from each other. y may be this rank's
+// piece.
 void MpiTransport::reduce_pair(const void* x, std::size_t apart, void* y, std::size_t count,
                                Reduction reduction) {
   const void* own = at(x, std::size_t(place()) * apart * element_.bytes);
@@ -177,7 +177,7 @@ bool MpiTransport::swaps(std::size_t count) const {
   return swaps_asleep() || (ranks() == 2 && count * element_.bytes <= kMostSwapped);
 }
 
-// Whatever its size: MPI's own ways do not sleep.
+// For any size: MPI's algorithms do not sleep.
 bool MpiTransport::swaps_asleep() const { return waiting_ == Waiting::Asleep && ranks() == 2; }
 
 std::size_t MpiTransport::ranks() const {

@@ -7,19 +7,19 @@
 
 namespace tensoropt {
 
-// How a rank waits for others. MPI keeps a core busy until they have come; asleep it looks now and
-// then, so that operators have the core.
+// Waiting for other ranks. MPI polls and keeps a core busy; asleep, a rank polls at intervals and
+// leaves the core to operators.
 enum class Waiting { Awake, Asleep };
 
 class MpiTransport final : public Transport {
  public:
-  // Asleep, of more than two ranks, returns when all have come here: what follows does not sleep.
+  // Asleep with more than two ranks, waits for all ranks: later calls poll without sleep.
   MpiTransport(MPI_Comm comm, const ElementInfo& element, Waiting waiting = Waiting::Awake);
 
   // Packing rows is cheaper than the latency of a further call.
   std::size_t most_rows() const override { return 1; }
 
-  // What stays in a cache; the buffers stay from call to call.
+  // Fits into a cache; the buffers are reused from call to call.
   std::size_t most_packed() const override { return 2 << 20; }
 
   void all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) override;
@@ -45,7 +45,7 @@ class MpiTransport final : public Transport {
   void reduce_pair(const void* x, std::size_t apart, void* y, std::size_t count,
                    Reduction reduction);
   int place() const;
-  int other() const;  // of two
+  int other() const;  // the other place, of two
   bool swaps(std::size_t count) const;
   bool swaps_asleep() const;
   std::size_t ranks() const;

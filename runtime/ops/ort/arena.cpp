@@ -16,20 +16,20 @@ namespace {
 constexpr int kDefaultMemory = 0;  // OrtMemTypeDefault
 
 std::mutex mutex;
-// ONNX Runtime wraps an arena anew for each node; what describes its memory is one per arena. Not
+// ONNX Runtime creates an allocator object per node; the memory info is unique per arena. Never
 // destroyed: sessions may end after this library's statics.
 auto& by_memory = *new std::map<const OrtMemoryInfo*, std::weak_ptr<Arena>>;
 auto& alive = *new std::set<const Arena*>;
 long long most_so_far = -1;
 
-// Called with the mutex held.
+// Updates the peak; the mutex must be locked.
 void look() {
   long long sum = 0;
   for (const auto* arena : alive) sum += std::max(0LL, arena->most_used());
   if (sum > 0) most_so_far = std::max(most_so_far, sum);
 }
 
-// Releases what ONNX Runtime gave out once nobody needs it.
+// Releases ONNX Runtime's allocator unless an Arena has taken it.
 struct Wrapper {
   Wrapper(const Api& api, const OrtKernelInfo* info) : api(api) {
     api.call(Slot::KernelInfoGetAllocator, info, kDefaultMemory, &allocator);
@@ -46,7 +46,7 @@ struct Wrapper {
 
 Arena::Arena(const Api& api, OrtAllocator* allocator, const OrtMemoryInfo* memory)
     : api_(api), allocator_(allocator), memory_(memory) {
-  alive.insert(this);  // arena_of holds the mutex
+  alive.insert(this);  // arena_of has locked the mutex
 }
 
 Arena::~Arena() {
@@ -64,7 +64,7 @@ int Arena::device() const {
   int id = 0;
   const char* name = nullptr;
   api_.call(Slot::MemoryInfoGetName, memory_, &name);
-  // The CPU's memory is no device's: where kernels stand in, it is the host that has chosen one.
+  // Stand-in kernels run on CPU memory, which has no device number: the host has selected a device.
   if (std::strcmp(name, "Cpu") == 0) check_cuda("cudaGetDevice", cuda().cudaGetDevice(&id));
   else api_.call(Slot::MemoryInfoGetId, memory_, &id);
   return id;

@@ -1,4 +1,4 @@
-// The memory of a session's device: scratch for collectives, and how much of it was used.
+// Memory of a session's device: scratch buffers for collectives, and usage statistics.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ class Arena {
 
   int device() const;
 
-  // Memory in the order of the node's stream: given back as soon as all that uses it is enqueued.
+  // Scratch memory in stream order: may be given back once all work that uses it is enqueued.
   void* take(OrtKernelContext* context, std::size_t bytes) const;
   void give_back(void* memory) const;
 
-  // The most bytes in use at a time, -1 where ONNX Runtime does not say (before 1.23).
+  // Peak bytes in use, -1 if ONNX Runtime does not report it (before 1.23).
   long long most_used() const;
 
  private:
@@ -28,10 +28,10 @@ class Arena {
   const OrtMemoryInfo* memory_;
 };
 
-// The arena from which the node of `info` gets its tensors. All nodes of a session share it.
+// The arena of the node of `info`. All nodes of a session share it.
 std::shared_ptr<Arena> arena_of(const Api& api, const OrtKernelInfo* info);
 
-// The largest sum, at any time, of `most_used` of the arenas that were there then; -1 if unknown.
+// The peak of the sum of `most_used` over all live arenas; -1 if unknown.
 long long most_used_in_arenas();
 
 }  // namespace tensoropt

@@ -39,7 +39,7 @@ void read_peer(const Api& api, const OrtKernelInfo* info, Collective& node) {
   node.group = {std::min(self, peer), std::max(self, peer)};
 }
 
-// Which rank's x comes here, and who gets this rank's.
+// Sets the rank that this rank receives x from, and the rank that receives this rank's x.
 void read_sources(const Api& api, const OrtKernelInfo* info, Collective& node) {
   node.sources = api.integers(info, "sources");
   Shape places(node.group.size());

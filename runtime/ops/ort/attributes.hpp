@@ -1,4 +1,4 @@
-// Collectives as the attributes of their nodes say them.
+// Collectives from the attributes of their nodes.
 #pragma once
 
 #include "collective.hpp"
@@ -6,14 +6,14 @@
 
 namespace tensoropt {
 
-// Reads and checks the attributes; MPI is up, nothing is sent. Throws where one is missing or
-// names ranks that cannot be.
+// Reads and checks the attributes. MPI must be initialised; nothing is sent. Throws if an attribute
+// is missing or has invalid ranks.
 Collective read_collective(const Api& api, const OrtKernelInfo* info, Kind kind);
 
-// The same of what a node says of several at once: dimensions are not among it.
+// The same for a node with several collectives; does not read dimensions.
 Collective read_combined(const Api& api, const OrtKernelInfo* info, Kind kind);
 
-// Those on which shapes depend, unchecked.
+// Reads the attributes that result shapes depend on, unchecked.
 Collective read_shapes(const Api& api, OrtShapeInferContext* context, Kind kind);
 
 }  // namespace tensoropt

@@ -1,5 +1,4 @@
-// Built only where CMake finds a real onnxruntime_c_api.h: our slot numbers
-// and fields against that header.
+// Compiled only if CMake finds onnxruntime_c_api.h: checks our slot numbers and fields against it.
 #include <cstddef>
 
 #include <onnxruntime_c_api.h>

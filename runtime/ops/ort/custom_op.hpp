@@ -1,32 +1,32 @@
-// What the custom ops of this library have in common.
+// Functions shared by the custom ops of this library.
 #pragma once
 
 #include "ort/ort_api.hpp"
 
 namespace tensoropt {
 
-// Shape inference comes with no interface of its own, so the one registered with is kept.
+// The interface of registration, which shape inference needs but is not passed.
 extern const OrtApi* registered_api;
 
-// The interface of version kStatsApiVersion, null where ONNX Runtime is older.
+// The interface of version kStatsApiVersion, null if ONNX Runtime is older.
 extern const OrtApi* newer_api;
 
-// Where a kernel's tensors lie, and so what moves them.
+// The memory of a kernel's tensors, which selects the transport.
 enum class Place { Host, Device };
 
-// A custom op of the CPU (of CUDA on a device), version 1 and all later ones of its domain, with
-// the given number of inputs and outputs, all required. Its name, types, kernel and shapes are for
-// the caller to set.
+// A custom op of the CPU (of CUDA on a device), version 1 and all later versions of its domain,
+// with the given number of inputs and outputs, all required. The caller sets its name, types,
+// kernel and shape inference.
 CustomOp plain_op(Place place, std::size_t (*inputs)(const CustomOp*),
                   std::size_t (*outputs)(const CustomOp*));
 
-// Gives output 0 the memory of input 0.
+// Lets output 0 alias input 0.
 void alias_first(CustomOp& op);
 
-// ONNX Runtime gives the lists of an alias map back to this; they are static.
+// Release function of alias maps; does nothing, as their lists are static.
 void keep_aliases(int* inputs, int* outputs);
 
-// Runs `body`; what it throws becomes an error that begins with `node`.
+// Runs `body`; prefixes its errors with `node`.
 template <class Body>
 void located(const std::string& node, Body body) {
   try {
@@ -43,8 +43,8 @@ void set_output(const Api& api, OrtShapeInferContext* context, std::size_t index
 std::pair<int, Shape> inferred_input(const Api& api, OrtShapeInferContext* context,
                                      std::size_t index);
 
-// Whether `shape` is one: ONNX Runtime shows a tensor of unknown rank as a scalar, and would take a
-// -1 for a size.
+// True if `shape` has a rank and sizes: ONNX Runtime shows a tensor of unknown rank as a scalar,
+// and would take -1 as a size.
 bool is_known(const Shape& shape);
 
 }  // namespace tensoropt

@@ -3,7 +3,7 @@
 namespace tensoropt {
 namespace {
 
-// A text that a call gives into memory whose size it tells first, the terminating zero counted.
+// The text of a call that first returns its size, including the terminating zero.
 template <class Call>
 std::string sized_text(Call call) {
   std::size_t size = 0;
@@ -61,7 +61,7 @@ Shape Api::integers(OrtShapeInferContext* context, const char* name) const {
   const OrtOpAttr* attribute = nullptr;
   call(Slot::ShapeInferContext_GetAttribute, context, name, &attribute);
   std::size_t bytes = 0;
-  // Asked with no room, the call fails and tells the size it needs.
+  // Without a buffer the call fails and returns the required size.
   void* no_room = nullptr;
   tries(Slot::ReadOpAttr, attribute, kAttrInts, no_room, std::size_t{0}, &bytes);
   Shape values(bytes / sizeof(std::int64_t));

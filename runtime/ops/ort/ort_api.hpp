@@ -1,5 +1,5 @@
-// Our own minimal declaration of ONNX Runtime's C interface: the types by name only, the calls by
-// slot, the structure of a custom op field by field. Failed calls become C++ exceptions.
+// A minimal declaration of ONNX Runtime's C interface: opaque types, functions by slot, and the
+// fields of a custom op. Failed calls become C++ exceptions.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ struct CustomOp {
 };
 // NOLINTEND(readability-identifier-naming)
 
-// The interface's table, with calls that throw `Error` in place of returning a status.
+// The interface's table, with calls that throw `Error` instead of returning a status.
 class Api {
  public:
   explicit Api(const OrtApi* table) : table_(table) {}
@@ -84,7 +84,7 @@ class Api {
     if (auto* status = raw<OrtStatus*>(slot, args...)) fail(status);
   }
 
-  // Whether the call succeeds.
+  // Returns true if the call succeeds.
   template <class... Args>
   bool tries(Slot slot, Args... args) const {
     auto* status = raw<OrtStatus*>(slot, args...);
@@ -114,7 +114,7 @@ class Api {
   std::size_t input_count(OrtKernelContext* context) const;
   std::size_t output_count(OrtKernelContext* context) const;
 
-  // Calls `body`, which throws nothing, for 0 to `count` - 1, on the threads of the session.
+  // Calls `body`, which must not throw, for 0 to `count` - 1, on the threads of the session.
   template <class Body>
   void parallel(OrtKernelContext* context, std::size_t count, const Body& body) const {
     auto one = +[](void* held, std::size_t i) { (*static_cast<const Body*>(held))(i); };
@@ -122,10 +122,10 @@ class Api {
          std::size_t{0}, const_cast<void*>(static_cast<const void*>(&body)));
   }
 
-  // The stream on which this node's device does its work; null on the CPU.
+  // The stream of this node's device; null on the CPU.
   void* stream(OrtKernelContext* context) const;
 
-  // A session's configuration entry; empty where there is none.
+  // A session's configuration entry; empty if there is none.
   std::string config_entry(const OrtSessionOptions* options, const char* key) const;
 
  private:
@@ -134,7 +134,7 @@ class Api {
   const OrtApi* table_;
 };
 
-// Runs `body`; an exception becomes a status, since none may cross the C interface.
+// Runs `body`; an exception becomes a status, since exceptions must not cross the C interface.
 template <class Body>
 OrtStatus* guarded(const Api& api, Body body) {
   try {

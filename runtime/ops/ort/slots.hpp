@@ -1,8 +1,8 @@
-// Where the functions this library calls lie in ONNX Runtime's C interface.
+// Slots of the functions of ONNX Runtime's C interface that this library calls.
 //
-// The wheels of ONNX Runtime carry no headers. Its interface is a table of function pointers to
-// which releases only append, so a slot number holds for every later release. Where a real header
-// is at hand, check_slots.cpp compares each number with offsetof at compile time.
+// The wheels of ONNX Runtime have no headers. Its interface is a table of function pointers to
+// which releases only append, so a slot number is valid in every later release. check_slots.cpp
+// compares each number with offsetof at compile time, if the real header is found.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace tensoropt {
 
-// The interface version asked for: the first with the whole of CustomOp below (ORT 1.18).
+// The requested interface version: the first with the whole of CustomOp (ORT 1.18).
 inline constexpr std::uint32_t kApiVersion = 18;
 
-// The interface version with what an allocator has used, which is asked for where there is one.
+// The interface version with allocator statistics, requested if available.
 inline constexpr std::uint32_t kStatsApiVersion = 23;
 
 // NOLINTBEGIN(readability-identifier-naming): the names are ONNX Runtime's

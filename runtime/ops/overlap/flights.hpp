@@ -1,4 +1,4 @@
-// Which transfers are between their start and their wait.
+// Transfers between their start and their wait.
 #pragma once
 
 #include <map>
@@ -9,21 +9,20 @@
 
 namespace tensoropt {
 
-// A transfer that was started.
+// A transfer that was started and is not yet waited for.
 class Flight {
  public:
-  // `kind`: of its collective ("AllReduce"). `reads` has to stay as it is until the transfer is
-  // done.
+  // `kind` of its collective ("AllReduce"). `reads` must not change until the transfer is done.
   Flight(const void* owner, std::string kind, std::vector<const void*> reads)
       : owner(owner), kind(std::move(kind)), reads(std::move(reads)) {}
   virtual ~Flight() = default;
   Flight(const Flight&) = delete;
 
-  // Whoever reads the results next, on the host or on a device's `stream`, has them. Throws what
-  // the transfer has thrown.
+  // Makes the results available to later readers, on the host or on a device's `stream`. Rethrows
+  // the transfer's exception.
   virtual void join(void* stream) = 0;
 
-  // Returns when nothing is read or written any more.
+  // Returns when the transfer no longer reads or writes memory.
   virtual void end() = 0;
 
   const void* const owner;
@@ -31,20 +30,20 @@ class Flight {
   const std::vector<const void*> reads;
 };
 
-// By the memory of their handles, which is each one's own as long as it is under way.
+// Transfers by the address of their handles, which is unique while a transfer is in flight.
 class Flights {
  public:
-  // Throws where an earlier run has left one of this handle or owner behind.
+  // Throws if an earlier run has left a transfer of this handle or owner in flight.
   void check_none(const void* handle, const void* owner);
 
   void add(const void* handle, std::unique_ptr<Flight> flight);
 
-  // Throws where there is none.
+  // Throws if there is no such transfer.
   std::unique_ptr<Flight> take(const void* handle);
 
   bool any();
 
-  // Ends those of `owner`, and forgets them.
+  // Ends and removes the transfers of `owner`.
   void forget(const void* owner);
 
   void forget_all();
@@ -57,14 +56,14 @@ class Flights {
   std::map<const void*, std::unique_ptr<Flight>> flights_;
 };
 
-// Those of this process, which are never destroyed.
+// The transfers of this process; never destroyed.
 Flights& flights();
 
-// Ends all transfers of this process, as after a run that failed between a start and its wait: the
-// memory that they would write to is no longer theirs.
+// Ends all transfers of this process, after a run that failed between a start and its wait: the
+// memory that they write to is about to be freed.
 void settle_transfers();
 
-// Runs `body`, a kernel. Where it throws, ONNX Runtime takes the memory of the run back.
+// Runs `body`, a kernel. If it throws, ends all transfers, as ONNX Runtime frees the run's memory.
 template <class Body>
 void settling(const Body& body) {
   try {

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kRequired = 0, kVariadic = 2;  // OrtCustomOpInputOutputCharacteristic
 
-// Of how many tensors of a node ONNX Runtime is told that one may have the memory of another. What
-// comes behind them is copied.
+// The number of tensors per node that are declared to ONNX Runtime as possible aliases. Further
+// tensors are copied.
 constexpr std::size_t kMostShared = 1024;
 
 std::string op_name(Startable what, const char* end) { return what.name() + end; }
@@ -42,7 +42,7 @@ std::size_t two(const CustomOp*) { return 2; }
 std::size_t three(const CustomOp*) { return 3; }
 std::size_t one(const CustomOp*) { return 1; }
 
-// The first `Few` are single and int64, what comes behind is a list.
+// The first `Few` are single and int64, the rest is a variadic list.
 template <std::size_t Few>
 int type(const CustomOp*, std::size_t index) {
   return index < Few ? int(Element::Int64) : kUndefined;
@@ -81,7 +81,7 @@ void infer_waited(const Api& api, OrtShapeInferContext* context, Startable what)
   }
 }
 
-// What differs from one to another, as functions without arguments of their own.
+// Properties that differ between startable collectives, as functions without captured state.
 template <std::size_t I>
 struct Of {
   static constexpr Startable kWhat = kStartable[I];
@@ -132,7 +132,7 @@ struct Of {
         place == Place::Host ? create_start<Place::Host> : create_start<Place::Device>;
     run_kernel(op);
     op.InferOutputShapeFn = infer_start;
-    alias_first(op);  // the token that comes out is the one that went in
+    alias_first(op);  // the token output aliases the token input
     if (kWhat.is_in_place()) {
       op.GetMayInplace = Pairs<1, 2>::get;
       op.ReleaseMayInplace = keep_aliases;

@@ -1,4 +1,4 @@
-// The nodes that start a collective, and those that wait for it.
+// The nodes that start a collective, and the nodes that wait for it.
 #pragma once
 
 #include "ort/custom_op.hpp"

@@ -9,10 +9,10 @@
 namespace tensoropt {
 namespace {
 
-constexpr std::uint64_t kSliceNs = 100'000;  // the shortest that Linux takes
+constexpr std::uint64_t kSliceNs = 100'000;  // the minimum that Linux accepts
 constexpr unsigned long kSlackNs = 1'000;
 
-// `struct sched_attr` of sched_setattr(2), as Linux 3.14 has it: later fields are optional.
+// `struct sched_attr` of sched_setattr(2), in the version of Linux 3.14: later fields are optional.
 struct Scheduling {
   std::uint32_t size = sizeof(Scheduling), policy = 0;
   std::uint64_t flags = 0;
@@ -23,8 +23,8 @@ struct Scheduling {
 
 }  // namespace
 
-// All else stays as it was found. A real-time policy has no slices, and what is refused costs time
-// alone.
+// Other settings are unchanged. A real-time policy has no slices. If the kernel refuses, waking up
+// only takes longer.
 void wake_promptly() {
   constexpr std::uint32_t kNormal = 0, kBatch = 3;
   Scheduling own;

@@ -1,16 +1,15 @@
-// How soon a thread that has slept goes on.
+// Wake-up latency of threads.
 #pragma once
 
 namespace tensoropt {
 
-// From now on the calling thread has a core within a tenth of a millisecond once it could go on,
-// though operators keep all cores busy: Linux would else let them go on until its next tick, some
-// milliseconds later. It gets no larger share of the core. Kernels before Linux 6.12 have no such
-// wish: there nothing changes.
+// Lets the calling thread get a core within 0.1 ms after it wakes up, even if operators keep all
+// cores busy. By default Linux lets them run until its next tick, some milliseconds later. The
+// thread's share of a core does not grow. No effect before Linux 6.12.
 void wake_promptly();
 
-// From now on what sleeps in the calling thread wakes up when its time is over, and not up to 50
-// us later, as Linux does to wake several threads at once.
+// Lets sleeps of the calling thread end on time. By default Linux delays them by up to 50 us, to
+// wake several threads together.
 void sleep_exactly();
 
 }  // namespace tensoropt

@@ -31,7 +31,7 @@ class FlightOnStream final : public Flight {
 
  private:
   const StreamEvent& done_;
-  std::unique_ptr<NcclTransport> transport_;  // whose scratch is in use until then
+  std::unique_ptr<NcclTransport> transport_;  // its scratch is in use until the end
 };
 
 void run_pieces(const std::vector<Piece>& pieces, const ElementInfo& element,
@@ -87,7 +87,7 @@ std::unique_ptr<Flight> StartKernel::started(OrtKernelContext* context, const El
   return on_side_stream(context, element, pieces);
 }
 
-// The group is met there too, in its turn.
+// The group's agreement is checked on the thread, too, in the order of transfers.
 std::unique_ptr<Flight> StartKernel::on_thread(const ElementInfo& element,
                                                std::vector<Piece> pieces) {
   const auto what = is_known_ ? std::string() : describe(element, pieces);

@@ -1,4 +1,4 @@
-// A node that starts a collective, or several as one, which goes on while other nodes run.
+// A node that starts one or several fused collectives, which overlap with other nodes.
 #pragma once
 
 #include <atomic>
@@ -11,15 +11,15 @@
 
 namespace tensoropt {
 
-// What can go on beside other nodes: a kind of collective, alone or `combined`.
+// A collective that can overlap with other nodes: a kind, single or `combined`.
 struct Startable {
   Kind kind;
   bool combined;
 
   std::string name() const { return combined ? combined_name(kind) : kind_name(kind); }
 
-  // Whether the transfer works in y, so that x may be gone once it is started. Otherwise the wait
-  // is given x too, which keeps it.
+  // True if the transfer works in y, so that x may be freed after the start. Otherwise the wait
+  // takes x as an input, which keeps it alive.
   constexpr bool is_in_place() const { return kind == Kind::AllReduce; }
 };
 
@@ -27,7 +27,7 @@ class StartKernel final : public CombinedKernel {
  public:
   StartKernel(const Api& api, Startable what, Place place, const OrtKernelInfo* info);
 
-  // Ends what a run has left under way: the memory that it works in may be gone next.
+  // Ends transfers in flight: their memory may be freed next.
   ~StartKernel() override;
 
   void compute(OrtKernelContext* context) override;
@@ -45,13 +45,13 @@ class StartKernel final : public CombinedKernel {
                                          const std::vector<Piece>& pieces);
   std::vector<const void*> reads(const std::vector<Piece>& pieces) const;
 
-  // On the device: where ONNX Runtime's stream has made x, and where the results are there.
+  // On the device: events after x is computed on ONNX Runtime's stream, and after the transfer.
   struct Ends {
     StreamEvent begin, done;
   };
 
   Startable what_;
-  std::atomic<bool> is_known_ = false;  // to its group
+  std::atomic<bool> is_known_ = false;  // the group has agreed
   std::unique_ptr<Ends> ends_;
 };
 

@@ -1,4 +1,4 @@
-// Transfers that go on after a kernel has returned: one after another, on a thread of their own.
+// Transfers that continue after a kernel has returned: in sequence, on a separate thread.
 #pragma once
 
 #include <atomic>
@@ -24,44 +24,44 @@ class Transfer {
   bool is_done_ = false;
 };
 
-// From any thread. What is started is run in that order, and nothing of it at the same time.
+// A queue of transfers, callable from any thread. They run one at a time, in the order of start.
 class Transfers {
  public:
   Transfers() = default;
   ~Transfers();
   Transfers(const Transfers&) = delete;
 
-  // Runs `body` once all that was started before is done. After a failure nothing is run until
-  // `settle`: ranks no longer agree on what comes next.
+  // Runs `body` after all earlier transfers. After a failure nothing runs until `settle`: the ranks
+  // no longer agree on the next transfer.
   std::shared_ptr<Transfer> start(std::function<void()> body);
 
-  // Returns when the transfer is done. Throws what it, or what failed before it, has thrown.
+  // Returns when the transfer is done. Rethrows its exception, or the exception of an earlier one.
   void wait(const Transfer& transfer);
 
-  // Returns when the transfer writes nothing any more, whether it has failed or not.
+  // Returns when the transfer no longer writes, even if it has failed.
   void wait_for_end(const Transfer& transfer);
 
-  // Returns when nothing is under way, at once where nothing was. Throws what a transfer has
-  // thrown.
+  // Returns when no transfer is in flight, without locking if none was. Rethrows a transfer's
+  // exception.
   void wait_for_all();
 
-  // Returns when nothing is under way, and forgets a failure.
+  // Returns when no transfer is in flight, and clears a failure.
   void settle();
 
  private:
   void work();
   void run(Transfer& transfer, std::unique_lock<std::mutex>& lock);
 
-  std::atomic<bool> is_idle_ = true;  // and nothing has failed
-  std::mutex mutex_;                  // of what follows
+  std::atomic<bool> is_idle_ = true;  // no transfer is in flight, and none has failed
+  std::mutex mutex_;                  // guards the members below
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Transfer>> queue_;  // the first one is being run
+  std::deque<std::shared_ptr<Transfer>> queue_;  // the first transfer is running
   std::exception_ptr failure_;
   bool is_over_ = false;
-  std::thread thread_;  // begins with the first transfer
+  std::thread thread_;  // starts with the first transfer
 };
 
-// Those of this process, which are never destroyed.
+// The queue of this process; never destroyed.
 Transfers& transfers();
 
 }  // namespace tensoropt

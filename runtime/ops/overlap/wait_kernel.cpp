@@ -20,7 +20,7 @@ WaitKernel::WaitKernel(const Api& api, Startable what, Place place, const OrtKer
     : api_(api), what_(what), place_(place),
       node_(what.name() + "Wait node '" + api.node_name(info) + "'") {}
 
-// What the transfer has thrown begins with the node that started it.
+// Errors of the transfer are prefixed with the node that started it.
 void WaitKernel::compute(OrtKernelContext* context) const {
   const Held held;
   std::unique_ptr<Flight> flight;

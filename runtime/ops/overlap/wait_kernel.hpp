@@ -1,4 +1,4 @@
-// A node that waits for a collective that another one has started.
+// A node that waits for a collective started by another node.
 #pragma once
 
 #include "ort/custom_op.hpp"
@@ -10,8 +10,8 @@ class WaitKernel {
  public:
   WaitKernel(const Api& api, Startable what, Place place, const OrtKernelInfo* info);
 
-  // Inputs (handle, y1, ..., and where the transfer reads them: x1, ...), outputs (z1, ...), which
-  // have the memory of y where they can.
+  // Inputs (handle, y1, ..., and x1, ... if the transfer reads them), outputs (z1, ...), which
+  // alias y if possible.
   void compute(OrtKernelContext* context) const;
 
   const Api& api() const { return api_; }
@@ -26,7 +26,7 @@ class WaitKernel {
   std::string node_;
 };
 
-// Lets `op` run its kernel, a `WaitKernel` that it has created, and end it.
+// Sets the functions of `op` that run and destroy a `WaitKernel`, which `op` has created.
 void run_wait_kernel(CustomOp& op);
 
 }  // namespace tensoropt
