@@ -21,12 +21,12 @@ namespace tensoropt {
 namespace {
 
 constexpr double kEndTimeout = 2;
-constexpr double kVerdictTimeout = 2 * kEndTimeout;  // for the hub to call all ranks
+constexpr double kVerdictTimeout = 2 * kEndTimeout;  // the hub calls all ranks in this time
 constexpr double kBetweenTries = 0.1;
-constexpr double kIntroduction = 30;  // seconds; a hub answers at once
+constexpr double kIntroduction = 30;  // seconds; a hub answers immediately
 constexpr std::size_t kMostText = 2000;
 
-// The connection was lost, which another try may mend.
+// The connection was lost; a retry may succeed.
 struct Lost : Error {
   using Error::Error;
 };
@@ -38,8 +38,8 @@ std::string first_line_of(const char* path) {
   return line;
 }
 
-// The same for two processes that share memory: the same start of the same kernel, and no container
-// of its own around either.
+// Equal for two processes that share memory: they run on the same boot of the same kernel, and
+// neither has a container of its own.
 std::string machine() {
   char host[256] = "", ipc[64] = "";
   gethostname(host, sizeof host - 1);
@@ -57,14 +57,14 @@ Line split(const std::string& line) {
   return {line.substr(0, space), line.substr(std::min(space + 1, line.size()))};
 }
 
-// The next line from rank 0, or from who has taken its place.
+// The next line from rank 0, or from a process that has taken its address.
 Line hear(const Visit& visit, const Socket& socket, std::string& read, Moment until) try {
   return split(receive_line(socket, read, until));
 } catch (const Error& error) {
   throw Lost("rank 0 at " + visit.where + " " + error.what());
 }
 
-// What to make of "refused WHAT", or of any other word that nobody has proved: it is not repeated.
+// The error for "refused WHAT", or for any other word without proof; such words are not repeated.
 Error unproved(const Visit& visit, const Line& line) {
   if (line.verb != "refused") return Error(visit.where + " is no rank 0 of tensoropt");
   const auto rank_0 = "rank 0 at " + visit.where;
@@ -76,7 +76,7 @@ Error unproved(const Visit& visit, const Line& line) {
                visit.identity.source);
 }
 
-// The hub's "accepted PROOF TOKEN" gives the token, its "denied PROOF WHY" is an error.
+// Returns the token of the hub's "accepted PROOF TOKEN"; "denied PROOF WHY" is an error.
 std::string proved(const Visit& visit, const Talk& talk, const Line& line) {
   const auto [proof, rest] = split(line.rest);
   if (line.verb != "accepted" && line.verb != "denied") throw unproved(visit, line);
@@ -93,8 +93,8 @@ std::string hello_of(const Visit& visit, const std::string& role, const std::str
   return hello.str();
 }
 
-// Says who this is and proves it on a new connection; returns the token, once the hub has proved
-// itself too.
+// Sends and proves this rank's identity on a new connection; returns the token, after the hub has
+// proved itself, too.
 std::string greet(const Visit& visit, const std::string& role, const std::string& token,
                   const Socket& socket, std::string& read, Moment until) {
   Talk talk{.hello = hello_of(visit, role, token)};
@@ -106,20 +106,20 @@ std::string greet(const Visit& visit, const std::string& role, const std::string
   return proved(visit, talk, hear(visit, socket, read, until));
 }
 
-// Both connections. One that is taken but not answered is given up before the time is over.
+// Opens both connections. Gives up early if a connection is accepted but not answered.
 Joined introduce_once(const Visit& visit, Moment until) {
   Joined joined{visit.connect(), {}};
   const auto token = greet(visit, "control", "-", joined.control, joined.read,
                            std::min(until, after(kIntroduction)));
-  std::string read;  // what comes on this one is for MPICH
+  std::string read;  // later bytes of this connection are for MPICH
   if (visit.with_pmi) joined.pmi = visit.connect();
   if (visit.with_pmi)
     greet(visit, "pmi", token, joined.pmi, read, std::min(until, after(kIntroduction)));
   return joined;
 }
 
-// Connects until somebody answers: who accepted the first connections may be a rank 0 that is just
-// ending.
+// Retries until a hub answers: the first connections may reach a rank 0 of an earlier job that is
+// just ending.
 Joined introduce(const Visit& visit, Moment until) {
   for (;;) try {
       return introduce_once(visit, until);
@@ -129,7 +129,7 @@ Joined introduce(const Visit& visit, Moment until) {
     }
 }
 
-// The hub's "ready JOB"; of one that has proved itself "end WHY" is believed.
+// Returns JOB of the hub's "ready JOB". The hub has proved itself, so its "end WHY" is trusted.
 std::string wait_for_others(const Visit& visit, Joined& joined, Moment until) {
   const auto line = hear(visit, joined.control, joined.read, until);
   if (line.verb == "ready") return line.rest;
@@ -146,12 +146,12 @@ struct State {
   Socket socket;
   int rank = 0, size = 0;
   std::string job{};
-  std::mutex mutex{};  // of what follows
+  std::mutex mutex{};  // guards the members below
   std::condition_variable changed{};
   std::map<int, std::string> answers{};
-  std::string last_line{};  // that a thread has said to the hub before this process ends
-  std::string why{};        // the job has failed, as the hub says
-  bool is_over = false;     // the job is
+  std::string last_line{};  // final line that a thread has sent to the hub before the process ends
+  std::string why{};        // reason of the job's failure, from the hub
+  bool is_over = false;     // the job has ended
 };
 
 State* state = nullptr;  // never freed: the thread reads it until the process ends
@@ -166,7 +166,7 @@ void send_line(const std::string& line) {
   send_all(state->socket, line + "\n", after(kEndTimeout));
 }
 
-// Aborting may itself wait for a device that no longer answers.
+// Aborting may itself block on a device that does not respond.
 void abort_communicators() {
   static std::atomic<bool> is_done = false;
   std::thread([] { abort_nccl_groups(), is_done = true; }).detach();
@@ -180,7 +180,7 @@ void print(const std::string& error) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-// Says why first: aborting brings threads back that then have errors of their own to tell.
+// Prints the reason first: after aborting, other threads return with errors of their own.
 [[noreturn]] void end_process(const std::string& why) {
   print(why);
   abort_communicators();
@@ -188,7 +188,8 @@ void print(const std::string& error) {
   _exit(1);
 }
 
-// The job is over, by `why` unless that is empty; a process that is leaving already goes on to.
+// Ends the job, with a failure `why` unless it is empty. A process that is already leaving
+// continues to do so.
 void be_over(const std::string& why) {
   {
     const std::lock_guard lock(state->mutex);
@@ -209,7 +210,7 @@ void keep_answer(std::istringstream& words) {
   state->changed.notify_all();
 }
 
-// Returns false when there is nothing more to read.
+// Handles one line of the hub; returns false after the last.
 bool take(const std::string& line) {
   std::istringstream words(line);
   std::string verb;
@@ -235,10 +236,10 @@ void read_lines(std::string read) {
   }
 }
 
-// Whether the job ended by what this rank itself said.
+// True if the job ended by a message of this rank.
 bool is_own(const std::string& why) { return why.empty() || why.starts_with(own_name()); }
 
-// Waits for the hub to say what the job ended by.
+// Waits for the hub to report the cause of the job's end.
 void wait_for_verdict(std::unique_lock<std::mutex>& lock) {
   state->changed.wait_for(lock, seconds(kVerdictTimeout), [] { return state->is_over; });
   if (is_own(state->why)) return;
@@ -247,7 +248,8 @@ void wait_for_verdict(std::unique_lock<std::mutex>& lock) {
   end_process(why);
 }
 
-// Only the first word counts. Where the process is ending because the job has failed, that goes on.
+// Sends a final line; only the first counts. If the process already ends because the job has
+// failed, waits for that.
 void leave(const std::string& line) {
   std::unique_lock lock(state->mutex);
   const bool is_first = state->last_line.empty();
@@ -265,7 +267,7 @@ void leave(const std::string& line) {
 
 Joined join(const Visit& visit) {
   auto joined = introduce(visit, after(visit.timeout_s));
-  // Rank 0 says who is missing when its time is up, which may have begun later.
+  // Rank 0 names the missing ranks when its time is up; it may have started later than this rank.
   joined.job = wait_for_others(visit, joined, after(2 * visit.timeout_s));
   return joined;
 }

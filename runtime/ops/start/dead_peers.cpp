@@ -33,7 +33,7 @@ struct Table {
   std::size_t bytes = 0;
 };
 
-// Where a loaded library refers to others: by calls and in its data.
+// Import tables of a loaded library: for calls and in its data.
 struct Imports {
   Table calls{}, data{};
   const ElfW(Sym) * symbols = nullptr;
@@ -59,7 +59,7 @@ Imports imports_of(const ElfW(Dyn) * entry) {
   return found;
 }
 
-// The page may have been made read-only when the library was loaded; then it stays writable.
+// The page may be read-only since the library was loaded; it stays writable afterwards.
 void replace(ElfW(Addr) slot) {
   const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));
   auto* start = reinterpret_cast<void*>(slot & ~(page - 1));

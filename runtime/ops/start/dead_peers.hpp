@@ -1,13 +1,13 @@
-// What MPICH does when a rank of the same machine is killed while it copies from that one's memory.
+// Handling of a rank of the same machine that is killed while MPICH copies from its memory.
 #pragma once
 
 namespace tensoropt {
 
-// MPICH, and UCX below it, take the end of the other process for a fatal error of their own,
-// whatever error handler a communicator has: they print a stack and abort, before anybody can say
-// which rank was killed. From now on such a copy waits for the hub to say so (control.hpp), which
-// ends this process. Replaces process_vm_readv where those libraries import it; does nothing to
-// others.
+// MPICH, and UCX below it, treat the end of the other process as a fatal error of their own,
+// even if a communicator has an error handler: they print a stack and abort, before any rank can
+// report which rank was killed. After this call, such a copy waits for the hub's report
+// (control.hpp), which ends this process. Replaces process_vm_readv in the import tables of these
+// libraries only.
 void wait_for_the_verdict_on_dead_peers();
 
 }  // namespace tensoropt

@@ -13,16 +13,16 @@ namespace tensoropt {
 namespace {
 
 constexpr std::size_t kMostHello = 512, kMostLine = 8192, kMostWaiting = 1 << 20;
-constexpr std::size_t kMostUnknown = 256;  // connections that have not said who they are
+constexpr std::size_t kMostUnknown = 256;  // connections that have not identified themselves
 constexpr const char* kNoLine = " sends what is no line, or reads nothing";
 constexpr double kHelloTimeout = 10, kFlushTimeout = 1;
-constexpr double kCrowdedTimeout = 0.5;  // to say who one is, where others wait for a place
-constexpr double kCallTimeout = 2;       // seconds for ranks to answer that they live
-constexpr double kLastWords = 5;         // seconds that rank 0 waits for the others' at its exit
+constexpr double kCrowdedTimeout = 0.5;  // to identify oneself while other connections are queued
+constexpr double kCallTimeout = 2;       // seconds for ranks to answer a liveness probe
+constexpr double kLastWords = 5;         // seconds that rank 0 waits for other ranks at its exit
 
 std::future<void> hub_is_over;
 
-// What a stranger sent, fit to be shown.
+// Text from an unidentified peer, made printable.
 std::string shown(std::string text) {
   text.resize(std::min<std::size_t>(text.size(), 40));
   for (char& c : text)
@@ -139,7 +139,7 @@ void Hub::check_proof(Guest& guest, const std::string& line) {
   admit(guest, hello);
 }
 
-// What is wrong with a rank that knows the secret, empty if nothing.
+// The reason to deny a rank that has the secret; empty if there is none.
 std::string Hub::why_not(const Hello& hello) {
   const auto who = "rank " + std::to_string(hello.rank);
   if (hello.role == Role::Unknown) return "a first line that cannot be read";
@@ -156,7 +156,7 @@ std::string Hub::why_not(const Hello& hello) {
   return who + " is there already, expected every rank once";
 }
 
-// To who has proved nothing: one word, from which nobody learns anything of the job.
+// Answers a peer without proof with one word, which reveals nothing about the job.
 void Hub::refuse(Guest& guest, Refusal what) {
   const char *word = "line", *why = "who is not a rank of tensoropt";
   if (what == Refusal::Version) word = "version", why = "a rank of another release of tensoropt";
@@ -166,20 +166,20 @@ void Hub::refuse(Guest& guest, Refusal what) {
   guest.is_leaving = true;
 }
 
-// To a rank that knows the secret, but is not one of this job.
+// Rejects a rank that has the secret, but does not belong to this job.
 void Hub::deny(Guest& guest, const std::string& why) {
   remember(Refusal::Denied, why);
   answer(guest, "denied", why);
   guest.is_leaving = true;
 }
 
-// With a proof that it is the hub who says so.
+// Sends an answer with the hub's proof.
 void Hub::answer(Guest& guest, const std::string& verb, const std::string& rest) {
   const auto proof = proof_of(wanted_.identity.key, "hub", guest.talk, verb + " " + rest);
   guest.out += verb + " " + proof + " " + rest + "\n";
 }
 
-// Strangers' noise does not hide what a person can mend.
+// Keeps the most informative refusal, so that noise does not hide a fault that users can fix.
 void Hub::remember(Refusal what, const std::string& why) {
   if (what >= refusal_) refusal_ = what, why_refused_ = why;
 }
@@ -240,7 +240,7 @@ void Hub::lost(Guest& guest) {
   guest.out.clear();
 }
 
-// The first rank that fails is believed when all others have answered; its last word counts.
+// Accepts the first rank's failure once all other ranks have answered; its last message counts.
 void Hub::accuse(int rank, const std::string& why) {
   if (has_ended_ || is_leaving_ || (verdict_ && verdict_->rank != rank)) return;
   if (verdict_) return void(verdict_->why = why);
@@ -263,7 +263,7 @@ void Hub::believe() {
   verdict_.reset();
 }
 
-// Lets go of those who leave; a rank that goes before the start may come again.
+// Removes connections that are leaving; a rank that leaves before the start may connect again.
 void Hub::sweep() {
   std::vector<int> gone;
   for (const auto& guest : guests_)
@@ -275,7 +275,7 @@ void Hub::sweep() {
   });
 }
 
-// Those who have not said in time who they are; all of them, once nobody is waited for.
+// Drops connections that have not identified themselves in time; all of them once the job is ready.
 void Hub::let_go_of_strangers(Moment since) {
   for (auto& guest : guests_) {
     if (guest.role != Role::Unknown || guest.since > since) continue;
@@ -305,7 +305,7 @@ std::string Hub::missing() const {
   return listed(ranks);
 }
 
-// Rank 0 hears it last: its process, which this thread is part of, ends then.
+// Rank 0 is informed last: its process, which this thread is part of, then ends.
 void Hub::end(const std::string& why) {
   if (has_ended_ || is_leaving_) return;
   has_ended_ = true;

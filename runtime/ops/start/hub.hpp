@@ -1,25 +1,25 @@
-// Where the ranks of a job meet: a thread of rank 0 to which every rank holds a connection as long
-// as it lives, and a second one that MPICH speaks PMI-1 over.
+// The meeting point of a job's ranks: a thread of rank 0. Every rank keeps one connection to it for
+// its lifetime, and a second one for MPICH's PMI-1.
 //
-// Lines of text both ways. On each connection both sides first prove that they know the job's
-// secret (identity.hpp), the rank before the hub:
+// The protocol is lines of text both ways. On each connection both sides first prove that they have
+// the job's secret (identity.hpp), the rank before the hub:
 //   tensoropt 3 ROLE RANK SIZE MACHINE JOB TOKEN NONCE     ROLE: control or pmi
 //                     answered by: challenge NONCE
 //   proof PROOF       answered by: accepted PROOF TOKEN, or denied PROOF WHY
-// Before the hub has its proof it says no more than: refused WHAT (line, version or secret), which
-// anybody could say. TOKEN is the one that the control connection was given, "-" on that. PMI-1
-// follows on the other.
-// When all ranks are there the hub listens no longer and sends `ready JOB` to each, JOB being the
-// name that MPICH knows the job by. From then on:
-//   bye              the rank ends in order        end WHY        end now, the job has failed
-//   fail WHY         it ends because of an error   where          what are you doing?
-//   left STATUS      its process exits so          over           rank 0 has ended in order
-//   at WHAT          what it is doing              at RANK WHAT   to rank 0: what a rank answered
-//   ask              from rank 0: ask all
-//   here             it lives                      call           do you live?
-// Who fails may fail because another was killed, whose connection is lost a little later: before
-// the hub believes it, it calls the others, and one that is lost meanwhile is what the job ended
-// by. Nothing is encrypted, nor are later lines proved (docs/decisions/0031).
+// Without proof of the rank, the hub only answers: refused WHAT (line, version or secret), which
+// any process could send. TOKEN identifies the rank's control connection, on which it is "-". On
+// the other connection PMI-1 follows. When all ranks are connected the hub stops listening and
+// sends `ready JOB` to each; JOB is the job's name for MPICH. From then on:
+//   bye              the rank ends normally        end WHY        end now, the job has failed
+//   fail WHY         it ends because of an error   where          request for the activity
+//   left STATUS      its exit status               over           rank 0 has ended normally
+//   at WHAT          its activity                  at RANK WHAT   to rank 0: a rank's activity
+//   ask              from rank 0: request for all
+//   here             it is alive                   call           liveness probe
+// A rank may fail because another rank was killed, and the hub may notice the lost connection
+// later. So before the hub accepts a failure, it probes the other ranks; a rank that is lost during
+// the probe is reported as the cause. Nothing is encrypted, and later lines have no proofs
+// (docs/decisions/0031).
 #pragma once
 
 #include <list>
@@ -41,16 +41,16 @@ class Hub {
     bool with_pmi;  // ranks have a second connection
     double timeout_s;
     Identity identity;
-    std::string name{};  // of the job, to MPICH: a new one unless given
+    std::string name{};  // the job's name for MPICH; generated if empty
   };
 
-  // Waits for ranks; `listener` may be none.
+  // Waits for ranks; `listener` may be empty.
   Hub(Socket listener, const Wanted& wanted);
 
-  // Takes a connection made in this process; before `run`.
+  // Takes over a connection of this process; to be called before `run`.
   void adopt(Socket socket);
 
-  // Serves until rank 0 has ended in order, or the job has failed and everyone knows.
+  // Serves until rank 0 has ended normally, or the job has failed and every rank is informed.
   void run();
 
  private:
@@ -62,13 +62,13 @@ class Hub {
   };
   struct Guest {
     Socket socket;
-    Moment since;               // when it came
-    Role role = Role::Unknown;  // and no rank, until it has proved them
+    Moment since;               // time of connection
+    Role role = Role::Unknown;  // role and rank are unknown until proved
     int rank = -1;
     Talk talk{};
     std::string in{}, out{};
-    bool is_due = true;                         // something has come, or can be sent
-    bool said_bye = false, is_leaving = false;  // leaving: gone once `out` is sent
+    bool is_due = true;                         // readable, or writable with pending output
+    bool said_bye = false, is_leaving = false;  // leaving: closed once `out` is sent
   };
 
   void wait();
@@ -78,7 +78,7 @@ class Hub {
   void greet(Guest& guest, const std::string& line);
   void check_proof(Guest& guest, const std::string& line);
   std::string why_not(const Hello& hello);
-  enum class Refusal { None, Line, Version, Secret, Denied };  // what tells more comes later
+  enum class Refusal { None, Line, Version, Secret, Denied };  // from least to most informative
   void refuse(Guest& guest, Refusal what);
   void deny(Guest& guest, const std::string& why);
   void answer(Guest& guest, const std::string& verb, const std::string& rest);
@@ -105,7 +105,7 @@ class Hub {
   std::string missing() const;
   Guest* guest_of(Role role, int rank);
 
-  struct Verdict {  // what ranks say that the job ends by, while they are being called
+  struct Verdict {  // the reported cause of failure, while other ranks are probed
     int rank;
     std::string why;
     Moment until;
@@ -120,17 +120,17 @@ class Hub {
   std::vector<std::string> tokens_, machines_;
   Refusal refusal_ = Refusal::None;
   std::string why_refused_{};
-  std::string name_;  // of the job, to MPICH
+  std::string name_;  // the job's name for MPICH
   PmiServer pmi_;
   std::optional<Verdict> verdict_{};
   bool is_ready_ = false, has_ended_ = false, is_leaving_ = false;
 };
 
-// Runs the one hub of this process in a thread of its own.
+// Runs the hub of this process in a separate thread.
 void run_aside(Hub* hub);
 
-// At the exit of a process: until its hub has told the others that the job is over, or for a while.
-// Else they would take the end of this process for that of a rank that failed.
+// At process exit: waits until the hub has informed the other ranks that the job is over, but not
+// for long. Otherwise they would take this process's end for the failure of a rank.
 void wait_for_hub();
 
 }  // namespace tensoropt

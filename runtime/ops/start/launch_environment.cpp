@@ -75,7 +75,7 @@ bool all(std::initializer_list<const char*> names) {
   return true;
 }
 
-// SLURM_NTASKS is set in the shell of a batch job too, which is one process: only steps count.
+// SLURM_NTASKS is also set in the shell of a batch job, which is one process: only steps count.
 bool is_slurm_step() {
   return all({"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}) && variable("SLURM_STEP_NUM_TASKS") != "1";
 }

@@ -1,4 +1,4 @@
-// What the launcher of this process says about its place in a job.
+// This process's place in a job, from the environment of its launcher.
 #pragma once
 
 #include <optional>
@@ -9,42 +9,42 @@ namespace tensoropt {
 
 struct Place {
   enum class How {
-    Alone,  // nobody started several processes
-    Mpi,    // mpiexec or srun, through PMI: MPI finds the others by itself
-    Tcp,    // torchrun, Kubernetes, a shell: rank 0 is met at address:port
-    Pairs,  // tensoropt-run on this machine: over sockets that it has connected
+    Alone,  // a single process
+    Mpi,    // mpiexec or srun, through PMI: MPI connects the ranks
+    Tcp,    // torchrun, Kubernetes, a shell: ranks meet rank 0 at address:port
+    Pairs,  // tensoropt-run on this machine: inherited, connected sockets
   };
   How how = How::Alone;
-  bool launched = false;  // also a job of one rank
+  bool launched = false;  // true also for a job of one rank
   int rank = 0;
-  int size = 1;  // 0: only MPI knows (mpiexec -pmi-port)
+  int size = 1;  // 0: only MPI has it (mpiexec -pmi-port)
   std::string address{};
   int port = 0;
   std::vector<int> sockets{};  // inherited: a rank's own two, on rank 0 the other ends of all
-  std::string job{};           // its name, TENSOROPT_JOB, where the launcher gave it one
+  std::string job{};           // TENSOROPT_JOB, if the launcher has set it
 };
 
-// An empty variable counts as none: manifests and shells set them so.
+// An empty variable counts as unset: manifests and shells set variables to nothing.
 std::optional<std::string> variable(const char* name);
 
 // Reads TENSOROPT_SOCKETS with RANK and WORLD_SIZE; else PMI_RANK and PMI_SIZE; else RANK and
 // WORLD_SIZE, or in a step of Slurm SLURM_PROCID and SLURM_STEP_NUM_TASKS, with MASTER_ADDR and
-// MASTER_PORT; else PMIX_RANK. TENSOROPT_PORT goes before MASTER_PORT, which torchrun's own store
-// occupies: the next port is taken there. Throws `Error` naming the variable that is missing or
-// wrong.
+// MASTER_PORT; else PMIX_RANK. TENSOROPT_PORT overrides MASTER_PORT. If torchrun's own store
+// listens on MASTER_PORT, the next port is used. Throws `Error` with the variable that is missing
+// or invalid.
 Place place_from_environment();
 
-// How long ranks wait for each other at the start: TENSOROPT_START_TIMEOUT_S, by default 300 s.
+// The time that ranks wait for each other at the start: TENSOROPT_START_TIMEOUT_S, default 300 s.
 double start_timeout_s();
 
-// What the launcher calls this run, the same on all ranks: torchrun's run and how often it was
-// started anew, or Slurm's job and step. Empty where it says nothing.
+// The launcher's name for this run, equal on all ranks: torchrun's run ID and restart count, or
+// Slurm's job and step. Empty if there is none.
 std::string run_name();
 
-// Whether an address to meet at leads to this machine only.
+// True if an address leads to this machine only.
 bool is_loopback(const std::string& address);
 
-// Whether PMIx started this process and nothing else did.
+// True if PMIx, and no other launcher, started this process.
 bool only_pmix();
 
 }  // namespace tensoropt

@@ -10,8 +10,8 @@ namespace {
 constexpr std::size_t kMostKey = 64, kMostValue = 4096;
 constexpr std::size_t kMostBytesPerRank = 1 << 18;
 
-// "cmd=put kvsname=kvs_0 key=a value=b": words of the form name=value; the value of `value` is the
-// rest of the line.
+// Parses "cmd=put kvsname=kvs_0 key=a value=b": words of the form name=value; `value` extends to
+// the end of the line.
 std::map<std::string, std::string> parse(const std::string& line) {
   std::map<std::string, std::string> fields;
   std::size_t start = 0;
@@ -33,8 +33,8 @@ std::string field(const std::map<std::string, std::string>& fields, const char* 
   return found == fields.end() ? "" : found->second;
 }
 
-// Blocks (first machine, machines, ranks on each), in the order of ranks. Empty, which lets MPICH
-// compare names of hosts, where it would be too long.
+// Blocks (first machine, machines, ranks on each), in the order of ranks. Empty if it would be too
+// long; then MPICH compares host names.
 std::string mapping_of(const std::vector<std::string>& machines) {
   std::map<std::string, std::size_t> numbers;
   std::string text = "(vector";

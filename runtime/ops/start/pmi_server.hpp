@@ -1,5 +1,5 @@
-// The server's side of PMI-1, the protocol by which MPICH's processes find each other: a store of
-// keys and values, and a barrier. (MPICH, doc/wiki/design/PMI.md; version 1.1 on the wire.)
+// The server side of PMI-1, the protocol that connects MPICH's processes: a key-value store and a
+// barrier. (MPICH, doc/wiki/design/PMI.md; version 1.1 on the wire.)
 #pragma once
 
 #include <map>
@@ -15,15 +15,15 @@ class PmiServer {
     std::string line;
   };
 
-  // `machines[r]` names the machine of rank r: ranks of one machine talk through its memory, which
-  // MPICH finds by the name of the job: it must be one that no other job ever had.
+  // `machines[r]` names the machine of rank r. Ranks of one machine share memory, which MPICH finds
+  // by the name of the job, so the name must never have been used before.
   PmiServer(const std::vector<std::string>& machines, const std::string& job);
 
-  // Takes a line that `rank` sent and returns what to send, to whom. Throws `Error` for a line that
-  // is no request, and where the store would grow beyond what MPICH ever needs.
+  // Handles a line from `rank` and returns the answers. Throws `Error` for an invalid request, and
+  // if the store would exceed the size that MPICH can need.
   std::vector<Answer> take(int rank, const std::string& line);
 
-  // Whether `rank` has said its last word.
+  // True if `rank` has sent its last request.
   bool has_finished(int rank) const { return finished_[std::size_t(rank)]; }
 
  private:

@@ -11,7 +11,7 @@ namespace tensoropt {
 
 std::string random_bytes(std::size_t count) {
   std::string bytes(count, '\0');
-  ssize_t found = 0;  // up to 256 bytes come whole
+  ssize_t found = 0;  // up to 256 bytes are never cut short
   do found = getrandom(bytes.data(), count, 0);
   while (found < 0 && errno == EINTR);
   if (found != ssize_t(count)) throw Error(std::string("getrandom failed: ") + strerror(errno));

@@ -1,4 +1,4 @@
-// Random bytes that nobody can guess.
+// Random bytes for secrets and nonces.
 #pragma once
 
 #include <string>

@@ -30,7 +30,7 @@ std::string octal(mode_t mode) {
   return text.data();
 }
 
-// Without the end of its line, which editors and shells add.
+// Strips the trailing newline, which editors and shells add, and checks the length.
 std::string checked(std::string text, const std::string& source) {
   text.resize(text.find_last_not_of(" \t\r\n") + 1);
   if (text.size() >= kLeast && text.size() <= kMost) return text;
@@ -38,7 +38,7 @@ std::string checked(std::string text, const std::string& source) {
               " characters, got: " + std::to_string(text.size()));
 }
 
-// The folder of a user's settings; a relative one is ignored, as the standard of XDG has it.
+// The folder of a user's settings; a relative path is ignored, as the XDG standard requires.
 std::string settings_folder() {
   if (const auto folder = variable("XDG_CONFIG_HOME"); folder && folder->starts_with('/'))
     return *folder;
@@ -62,7 +62,7 @@ void check_owner(const std::string& path, const struct stat& facts) {
   throw Error(path + ": cannot be " + what + ": " + why + kInstead);
 }
 
-// What is in the file, none where it is not there. A pipe must not make this wait.
+// The content of the file, none if it does not exist. Does not block on a named pipe.
 std::optional<std::string> read_secret(const std::string& path) {
   const Socket file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file && errno == ENOENT) return std::nullopt;
@@ -82,8 +82,8 @@ void write_secret(const Socket& file, const std::string& path) {
     fail(path, "written");
 }
 
-// Whole from its first moment on, however many ranks make it at once: each writes one under a name
-// of its own, and the first to link it is the one that counts. On network file systems too.
+// Creates the file atomically, even if many ranks do so concurrently: each writes a file under a
+// unique name, and the first to link it wins. Also works on network file systems.
 void make_secret(const std::string& path) {
   auto draft = path + ".XXXXXX";
   const Socket file(mkostemp(draft.data(), O_CLOEXEC));  // with O_EXCL and mode 600
@@ -105,7 +105,7 @@ Secret shared_secret() {
   const auto settings = settings_folder(), folder = settings + "/tensoropt";
   const auto path = folder + "/secret";
   if (const auto text = read_secret(path)) return {*text, path};
-  for (const auto& each : {settings, folder}) mkdir(each.c_str(), S_IRWXU);  // or they are there
+  for (const auto& each : {settings, folder}) mkdir(each.c_str(), S_IRWXU);  // may exist
   make_secret(path);
   if (const auto text = read_secret(path)) return {*text, path};
   throw Error(path + ": was removed as soon as it was made" + kInstead);

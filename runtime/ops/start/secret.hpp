@@ -1,4 +1,4 @@
-// The secret that all ranks share which meet over TCP.
+// The secret shared by ranks that meet over TCP.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@ namespace tensoropt {
 
 struct Secret {
   std::string text;    // 16 to 4096 characters
-  std::string source;  // where it is from: a variable's name, or a path
+  std::string source;  // a variable's name, or a path
 };
 
-// That of TENSOROPT_SECRET; else of the file tensoropt/secret in XDG_CONFIG_HOME or ~/.config, made
-// with 32 random bytes where there is none. The file must be this user's, and no other's to read or
-// change. Throws `Error`, which never holds the text.
+// Returns the secret in TENSOROPT_SECRET; else in the file tensoropt/secret in XDG_CONFIG_HOME or
+// ~/.config, created with 32 random bytes if it does not exist. The file must belong to this user,
+// and must not be accessible to others. Throws `Error`, which never contains the secret.
 Secret shared_secret();
 
 }  // namespace tensoropt

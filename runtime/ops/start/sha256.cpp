@@ -42,7 +42,7 @@ std::array<std::uint32_t, kRounds> schedule_of(const char* block) {
   return w;
 }
 
-// The letters are the standard's: a to h.
+// Variables a to h are named as in the standard.
 void take_block(State& state, const char* block) {
   const auto w = schedule_of(block);
   auto [a, b, c, d, e, f, g, h] = state;

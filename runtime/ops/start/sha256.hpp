@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4) and HMAC with it (FIPS 198-1, RFC 2104), for the few hundred bytes by which
-// ranks prove at the start that they know the job's key.
+// SHA-256 (FIPS 180-4) and HMAC-SHA-256 (FIPS 198-1, RFC 2104), for the few hundred bytes of the
+// proofs that ranks exchange at the start.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ void forget_mapped() {
   }
 }
 
-// MPICH takes 32 bits of FNV-1a of the job's name, and appends the number of the machine.
+// MPICH uses 32 bits of FNV-1a of the job's name, and appends the number of the machine.
 std::string marks_of(const std::string& job) {
   std::uint32_t hash = 0x811c9dc5;
   for (const unsigned char byte : job) hash = (hash ^ byte) * 0x01000193;

@@ -22,14 +22,14 @@ namespace tensoropt {
 namespace {
 
 constexpr std::size_t kMostLine = 8192;
-constexpr double kOneTry = 10;  // seconds for one address to answer
+constexpr double kOneTry = 10;  // seconds per address
 constexpr double kBetweenTries = 0.1;
 
 void set(int fd, int level, int option, int value) {
   setsockopt(fd, level, option, &value, sizeof value);
 }
 
-// A machine that went away is noticed after about half a minute of silence.
+// A dead machine is detected after about half a minute of silence.
 void tune(int fd) {
   set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -49,7 +49,7 @@ Addresses resolve(const char* name, int port, int flags) {
   return Addresses(found, freeaddrinfo);
 }
 
-// 0, or the error's number.
+// The socket's pending error number, or 0.
 int error_of(int fd) {
   int error = 0;
   socklen_t size = sizeof error;
@@ -57,7 +57,7 @@ int error_of(int fd) {
   return error;
 }
 
-// Connects without waiting longer than `until`; none, with errno, where that fails.
+// Connects, waiting until `until` at most; returns none and sets errno on failure.
 Socket try_one(const addrinfo& address, Moment until) {
   Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {};
@@ -69,7 +69,7 @@ Socket try_one(const addrinfo& address, Moment until) {
   return errno ? Socket() : std::move(socket);
 }
 
-// One try of every address that the name has; `why` says what was wrong with the last.
+// Tries every address of the name once; `why` is set to the last error.
 Socket try_all(const std::string& name, int port, Moment until, std::string& why) {
   try {
     const auto addresses = resolve(name.c_str(), port, 0);
@@ -100,7 +100,7 @@ Socket bound_4(int port, std::uint32_t interface) {
   return bound(AF_INET, reinterpret_cast<sockaddr*>(&address), sizeof address);
 }
 
-// IPv4 comes to one of any interface too.
+// Also accepts IPv4 if `interface` is "any".
 Socket bound_6(int port, const in6_addr& interface) {
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;

@@ -1,4 +1,4 @@
-// TCP sockets that send and take lines of text, with deadlines. All are closed on exec.
+// TCP sockets that exchange lines of text, with deadlines. All are closed on exec.
 #pragma once
 
 #include <chrono>
@@ -36,38 +36,38 @@ class Socket {
   int fd_ = -1;
 };
 
-// Listens on `port` (0: any free one) for those who connect to `address`: from this machine only
-// where that is localhost, 127.x.y.z or ::1, else on all interfaces, since a name that means
-// another address elsewhere may be looked up here as a loopback address. Throws `Error`.
+// Listens on `port` (0: any free port) for connections to `address`. Accepts connections from this
+// machine only if it is localhost, 127.x.y.z or ::1, otherwise on all interfaces: this machine may
+// resolve its own name to a loopback address. Throws `Error`.
 Socket listen_on(const std::string& address, int port);
 int port_of(const Socket& socket);
 
-// The next connection of a listening socket, not blocking; none where nobody waits.
+// The next connection of a listening socket, without blocking; none if there is no connection.
 Socket accept_from(const Socket& listener);
 
-// Connects, again and again until `until`: the other side may not be up yet, nor known by name.
+// Connects, with retries until `until`: the other side may not be up yet, or have no DNS entry yet.
 // Throws `Error` with the last cause.
 Socket connect_to(const std::string& address, int port, Moment until);
 
 // Two sockets connected with each other.
 std::pair<Socket, Socket> socket_pair();
 
-// A connected socket that this process was started with: from now on its own. Throws `Error`.
+// Takes over a connected socket that this process has inherited. Throws `Error`.
 Socket inherited(int fd);
 
-// Sends all of `text`, blocking until `until`; false where the other side is gone or does not read.
+// Sends all of `text`, blocking until `until`; false if the other side is gone or does not read.
 bool send_all(const Socket& socket, const std::string& text, Moment until);
 
-// Sends what the socket takes now and removes that from `text`; false where the other side is gone.
+// Sends as much as the socket accepts and removes it from `text`; false if the other side is gone.
 bool send_some(const Socket& socket, std::string& text);
 
-// Appends what has come, not blocking; false at the end of the stream.
+// Appends available bytes, without blocking; false at the end of the stream.
 bool receive_some(const Socket& socket, std::string& text);
 
-// Removes the first whole line from `text` into `line`, without its end; false where there is none.
+// Moves the first whole line of `text` into `line`, without its newline; false if there is none.
 bool take_line(std::string& text, std::string& line);
 
-// Waits for a line, of at most 8 KiB. Throws `Error` when the stream ends, and `kTimedOut` when
+// Waits for a line of at most 8 KiB. Throws `Error` when the stream ends, with `kTimedOut` when
 // `until` has passed.
 inline constexpr const char* kTimedOut = "does not answer in time";
 std::string receive_line(const Socket& socket, std::string& buffer, Moment until);

@@ -22,11 +22,11 @@
 namespace tensoropt {
 namespace {
 
-// MPICH, where an error is fatal to it, exits with the error's code.
+// MPICH exits with the error's code, above this status, if it treats an error as fatal.
 constexpr int kMostStatus = 255;
 
 pid_t started_in = 0;
-std::string job_name;  // as MPICH knows it, where ranks met over sockets
+std::string job_name;  // the job's name for MPICH, if ranks met over sockets
 
 bool is_up() {
   int is_initialized = 0;
@@ -53,8 +53,7 @@ std::string library_version() {
   return std::string(text, std::size_t(length));
 }
 
-// Runs at exit, before MPICH's own last words to its launcher. Not in a process that was forked
-// off.
+// Runs at exit, before MPICH's last messages to its launcher. Does nothing in a forked process.
 void leave(int status, void*) {
   if (getpid() != started_in) return;
   if (!is_down() && status > kMostStatus) return say_fail("MPI failed, which it said itself");
@@ -63,12 +62,12 @@ void leave(int status, void*) {
   say_bye();
 }
 
-// Runs at exit, after them: the hub, a thread of this process, answers the other ranks' too.
+// Runs at exit, after them: the hub, a thread of this process, still answers the other ranks.
 void wait_for_own_hub() {
   if (getpid() == started_in) wait_for_hub();
 }
 
-// MPICH's own message about this would name neither the cause nor what to do.
+// MPICH's own message for this case has neither the cause nor a remedy.
 void check_pmix() {
   const auto version = library_version();
   if (only_pmix() && version.find("MPICH") != std::string::npos &&
@@ -117,7 +116,7 @@ std::pair<Socket, Socket> own_connections(Hub& hub) {
   return mine;
 }
 
-// Hands out a connection for each of MPI and the hub's own lines; there is no third.
+// Returns one connection for the hub's lines and one for MPI; a third call throws.
 std::function<Socket()> handing_out(std::pair<Socket, Socket>& both) {
   return [&both] {
     if (!both.second) throw Error("rank 0 ended");
@@ -135,7 +134,7 @@ Visit visit_of(const Place& place, const Identity& identity) {
           .identity = identity};
 }
 
-// Rank 0 reaches its own hub without the network, which may not lead back.
+// Rank 0 reaches its own hub without the network, which may not route back.
 Joined host(Socket listener, const Place& place, const Identity& identity) {
   auto visit = visit_of(place, identity);
   auto* hub = new Hub(std::move(listener),  // lives as long as the process
@@ -167,7 +166,7 @@ Joined meet(const Place& place, const Identity& identity) {
   return host(listen_at(place), place, identity);
 }
 
-// Nobody else has these sockets: there is nothing to prove.
+// Only these processes have the sockets: no proof is needed.
 Joined meet_in_pairs(const Place& place) {
   if (place.rank == 0) return host(Socket(), place, Identity{.job = "-"});
   std::pair mine{inherited(place.sockets[0]), inherited(place.sockets[1])};
@@ -177,17 +176,17 @@ Joined meet_in_pairs(const Place& place) {
   return join(visit);
 }
 
-// MPICH takes the connection over from the environment, as from its own launcher.
+// MPICH takes the connection from the environment, as from its own launcher.
 void set_pmi(const Place& place, Socket pmi) {
   const int fd = pmi.release();
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   setenv("PMI_FD", std::to_string(fd).c_str(), 1);
   setenv("PMI_RANK", std::to_string(place.rank).c_str(), 1);
   setenv("PMI_SIZE", std::to_string(place.size).c_str(), 1);
-  setenv("MPIR_CVAR_PMI_VERSION", "1", 1);  // whatever else srun offers
+  setenv("MPIR_CVAR_PMI_VERSION", "1", 1);  // even if srun offers another version
 }
 
-// The connection is this process's own: those it starts must not take it for theirs.
+// The connection belongs to this process: its children must not use it.
 void unset_pmi() {
   for (const char* name : {"PMI_FD", "PMI_RANK", "PMI_SIZE", "MPIR_CVAR_PMI_VERSION"})
     unsetenv(name);

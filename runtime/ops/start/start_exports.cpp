@@ -1,4 +1,4 @@
-// The C functions by which Python, or any program, starts a job and asks after it.
+// C functions for starting a job and querying its ranks, from Python or any program.
 #include <map>
 #include <string>
 
@@ -11,7 +11,7 @@
 
 namespace {
 
-// NULL, or what went wrong; valid until the next call on this thread.
+// Returns the error of `body`, NULL if none; valid until the next call on this thread.
 template <class Body>
 const char* error_of(Body body) {
   static thread_local std::string text;
@@ -26,15 +26,15 @@ const char* error_of(Body body) {
 
 }  // namespace
 
-// Brings MPI up if it is not, with what this rank's job is (start.hpp), "" if nothing is known of
-// it. NULL, or an error of one line.
+// Initialises MPI if it is not, with the shared values of this rank's job (start.hpp), which may be
+// "". Returns NULL, or an error of one line.
 TENSOROPT_EXPORT const char* tensoropt_start(const char* job) {
   return error_of([=] { tensoropt::start(job); });
 }
 
-// This process's rank among how many, from the environment alone; 0 of 0 where nobody started it as
-// one of several, and a size of 0 beside a rank where only MPI knows. NULL, or an error of one
-// line.
+// Sets this process's rank and the number of ranks, from the environment alone. The number is 0 if
+// only MPI has it; `is_launched` is 0 if the process was not launched as a rank. Returns NULL, or
+// an error of one line.
 TENSOROPT_EXPORT const char* tensoropt_ranks(int* rank, int* size, int* is_launched) {
   return error_of([=] {
     const auto place = tensoropt::place_from_environment();
@@ -44,14 +44,14 @@ TENSOROPT_EXPORT const char* tensoropt_ranks(int* rank, int* size, int* is_launc
   });
 }
 
-// Connects all ranks of a job that MPI brought together with rank 0, so that `tensoropt_ask` and
-// `tensoropt_fail` reach them. Collective. NULL, or an error of one line.
+// Connects all ranks of a job that MPI has started with rank 0, for `tensoropt_ask` and
+// `tensoropt_fail`. Collective. Returns NULL, or an error of one line.
 TENSOROPT_EXPORT const char* tensoropt_watch(void) { return error_of(tensoropt::watch_over_mpi); }
 
-// Ends all other ranks that are connected, which print "rank R of N: `why`"; this one goes on.
+// Ends all other connected ranks, which print "rank R of N: `why`"; this rank continues.
 TENSOROPT_EXPORT void tensoropt_fail(const char* why) { tensoropt::say_fail(why); }
 
-// On rank 0: what the ranks do that answer within `seconds`, one per line: "RANK WHAT".
+// On rank 0: the activity of ranks that answer within `seconds`, one per line: "RANK WHAT".
 TENSOROPT_EXPORT const char* tensoropt_ask(double seconds) {
   static thread_local std::string text;
   text.clear();

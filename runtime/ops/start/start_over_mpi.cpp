@@ -31,7 +31,7 @@ std::string text_of(const sockaddr* address) {
   return text;
 }
 
-// All addresses of this machine, separated by spaces; the loopback ones lead only home.
+// All addresses of this machine, separated by spaces: loopback addresses, or all others.
 std::string own_addresses(bool loopback) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first)) return "127.0.0.1";
@@ -45,7 +45,7 @@ std::string own_addresses(bool loopback) {
   return all;
 }
 
-// What rank 0 says, on every rank.
+// Returns rank 0's text on every rank.
 std::string broadcast(std::string text) {
   int size = int(text.size());
   check_mpi("MPI_Bcast", MPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD));
@@ -76,7 +76,7 @@ Socket connect_to_any(const std::string& addresses, int port) {
   throw Error("rank 0, asked for a connection, " + why);
 }
 
-// Rank 0's own hub; returns where it listens.
+// Starts rank 0's hub; returns its port.
 int host(Socket listener, int size, Socket control, const Identity& identity) {
   const int port = port_of(listener);
   auto* hub = new Hub(std::move(listener), {size, false, kTimeout, identity, {}});  // never freed

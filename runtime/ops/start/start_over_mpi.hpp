@@ -1,10 +1,11 @@
-// Connections to a hub for ranks that mpiexec or srun started: they find it through MPI.
+// Connections to a hub for ranks started by mpiexec or srun, which exchange its address through
+// MPI.
 #pragma once
 
 namespace tensoropt {
 
-// Gives every rank of MPI_COMM_WORLD a connection to a hub of rank 0, unless it has one.
-// Collective. Throws `Error`.
+// Connects every rank of MPI_COMM_WORLD to a hub of rank 0, unless it is connected. Collective.
+// Throws `Error`.
 void watch_over_mpi();
 
 }  // namespace tensoropt
