@@ -32,7 +32,7 @@ from tensoropt.runtime.family.document import (
     PlanEntry,
     plan_file,
 )
-from tensoropt.runtime.family.members import check_alike
+from tensoropt.runtime.family.members import check_shared
 from tensoropt.runtime.plan.document import document_sha256, schema_error
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.files import sha256_of
@@ -108,7 +108,7 @@ class FamilyWriter:
                 f"--memory: nothing fits up to {last['devices']} devices, where "
                 f"{last['why_not']}; expected more memory or devices"
             )
-        check_alike(self._written)
+        check_shared(self._written)
         document = self._document(request)
         document["sha256"] = document_sha256(document)
         error = schema_error(document, FAMILY_SCHEMA)

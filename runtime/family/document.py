@@ -1,4 +1,4 @@
-"""family.json: what it holds, and reading it."""
+"""Types of the entries of family.json, and their reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAMILY_SCHEMA = Path(__file__).with_name("family.schema.json")
 
 
 class PlanEntry(TypedDict):
-    """A plan: its folder, and what it is predicted to do. ``process_bytes`` is per device."""
+    """A plan: its folder and its predicted cost. ``process_bytes`` is per device."""
 
     name: str
     devices: int
@@ -37,7 +37,7 @@ class PlanEntry(TypedDict):
 
 
 class LeftOutEntry(TypedDict):
-    """A number of devices without a plan, and why."""
+    """A number of devices without a plan, and the reason."""
 
     devices: int
     why_not: str
@@ -49,7 +49,7 @@ class _Model(TypedDict):
 
 
 class Entries(TypedDict):
-    """What family.json holds, as `family.schema.json` has it."""
+    """The content of family.json; `family.schema.json` describes it."""
 
     schema: int
     tool: str
@@ -69,7 +69,7 @@ def plan_file(name: str) -> str:
 
 
 def read_family(folder: Path) -> Entries:
-    """Return the family.json in ``folder``; raises `UserError` unless it is whole."""
+    """Return the family.json in ``folder``; raises `UserError` unless it is valid and unedited."""
     path = folder / FAMILY_FILE
     document = _read(folder, path)
     if document.get("schema") != SCHEMA:
@@ -104,7 +104,7 @@ def _read(folder: Path, path: Path) -> Entries:
 
 
 def _check(path: Path, document: Entries) -> None:
-    """Refuse what the schema cannot say: edits, names given twice, files that are not listed."""
+    """Raise `UserError` for faults outside the schema: edits, repeated names, unlisted files."""
     found = document_sha256(document)
     if found != document["sha256"]:
         raise UserError(

@@ -1,7 +1,7 @@
-"""A family: plans of one training job for several numbers of devices, which start from the same.
+"""A family: plans of one training job for several numbers of devices, with the same initial state.
 
-Reading one is fast, as a job starts with it: it hashes the graphs of the plan that is used and the
-header of the checkpoint that all plans start from. `Family.check` reads every file.
+Reading a family is fast, as every job does it at its start: it hashes the graphs of the selected
+plan and the header of the initial checkpoint. `Family.check` reads every file.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["Family", "FamilyPlan"]
 
 @dataclass(frozen=True)
 class FamilyPlan:
-    """A plan of a family; ``name`` is that of its folder, ``path``.
+    """A plan of a family; ``name`` is the name of its folder, ``path``.
 
-    ``time_s`` of a step, ``samples_per_s`` and ``process_bytes`` per device, as in plan.json, are
-    predictions.
+    ``time_s`` per step, ``samples_per_s`` and ``process_bytes`` per device are predictions of
+    plan.json.
     """
 
     name: str
@@ -48,10 +48,10 @@ class FamilyPlan:
 
 @dataclass(frozen=True)
 class Family:
-    """A folder of plans; ``why_not`` says by number of devices why there is no plan for it.
+    """A folder of plans; ``why_not`` has the reason for each number of devices without a plan.
 
-    ``plans`` are sorted by devices, of each number the fastest first. ``initial`` is the
-    checkpoint that every plan starts from. Every plan takes ``samples_per_step``.
+    ``plans`` are sorted by devices, then by time. ``initial`` is the checkpoint that every plan
+    starts from. Every plan processes ``samples_per_step``.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class Family:
 
     @classmethod
     def read(cls, folder: Path | str) -> Family:
-        """Return the family in ``folder``; raises `UserError`. Reads family.json alone."""
+        """Return the family in ``folder``; raises `UserError`. Reads only family.json."""
         folder = Path(folder)
         document = read_family(folder)
         plans = [_plan(folder, entry) for entry in document["plans"]]
@@ -78,7 +78,7 @@ class Family:
 
     @property
     def counts(self) -> list[int]:
-        """The numbers of devices that there is a plan for."""
+        """The numbers of devices for which the family has a plan."""
         return sorted({plan.devices for plan in self.plans})
 
     def plan(self, name: str) -> FamilyPlan:
@@ -88,25 +88,27 @@ class Family:
                 return self._whole(plan)
         names = [plan.name for plan in self.plans]
         raise UserError(
-            f"{self.folder}: no plan of that name in the family, expected {_listed(names)}, "
+            f"{self.folder}: no plan of that name in the family, expected {_choices(names)}, "
             f"got: '{name}'{did_you_mean(name, names)}"
         )
 
     def for_devices(self, count: int) -> FamilyPlan:
-        """Return the fastest plan for ``count`` devices; raises `UserError`, which says why not."""
+        """Return the fastest plan for ``count`` devices; raises `UserError` with the reason."""
         for plan in self.plans:
             if plan.devices == count:
                 return self._whole(plan)
         why = f" ({self.why_not[count]})" if count in self.why_not else ""
         raise UserError(
             f"{self.folder}: no plan for that many devices in the family, "
-            f"expected {_listed(self.counts)}, got: {count}{why}"
+            f"expected {_choices(self.counts)}, got: {count}{why}"
         )
 
     def check(self) -> None:
-        """Read and hash every file of the family; raises `UserError`, also where two plans differ
-        in what they must share."""
-        from tensoropt.runtime.family.members import check_alike
+        """Read and hash every file of the family; raises `UserError`.
+
+        Also compares the values that all plans must share.
+        """
+        from tensoropt.runtime.family.members import check_shared
         from tensoropt.runtime.plan.plan import Plan
         from tensoropt.runtime.training.checkpoint import check_checkpoint
         from tensoropt.runtime.training.integrity import check_tensors
@@ -116,13 +118,13 @@ class Family:
             self.check_file(name)
         check_tensors(self.initial)
         plans = [TrainingPlan.of(Plan.load(plan.path)) for plan in self.plans]
-        check_alike(plans)
+        check_shared(plans)
         for row, plan in zip(self.plans, plans, strict=True):
             self._check_row(row, plan)
             check_checkpoint(plan, self.initial)
 
     def _check_row(self, row: FamilyPlan, plan: TrainingPlan) -> None:
-        """Refuse a plan of which family.json says something else."""
+        """Raise `UserError` if a plan contradicts its row of family.json."""
         expected = (row.devices, self.samples_per_step, self.model_sha256)
         found = (plan.plan.ranks, plan.samples_per_step, plan.plan.model_sha256)
         names = ("ranks", "samples per step", "model")
@@ -133,10 +135,10 @@ class Family:
                 )
 
     def check_file(self, name: str) -> None:
-        """Raise `UserError` unless a file of the family is the one that was written.
+        """Raise `UserError` unless a file of the family is unchanged since it was written.
 
-        Of the checkpoint that plans start from, this reads the header, which has the digests of the
-        tensors: ranks compare those as they load it.
+        For the initial checkpoint, this reads only the header, which has the digests of the
+        tensors: ranks compare these when they load it.
         """
         from tensoropt.runtime.training.integrity import header_digest
 
@@ -149,8 +151,8 @@ class Family:
             )
 
     def _whole(self, plan: FamilyPlan) -> FamilyPlan:
-        """Return ``plan`` after comparing its files, and the header of the checkpoint, with their
-        digests. A damaged plan is an error of its own: no other plan may take its place."""
+        """Return ``plan`` after comparing its files, and the header of the initial checkpoint,
+        with their digests. A damaged plan is an error: no other plan may replace it."""
         self.check_file(INITIAL_FILE)
         self.check_file(plan_file(plan.name))
         check_files(plan.path, read_json(plan.path / "plan.json")["files"])
@@ -184,5 +186,5 @@ def _check_there(folder: Path, name: str) -> None:
         raise UserError(f"{folder}: {name} leads out of the folder, expected a file inside")
 
 
-def _listed(choices: Iterable[object]) -> str:
-    return "one of " + ", ".join(map(str, choices))
+def _choices(names: Iterable[object]) -> str:
+    return "one of " + ", ".join(map(str, names))

@@ -1,4 +1,4 @@
-"""What the plans of a family have in common, so that a job can go from one to another."""
+"""Values that all plans of a family share, so that a job can switch between the plans."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Iterable, Mapping
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.plan import TrainingPlan
 
-__all__ = ["check_alike", "shared"]
+__all__ = ["check_shared", "shared"]
 
 
 def shared(plan: TrainingPlan) -> dict[str, object]:
-    """Return what every plan of a family must have as ``plan`` has it, by what it is called.
+    """Return the values that every plan of a family must share with ``plan``, by their names.
 
-    Layouts, and what is recomputed in the backward pass, are a plan's own.
+    Layouts and recomputation in the backward pass may differ.
     """
-    said = plan.plan.document["training"]
+    training = plan.plan.document["training"]
     return {
         "model": plan.plan.model_sha256,
         "loss": plan.loss,
         "optimizer": plan.optimizer,
         "samples per step": plan.samples_per_step,
         "micro-batches": plan.micro_batches,
-        "clip norm": said["clip_norm"],
-        "precision": said["precision"],
+        "clip norm": training["clip_norm"],
+        "precision": training["precision"],
         **{f"input '{t.name}'": (t.dtype, t.shape) for t in plan.plan.inputs},
         **{f"state '{s.name}'": (s.kind, s.of, s.tensor.dtype, s.tensor.shape) for s in plan.state},
     }
 
 
-def check_alike(plans: Iterable[TrainingPlan]) -> None:
-    """Raise `UserError` where a plan differs from the first one in what they must share."""
+def check_shared(plans: Iterable[TrainingPlan]) -> None:
+    """Raise `UserError` if a plan differs from the first plan in a value that they must share."""
     first: TrainingPlan | None = None
     for plan in plans:
         if plan.start != "checkpoint":

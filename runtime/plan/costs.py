@@ -1,4 +1,4 @@
-"""What the nodes of a plan were predicted to cost: costs.json, where a plan has it."""
+"""Predicted costs of a plan's nodes: costs.json, which is optional."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMA = 1
 
 @dataclass(frozen=True)
 class NodeCost:
-    """Predicted seconds of a node of the model, and of what is sent for it; and its layer."""
+    """Predicted compute and communication time of a node of the model, in seconds; its layer."""
 
     layer: str
     compute_s: float
@@ -30,10 +30,10 @@ class NodeCost:
 
 
 def read_costs(plan: Plan) -> Mapping[str, NodeCost] | None:
-    """Return the costs by node, ``None`` for a plan without; raises `UserError` for others."""
+    """Return the costs by node, None if the plan has none; raises `UserError` if invalid."""
     if COSTS not in plan.files:
         return None
-    path = plan.inside(COSTS)
+    path = plan.file_path(COSTS)
     try:
         document = read_json(path)
         if document["schema"] != _SCHEMA:

@@ -30,7 +30,7 @@ __all__ = [
 MAX_SIZE = 2**31
 
 Sizes = int | range
-"""What is known of an open dimension: its size, or the sizes that it may have."""
+"""An open dimension: its size, or the range of sizes that it may have."""
 
 _RANGE = re.compile(r"([0-9]{1,10})\.\.([0-9]{1,10})(?::([0-9]{1,10}))?")
 
@@ -38,14 +38,15 @@ T = TypeVar("T")
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, int]:
-    """Return the sizes in ``--dim`` texts such as ``batch=8`` by the name of the dimension."""
+    """Return the sizes in ``--dim`` texts such as ``batch=8``, by the name of the dimension."""
     return _parsed(texts, _size)
 
 
 def parse_ranges(texts: Sequence[str]) -> dict[str, Sizes]:
-    """Return the same where sizes may be ranges too: ``past=1..4096``, ``batch=8..64:8``.
+    """Return the sizes or ranges in ``--dim`` texts: ``past=1..4096``, ``batch=8..64:8``.
 
-    The last size of a range is one of its steps from the first; a range of one size is that size.
+    The last size of a range must be a whole number of steps from the first. A range of one size
+    becomes that size.
     """
     return _parsed(texts, _size_or_range)
 
@@ -97,7 +98,7 @@ def _size_or_range(name: str, text: str) -> Sizes:
 
 
 def sizes_text(sizes: Sizes) -> str:
-    """Return sizes as ``--dim`` takes them: 8, 1..4096, 8..64:8; inverse of `parse_ranges`."""
+    """Return sizes in the syntax of ``--dim``: 8, 1..4096, 8..64:8; inverse of `parse_ranges`."""
     if isinstance(sizes, int):
         return str(sizes)
     step = "" if sizes.step == 1 else f":{sizes.step}"
@@ -105,18 +106,18 @@ def sizes_text(sizes: Sizes) -> str:
 
 
 def sizes_in_words(sizes: range) -> str:
-    """Return a range as messages say it: from 8 to 64 in steps of 8."""
+    """Return a range in words for messages: from 8 to 64 in steps of 8."""
     steps = "" if sizes.step == 1 else f" in steps of {sizes.step}"
     return f"from {sizes[0]} to {sizes[-1]}{steps}"
 
 
 def mean_of(sizes: Sizes) -> int:
-    """Return the size in the middle, the smaller one of two."""
+    """Return the median size, the smaller of the two if their number is even."""
     return sizes if isinstance(sizes, int) else sizes[(len(sizes) - 1) // 2]
 
 
 def divisor(sizes: Sizes) -> int:
-    """Return the largest number that divides every one of the sizes.
+    """Return the greatest common divisor of the sizes.
 
     >>> divisor(range(8, 65, 8)), divisor(range(4, 65, 6)), divisor(range(1, 4097))
     (8, 2, 1)
@@ -125,7 +126,7 @@ def divisor(sizes: Sizes) -> int:
 
 
 def divisor_of(name: str, dims: Mapping[str, Sizes]) -> int:
-    """Return a number that divides dimension ``name``, which may be arithmetic, at all of ``dims``.
+    """Return a common divisor of dimension ``name``, which may be arithmetic, over all ``dims``.
 
     >>> divisor_of("2*batch + past", {"batch": range(4, 65, 4), "past": range(0, 65, 16)})
     8
@@ -141,17 +142,17 @@ def _divisor(text: str, dims: Mapping[str, Sizes]) -> int:
 
 
 def dim_flags(names: Iterable[str], size: str) -> str:
-    """Return the flags that give ``names`` a size, as a shell wants them."""
+    """Return the ``--dim`` flags that set each of ``names`` to ``size``, quoted for a shell."""
     return " ".join(f"--dim {shlex.quote(f'{name}={size}')}" for name in names)
 
 
 def unnamed(tensor: str, index: int) -> str:
-    """Return the name of a dimension that a model gives none: `x:0` for the first one of `x`."""
+    """Return the name of a dimension that the model does not name: `x:0` for the first of `x`."""
     return f"{tensor}:{index}"
 
 
 def terms(name: str) -> list[str]:
-    """Return the names that the size of dimension ``name`` is made of, itself if of no other.
+    """Return the names that the arithmetic of dimension ``name`` reads, or ``name`` itself.
 
     >>> terms("past + 2*sequence")
     ['past', 'sequence']
@@ -160,7 +161,7 @@ def terms(name: str) -> list[str]:
 
 
 def has_number(name: str) -> bool:
-    """Say whether a number is part of the size of dimension ``name``.
+    """Return whether the arithmetic of dimension ``name`` has a number in it.
 
     >>> has_number("12 + sequence"), has_number("past + sequence")
     (True, False)
@@ -169,7 +170,7 @@ def has_number(name: str) -> bool:
 
 
 def bound(name: str, sizes: Mapping[str, int]) -> int | str:
-    """Return the size of dimension ``name``, or what its name becomes where some is not known.
+    """Return the size of dimension ``name``, or its simplified name if a size is missing.
 
     >>> bound("past + 1", {"past": 12}), bound("past + sequence", {"past": 12})
     (13, '12 + sequence')

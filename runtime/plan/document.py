@@ -1,4 +1,4 @@
-"""plan.json and the like as documents: read as strict JSON, and held against a schema."""
+"""plan.json and similar documents: strict JSON reader, digests and schema validation."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PLAN = Path(__file__).with_name("plan.schema.json")
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file in UTF-8 holds; raises ``OSError``, and ``ValueError`` otherwise.
+    """Return the content of a JSON file in UTF-8; raises ``OSError`` or ``ValueError``.
 
-    NaN and infinity, which Python's reader takes, are not JSON.
+    Refuses NaN and infinity: Python's reader takes them, but they are not JSON.
     """
     try:
         return json.loads(path.read_bytes().decode("utf-8"), parse_constant=_refuse_constant)
@@ -38,9 +38,9 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def document_sha256(document: Mapping[str, object]) -> str:
-    """Return the SHA-256 of a document but for its own entry ``sha256``.
+    """Return the SHA-256 of a document without its own entry ``sha256``.
 
-    That of the UTF-8 bytes of its JSON with sorted keys, without spaces, in ASCII.
+    It is computed over the UTF-8 bytes of the JSON with sorted keys, without spaces, in ASCII.
     """
     rest = {key: value for key, value in document.items() if key != "sha256"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
@@ -48,9 +48,9 @@ def document_sha256(document: Mapping[str, object]) -> str:
 
 
 def schema_error(document: Any, schema: Path = _PLAN) -> str | None:
-    """Return where ``document`` does not follow a schema, that of plans unless another is given.
+    """Return the most relevant place at which ``document`` violates a schema, None if it is valid.
 
-    Returns ``None`` if it does.
+    ``schema`` is the schema of plans unless another is passed.
     """
     from jsonschema.exceptions import best_match
 
@@ -62,7 +62,7 @@ def schema_error(document: Any, schema: Path = _PLAN) -> str | None:
 
 
 def schema_errors(document: Any, schema: Path = _PLAN, most: int = 100) -> list[str]:
-    """Return every place where ``document`` does not follow a schema, at most so many."""
+    """Return the first ``most`` places at which ``document`` violates a schema."""
     try:
         errors = _validator(schema).iter_errors(document)
         return [_text(error) for error in islice(errors, most)]
@@ -76,7 +76,7 @@ def _text(error: ValidationError) -> str:
 
 
 def _message(error: ValidationError) -> str:
-    """Return what is wrong, in words where the schema describes what a pattern is for."""
+    """Return the error; for a pattern, the schema's description if it has one."""
     schema = error.schema
     if error.validator == "pattern" and isinstance(schema, Mapping) and "description" in schema:
         return f"expected {schema['description']}, got: {error.instance!r}"
@@ -95,6 +95,6 @@ def _validator(schema: Path) -> Validator:
 
 
 def _shortened(text: str, limit: int = 160) -> str:
-    """Cut the middle out: a schema's message begins with the value, maybe the whole file."""
+    """Cut out the middle: a schema's message begins with the value, which may be the whole file."""
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]} ... {text[-half:]}"

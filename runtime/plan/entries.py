@@ -1,4 +1,4 @@
-"""What plan.json holds, as `plan.schema.json` has it, by what of it is read."""
+"""Types of the entries of plan.json that are read; `plan.schema.json` describes all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class TensorEntry(TypedDict):
-    """A tensor: its global shape, with names for symbolic sizes, and its layout by mesh axis."""
+    """A tensor: its global shape, with names for symbolic sizes, and its layout per mesh axis."""
 
     name: str
     dtype: str
@@ -43,9 +43,9 @@ class StrategyEntry(TypedDict):
 
 
 class CacheEntry(TypedDict):
-    """An input and the output that takes its place in the next step; ``dim`` grows, if any does.
+    """A cache input and the output that replaces it in the next step; ``dim`` grows, if any does.
 
-    ``in_place``: the output may be written where the input lies, if that has room.
+    ``in_place``: the output may overwrite the input's buffer, if it is large enough.
     """
 
     past: str
@@ -63,23 +63,23 @@ class DimEntry(TypedDict):
 
 
 class TextEntry(TypedDict):
-    """What a decoder's files say of text: the most tokens it takes, and those that end it."""
+    """Text limits from a decoder's files: the longest context in tokens, and the end tokens."""
 
     context: int | None
     end: list[int]
 
 
 class PinsCostEntry(TypedDict):
-    """By how much more, relatively, the fastest point takes and the leanest needs with pins."""
+    """Relative cost of pins: extra time of the fastest point, extra memory of the leanest."""
 
     time: float
     memory: float
 
 
 class PinsEntry(TypedDict):
-    """What a search had to heed, as it was written; ``cost`` is None where nobody has priced it.
+    """The constraints of a search, as written by the user; ``cost`` is None if never computed.
 
-    ``annotations`` is the name of the model whose annotations were pins.
+    ``annotations`` is the name of a model; its annotations were used as pins.
     """
 
     pin: list[str]
@@ -99,7 +99,7 @@ class LossEntry(TypedDict):
 
 
 class OptimizerEntry(TypedDict):
-    """What updates the parameters."""
+    """The optimizer and its hyperparameters."""
 
     name: str
     momentum: float
@@ -110,7 +110,7 @@ class OptimizerEntry(TypedDict):
 
 
 class HyperEntry(TypedDict):
-    """An input that says how to learn, such as the learning rate."""
+    """An input that sets a hyperparameter, such as the learning rate."""
 
     name: str
     role: str
@@ -119,7 +119,7 @@ class HyperEntry(TypedDict):
 
 
 class StateEntry(TensorEntry):
-    """A tensor that a step leaves changed for the next: an input, and an output."""
+    """A tensor carried from step to step: an input, and the output ``result``."""
 
     kind: str
     of: str | None
@@ -129,14 +129,14 @@ class StateEntry(TensorEntry):
 
 
 class GradientEntry(TensorEntry):
-    """A gradient that the first graph leaves for the update."""
+    """A gradient that the first graph returns for the update."""
 
     of: str
     accumulator: str | None
 
 
 class TrainingEntry(TypedDict):
-    """What only the plan of a training step has."""
+    """Entries that only the plan of a training step has."""
 
     loss: LossEntry
     optimizer: OptimizerEntry
@@ -169,7 +169,7 @@ class _Predicted(TypedDict):
 
 
 class Entries(TypedDict):
-    """A plan."""
+    """plan.json."""
 
     schema: int
     model: _Model

@@ -1,4 +1,4 @@
-"""Files of a plan: inside its folder, and as they were written."""
+"""Files of a plan: paths inside its folder, and their digests."""
 
 from __future__ import annotations
 

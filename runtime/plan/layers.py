@@ -1,4 +1,4 @@
-"""Which layers a model has, from the names of its nodes or from what repeats in them."""
+"""Layers of a model, from the names of its nodes or from repetition in the program."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tensoropt.runtime.plan.entries import StrategyEntry
 __all__ = ["numbered_scopes", "repeats", "row_layers"]
 
 _ENOUGH = 0.5
-"""Of the ops: the part whose names must say a layer."""
+"""Smallest fraction of ops that need a layer in their names, or names are not used."""
 _SHORTEST, _LONGEST = 4, 5000
-"""Of a layer, in ops; of a program in which layers are looked for."""
+"""Least ops in a layer; most ops in a program that is searched for repetition."""
 
 
 def row_layers(rows: Sequence[StrategyEntry]) -> list[str]:
-    """Return the layer of each row of a plan: start and end are what lies around the numbered."""
+    """Return the layer of each row of a plan; start and end surround the numbered layers."""
     scopes = numbered_scopes([row["node"] for row in rows])
     if sum(scope is not None for scope in scopes) < _ENOUGH * len(rows):
         scopes = [None] * len(rows)
@@ -41,10 +41,10 @@ def row_layers(rows: Sequence[StrategyEntry]) -> list[str]:
 
 
 def numbered_scopes(names: Sequence[str]) -> list[str | None]:
-    """Return for each name of a node the layer that is numbered in it, ``None`` where none is.
+    """Return the numbered layer in each node name, None if it has none.
 
-    Of ``/model/layers.3/mlp/MatMul`` that is ``model/layers.3``, if another name has another
-    number there. What has a point or underscore before its number comes first: in
+    For ``/model/layers.3/mlp/MatMul`` it is ``model/layers.3``, if another name has another number
+    there. Parts with a point or underscore before the number come first: in
     ``layer1/layer1.0/conv1`` the second part is the list of layers.
     """
     found = [_scopes(name) for name in names]
@@ -59,7 +59,7 @@ def numbered_scopes(names: Sequence[str]) -> list[str | None]:
 
 
 def _scopes(name: str) -> list[tuple[str, str]]:
-    """Return (template, scope) of each numbered part of a name, but for the last part.
+    """Return (template, scope) of each numbered part of a name, except for the last part.
 
     ``/model/layers.3/mlp/MatMul`` has one: ``model/layers.*`` and ``model/layers.3``.
     """
@@ -74,10 +74,10 @@ def _scopes(name: str) -> list[tuple[str, str]]:
 
 
 def repeats(kinds: Sequence[Hashable]) -> list[tuple[int, int, int]]:
-    """Return (start, period, turns) of what repeats in a program, in order.
+    """Return (start, period, turns) of each repetition in a program, in order.
 
-    The run that covers most ops is cut out first, then those to its left and right. A program of
-    more than 5,000 ops has none. O(n^2) in the number of ops.
+    Takes the run that covers the most ops first, then recurses to its left and right. Returns
+    nothing for more than 5,000 ops. O(n^2) in the number of ops.
     """
     if len(kinds) > _LONGEST:
         return []
@@ -97,7 +97,7 @@ def _runs(kinds: npt.NDArray[np.int64], base: int) -> list[tuple[int, int, int]]
 
 
 def _longest(kinds: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
-    """Return the run that covers most ops; of equal ones that of the shortest period."""
+    """Return the run that covers the most ops; of equal runs, the run of the shortest period."""
     best, covered = None, 0
     for period in range(_SHORTEST, len(kinds) // 2 + 1):
         equal = np.concatenate(([0], (kinds[:-period] == kinds[period:]).astype(np.int8), [0]))

@@ -1,11 +1,10 @@
-"""Layouts as a plan writes them, and how arrays are cut and put together by them.
+"""Layouts of a plan: parsing, and slicing and assembling arrays.
 
-A layout holds one placement per mesh axis: ``R`` (replicate), ``S(d)`` (shard dimension d) or
-``P(sum)``, ``P(max)``, ``P(min)`` (partial results still to be reduced). Several axes that shard
-one dimension split it major to minor in mesh order, or in that of their turns: ``S(d, 0)`` before
-``S(d, 1)``. A rank's mesh coordinates are its row-major position in the mesh. Parts are equal.
-Where an axis does not divide a dimension, but nearly, each part is rounded up, and the last ones
-end with padding.
+A layout has one placement per mesh axis: ``R`` (replicate), ``S(d)`` (shard dimension d) or
+``P(sum)``, ``P(max)``, ``P(min)`` (partial results that must still be reduced). Several axes that
+shard one dimension split it major to minor in mesh order, or by their turns: ``S(d, 0)`` before
+``S(d, 1)``. A rank's mesh coordinates are its row-major position in the mesh. Parts are equal. If
+an axis nearly divides a dimension, each part is rounded up and the last parts end with padding.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from tensoropt.runtime.support.errors import UserError
 __all__ = ["Layout", "gather_global", "joined", "parse_layout"]
 
 _PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})(?:, (0|[1-9][0-9]?))?\)|P\((sum|max|min)\)")
-_PADDING = 3  # at most one in so many points of a dimension
+_PADDING = 3  # padding is at most 1/3 of the dimension
 _REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor lies on a mesh.
+    """The layout of a tensor on a mesh.
 
-    ``shard`` gives the sharded dimension per mesh axis, ``partial`` the reduction; both hold None
-    on the other axes. ``padded`` has (dimension, its size in the whole) where the last parts are
-    padded: parts are equal, and what lies behind the size belongs to nothing. ``order`` lists the
-    mesh axes so that those that shard one dimension are major to minor; left out, as they are.
+    ``shard`` is the sharded dimension per mesh axis, ``partial`` the reduction; both are None on
+    the other axes. ``padded`` has (dimension, global size) of each dimension with padding: parts
+    are equal, and positions from the global size on are unused. ``order`` lists the mesh axes, so
+    that axes that shard one dimension are major to minor; empty means mesh order.
     """
 
     mesh: tuple[int, ...]
@@ -45,9 +44,12 @@ class Layout:
     padded: tuple[tuple[int, int], ...] = ()
     order: tuple[int, ...] = ()
 
-    def of(self, shape: Sequence[int | str]) -> Layout:
-        """Return the layout of a tensor of ``shape``, with what is padded of it: a size that the
-        one axis that cuts it nearly divides. Names are not padded."""
+    def for_shape(self, shape: Sequence[int | str]) -> Layout:
+        """Return the layout of a tensor of ``shape``, with its padded dimensions.
+
+        A dimension is padded if a single axis splits it and nearly divides its size. Symbolic
+        sizes are never padded.
+        """
         sizes = ((d, n) for d, n in enumerate(shape) if isinstance(n, int))
         return replace(self, padded=tuple((d, n) for d, n in sizes if self._pads(d, n)))
 
@@ -61,7 +63,7 @@ class Layout:
         return any(self.partial)
 
     def parts(self, dim: int) -> int:
-        """Return into how many parts dimension ``dim`` is cut."""
+        """Return the number of parts of dimension ``dim``."""
         sizes = (n for n, d in zip(self.mesh, self.shard, strict=True) if d == dim)
         return math.prod(sizes)
 
@@ -69,18 +71,20 @@ class Layout:
         return tuple(int(c) for c in np.unravel_index(rank, self.mesh))
 
     def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of one rank's part; raises `UserError` where a cut is uneven."""
+        """Return the shape of one rank's part; raises `UserError` if a split is uneven."""
         self.check(shape)
         return tuple(-(-size // self.parts(dim)) for dim, size in enumerate(shape))
 
     def global_shape(self, local: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the whole whose parts have shape ``local``."""
+        """Return the global shape for parts of shape ``local``."""
         known = dict(self.padded)
         return tuple(known.get(dim, size * self.parts(dim)) for dim, size in enumerate(local))
 
     def check(self, shape: Sequence[int | str]) -> None:
-        """Raise `UserError` unless every cut dimension exists, and divides or is one that is
-        padded; names are let pass."""
+        """Raise `UserError` unless every sharded dimension exists, and divides or is padded.
+
+        Symbolic sizes are not checked.
+        """
         missing = [d for d in self.shard if d is not None and d >= len(shape)]
         if missing:
             raise UserError(
@@ -93,11 +97,11 @@ class Layout:
                 )
 
     def bounds(self, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
-        """Return where in a global array of ``shape`` the rank's part lies, without its padding."""
+        """Return the rank's part as slices of a global array of ``shape``, without padding."""
         return _bounds(self, tuple(shape), rank)
 
     def part(self, dim: int, rank: int) -> int:
-        """Return which part of dimension ``dim`` is the rank's."""
+        """Return the index of the rank's part along dimension ``dim``."""
         part, coordinates = 0, self.coordinates(rank)
         for axis in self.order or range(len(self.mesh)):
             if self.shard[axis] == dim:
@@ -105,8 +109,10 @@ class Layout:
         return part
 
     def local_slice(self, array: Array, rank: int) -> Array:
-        """Return the rank's part of a global array, contiguous, with zeros for padding; raises for
-        partial layouts."""
+        """Return the rank's part of a global array, contiguous, with zeros as padding.
+
+        Raises `UserError` for a partial layout.
+        """
         part = self.part_of(array, rank)
         if self.padded:
             whole = np.zeros(self.local_shape(array.shape), array.dtype)
@@ -115,29 +121,32 @@ class Layout:
         return np.ascontiguousarray(part).reshape(part.shape)
 
     def real(self, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
-        """Return what of the rank's part of a tensor of ``shape`` is not padding."""
+        """Return the slices of the rank's part of a tensor of ``shape`` that are not padding."""
         return tuple(slice(own.stop - own.start) for own in self.bounds(shape, rank))
 
     def put(self, whole: Array, part: Array, rank: int) -> None:
-        """Write the rank's part, with its padding, to where it lies in ``whole``."""
+        """Write the rank's part, without its padding, into ``whole``."""
         whole[self.bounds(whole.shape, rank)] = part[self.real(whole.shape, rank)]
 
     def part_of(self, array: Array, rank: int) -> Array:
-        """Return the rank's part of a global array where it lies, without its padding; raises for
-        partial layouts."""
+        """Return a view of the rank's part of a global array, without padding.
+
+        Raises `UserError` for a partial layout.
+        """
         if self.is_partial:
             raise UserError("a partial layout has no slices, expected R or S")
-        where: tuple[Any, ...] = (*self.bounds(array.shape, rank), ...)  # of a scalar an array too
+        # The ellipsis makes the part of a scalar an array, too.
+        where: tuple[Any, ...] = (*self.bounds(array.shape, rank), ...)
         part: Array = array[where]
         return part
 
     @property
     def copies(self) -> int:
-        """How many sets of ranks have the whole."""
+        """The number of sets of ranks that have the whole tensor."""
         return math.prod(n for n, same in zip(self.mesh, self._replicates, strict=True) if same)
 
     def sources(self, copy: int = 0) -> tuple[int, ...]:
-        """Return the ranks whose parts make up the whole: of each set of replicas, one."""
+        """Return one rank per part, from replica set ``copy``; together they have the whole."""
         return tuple(r for r in range(math.prod(self.mesh)) if self._copy_of(r) == copy)
 
     @property
@@ -155,7 +164,7 @@ class Layout:
 
 @lru_cache(maxsize=4096)
 def _bounds(layout: Layout, shape: tuple[int, ...], rank: int) -> tuple[slice, ...]:
-    """`Layout.bounds`, which ranks of a session ask for in every run."""
+    """Return `Layout.bounds`, cached: the ranks of a session call it in every run."""
     local = layout.local_shape(shape)
     starts = [layout.part(dim, rank) * size for dim, size in enumerate(local)]
     ends = zip(starts, local, shape, strict=True)
@@ -184,7 +193,7 @@ def parse_layout(texts: Sequence[str], mesh: Sequence[int]) -> Layout:
 def _order(
     texts: Sequence[str], shard: Sequence[int | None], turns: Sequence[int | None]
 ) -> tuple[int, ...]:
-    """Return the mesh axes by their turns, nothing where they have none; raises `UserError`."""
+    """Return the mesh axes by their turns, () for mesh order; raises `UserError`."""
     for dim in {d for d, turn in zip(shard, turns, strict=True) if turn is not None}:
         own = [turn for d, turn in zip(shard, turns, strict=True) if d == dim]
         if {*own} != {*range(len(own))}:
@@ -197,13 +206,14 @@ def _order(
 
 
 def gather_global(parts: Mapping[int, Array], layout: Layout, copy: int = 0) -> Array:
-    """Return the global array made of ``parts``: by rank, at least `Layout.sources` of ``copy``."""
+    """Return the global array of ``parts``, by rank; needs `Layout.sources` of ``copy``."""
     return joined(((rank, parts[rank]) for rank in layout.sources(copy)), layout)
 
 
 def joined(parts: Iterable[tuple[int, Array]], layout: Layout) -> Array:
-    """Return the global array made of ``parts``, one or more, by rank: `Layout.sources` of a copy,
-    in their order. Each part has been read when the next one is asked for.
+    """Return the global array of at least one (rank, part): `Layout.sources` of a copy, in order.
+
+    Each part is copied before the next is requested, so parts may share a buffer.
     """
     whole: Array | None = None
     for rank, part in parts:
@@ -217,6 +227,6 @@ def joined(parts: Iterable[tuple[int, Array]], layout: Layout) -> Array:
 
 
 def _pending(layout: Layout, rank: int) -> str | None:
-    """Return the reduction that joins the rank's part with those written before it."""
+    """Return the reduction that combines the rank's part with the parts written before it."""
     axes = zip(layout.coordinates(rank), layout.partial, strict=True)
     return next((p for c, p in axes if p is not None and c > 0), None)

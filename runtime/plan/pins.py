@@ -1,4 +1,4 @@
-"""The pins that a plan was searched with, in words."""
+"""Text of the pins that a plan was searched with."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tensoropt.runtime.plan.entries import PinsCostEntry, PinsEntry
 __all__ = ["pins_cost_text", "pins_lines", "pins_text"]
 
 _NOTHING = 5e-4
-"""What is written as 0.0%."""
+"""Smaller fractions are printed as 0.0%."""
 
 
 def pins_lines(pins: PinsEntry | None) -> Iterator[str]:
-    """Yield what was pinned and what it cost; nothing of a plan that was searched freely."""
+    """Yield the pins and their cost; nothing for a plan without pins."""
     if pins is not None:
         yield f"pins: {pins_text(pins)}"
         yield f"pins cost: {pins_cost_text(pins['cost'])}"
@@ -28,7 +28,7 @@ def pins_text(pins: PinsEntry) -> str:
 
 
 def pins_cost_text(cost: PinsCostEntry | None) -> str:
-    """Return what pins cost against the ends of the frontier without them."""
+    """Return the cost of pins relative to the ends of the frontier without them."""
     if cost is None:
         return "not known, nothing was searched without them"
     parts = [

@@ -1,8 +1,8 @@
-"""Reading a plan directory: checked in full before any rank starts.
+"""The plan directory, checked in full before any rank starts.
 
-The format is in ``plan.schema.json`` beside this file. Beyond the schema, `Plan.load` checks that
-layouts fit the mesh and the shapes, that every rank has its graph, that plan.json is as it was
-written, and that each file lies inside the folder and still has the hash it was written with.
+``plan.schema.json`` in this folder describes the format. `Plan.load` also checks that layouts fit
+the mesh and the shapes, that every rank has its graph, that plan.json is unedited, and that each
+file is inside the folder and has its recorded digest.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T = TypeVar("T")
 class Tensor:
     """An input, output or parameter; ``shape`` is global, a string is a symbolic dimension.
 
-    ``allowed`` has the sizes that a plan allows, by the name of the dimension.
+    ``allowed`` has the sizes that the plan allows, by the name of the dimension.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Tensor:
     allowed: Mapping[str, range] = field(default_factory=dict, hash=False)
 
     def check(self, shape: Sequence[int]) -> None:
-        """Raise `UserError` unless the tensor may be of ``shape`` and be cut as it lies."""
+        """Raise `UserError` unless the plan allows ``shape`` and the layout can split it."""
         for name, size in zip(self.shape, shape, strict=False):
             sizes = self.allowed.get(name) if isinstance(name, str) else None
             if sizes is not None and size not in sizes:
@@ -69,7 +69,7 @@ class Tensor:
         self.layout.check(shape)
 
     def local_shape(self) -> tuple[int, ...]:
-        """Return the shape of a rank's part; all sizes are known."""
+        """Return the shape of a rank's part; all sizes must be known."""
         return self.layout.local_shape([int(size) for size in self.shape])
 
 
@@ -108,14 +108,14 @@ class Plan:
         folder = Path(folder)
         document = read_document(folder)
         _check_schema(folder, document)
-        plan = cls.of(folder, document)
+        plan = cls.from_document(folder, document)
         _check_counts(plan)
         _check_digest(plan)
         return plan
 
     @classmethod
-    def of(cls, folder: Path, document: Entries) -> Plan:
-        """Return the plan that a document, which follows the schema, makes of ``folder``.
+    def from_document(cls, folder: Path, document: Entries) -> Plan:
+        """Return the plan of ``folder`` for a document that follows the schema.
 
         Raises `UserError` for a layout that does not fit.
         """
@@ -123,7 +123,7 @@ class Plan:
 
     @classmethod
     def read(cls, folder: Path | str) -> Plan:
-        """Return a plan that `load` has accepted before, without checking it again."""
+        """Return a plan that `load` has accepted before, without checks."""
         folder = Path(folder)
         return _build(folder, read_document(folder))
 
@@ -131,33 +131,33 @@ class Plan:
         """Return the path of the rank's ONNX graph."""
         return self.folder / f"rank{rank}.onnx"
 
-    def inside(self, name: str) -> Path:
-        """Return the path of a file of the plan; raises `UserError` where it leads elsewhere."""
+    def file_path(self, name: str) -> Path:
+        """Return the path of a file of the plan; raises `UserError` if it leads out."""
         return path_inside(self.folder, name)
 
     @property
     def process_bytes(self) -> int:
-        """What a rank's process is predicted to take; its tensors where nothing else is known."""
+        """Predicted memory of a rank's process; of its tensors if that is all that is known."""
         predicted = self.document["predicted"]
         return predicted.get("process_bytes", predicted["memory_bytes"])
 
     @property
     def transient_bytes(self) -> int:
-        """What tensors of a rank that come and go are predicted to take at a time."""
+        """Predicted peak bytes of a rank's transient tensors."""
         return self.document["predicted"]["transient_bytes"]
 
     @property
     def is_quantised(self) -> bool:
-        """Whether an operator rounds what was computed to 8 bits."""
+        """True if an operator rounds intermediate results to 8 bits."""
         return any(_ROUNDS.match(row["op"]) for row in self.document["strategies"])
 
     @property
     def sha256(self) -> str:
-        """The digest of plan.json, which has those of all other files."""
+        """The digest of plan.json, which contains the digests of all other files."""
         return self.document.get("sha256", "none")
 
     def check_unchanged(self, sha256: str, why: str) -> None:
-        """Raise `UserError`, which tells ``why``, unless the plan has the digest ``sha256``."""
+        """Raise `UserError` with ``why`` unless the plan has the digest ``sha256``."""
         if self.sha256 != sha256:
             raise UserError(
                 f"{self.folder}: another plan has replaced this one, expected sha256 {sha256}, "
@@ -165,11 +165,11 @@ class Plan:
             )
 
     def check_files(self) -> None:
-        """Raise `UserError` unless every file of the plan is the one that was written."""
+        """Raise `UserError` unless every file of the plan is unchanged since it was written."""
         check_files(self.folder, self.files)
 
     def check_model(self, model: Path) -> None:
-        """Raise `UserError` unless ``model`` is the file the plan was made from."""
+        """Raise `UserError` unless ``model`` is the file that the plan was compiled from."""
         if not model.is_file():
             raise UserError(f"{model}: no such model")
         found = sha256_of(model)
@@ -181,11 +181,11 @@ class Plan:
 
 
 def read_document(folder: Path) -> Entries:
-    """Return what plan.json holds, of a version that is known here; raises `UserError`."""
+    """Return plan.json, if its schema version is known here; raises `UserError`."""
     if not folder.is_dir():
         raise UserError(f"{folder}: expected a plan directory, got: {_what_is(folder)}")
     path = folder / "plan.json"
-    if not path.is_file():  # a pipe would be waited for
+    if not path.is_file():  # reading a named pipe would block
         raise UserError(f"{folder}: {_plans_in(folder)}")
     try:
         document: Entries = read_json(path)
@@ -202,7 +202,7 @@ def read_document(folder: Path) -> Entries:
 
 
 def _plans_in(folder: Path) -> str:
-    """Return what to say of a folder without plan.json: it may have plans of its own."""
+    """Return the error for a folder without plan.json, which may be a family of plans."""
     plans = sorted(path.parent.name for path in folder.glob("*/plan.json"))
     if not (folder / "family.json").is_file() or not plans:
         return "not a plan directory, it has no plan.json"
@@ -244,7 +244,7 @@ def _build(folder: Path, document: Entries) -> Plan:
 
 
 def dim_names(tensors: Iterable[Tensor]) -> set[str]:
-    """Return the names of symbolic dimensions, and those that their arithmetic reads."""
+    """Return the names of symbolic dimensions, and the names that their arithmetic reads."""
     names = {size for tensor in tensors for size in tensor.shape if isinstance(size, str)}
     return names.union(*map(terms, names))
 
@@ -260,7 +260,7 @@ def check_dims(dims: Iterable[str], tensors: Iterable[Tensor], flag: str = "--di
 
 
 def given_dims(dims: Mapping[str, int] | None, plan: Plan) -> dict[str, int]:
-    """Return sizes given in Python by names of the plan's dimensions; raises `UserError`."""
+    """Return the sizes passed in Python, by the plan's dimension names; raises `UserError`."""
     where = f"{plan.folder}: dims"
     if not isinstance(dims, Mapping | None):
         got = type(dims).__name__
@@ -299,11 +299,12 @@ def _tensors(
 def tensor_of(
     entry: TensorEntry, mesh: tuple[int, ...], dims: Mapping[str, range] | None = None
 ) -> Tensor:
-    """Return the tensor that an entry of plan.json describes; raises `UserError`.
+    """Return the tensor of an entry of plan.json; raises `UserError`.
 
-    ``dims`` are the sizes that the plan allows symbolic dimensions.
+    ``dims`` are the sizes that the plan allows for symbolic dimensions.
     """
-    layout, dims = parse_layout(entry["layout"], mesh).of(entry["shape"]), dims or {}
+    layout = parse_layout(entry["layout"], mesh).for_shape(entry["shape"])
+    dims = dims or {}
     layout.check(entry["shape"])
     for dim, name in enumerate(entry["shape"]):
         if name in dims and divisor(dims[str(name)]) % layout.parts(dim):
@@ -327,7 +328,7 @@ def _check_counts(plan: Plan) -> None:
 
 
 def _check_digest(plan: Plan) -> None:
-    """Refuse edits: the graphs are made for what plan.json said."""
+    """Raise `UserError` if plan.json was edited: the graphs no longer match it."""
     found, expected = document_sha256(plan.document), plan.document.get("sha256", "none")
     if found != expected:
         raise UserError(

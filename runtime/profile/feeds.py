@@ -1,4 +1,4 @@
-"""Inputs for graphs whose results nobody looks at."""
+"""Inputs for graphs with results that are discarded."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _NAMES = {"float": "float32", "double": "float64"}
 def drawn_input(name: str, kind: str, shape: Sequence[int | str | None], seed: int) -> Array:
     """Return a tensor of ONNX Runtime's type text ``kind``, such as ``tensor(float)``.
 
-    Real numbers lie in [0.5, 1): none is so small that arithmetic slows down. Integers are 0 or 1,
-    which are indices into nearly anything. Raises `UserError` for no tensor of static shape.
+    Real numbers are drawn from [0.5, 1): denormals would slow arithmetic down. Integers are 0 or 1,
+    which are valid indices nearly everywhere. Raises `UserError` unless ``kind`` is a tensor of
+    numbers of static shape.
     """
     element = kind.removeprefix("tensor(").removesuffix(")")
     if not kind.startswith("tensor(") or element == "string":

@@ -1,4 +1,4 @@
-"""What is asked of ranks that measure: graphs to run, and what comes back."""
+"""Jobs that measure graphs on ranks, and their results."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tensoropt.runtime.support.job import Launched
 __all__ = ["NO_TIME", "Measured", "ProfileJob", "Task"]
 
 NO_TIME = "no time was left"
-"""The error of a task that was not begun."""
+"""The error of a task that was not started."""
 
 
 @dataclass(frozen=True)
 class Task:
     """A graph that every rank runs at the same time: ``{rank}`` in ``graph`` is its number.
 
-    ``seconds`` is what its runs may take together. One that ``trains`` is of a training step.
+    ``seconds`` is the time for all of its runs. ``trains``: the graph is part of a training step.
     """
 
     graph: str
@@ -31,10 +31,10 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileJob(Launched):
-    """Tasks to run one after another, either timed as a whole or ``traced`` node by node.
+    """Tasks to run in sequence, either timed as a whole or ``traced`` node by node.
 
-    None is begun after ``until``, in seconds of the clock that does not jump; by then the last one
-    ends after a few runs.
+    No task is started after ``until``, in seconds of the monotonic clock; a task that is running
+    then stops after a few runs.
     """
 
     kind: ClassVar[str] = "profile"
@@ -44,24 +44,23 @@ class ProfileJob(Launched):
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> ProfileJob:
-        """Return the job whose fields JSON held."""
+        """Return the job with the fields of a JSON object."""
         tasks = tuple(Task(**task) for task in values.pop("tasks"))
         return cls(**values, tasks=tasks)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one task gave.
+    """The result of one task.
 
-    ``step_s``: the slowest rank's time of a run; of its runs the fastest, as other work on the
-    machine only adds to a time. ``nodes``: of a traced task, by the name of a node that ONNX
-    Runtime ran on rank 0, the mean time of its kernel on all ranks, in the fastest of its runs;
-    of a collective the least, which has no waiting for others in it. ``graph`` is the file with the
-    graph that those nodes are of. ``peak_bytes``: of a task that is timed, the memory that its
-    session took on the rank where it took most, None where nothing says. ``process_bytes`` is all
-    that the process of a rank had by then, or on a device what is in use there. ``error`` says why
-    the task could not be run. A job without tasks has one result, with the bytes of memory of each
-    GPU by its number, and their names.
+    ``step_s``: time of the slowest rank in the fastest run, as other work on the machine only adds
+    time. ``nodes``, of a traced task: mean kernel time over all ranks in the fastest run, by the
+    name of a node that ONNX Runtime ran on rank 0; for a collective the minimum over ranks, which
+    excludes waiting for other ranks. ``graph`` is the file with the graph of these nodes.
+    ``peak_bytes``, of a timed task: memory added by its session, on the rank with the most; None if
+    it cannot be measured. ``process_bytes``: memory of a rank's process at the end, on a device all
+    memory in use there. ``error``: the reason why the task could not be run. A job without tasks
+    has one result, with the bytes of memory of each GPU by its number, and their names.
     """
 
     step_s: float = 0.0

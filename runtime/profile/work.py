@@ -1,4 +1,4 @@
-"""What every rank does to measure: open a graph, feed it, and run it with all the others."""
+"""Measurement on every rank: open a graph, feed it, and run it together with all other ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
-from tensoropt.runtime.session.ranks import largest, made_on_all, share_of_cores, slowest_s
+from tensoropt.runtime.session.ranks import largest, make_on_all, share_of_cores, slowest_s
 from tensoropt.runtime.session.session import RankSession, rank_session
 
 if TYPE_CHECKING:
@@ -28,25 +28,26 @@ if TYPE_CHECKING:
 __all__ = ["run_profile"]
 
 _WARM_UP, _LEAST_RUNS, _MOST_RUNS, _MOST_TRACED = 3, 5, 300, 30
-_PATIENCE = 3.0  # times the seconds of a task: other work on the machine slows runs down
+# Runs stop after this multiple of a task's seconds: other work on the machine slows them down.
+_PATIENCE = 3.0
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a rank computes, and on how many threads."""
+    """The execution provider and the number of threads of a rank."""
 
     threads: int
     provider: Provider
 
 
 def run_profile(job: ProfileJob, comm: MPI.Comm, link: LauncherLink) -> list[Measured]:
-    """Run the tasks on the ranks of ``comm``; the results are whole on rank 0 only.
+    """Run the tasks on the ranks of ``comm``; the results are complete on rank 0 only.
 
-    Ends after the task at which the person asked to stop.
+    Ends after the current task if the user asks to stop.
     """
     if job.traced:
-        # A kernel's launch otherwise returns before the kernel has run; read by the CUDA driver
-        # when it starts, which is when the first session is made.
+        # Otherwise a kernel launch returns before the kernel has run. The CUDA driver reads the
+        # variable when it starts, with the first session.
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
     return list(_all(job, comm, link))
 
@@ -83,9 +84,9 @@ def _gpus(provider: Provider) -> Measured:
 def _task(job: ProfileJob, task: Task, comm: MPI.Comm, place: _Place, left_s: float) -> Measured:
     path = Path(task.path(comm.rank))
     trace = path.with_suffix(f".trace{comm.rank}") if job.traced else None
-    return_freed()  # what earlier graphs had would be used again, and not be counted
+    return_freed()  # memory of earlier graphs would be reused and not be counted
     memory = place.provider.measure()
-    session, error = made_on_all(comm, partial(_open, path, place, trace, task.trains))
+    session, error = make_on_all(comm, partial(_open, path, place, trace, task.trains))
     if session is None:
         return Measured(error=error)
     runs = _warm_up(session, comm, task.seconds, left_s)
@@ -105,7 +106,7 @@ def _task(job: ProfileJob, task: Task, comm: MPI.Comm, place: _Place, left_s: fl
 
 
 def _process_bytes(provider: Provider, memory: MemoryMeter) -> int | None:
-    """Return what the process has: on a device all that is in use there."""
+    """Return the memory of the process; on a device, all memory in use there."""
     used = provider.used_bytes()
     return memory.bytes() if used is None else used
 
@@ -118,9 +119,9 @@ def _open(path: Path, place: _Place, trace: Path | None, trains: bool) -> RankSe
 
 
 def _warm_up(session: RankSession, comm: MPI.Comm, seconds: float, left_s: float) -> int:
-    """Run a few times; return how many runs take ``seconds``, the same on all ranks.
+    """Run a few times; return the number of runs that take ``seconds``, the same on all ranks.
 
-    One at least, and no more than take ``left_s``.
+    At least 1, and no more than fit in ``left_s``.
     """
     times = [slowest_s(comm, session.run) for _ in range(_WARM_UP)]
     least_s = max(min(times), 1e-6)
@@ -129,9 +130,9 @@ def _warm_up(session: RankSession, comm: MPI.Comm, seconds: float, left_s: float
 
 
 def _times(session: RankSession, comm: MPI.Comm, runs: int, most_s: float) -> list[float]:
-    """Return the times of ``runs`` runs, or of fewer where those take more than ``most_s``.
+    """Return the times of ``runs`` runs, or of fewer if these take more than ``most_s``.
 
-    They are the same on all ranks, so all of them end together.
+    The times are the same on all ranks, so all ranks stop after the same run.
     """
     times: list[float] = []
     while len(times) < runs and (len(times) < _LEAST_RUNS or sum(times) < most_s):

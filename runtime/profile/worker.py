@@ -1,4 +1,4 @@
-"""How jobs that measure are done."""
+"""Worker entry point for jobs that measure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["WORKER"]
 
 
 def _no_plan(job: ProfileJob) -> Plan:
-    raise UserError("a job that measures has no plan, expected it to say how many ranks it takes")
+    raise UserError("a job that measures has no plan, expected its number of ranks")
 
 
 WORKER = Worker(

@@ -34,7 +34,7 @@ def test_cut_and_gather_are_inverse(texts: tuple[str, str]) -> None:
 def test_padding_is_where_the_compiler_has_it(shape: list[int], data: st.DataObject) -> None:
     mesh = Mesh((2, 3))
     texts = [data.draw(st.sampled_from(["R", "S(0)", "S(1)"])) for _ in mesh.shape]
-    made, layout = CompilerLayout.parse(texts), parse_layout(texts, mesh.shape).of(shape)
+    made, layout = CompilerLayout.parse(texts), parse_layout(texts, mesh.shape).for_shape(shape)
     if made.misfit(shape, mesh):
         with pytest.raises(UserError):
             layout.check(shape)
@@ -62,7 +62,7 @@ def test_wrong_turns_are_refused(texts: list[str]) -> None:
 
 
 def test_padding_is_zeros_and_belongs_to_nothing() -> None:
-    layout = parse_layout(["R", "S(0)"], MESH).of([100, 2])
+    layout = parse_layout(["R", "S(0)"], MESH).for_shape([100, 2])
     whole = np.arange(200).reshape(100, 2) + 1
     parts = {rank: layout.local_slice(whole, rank) for rank in range(3)}
     assert [part.shape for part in parts.values()] == [(34, 2)] * 3
@@ -73,7 +73,7 @@ def test_padding_is_zeros_and_belongs_to_nothing() -> None:
 
 
 def test_a_symbolic_size_has_no_padding() -> None:
-    layout = parse_layout(["R", "S(0)"], MESH).of(["batch", 2])
+    layout = parse_layout(["R", "S(0)"], MESH).for_shape(["batch", 2])
     with pytest.raises(UserError, match="dimension 0 does not divide into 3 parts, got: 100"):
         layout.check([100, 2])
 
