@@ -1,4 +1,4 @@
-"""Judging a run's output against the one-device run's."""
+"""Comparison of a run's outputs with the outputs of the one-device run."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from tensoropt.runtime.support.job import Job, OutputResult
 
 __all__ = ["blindness", "compare", "describe"]
 
-# Relative to how far an element lies from the mean, relative to the spread of all, and relative to
-# the largest element, which is what it is rounded by: some thousand, some hundred roundings of the
-# type, as a sum in another order makes them.
+# Tolerances relative to the element's distance from the mean, to the spread of all elements, and to
+# the largest element, which sets the rounding error: some hundred to a thousand roundings of the
+# type, as a sum in another order produces them.
 _TOLERANCES = {
     "float64": (1e-3, 1e-4, 1e-7),
     "float32": (1e-3, 1e-4, 1e-5),
     "float16": (1e-2, 1e-2, 2e-3),
     "bfloat16": (5e-2, 5e-2, 1.6e-2),
 }
-# On CUDA products of float32 are TF32's, which rounds operands to float16's 10 bits.
+# On CUDA, products of float32 are computed in TF32, which rounds operands to float16's 10 bits.
 _AS_ON_CUDA = {"float32": "float16"}
 _COARSE = (2e-1, 2e-1, 1e-1)  # the float8 types
 
-# Of a model that rounds to 8 bits on the way: a sum in another order, or in integers, may round to
-# the next step, which later layers spread. Runs of ONNX Runtime itself differ so, fused or not.
+# For models that round intermediates to 8 bits: a sum in another order, or in integers, may round
+# to the next step, which later layers spread. Runs of ONNX Runtime differ this much, fused or not.
 _STEPS, _ALL_STEPS = 4, 255
 
 _TINY = 1e-300
 
 _NOISE = 10
-"""A right run may be off by so many times what the one-device run is off from itself."""
+"""A correct run may be off by this multiple of the one-device run's own rounding noise."""
 
 
 def describe(name: str, array: Array) -> OutputResult:
-    """Return an output's facts, without a verdict."""
+    """Return an output's name, type and shape, without a verdict."""
     return OutputResult(name, name_of(array.dtype), array.shape)
 
 
 def blindness(expected: Array, job: Job) -> str | None:
-    """Return why a comparison with ``expected`` shows nothing, ``None`` if it shows something."""
+    """Return why a comparison with ``expected`` is inconclusive, None if it is conclusive."""
     if expected.dtype.hasobject:
         return "is constant" if expected.size > 1 and len({*expected.flat}) == 1 else None
     spread = scale_of(expected)
@@ -51,7 +51,7 @@ def blindness(expected: Array, job: Job) -> str | None:
 
 
 def _rounding(expected: Array, job: Job, spread: OutputScale) -> float:
-    """Return what a right run may be off everywhere; whole numbers are not rounded."""
+    """Return the rounding error that a correct run may have everywhere; 0 for whole numbers."""
     if expected.dtype.kind not in "fV":
         return 0.0
     return max(_tolerances(expected.dtype.name, job)[2] * spread.largest, _TINY)
@@ -65,17 +65,17 @@ def compare(
     is_quantised: bool = False,
     again: Callable[[], Array | None] = lambda: None,
 ) -> OutputResult:
-    """Compare one output with the one-device run's.
+    """Compare one output with the output of the one-device run.
 
-    An element passes within the tolerances of its type (of float32 on CUDA float16's), which are
-    relative to the spread of the output; a tolerance that the job gives is of the element's own
-    size, or absolute. All else must be equal; a NaN or an infinity only passes against
-    the same. An output that shows nothing, as it is constant or lost in rounding, passes within the
-    tolerances of one whose spread is 1, and the result says so.
-    ``again`` returns the one-device run's output once more, rounded otherwise: it is asked for
-    where the difference is small but not beside the spread, which may itself be rounding.
-    Where the model ``is_quantised``, 4 of 255 steps of the largest value are let pass, 4 steps of
-    8-bit integers, and said in the note.
+    An element passes within the tolerances of its type (for float32 on CUDA, the tolerances of
+    float16), which are relative to the spread of the output. A tolerance set by the job is relative
+    to the element itself, or absolute. All other elements must be equal; a NaN or an infinity only
+    passes against the same value. An output that is constant or lost in rounding is inconclusive:
+    it passes within the tolerances for a spread of 1, and the result is marked.
+    ``again`` returns the one-device run's output from a run with other rounding. It is called if
+    the difference is small in absolute terms but not relative to the spread, which may itself be
+    rounding. If the model ``is_quantised``, a difference of 4 of 255 steps of the largest value, or
+    of 4 steps of 8-bit integers, passes with a note.
     """
     if found.dtype != expected.dtype or found.shape != expected.shape:
         note = f"expected {name_of(expected.dtype)} {_text(expected.shape)}"
@@ -96,7 +96,7 @@ def _without_force(result: OutputResult, why: str) -> OutputResult:
 
 
 def _within_steps(result: OutputResult, expected: Array) -> OutputResult:
-    """Return the result as passed where it is wrong by steps of 8 bits only."""
+    """Return the result as passed if it is off by only a few steps of 8 bits."""
     whole = expected.dtype.kind in "iu" and expected.dtype.itemsize == 1
     is_float = expected.dtype.kind in "fV"
     if result.absolute is None or "NaN" in result.note or not (whole or is_float):
@@ -135,32 +135,33 @@ def _compare_strings(name: str, found: Array, expected: Array) -> OutputResult:
 
 @dataclass(frozen=True)
 class _Margin:
-    """An element may be off by ``relative`` of its distance from ``centre`` and by ``absolute``."""
+    """Tolerance: ``relative`` times the distance from ``centre``, plus ``absolute``."""
 
     relative: float
     absolute: float
     centre: float = 0.0
 
-    def of(self, expected: Array) -> Array:
+    def tolerances(self, expected: Array) -> Array:
         tolerance: Array = self.absolute + self.relative * np.abs(expected - self.centre)
         return tolerance
 
 
 def _margin(dtype: str, job: Job, spread: OutputScale, noise: float) -> _Margin:
-    """Return the margin beside an output's spread, but for what the job gives."""
+    """Return the margin relative to an output's spread, unless the job overrides it."""
     relative, of_spread, of_largest = _tolerances(dtype, job)
     absolute = of_spread * spread.deviation + of_largest * spread.largest + noise
     if job.rtol is None and job.atol is None:
         return _Margin(relative, absolute, spread.mean)
-    return _given(_Margin(relative, absolute), job)
+    return _override(_Margin(relative, absolute), job)
 
 
 def _plain(dtype: str, job: Job) -> _Margin:
-    """Return the margin in an output whose spread is 1."""
-    return _given(_Margin(*_tolerances(dtype, job)[:2]), job)
+    """Return the margin for an output with a spread of 1."""
+    return _override(_Margin(*_tolerances(dtype, job)[:2]), job)
 
 
-def _given(margin: _Margin, job: Job) -> _Margin:
+def _override(margin: _Margin, job: Job) -> _Margin:
+    """Return the margin with the tolerances that the job sets."""
     relative = margin.relative if job.rtol is None else job.rtol
     return _Margin(relative, margin.absolute if job.atol is None else job.atol)
 
@@ -168,24 +169,24 @@ def _given(margin: _Margin, job: Job) -> _Margin:
 def _compare_floats(
     name: str, found: Array, expected: Array, job: Job, again: Callable[[], Array | None]
 ) -> tuple[OutputResult, str | None]:
-    """Return the verdict, and why it shows nothing where that is so."""
+    """Return the verdict, and the reason if it is inconclusive."""
     dtype, spread = found.dtype.name, scale_of(expected)
-    plain = _within(name, found, expected, _plain(dtype, job))
+    plain = _check_margin(name, found, expected, _plain(dtype, job))
     blind = why_blind(spread, _rounding(expected, job, spread))
     if blind is not None:
         return plain, blind
-    result = _within(name, found, expected, _margin(dtype, job, spread, 0.0))
+    result = _check_margin(name, found, expected, _margin(dtype, job, spread, 0.0))
     if result.passed or not plain.passed:
         return result, None
     noise = _NOISE * _distance(again(), expected)
     blind = why_blind(spread, noise)
     if blind is not None:
         return plain, blind
-    return _within(name, found, expected, _margin(dtype, job, spread, noise)), None
+    return _check_margin(name, found, expected, _margin(dtype, job, spread, noise)), None
 
 
 def _distance(again: Array | None, expected: Array) -> float:
-    """Return the rms difference of two runs on one device, 0 where there was but one."""
+    """Return the rms difference of two runs on one device, 0 without a second run."""
     if again is None or again.shape != expected.shape:
         return 0.0
     squares = count = 0.0
@@ -196,7 +197,7 @@ def _distance(again: Array | None, expected: Array) -> float:
     return float(np.sqrt(squares / count)) if count else 0.0
 
 
-def _within(name: str, found: Array, expected: Array, margin: _Margin) -> OutputResult:
+def _check_margin(name: str, found: Array, expected: Array, margin: _Margin) -> OutputResult:
     absolute = relative = 0.0
     misplaced = wrong = 0
     for a, b in zip(chunks(found), chunks(expected), strict=True):
@@ -204,7 +205,7 @@ def _within(name: str, found: Array, expected: Array, margin: _Margin) -> Output
         misplaced += int(np.count_nonzero(special & ~_same(a, b)))
         a, b = a[~special], b[~special]
         difference = np.abs(a - b)
-        wrong += int(np.count_nonzero(difference > margin.of(b)))
+        wrong += int(np.count_nonzero(difference > margin.tolerances(b)))
         absolute = max(absolute, _largest(difference))
         relative = max(relative, _largest(_ratios(a, b, margin.absolute)))
     note = f"{misplaced} NaN or infinite on one side" if misplaced else ""

@@ -1,4 +1,4 @@
-"""Where a plan goes wrong: the first value inside it that is not what one device computes."""
+"""Search for the first value inside a plan that differs from the one-device run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tensoropt.runtime.check.values import Inner, inner_values
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.layout import Layout, gather_global, parse_layout
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.session.inputs import Inputs, make_inputs, rounded_otherwise
-from tensoropt.runtime.session.ranks import made_on_all
+from tensoropt.runtime.session.inputs import Inputs, make_inputs, perturb
+from tensoropt.runtime.session.ranks import make_on_all
 from tensoropt.runtime.session.session import (
     RankSession,
     every_value_session,
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 __all__ = ["first_difference"]
 
 _RUNS = 8
-"""Values are looked at in so many runs, an eighth each, so as to take little memory."""
+"""The values are compared in this number of runs, to limit memory."""
 
 
 def first_difference(
     job: Job, plan: Plan, comm: MPI.Comm, provider: Provider, reference: Reference | None
 ) -> FirstDifference | None:
-    """Return the first value in program order that differs, on rank 0; elsewhere ``None``.
+    """Return the first value in program order that differs, on rank 0; elsewhere None.
 
     Every rank calls this; ``reference`` is rank 0's. Both the plan and the model run again,
-    unoptimised, with the values inside them as outputs. On rank 0 the result says how many were
-    compared; its ``node`` is ``None`` where none of them differs, and its ``note`` says so where a
-    graph cannot be run like that.
+    unoptimised, with their intermediate values as outputs. The result on rank 0 has the number of
+    compared values. Its ``node`` is None if none differs; its ``note`` is set if a graph cannot run
+    this way.
     """
     values = comm.bcast(_values(plan, reference) if comm.rank == 0 else None)
     inputs, size = make_inputs(job, plan.inputs), max(1, -(-len(values) // _RUNS))
@@ -53,13 +53,13 @@ def first_difference(
     for start in range(0, len(values), size):
         part = values[start : start + size]
         run = _Run(plan, comm, inputs, part)
-        session, error = made_on_all(comm, partial(run.session, job, provider))
+        session, error = make_on_all(comm, partial(run.session, job, provider))
         if session is None:
             found = FirstDifference(note=str(error))
             break
         parts = [comm.gather(array) for array in run.arrays(session)]
         if reference is not None:
-            found, agreeing = _looked_at(job, plan, part, parts, reference)
+            found, agreeing = _search(job, plan, part, parts, reference)
             compared += agreeing + (found.node is not None)
         if comm.bcast(found != FirstDifference()):
             break
@@ -69,20 +69,22 @@ def first_difference(
     return replace(found, compared=compared, values=made)
 
 
-def _looked_at(
+def _search(
     job: Job,
     plan: Plan,
     part: Sequence[Inner],
     parts: Sequence[Sequence[Array | None] | None],
     reference: Reference,
 ) -> tuple[FirstDifference, int]:
-    """Return what differs among some values, and how many agree before; a note where the model
-    does not run so on one device."""
+    """Return the first difference among some values, and the number of equal values before it.
+
+    Returns a note if the model does not run unoptimised on one device.
+    """
     try:
         oracle = _Oracle(reference, [value.name for value in part])
-    except UserError as error:  # there are models that run only as they are optimised
+    except UserError as error:  # some models run only when optimised
         return FirstDifference(note=f"one device: {error}"), 0
-    return _judged(job, plan, part, parts, oracle)
+    return _first_wrong(job, plan, part, parts, oracle)
 
 
 def _values(plan: Plan, reference: Reference | None) -> list[Inner]:
@@ -104,7 +106,7 @@ def _model(reference: Reference) -> onnx.ModelProto:
 
 @dataclass(frozen=True)
 class _Run:
-    """One run of a rank's graph that gives some of the values inside it."""
+    """One run of a rank's graph with some of its intermediate values as outputs."""
 
     plan: Plan
     comm: MPI.Comm
@@ -116,14 +118,14 @@ class _Run:
 
         graph = self.plan.graph(self.comm.rank)
         model = onnx.load(graph, load_external_data=False)
-        _give(model, [value.local for value in self.part])
+        _add_outputs(model, [value.local for value in self.part])
         threads = job.threads or 1
         return every_value_session(
             model.SerializeToString(), graph.parent, threads, provider=provider
         )
 
     def arrays(self, session: RankSession) -> list[Array | None]:
-        """Run, and return this rank's part of each value, ``None`` where its graph has none."""
+        """Run, and return this rank's part of each value, None if its graph does not have it."""
         for name in self.inputs.tensors:
             if name in session.inputs:
                 session.feed(name, self.inputs.part(name, self.comm.rank))
@@ -132,18 +134,18 @@ class _Run:
         return [made.get(value.local) for value in self.part]
 
 
-def _give(model: onnx.ModelProto, names: Sequence[str]) -> None:
-    """Let a graph return some of its values, beside what it returns anyhow."""
+def _add_outputs(model: onnx.ModelProto, names: Sequence[str]) -> None:
+    """Make some of a graph's values outputs, in addition to its own outputs."""
     import onnx
 
-    held = {output.name for output in model.graph.output}
+    outputs = {output.name for output in model.graph.output}
     made = {name for node in model.graph.node for name in node.output}
-    wanted = (name for name in dict.fromkeys(names) if name in made and name not in held)
+    wanted = (name for name in dict.fromkeys(names) if name in made and name not in outputs)
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
 
 
 class _Oracle:
-    """What one device makes of some values, unoptimised."""
+    """Expected values: intermediate values of the unoptimised model on one device."""
 
     def __init__(self, reference: Reference, names: Sequence[str]) -> None:
         self.reference, self.names = reference, names
@@ -151,7 +153,7 @@ class _Oracle:
         self._again: dict[str, Array] | None = None
 
     def again(self, name: str) -> Array | None:
-        """Return a value of another run, rounded otherwise."""
+        """Return a value from another run with other rounding."""
         if self._again is None:
             self._again = self._run(True)
         return self._again.get(name)
@@ -159,29 +161,29 @@ class _Oracle:
     def _run(self, otherwise: bool) -> dict[str, Array]:
         reference = self.reference
         model = _model(reference)
-        _give(model, self.names)
+        _add_outputs(model, self.names)
         path = Path(str(reference.job.model))
         text = model.SerializeToString()
         session = one_device_session(path, reference.provider, changed=text, optimised=False)
         for name in reference.inputs.tensors:
             array = reference.inputs.array(name)
-            session.feed(name, rounded_otherwise(array, name) if otherwise else array)
+            session.feed(name, perturb(array, name) if otherwise else array)
         session.run()
         return dict(session.results(set(self.names)))
 
 
-def _judged(
+def _first_wrong(
     job: Job,
     plan: Plan,
     part: Sequence[Inner],
     parts: Sequence[Sequence[Array | None] | None],
     oracle: _Oracle,
 ) -> tuple[FirstDifference, int]:
-    """Return the first of these values that differs on some rank, and how many agree before."""
+    """Return the first of these values that differs on a rank, and the number before it."""
     for number, (value, arrays) in enumerate(zip(part, parts, strict=True)):
         assert arrays is not None
         expected = oracle.outputs[value.name]
-        layout = _layout(plan, value).of(expected.shape)
+        layout = _layout(plan, value).for_shape(expected.shape)
         for copy in range(layout.copies):
             result = _compared(job, plan, value, layout, copy, arrays, expected, oracle)
             if result is not None and not result.passed:
@@ -205,14 +207,14 @@ def _compared(
     expected: Array,
     oracle: _Oracle,
 ) -> OutputResult | None:
-    """Compare one copy of a value; ``None`` where there is nothing to put together."""
+    """Compare one replica of a value; None if a rank does not have its part."""
     own = {rank: arrays[rank] for rank in layout.sources(copy)}
-    held = {rank: array for rank, array in own.items() if array is not None}
-    if len(held) < len(own):
+    found = {rank: array for rank, array in own.items() if array is not None}
+    if len(found) < len(own):
         return None
-    if len({(array.shape, array.dtype) for array in held.values()}) > 1:
+    if len({(array.shape, array.dtype) for array in found.values()}) > 1:
         return OutputResult(value.name, "", (), passed=False, note="ranks have different shapes")
-    whole = gather_global(held, layout, copy)
+    whole = gather_global(found, layout, copy)
     again = lambda: oracle.again(value.name)  # noqa: E731
     return compare(value.name, whole, expected, job, plan.is_quantised, again)
 
@@ -243,15 +245,15 @@ def _described(
         absolute=result.absolute,
         note=result.note,
     )
-    held = {rank: array for rank in ranks if (array := arrays[rank]) is not None}
-    if len({(array.shape, array.dtype) for array in held.values()}) > 1:
+    parts = {rank: array for rank in ranks if (array := arrays[rank]) is not None}
+    if len({(array.shape, array.dtype) for array in parts.values()}) > 1:
         return found
-    whole = gather_global(held, layout, copy)
+    whole = gather_global(parts, layout, copy)
     return replace(found, **_worst(whole, expected)) if whole.shape == expected.shape else found
 
 
 def _is_wrong(array: Array | None, layout: Layout, rank: int, expected: Array, job: Job) -> bool:
-    """Say whether a rank's own part differs."""
+    """Return whether a rank's own part differs."""
     if array is None or array.shape != layout.local_shape(expected.shape):
         return True
     try:
@@ -262,7 +264,7 @@ def _is_wrong(array: Array | None, layout: Layout, rank: int, expected: Array, j
 
 
 def _worst(found: Array, expected: Array) -> dict[str, Any]:
-    """Return where two arrays differ most, and what is there."""
+    """Return the index of the largest difference of two arrays, with both values."""
     if not found.size or found.dtype.hasobject:
         return {}
     a, b = (np.asarray(one, dtype=np.float64) for one in (found, expected))

@@ -1,4 +1,4 @@
-"""How long each layer of a plan takes on the ranks, beside what was predicted."""
+"""Measured time of each layer of a plan, next to the predicted time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensoropt.runtime.plan.costs import NodeCost, read_costs
 from tensoropt.runtime.plan.layers import row_layers
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs
-from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
+from tensoropt.runtime.session.ranks import make_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
 from tensoropt.runtime.support.collectives import WAITS
 from tensoropt.runtime.support.job import Job, LayerTime
@@ -29,27 +29,27 @@ __all__ = ["layer_times"]
 
 _WARM_UP, _RUNS = 3, 20
 _BLOCKED = re.compile(r"(.*)_nchwc(_token_\d+)?")
-"""A node for the blocked layout of images, called after the value that it makes."""
+"""A node in a blocked image layout, named after the value that it computes."""
 HELD = "(held by transfers)"
-"""Waiting for collectives that go on beside other nodes."""
+"""Time spent waiting for collectives that overlap other nodes."""
 OTHERS = "(not of one node)"
-"""What ONNX Runtime adds, or makes of nodes of several layers."""
+"""Nodes that ONNX Runtime inserts, or fuses from nodes of several layers."""
 
 
 def layer_times(
     job: Job, plan: Plan, inputs: Inputs, comm: MPI.Comm, provider: Provider
 ) -> tuple[LayerTime, ...]:
-    """Return the times of the layers on rank 0, nothing elsewhere or where ranks are on devices.
+    """Return the times of the layers on rank 0; nothing on other ranks and on devices.
 
-    Every rank calls this and runs the graph a few times, as ONNX Runtime optimises it, while it
-    writes down how long each node takes. A collective counts as on the rank that waits least; of
-    one that goes on beside other nodes the whole time belongs to its layer, and how long nodes were
-    held until it was done has a line of its own.
+    Every rank calls this and runs the optimised graph a few times while ONNX Runtime traces the
+    nodes. A collective counts with the time of the rank that waits least. The full time of an
+    overlapped collective counts for its layer; the time that other nodes wait for its end has a
+    line of its own.
     """
     if provider.name != "cpu":
-        return ()  # kernels of a device end after what ONNX Runtime writes down
+        return ()  # ONNX Runtime's trace does not cover the whole kernel on a device
     with tempfile.TemporaryDirectory(prefix="tensoropt-trace-") as folder:
-        session, _ = made_on_all(comm, partial(_opened, job, plan, comm, Path(folder)))
+        session, _ = make_on_all(comm, partial(_opened, job, plan, comm, Path(folder)))
         if session is None:
             return ()
         for name in inputs.tensors:
@@ -61,7 +61,7 @@ def layer_times(
         transfers = library.recorded()
         library.record(False)
         ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP, transfers))
-        ran = Path(folder, "rank0.onnx")  # what ONNX Runtime made of the graph
+        ran = Path(folder, "rank0.onnx")  # the graph after ONNX Runtime's optimisations
         return () if ranks is None else tuple(_by_layer(plan, ranks, ran))
 
 
@@ -94,9 +94,9 @@ def _by_layer(plan: Plan, ranks: list[Times], ran: Path) -> list[LayerTime]:
 
 
 def _made_by(plan: Plan, ran: Path) -> dict[str, str]:
-    """Return for each node that ONNX Runtime ran the one of the plan whose result it gives.
+    """Map each node that ONNX Runtime ran to the node of the plan that computes its result.
 
-    Of several that were made one, that is the last.
+    For a fused node this is the last of the original nodes.
     """
     import onnx
 

@@ -1,4 +1,4 @@
-"""The one-device run that a plan is checked against: stock ONNX Runtime on the whole model."""
+"""The reference for checks of a plan: stock ONNX Runtime runs the whole model on one device."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tensoropt.runtime.check.compare import blindness
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.caches import shared_caches, update_in_place
-from tensoropt.runtime.session.inputs import Inputs, draws, make_inputs, rounded_otherwise
+from tensoropt.runtime.session.inputs import Inputs, draws, make_inputs, perturb
 from tensoropt.runtime.session.ranks import timed_s
-from tensoropt.runtime.session.seeds import seeded_model
+from tensoropt.runtime.session.seeds import add_seeds
 from tensoropt.runtime.session.session import RankSession, one_device_session
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
@@ -26,10 +26,10 @@ Change = Callable[[Array, str], Array]
 
 @dataclass
 class Reference:
-    """What one device makes of ``inputs``: ``outputs`` by name, and the seconds of timed steps.
+    """Results of the one-device run on ``inputs``: ``outputs`` by name, and seconds per timed step.
 
-    ``blind`` are the names of the outputs with which a comparison shows nothing; ``seeded`` is the
-    model with the plan's seeds, where it draws numbers.
+    ``blind`` has the names of outputs that make a comparison inconclusive. ``seeded`` is the model
+    with the plan's seeds, if it draws random numbers.
     """
 
     inputs: Inputs
@@ -41,13 +41,13 @@ class Reference:
 
     @property
     def job(self) -> Job:
-        """The job, with what inputs are drawn from."""
+        """The job, with the distributions that inputs are drawn from."""
         return self.inputs.job
 
     def again(self, name: str) -> Array | None:
-        """Return an output of a second run, rounded otherwise; ``None`` where there is none.
+        """Return an output of a second run with other rounding, None if that run fails.
 
-        Not optimised, and with inputs that are off by a few roundings.
+        The second run is not optimised, and its inputs are off by a few roundings.
         """
         return self._again.get(name)
 
@@ -55,21 +55,22 @@ class Reference:
     def _again(self) -> dict[str, Array]:
         try:
             session = _opened(self.inputs, self.provider, self.seeded, optimised=False)
-            _run(session, self.inputs, self.provider, rounded_otherwise)
-        except UserError:  # there are models that run only as they are optimised
+            _run(session, self.inputs, self.provider, perturb)
+        except UserError:  # some models run only when optimised
             return {}
         return session.fetch()
 
 
 def one_device(job: Job, provider: Provider) -> Reference:
-    """Return the one-device run on the first drawn inputs that let every output show something.
+    """Return the one-device run on the first drawn inputs that make every output conclusive.
 
-    Where none does, on those that let most. Raises `UserError` where the model runs on none.
+    If no inputs do, use the inputs with the most conclusive outputs. Raises `UserError` if the
+    model runs on none of them.
     """
     best: tuple[Reference, RankSession] | None = None
     refusal: UserError | None = None
     plan = Plan.read(job.plans[0])
-    seeded = seeded_model(Path(str(job.model)), plan)
+    seeded = add_seeds(Path(str(job.model)), plan)
     for inputs in draws(make_inputs(job, plan.inputs)):
         if best is not None and inputs.job.int_range != best[0].job.int_range:
             break  # smaller integers are for tables too small for the usual ones
@@ -106,9 +107,9 @@ def _opened(
 
 
 def _timed(reference: Reference, session: RankSession) -> Reference:
-    """Take as many steps as the ranks will: a model that draws numbers draws others in each.
+    """Take the same number of steps as the ranks: random numbers differ from step to step.
 
-    The session ends here, so its memory is no part of the plan's.
+    The session ends here, so its memory does not count for the plan.
     """
     runs = reference.job.runs
     if runs:
@@ -122,7 +123,7 @@ def _run(
 ) -> None:
     """Run once; caches that ranks update in place are updated in place here, too.
 
-    Behind the tokens of a sequence, such a cache keeps its values. One that is made anew has zeros.
+    After the tokens of a sequence, a cache keeps its previous values; a new cache has zeros there.
     """
     caches = shared_caches(Plan.read(inputs.job.plans[0]), session, inputs.shapes)
     shared = {cache.past.name: cache for cache in caches}
@@ -138,7 +139,7 @@ def _run(
 
 
 def drawn_text(job: Job, asked: Job) -> str | None:
-    """Return from what inputs were drawn where not as the job ``asked``."""
+    """Return the distributions of the drawn inputs that differ from the job ``asked``, if any."""
     found = []
     if job.draw != asked.draw:
         found.append(f"floats {DRAWS[job.draw]}")

@@ -1,4 +1,4 @@
-"""How large an output is, and how far its elements lie apart: what differences are held against."""
+"""Size and spread of an output, to which differences are relative."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ __all__ = ["OutputScale", "chunks", "scale_of", "why_blind"]
 _CHUNK = 1 << 20  # elements at a time, which bounds the float64 copies
 
 _LEAST = 10
-"""So many times the rounding of an output its spread must be, or differences are not seen."""
+"""Smallest spread of an output, in multiples of its rounding, at which differences show."""
 
 
 @dataclass(frozen=True)
 class OutputScale:
-    """Of the finite among ``size`` elements: ``count``, ``mean``, rms ``deviation``, ``largest``
-    magnitude."""
+    """Statistics of the finite elements: ``count``, ``mean``, rms ``deviation``, ``largest``.
+
+    ``size`` counts all elements; ``largest`` is a magnitude.
+    """
 
     size: int
     count: int
@@ -31,14 +33,14 @@ class OutputScale:
 
 
 def chunks(array: Array) -> Iterator[Array]:
-    """Yield the elements in order as float64, so many at a time."""
+    """Yield the elements in order as float64, in chunks of bounded size."""
     flat = array.reshape(-1)
     for start in range(0, flat.size, _CHUNK):
         yield flat[start : start + _CHUNK].astype(np.float64)
 
 
 def scale_of(array: Array) -> OutputScale:
-    """Return the spread of an array of numbers; a single one lies as far from 0 as it is large."""
+    """Return the scale of an array of numbers; the deviation of a single number is from 0."""
     count, total, largest = 0, 0.0, 0.0
     for values in map(_finite, chunks(array)):
         count += values.size
@@ -58,9 +60,9 @@ def _finite(array: Array) -> Array:
 
 
 def why_blind(spread: OutputScale, rounding: float) -> str | None:
-    """Return why a comparison with such an output shows nothing; ``None`` if it shows something.
+    """Return why a comparison with this output is inconclusive, None if it is conclusive.
 
-    ``rounding`` is what a right run may be off everywhere, 0 for whole numbers.
+    ``rounding`` is the error that a correct run may have everywhere, 0 for whole numbers.
     """
     if not spread.size:
         return "is empty"

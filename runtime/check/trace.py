@@ -1,4 +1,4 @@
-"""How long each node took, from what a traced session of ONNX Runtime wrote down."""
+"""Time of each node, from the trace of an ONNX Runtime session."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tensoropt.runtime.support.collectives import ALONE, JOINED, PLAIN, STARTS, 
 __all__ = ["Times", "kernel_times_s", "merged"]
 
 _WAITING = frozenset({*PLAIN, *ALONE, *JOINED, *STARTS, *WAITS})
-"""The operators that wait for other ranks, or start what does."""
+"""Operators that wait for other ranks, or start a collective."""
 
 _KERNEL = "_kernel_time"
-_TRUNCATED_US = 0.5  # times are cut to whole microseconds
-_KEPT = 0.1  # the part of the runs, from the fastest, that counts: others were disturbed
+_TRUNCATED_US = 0.5  # the trace truncates times to whole microseconds
+_KEPT = 0.1  # fraction of the runs that count, fastest first: slower runs were disturbed
 
 Times = dict[str, tuple[str, float]]
-"""By the name of a node its operator and its time in seconds."""
+"""Operator and time in seconds, by the name of the node."""
 
 
 class _Event(TypedDict):
@@ -36,9 +36,9 @@ def kernel_times_s(
 ) -> Times:
     """Return the mean kernel time of each node of a trace, without the first ``warm_up`` runs.
 
-    A node in a loop's body counts each time that it ran. ``transfers`` are what the collectives
-    of each of these runs took, as `library.recorded` has them: of a node that starts one that
-    counts, and not how long its kernel took.
+    A node in a loop's body counts each time that it ran. ``transfers`` has the seconds of the
+    collectives in each run, from `library.recorded`: they replace the kernel time of a node that
+    starts a collective.
     """
     times = _kernel_times_s(path, warm_up)
     for name, runs in (transfers or {}).items():
@@ -68,7 +68,7 @@ def _kernel_times_s(path: Path, warm_up: int) -> Times:
 
 
 def _in_order(events: Iterable[_Event]) -> list[_Event]:
-    """Return runs and kernels by their start; the event of a run is written when it ends."""
+    """Return runs and kernels by start time; the event of a run is written when it ends."""
     wanted = [e for e in events if e["name"] == "model_run" or e["name"].endswith(_KERNEL)]
     return sorted(wanted, key=lambda event: (event["ts"], -event["dur"]))
 
@@ -79,9 +79,9 @@ def _mean(times: list[float]) -> float:
 
 
 def merged(ranks: list[Times]) -> dict[str, float]:
-    """Return one time per node of rank 0: the ranks' mean, of a collective the least.
+    """Return one time per node of rank 0: the mean over the ranks, for a collective the minimum.
 
-    Who comes first to a collective waits in it for the others.
+    The first rank to arrive at a collective waits in it for the others.
     """
     found = {}
     for name, (kind, own) in ranks[0].items():

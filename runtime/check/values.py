@@ -1,4 +1,4 @@
-"""Which tensors inside the graph of a rank are parts of which values of the model."""
+"""Intermediate values of the model, and the tensors in a rank's graph that are parts of them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CONSTANT = "Constant"
 
 @dataclass(frozen=True)
 class Inner:
-    """A value of the model that a rank has a part of.
+    """An intermediate value of the model that a rank has a part of.
 
-    ``row`` is the number of its node among the plan's strategies, ``result`` that of the result;
-    ``local`` is its name in the graph of a rank, ``name`` that in the model.
+    ``row`` is the index of its node among the plan's strategies, ``result`` the index of the
+    result. ``local`` is its name in the rank's graph, ``name`` its name in the model.
     """
 
     row: int
@@ -34,10 +34,10 @@ class Inner:
 def inner_values(
     graph: onnx.GraphProto, model: onnx.GraphProto, rows: Sequence[StrategyEntry]
 ) -> Iterator[Inner]:
-    """Yield the values that ``model`` and the graph of a rank both have, in program order.
+    """Yield the values that both ``model`` and the graph of a rank have, in program order.
 
-    The node that makes a row's result has its name, in both. One without a name in the model, of a
-    name that is there twice, or that was made part of another has no value here.
+    The node that computes a row's result has the name of the row in both graphs. Values of unnamed
+    or fused nodes, and of nodes with an ambiguous name, are left out.
     """
     counts = Counter(row["node"] for row in rows)
     ours, theirs = _by_name(graph), _by_name(model)
@@ -54,13 +54,13 @@ def inner_values(
 
 
 def _by_name(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
-    """Return the nodes whose names are theirs alone."""
+    """Return the nodes that have a unique name, by name."""
     counts = Counter(node.name for node in graph.node)
     return {node.name: node for node in graph.node if node.name and counts[node.name] == 1}
 
 
 def row_of(name: str, rows: frozenset[str] | set[str]) -> str | None:
-    """Return the row that a node of a rank's graph runs for, ``None`` where that is not known.
+    """Return the row that a node of a rank's graph belongs to, None if unknown.
 
     The steps of ``fc`` are called ``fc.Mul``, ``fc.AllReduce_1``.
     """

@@ -1,4 +1,4 @@
-"""What two plans do otherwise: in their layouts, costs and collectives."""
+"""Differences between two plans: layouts, predicted costs and collectives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SETTINGS = ("tool", "device", "search")
 
 @dataclass(frozen=True)
 class Changed:
-    """Something with another value: ``None`` where only one of the plans has it."""
+    """A value that differs; None if only one of the plans has it."""
 
     name: str
     before: Any
@@ -28,8 +28,10 @@ class Changed:
 
 @dataclass(frozen=True)
 class Count:
-    """Collectives of one kind over so many ranks: number and bytes put in by rank 0, before and
-    after. ``bytes`` leave out symbolic sizes."""
+    """Collectives of one kind over ``ranks`` ranks: number and bytes sent by rank 0.
+
+    Both are (before, after). ``bytes`` leave out tensors of symbolic sizes.
+    """
 
     kind: str
     ranks: int
@@ -39,11 +41,11 @@ class Count:
 
 @dataclass(frozen=True)
 class Difference:
-    """All that differs between two plans; empty lists where they are the same.
+    """All differences between two plans; empty lists if they are equal.
 
-    ``model`` is set where they are of different models, ``mesh`` where their meshes differ: layouts
-    then have placements for other axes. ``settings`` are the device, the search and its pins, the
-    tool, and what is asked of training. ``strategies`` are by node, with layouts as text.
+    ``model`` is set if the models differ, ``mesh`` if the meshes differ: layouts then have
+    placements for other axes. ``settings`` are the device, the search and its pins, the tool, and
+    the training options. ``strategies`` are by node, with layouts as text.
     """
 
     before: str
@@ -61,7 +63,7 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the plans do the same."""
+        """True if the plans are equal."""
         return not (self.model or self.mesh or any(self._lists))
 
     @property
@@ -70,16 +72,16 @@ class Difference:
         return (self.settings, self.costs, *layouts, self.collectives)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it for the JSON encoder; ``same`` says whether there is none."""
+        """Return the fields for the JSON encoder; ``same`` is set if there is no difference."""
         fields = asdict(self)
         fields.pop("ops")
         return {"schema": 1, "same": self.is_empty, **fields}
 
 
 def diff(before: Plan, after: Plan) -> Difference:
-    """Return what ``after`` does otherwise than ``before``; raises `UserError` for a bad graph.
+    """Return the differences from ``before`` to ``after``; raises `UserError` for a bad graph.
 
-    Linear in the size of both.
+    Linear in the size of both plans.
     """
     a: Any = before.document
     b: Any = after.document
@@ -92,7 +94,7 @@ def diff(before: Plan, after: Plan) -> Difference:
         _values("", _figures(a), _figures(b)),
         _layouts(a["inputs"], b["inputs"]),
         _layouts(a["outputs"], b["outputs"]),
-        _layouts(_kept(a), _kept(b)),
+        _layouts(_persistent(a), _persistent(b)),
         _strategies(a["strategies"], b["strategies"]),
         _collectives(collectives_of(before), collectives_of(after)),
         {row["node"]: row["op"] for row in (*b["strategies"], *a["strategies"])},
@@ -100,7 +102,7 @@ def diff(before: Plan, after: Plan) -> Difference:
 
 
 def _figures(plan: Any) -> Mapping[str, Any]:
-    """Return what is predicted; how far off that may be is the device's."""
+    """Return the predicted costs, without the expected error, which belongs to the device."""
     return {name: own for name, own in plan["predicted"].items() if name != "expected_error"}
 
 
@@ -129,7 +131,7 @@ def _settings(a: Any, b: Any) -> tuple[Changed, ...]:
 
 
 def _values(prefix: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Changed, ...]:
-    """Return the figures that differ, those of parts as well."""
+    """Return the values that differ, also in nested mappings."""
     found: list[Changed] = []
     for name in dict.fromkeys((*a, *b)):
         one, other = a.get(name), b.get(name)
@@ -140,8 +142,8 @@ def _values(prefix: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Ch
     return tuple(found)
 
 
-def _kept(document: Any) -> list[Any]:
-    """Return weights, and what a training step keeps."""
+def _persistent(document: Any) -> list[Any]:
+    """Return the weights and the state of a training step."""
     training = document.get("training") or {}
     return [*document["parameters"], *training.get("state", ())]
 

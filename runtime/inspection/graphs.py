@@ -1,4 +1,4 @@
-"""Reading the graph of a rank without running it: its collectives, its inputs and its files."""
+"""A rank's graph, read without running it: its collectives, its tensors and its files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["Collective", "RankGraph", "Shape", "leads_out", "read_graph"]
 
 _LOCAL = frozenset({"Barrier", *WAITS})
-"""Operators of the same domain that order what one rank does."""
+"""Operators of the same domain that only order work within a rank."""
 _TOKEN_FIRST = frozenset({*JOINED, *STARTS})
 _LIMIT = 2**31
-"""Bytes that a graph has less than: protobuf writes no more."""
+"""Upper limit of a graph's size in bytes, from protobuf."""
 
 Shape = tuple[int | str, ...]
-"""Sizes; a name, or ? where there is none, for a symbolic one."""
+"""Sizes; a symbolic size is its name, or ? if it has none."""
 
 Setting = int | float | str | tuple[int | float | str, ...]
 
@@ -34,12 +34,12 @@ _POINT_TO_POINT = ("Send", "Recv")
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective of a rank: ``group`` are the ranks that take part, in order.
+    """A collective of a rank: ``group`` lists its ranks, in order.
 
-    ``dtype`` and ``shape`` are those of what this rank puts in (of a Recv, of what it gets);
-    ``bytes`` are ``None`` where a size is symbolic. ``settings`` are its other attributes. Where
-    several are sent as one, ``shape`` is that of the first tensor, ``others`` have those of the
-    others, and ``bytes`` are of all.
+    ``dtype`` and ``shape`` describe this rank's operand (of a Recv, its result). ``bytes`` is None
+    if a size is symbolic. ``settings`` are the other attributes. For a fused collective, ``shape``
+    is the shape of the first tensor, ``others`` are the shapes of the other tensors, and ``bytes``
+    is the total.
     """
 
     kind: str
@@ -67,10 +67,10 @@ class RankGraph:
 
     @cached_property
     def types(self) -> dict[str, tuple[str, Shape | None]]:
-        """The type and shape of every tensor that the graph says them of."""
+        """The type and shape of every tensor for which the graph has them."""
         graph = self.model.graph
-        told = (*graph.input, *graph.output, *graph.value_info)
-        found = {value.name: _type_of(value) for value in told}
+        values = (*graph.input, *graph.output, *graph.value_info)
+        found = {value.name: _type_of(value) for value in values}
         for tensor in graph.initializer:
             found[tensor.name] = (_dtype(tensor.data_type), tuple(tensor.dims))
         return found
@@ -82,7 +82,7 @@ class RankGraph:
 
     @property
     def nested_collectives(self) -> list[str]:
-        """The names of collectives inside the bodies of control flow, where none belongs."""
+        """The names of collectives inside the bodies of control flow, which are not allowed."""
         bodies = [_bodies(node) for node in self.model.graph.node]
         return [
             node.name
@@ -93,7 +93,7 @@ class RankGraph:
         ]
 
     def external(self) -> Iterator[tuple[str, str, int, int | None]]:
-        """Yield (tensor, location, offset, length) of each initializer that lies in a file."""
+        """Yield (tensor, location, offset, length) of each initializer with external data."""
         for tensor in self.model.graph.initializer:
             if len(tensor.external_data):
                 entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -105,8 +105,8 @@ class RankGraph:
 
         own = {one.name: _plain(get_attribute_value(one)) for one in node.attribute}
         given = node.output[0] if node.op_type == "Recv" and node.output else None
-        behind = node.op_type in _TOKEN_FIRST
-        names = [given] if given else [*node.input][behind : None if behind else 1]
+        has_token = node.op_type in _TOKEN_FIRST
+        names = [given] if given else [*node.input][has_token : None if has_token else 1]
         types = [self.types.get(name, ("?", None)) for name in names] or [("?", None)]
         (dtype, shape), others = types[0], tuple(shape for _, shape in types[1:])
         group = own.pop("group", ()) or own.pop("peer", ())
@@ -119,7 +119,7 @@ class RankGraph:
 
 
 def read_graph(path: Path, rank: int) -> RankGraph:
-    """Return the graph in a file; raises `UserError` where ONNX cannot read it."""
+    """Return the graph in a file; raises `UserError` if ONNX cannot read it."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -134,17 +134,18 @@ def read_graph(path: Path, rank: int) -> RankGraph:
     if not model.HasField("graph"):
         raise UserError(f"{path.name}: is no ONNX graph: it is empty")
     if not all(isinstance(text, str) for text in _texts(model.graph)):
-        raise UserError(f"{path.name}: is no ONNX graph: a name is not UTF-8")  # protobuf lets them
+        # protobuf does not check the encoding
+        raise UserError(f"{path.name}: is no ONNX graph: a name is not UTF-8")
     found = RankGraph(path, rank, model)
     try:
         _ = found.types, found.collectives
-    except (TypeError, ValueError) as error:  # attributes of no kind
+    except (TypeError, ValueError) as error:  # attributes of invalid types
         raise UserError(f"{path.name}: is no ONNX graph: {cause_of(error)}") from None
     return found
 
 
 def _texts(graph: onnx.GraphProto) -> Iterator[object]:
-    """Yield all names in a graph that are looked at here."""
+    """Yield all names in a graph that this module reads."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield value.name
         yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
@@ -159,7 +160,7 @@ def _texts(graph: onnx.GraphProto) -> Iterator[object]:
 
 
 def leads_out(folder: Path, name: str) -> bool:
-    """Say whether the path of a file in a plan leads out of the folder of the plan."""
+    """Return whether the path of a file in a plan leads out of the folder of the plan."""
     relative = PurePosixPath(name)
     if not name or "\0" in name or relative.is_absolute() or ".." in relative.parts:
         return True
@@ -197,7 +198,7 @@ def _is_collective(node: onnx.NodeProto) -> bool:
 
 
 def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs inside a node, and inside those."""
+    """Yield the graphs inside a node, recursively."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -210,7 +211,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _plain(value: object) -> Setting:
-    """Return an attribute that a collective has as Python's own; text for any other."""
+    """Return an attribute of a collective as a Python value, as text for any other type."""
     if isinstance(value, (int, float, str)):
         return value
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""What a plan is, in short: from plan.json and the graphs of its ranks, without running them."""
+"""Summary of a plan, from plan.json and the graphs of its ranks, without running them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tensoropt.runtime.support.errors import UserError
 __all__ = ["Folded", "Sent", "Summary", "Way", "layout_text", "summarise"]
 
 _LATER = re.compile(r"\.(grad|update|again)(\.|_|$)")
-"""In the names that a training step gives to what comes after its forward pass."""
+"""Matches names of a training step's nodes after its forward pass."""
 _PRODUCTS = "MatMul Gemm FusedMatMul FusedGemm Einsum MatMulNBits MatMulInteger QLinearMatMul"
 _OTHERS = "Conv ConvTranspose ConvInteger QLinearConv Gather LSTM GRU RNN"
 _MAIN = frozenset(f"{_PRODUCTS} {_OTHERS}".split())
@@ -28,9 +28,9 @@ _MAIN = frozenset(f"{_PRODUCTS} {_OTHERS}".split())
 
 @dataclass(frozen=True)
 class Way:
-    """What ``count`` ops of a layer do: the layouts that they read and leave.
+    """The layouts of operands and results that ``count`` ops of a layer share.
 
-    ``node`` is the first of them, ``main`` whether they are products, look-ups or attention.
+    ``node`` is the first of these ops; ``main`` is set for products, look-ups and attention.
     """
 
     op: str
@@ -43,9 +43,9 @@ class Way:
 
 @dataclass(frozen=True)
 class Folded:
-    """Layers whose ops do the same, described once: ``names``, and what their ops do.
+    """Layers with equal ops and layouts, described once: ``names``, and ``ways`` of their ops.
 
-    ``time_s`` is what they were predicted to take together, where the plan says.
+    ``time_s`` is their predicted total time, if the plan has costs.
     """
 
     names: tuple[str, ...]
@@ -55,9 +55,9 @@ class Folded:
 
 @dataclass(frozen=True)
 class Sent:
-    """Collectives that are alike in rank 0's graphs: ``bytes`` are what a rank puts into one.
+    """Equal collectives in rank 0's graphs; ``bytes`` is the operand of one on one rank.
 
-    ``bytes`` is ``None`` where a size is symbolic.
+    ``bytes`` is None if a size is symbolic.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Summary:
-    """A plan in short. Tensors are rows of plan.json; bytes are those of one rank."""
+    """Summary of a plan. Tensors are rows of plan.json; bytes are per rank."""
 
     folder: str
     tool: str
@@ -94,15 +94,15 @@ class Summary:
     pins: PinsEntry | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it for the JSON encoder."""
+        """Return all fields for the JSON encoder."""
         return {"schema": 1, **asdict(self)}
 
 
 def summarise(plan: Plan) -> Summary:
-    """Return what ``plan`` is; raises `UserError` where a graph of rank 0 cannot be read."""
+    """Return the summary of ``plan``; raises `UserError` if a graph of rank 0 cannot be read."""
     document: Any = plan.document
     training = document.get("training")
-    paths = [plan.inside(name) for name in plan.files]
+    paths = [plan.file_path(name) for name in plan.files]
     return Summary(
         str(plan.folder),
         document["tool"],
@@ -121,7 +121,7 @@ def summarise(plan: Plan) -> Summary:
         tuple(document["outputs"]),
         tuple([*document["parameters"], *_state(training)]),
         tuple(_layers(document["strategies"], read_costs(plan))),
-        tuple(_sent(collectives_of(plan))),
+        tuple(_count_sent(collectives_of(plan))),
         len(paths),
         sum(path.stat().st_size for path in paths if path.is_file()),
         document.get("pins"),
@@ -129,19 +129,19 @@ def summarise(plan: Plan) -> Summary:
 
 
 def collectives_of(plan: Plan) -> list[Collective]:
-    """Return the collectives that rank 0 runs, those of a training step's second graph last."""
+    """Return the collectives of rank 0, a training step's second graph last."""
     names = ["rank0.onnx"] + (["rank0.update.onnx"] if "training" in plan.document else [])
-    graphs = (read_graph(plan.inside(name), 0) for name in names)
+    graphs = (read_graph(plan.file_path(name), 0) for name in names)
     return [one for graph in graphs for one in graph.collectives]
 
 
 def layout_text(layout: Sequence[str]) -> str:
-    """Return a layout as people write it: S(1) on one axis, [S(0), R] on two, R if it is whole."""
+    """Return a layout for display: S(1) on one axis, [S(0), R] on two, R if replicated."""
     return layout[0] if len(layout) == 1 or {*layout} == {"R"} else f"[{', '.join(layout)}]"
 
 
 def part_bytes(entry: TensorEntry, mesh: Sequence[int]) -> int | None:
-    """Return the bytes of one rank's part of a tensor; ``None`` where a size is symbolic."""
+    """Return the bytes of one rank's part of a tensor; None if a size is symbolic."""
     if any(isinstance(size, str) for size in entry["shape"]):
         return None
     try:
@@ -157,12 +157,12 @@ def _settings(training: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _state(training: Mapping[str, Any] | None) -> list[Any]:
-    """Return the parameters and buffers that a step changes."""
+    """Return the parameters and buffers that a step updates."""
     rows = [] if training is None else training["state"]
     return [row for row in rows if row["kind"] in ("parameter", "buffer")]
 
 
-def _sent(collectives: Sequence[Collective]) -> list[Sent]:
+def _count_sent(collectives: Sequence[Collective]) -> list[Sent]:
     counts = Counter((one.kind, len(one.group), one.bytes) for one in collectives)
     first: dict[object, str] = {}
     for one in collectives:
@@ -171,17 +171,17 @@ def _sent(collectives: Sequence[Collective]) -> list[Sent]:
 
 
 def _layers(rows: Sequence[StrategyEntry], costs: Mapping[str, NodeCost] | None) -> list[Folded]:
-    """Return the layers of the forward pass, those alike once; the rest of a step comes last."""
+    """Return the layers of the forward pass, equal layers once; the rest of the step last."""
     rows = [row for row in rows if row["op"] != "Constant"]
     later = [row for row in rows if _LATER.search(row["node"])]
     forward = [row for row in rows if not _LATER.search(row["node"])]
     members: dict[str, list[StrategyEntry]] = {}
-    for name, row in zip(_named(forward, costs), forward, strict=True):
+    for name, row in zip(_layer_names(forward, costs), forward, strict=True):
         members.setdefault(name, []).append(row)
     groups: dict[object, list[str]] = {}
     for name, own in members.items():
-        alike = tuple((row["op"], str(row["operands"]), str(row["results"])) for row in own)
-        groups.setdefault(alike, []).append(name)
+        key = tuple((row["op"], str(row["operands"]), str(row["results"])) for row in own)
+        groups.setdefault(key, []).append(name)
     folded = [
         Folded(tuple(names), _ways(members[names[0]]), _time_s(names, costs))
         for names in groups.values()
@@ -189,8 +189,10 @@ def _layers(rows: Sequence[StrategyEntry], costs: Mapping[str, NodeCost] | None)
     return [*folded, Folded(("backward and update",), _ways(later))] if later else folded
 
 
-def _named(rows: Sequence[StrategyEntry], costs: Mapping[str, NodeCost] | None) -> Sequence[str]:
-    """Return the layer of each row, as the costs name it; what has none belongs to that before."""
+def _layer_names(
+    rows: Sequence[StrategyEntry], costs: Mapping[str, NodeCost] | None
+) -> Sequence[str]:
+    """Return the layer of each row from the costs; a row without costs joins the row before it."""
     if not costs:
         return row_layers(rows)
     found, last = [], "start"

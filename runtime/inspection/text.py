@@ -1,4 +1,4 @@
-"""What ``tensoropt-plan`` prints for people."""
+"""Text output of ``tensoropt-plan``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["difference_text", "summary_text"]
 _TENSORS, _NODES = 12, 20
 _FIGURES: tuple[Literal["time", "memory"], ...] = ("time", "memory")
 _COSTS = {"process_bytes": "memory", "memory_bytes": "memory of tensors"}
-"""Figures of plan.json that people call otherwise."""
+"""Display names of figures of plan.json."""
 _TIMES = ("time_s", "compute_s", "communication_s")
 
 
 def summary_text(summary: Summary) -> str:
-    """Return the plan in short, layers that are alike once."""
+    """Return the text of a summary, equal layers once."""
     return "\n".join(_summary(summary)) + "\n"
 
 
@@ -63,7 +63,7 @@ def _predicted(costs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _memory(costs: Mapping[str, Any], error: str) -> str:
-    """Return what a process takes and what that is made of; of tensors where no more is known."""
+    """Return the predicted memory and its parts: of a process, or of tensors if that is all."""
     tensors = costs["memory_bytes"]
     whole = costs.get("process_bytes", tensors)
     parts = [f"{name} {size_text(costs[f'{name}_bytes'])}" for name in ("static", "transient")]
@@ -113,11 +113,11 @@ def _tensors(rows: Sequence[TensorEntry], mesh: Sequence[int]) -> Iterator[str]:
 def _layer(layer: Folded) -> Iterator[str]:
     names, count = layer.names, len(layer.names)
     title = " and ".join(names) if count <= 2 else f"{names[0]} to {names[-1]}"
-    alike = f", {count} alike" if count > 1 else ""
+    several = f", {count} alike" if count > 1 else ""
     ops = sum(way.count for way in layer.ways)
     time = "" if layer.time_s is None else f", {_time(layer.time_s / count)}"
     each = " each" if time and count > 1 else ""
-    yield f"  {title}{alike}: {ops} op{'s' if ops != 1 else ''}{time}{each}"
+    yield f"  {title}{several}: {ops} op{'s' if ops != 1 else ''}{time}{each}"
     yield from (f"    {_way(way)}" for way in layer.ways if way.main)
     others = sum(way.count for way in layer.ways if not way.main)
     if others and others < ops:
@@ -145,9 +145,9 @@ def _collectives(rows: Sequence[Sent]) -> Iterator[str]:
 
 
 def difference_text(difference: Difference) -> str:
-    """Return what differs, one line each; that nothing does where that is so."""
+    """Return the differences, one per line, or one line if there are none."""
     lines = list(_difference(difference))
-    return "\n".join(lines or ["the plans do the same"]) + "\n"
+    return "\n".join(lines or ["the plans are equal"]) + "\n"
 
 
 def _difference(found: Difference) -> Iterator[str]:
@@ -188,29 +188,29 @@ def _cost(row: Changed) -> str:
 
 def _changes(name: str, rows: Sequence[Changed]) -> Iterator[str]:
     if rows:
-        yield f"{name}: {len(rows)} otherwise"
-    alike: dict[tuple[Any, Any], list[str]] = {}
+        yield f"{name}: {len(rows)} changed"
+    groups: dict[tuple[Any, Any], list[str]] = {}
     for row in rows:
-        alike.setdefault((row.before, row.after), []).append(row.name)
-    for (before, after), names in list(alike.items())[:_NODES]:
-        yield f"  {_listed(names)}: {_value(before)} => {_value(after)}"
+        groups.setdefault((row.before, row.after), []).append(row.name)
+    for (before, after), names in list(groups.items())[:_NODES]:
+        yield f"  {_names_text(names)}: {_value(before)} => {_value(after)}"
 
 
 def _strategies(found: Difference) -> Iterator[str]:
     if not found.strategies:
         return
-    yield f"ops: {len(found.strategies)} otherwise"
-    alike: dict[tuple[str, Any, Any], list[str]] = {}
+    yield f"ops: {len(found.strategies)} changed"
+    members: dict[tuple[str, Any, Any], list[str]] = {}
     for row in found.strategies:
-        alike.setdefault((found.ops[row.name], row.before, row.after), []).append(row.name)
-    groups = sorted(alike.items(), key=lambda group: -len(group[1]))
+        members.setdefault((found.ops[row.name], row.before, row.after), []).append(row.name)
+    groups = sorted(members.items(), key=lambda group: -len(group[1]))
     for (op, before, after), names in groups[:_NODES]:
-        yield f"  {op} {_listed(names)}: {_value(before)} => {_value(after)}"
+        yield f"  {op} {_names_text(names)}: {_value(before)} => {_value(after)}"
     if len(groups) > _NODES:
         yield f"  and {sum(len(names) for _, names in groups[_NODES:])} more"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _names_text(names: Sequence[str]) -> str:
     shown = ", ".join(names[:2])
     return f"{shown} and {len(names) - 2} more" if len(names) > 2 else shown
 

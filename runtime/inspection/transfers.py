@@ -1,4 +1,4 @@
-"""Whether each collective that a graph starts is waited for, and nobody reads it before."""
+"""Validation of collectives that a graph starts: each has one wait, and no earlier readers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Readers = Mapping[str, Sequence["onnx.NodeProto"]]
 
 
 def bad_transfers(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield what is wrong with the starts and waits of a rank's graph. Linear in its nodes.
+    """Yield the problems of the starts and waits of a rank's graph. Linear in its nodes.
 
-    What a start gives is read by its wait alone, which has all of it, in order, and behind it what
-    the transfer still reads.
+    The results of a start are read only by its wait. The wait takes all of them, in order, and
+    then the operands that the transfer still reads.
     """
     readers, outputs = _readers(graph), {value.name for value in graph.output}
     awaited: set[str] = set()
     for node in graph.node:
         if node.domain == DOMAIN and node.op_type in STARTS:
             yield from _bad_start(node, readers, outputs)
-            awaited.update(_given(node))
+            awaited.update(_results(node))
     for node in graph.node:
         if node.domain == DOMAIN and node.op_type in WAITS:
             handle = node.input[0] if node.input else ""
@@ -46,7 +46,7 @@ def _readers(graph: onnx.GraphProto) -> Readers:
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield what a node reads, in its bodies too."""
+    """Yield the values that a node reads, in its bodies too."""
     yield from node.input
     for attribute in node.attribute:
         for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
@@ -55,14 +55,14 @@ def _read(node: onnx.NodeProto) -> Iterator[str]:
             yield from (value.name for value in body.output)
 
 
-def _given(start: onnx.NodeProto) -> list[str]:
-    """Return the handle and all y of a start."""
+def _results(start: onnx.NodeProto) -> list[str]:
+    """Return the results of a start without its token: the handle and all y."""
     return list(start.output[1:])
 
 
 def _bad_start(node: onnx.NodeProto, readers: Readers, outputs: set[str]) -> Iterator[str]:
     where = f"{node.op_type} '{node.name}'"
-    given = _given(node)
+    given = _results(node)
     if len(given) != len(node.input) or len(given) < 2 or not all(given):
         yield f"{where}: expected a token, a handle and a result for each operand"
         return
@@ -79,8 +79,8 @@ def _bad_start(node: onnx.NodeProto, readers: Readers, outputs: set[str]) -> Ite
 
 
 def _bad_wait(start: onnx.NodeProto, wait: onnx.NodeProto) -> Iterator[str]:
-    kept = start.input[1:] if reads_later(start.op_type) else []
-    expected = [*_given(start), *kept]
+    operands = start.input[1:] if reads_later(start.op_type) else []
+    expected = [*_results(start), *operands]
     where = f"{wait.op_type} '{wait.name}'"
     if list(wait.input) != expected:
         listed = ", ".join(wait.input)

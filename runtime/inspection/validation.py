@@ -1,6 +1,6 @@
-"""All that is wrong with a plan: what a run refuses, and what it would find out too late.
+"""Validation of a plan: every problem that stops a run, or that a run would meet too late.
 
-Nothing outside of the plan's folder is read, whatever the plan says.
+Never reads a file outside the plan's folder, even if the plan refers to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Problem", "validate"]
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in a plan: ``where`` is the file inside it, or an entry of plan.json."""
+    """A problem of a plan; ``where`` is a file in its folder, or an entry of plan.json."""
 
     where: str
     text: str
@@ -36,10 +36,9 @@ class Problem:
 
 
 def validate(folder: Path) -> list[Problem]:
-    """Return all problems of the plan in ``folder``, none for one that can be run.
+    """Return all problems of the plan in ``folder``; none if it can be run.
 
-    Reads every file that plan.json lists. A document that does not follow its schema is not looked
-    at further.
+    Reads every file that plan.json lists. Returns after the schema errors if there are any.
     """
     try:
         document = _document(folder)
@@ -53,7 +52,7 @@ def validate(folder: Path) -> list[Problem]:
 
 
 def _document(folder: Path) -> Entries:
-    """Return what plan.json holds, which must be a file of the folder itself."""
+    """Return plan.json, which must be a file of the folder itself; raises `UserError`."""
     if folder.is_dir() and leads_out(folder, "plan.json"):
         path = folder / "plan.json"
         raise UserError(f"{path}: leads out of the folder, expected a file inside")
@@ -61,7 +60,7 @@ def _document(folder: Path) -> Entries:
 
 
 def _entries(folder: Path, document: Entries) -> Iterator[Problem]:
-    """Yield what is wrong in plan.json itself."""
+    """Yield the problems of plan.json itself."""
     digest = document_sha256(document)
     if document.get("sha256") != digest:
         text = f"was changed after it was written, expected {digest}, got: {document.get('sha256')}"
@@ -103,7 +102,7 @@ def _layout(where: str, layout: list[str], mesh: tuple[int, ...]) -> Iterator[Pr
     from tensoropt.runtime.plan.layout import parse_layout
 
     try:
-        if layout:  # one that is omitted has none
+        if layout:  # an omitted operand or result has no layout
             parse_layout(layout, mesh)
     except UserError as error:
         yield Problem(f"plan.json: {where}", str(error))
@@ -111,7 +110,7 @@ def _layout(where: str, layout: list[str], mesh: tuple[int, ...]) -> Iterator[Pr
 
 def _training(folder: Path, document: Any) -> Iterator[Problem]:
     try:
-        TrainingPlan.of(Plan.of(folder, document))
+        TrainingPlan.of(Plan.from_document(folder, document))
     except UserError as error:
         text = str(error).removeprefix(f"{folder / 'plan.json'}: ")
         yield Problem("plan.json", text)
@@ -130,19 +129,19 @@ def _files(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _costs(folder: Path, document: Any) -> Iterator[Problem]:
-    """Yield what is wrong in costs.json, which a plan may have."""
+    """Yield the problems of costs.json, which is optional."""
     try:
         if not leads_out(folder, COSTS) and (folder / COSTS).is_file():
-            read_costs(Plan.of(folder, document))
+            read_costs(Plan.from_document(folder, document))
     except UserError as error:
         yield Problem(COSTS, str(error).removeprefix(f"{folder / COSTS}: "))
 
 
 def _graphs(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what is wrong in the graphs of all ranks, of each part of a step."""
+    """Yield the problems of the graphs of all ranks, for each part of a step."""
     parts = ("", ".update") if "training" in document else ("",)
     for part in parts:
-        # Not by counting: plan.json may claim any number of ranks.
+        # Does not enumerate the ranks: plan.json may claim any number of them.
         listed = [name for name in document["files"] if _is_graph(name, part)]
         if len(listed) != document["ranks"]:
             what = f"rank*{part}.onnx"
@@ -178,7 +177,7 @@ def _part(folder: Path, document: Mapping[str, Any], part: str) -> Iterator[Prob
 
 
 def _weights(folder: Path, document: Mapping[str, Any], graph: RankGraph) -> Iterator[Problem]:
-    """Yield what is wrong with where the weights of a graph lie."""
+    """Yield the weights of a graph that are stored outside the plan, or are cut off."""
     where = graph.path.name
     for tensor, location, offset, length in graph.external():
         if leads_out(folder, location):
@@ -194,9 +193,9 @@ def _weights(folder: Path, document: Mapping[str, Any], graph: RankGraph) -> Ite
 
 
 def _ends(document: Mapping[str, Any], graph: RankGraph) -> Iterator[Problem]:
-    """Yield where the inputs and outputs of a graph are not those of plan.json."""
-    held = {tensor.name for tensor in graph.model.graph.initializer}
-    given = [value.name for value in graph.model.graph.input if value.name not in held]
+    """Yield the differences between a graph's inputs and outputs and plan.json."""
+    constants = {tensor.name for tensor in graph.model.graph.initializer}
+    given = [value.name for value in graph.model.graph.input if value.name not in constants]
     made = [value.name for value in graph.model.graph.output]
     for kind, names in (("inputs", given), ("outputs", made)):
         listed = {entry["name"]: entry for entry in document[kind]}
@@ -204,7 +203,7 @@ def _ends(document: Mapping[str, Any], graph: RankGraph) -> Iterator[Problem]:
             yield Problem(graph.path.name, f"{kind[:-1]} '{name}' is missing")
         for name in names:
             if name not in listed:
-                text = f"{kind[:-1]} '{name}' is not in plan.json, which a run could not give it"
+                text = f"{kind[:-1]} '{name}' is not in plan.json, so a run could not feed it"
                 yield Problem(graph.path.name, text)
             else:
                 yield from _end(document, graph, kind[:-1], listed[name])
@@ -214,26 +213,26 @@ def _end(document: Mapping[str, Any], graph: RankGraph, kind: str, entry: Any) -
     try:
         tensor = tensor_of(entry, tuple(document["mesh"]["shape"]))
     except UserError:
-        return  # which is said of plan.json
+        return  # reported for plan.json
     dtype, shape = graph.types.get(tensor.name, ("?", None))
     expected = _local(tensor)
     same = shape is None or (len(shape) == len(expected) and all(map(_agree, shape, expected)))
     if dtype != tensor.dtype or not same:
-        text = f"expected {_said(tensor.dtype, expected)}, got: {_said(dtype, shape)}"
+        text = f"expected {_type_text(tensor.dtype, expected)}, got: {_type_text(dtype, shape)}"
         yield Problem(graph.path.name, f"{kind} '{tensor.name}': {text}")
 
 
 def _local(tensor: Tensor) -> Shape:
-    """Return the shape of a rank's part; symbolic sizes stay as they are."""
+    """Return the shape of a rank's part; symbolic sizes are unchanged."""
     layout = tensor.layout
     pairs = enumerate(tensor.shape)
     return tuple(n if isinstance(n, str) else -(-n // layout.parts(dim)) for dim, n in pairs)
 
 
 def _agree(found: int | str, expected: int | str) -> bool:
-    """Say whether two sizes may be one: a symbolic one has no name that must be kept."""
+    """Return whether two sizes may be equal: symbolic sizes are not compared by name."""
     return isinstance(found, str) or isinstance(expected, str) or found == expected
 
 
-def _said(dtype: str, shape: Shape | None) -> str:
+def _type_text(dtype: str, shape: Shape | None) -> str:
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}" if shape is not None else dtype

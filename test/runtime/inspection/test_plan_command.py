@@ -61,7 +61,7 @@ def test_a_plan_is_shown_with_layers_alike_once(plan: Path, command) -> None:
 
 def test_plans_that_do_the_same_and_others(plan: Path, perceptron: Perceptron, command, tmp_path):
     status, text = command("diff", plan, plan)
-    assert (status, text) == (0, "the plans do the same\n")
+    assert (status, text) == (0, "the plans are equal\n")
     other = perceptron.plan(tmp_path / "other", (2, 2))
     edit(other, lambda content: content["predicted"].update(time_s=2e-3))
     status, text = command("diff", plan, other)
@@ -231,7 +231,7 @@ def test_an_input_that_the_graph_has_otherwise(perceptron: Perceptron, tmp_path,
     assert lines[:3] == [
         "rank0.onnx: input 'x': expected float32 2, got: float32 3",
         "rank0.onnx: output 'y' is missing",
-        "rank0.onnx: output 'z' is not in plan.json, which a run could not give it",
+        "rank0.onnx: output 'z' is not in plan.json, so a run could not feed it",
     ]
 
 
