@@ -42,7 +42,7 @@ class CudaMemory:
         self._stream = Stream()
         self._pinned: list[Pinned] = []
         self._arrays = {
-            name: provider.within(self._block, place.start, place.shape, place.dtype)
+            name: provider.array_in(self._block, place.start, place.shape, place.dtype)
             for name, place in self._places.items()
         }
 
@@ -167,7 +167,10 @@ class _CudaSource:
         to = self._into.address + ours.start
         holder = self._found[move.piece.holder]
         assert holder is not None, f"rank {move.piece.holder} has no block here"
-        parts = Part.of(ours.shape, move.piece.mine), Part.of(theirs.shape, move.piece.theirs)
+        parts = (
+            Part.from_box(ours.shape, move.piece.mine),
+            Part.from_box(theirs.shape, move.piece.theirs),
+        )
         for box in strided(*parts, ours.dtype.itemsize):
             stream.copy_box(to, holder.address + theirs.start, box)
 

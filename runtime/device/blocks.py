@@ -1,6 +1,6 @@
-"""Blocks of a device's memory that other processes reach, and copies between memories.
+"""Blocks of a device's memory that other processes can map, and copies between memories.
 
-A block is told to others as a handle (CUDA IPC), by which they have the same memory.
+A block is shared through a CUDA IPC handle.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tensoropt.runtime.device.strided import Strided
 __all__ = ["DeviceBlock", "Opened", "Pinned", "Stream"]
 
 _HANDLE = 64  # bytes of cudaIpcMemHandle_t
-_LAZY_PEERS = 1  # cudaIpcMemLazyEnablePeerAccess: the block may be another device's
-_NON_BLOCKING = 1  # cudaStreamNonBlocking: nobody waits for it but who says so
+_LAZY_PEERS = 1  # cudaIpcMemLazyEnablePeerAccess: the block may belong to another device
+_NON_BLOCKING = 1  # cudaStreamNonBlocking: no implicit synchronisation with the default stream
 
 
 class _Handle(ctypes.Structure):
@@ -50,9 +50,9 @@ class _Box(ctypes.Structure):
 
 
 class DeviceBlock:
-    """Memory of the current device, of ``size`` bytes at ``address``; freed when it is dropped.
+    """``size`` bytes of the current device at ``address``; freed with this object.
 
-    Raises `UserError` where there is not as much.
+    Raises `UserError` if the device has too little memory.
     """
 
     def __init__(self, size: int) -> None:
@@ -62,16 +62,16 @@ class DeviceBlock:
         weakref.finalize(self, cudart.call, "cudaFree", found).atexit = False
 
     def handle(self) -> bytes:
-        """Return what other processes of this machine open it with. Raises `UserError`."""
+        """Return the IPC handle for other processes of this machine. Raises `UserError`."""
         handle = _Handle()
         cudart.call("cudaIpcGetMemHandle", ctypes.byref(handle), ctypes.c_void_p(self.address))
         return bytes(handle)
 
 
 class Opened:
-    """Another process's block, at ``address``, until `close`; that process is to live as long.
+    """Another process's block, mapped at ``address`` until `close`; its owner must outlive it.
 
-    Raises `UserError` where the current device cannot reach it.
+    Raises `UserError` if the current device cannot reach it.
     """
 
     def __init__(self, handle: bytes) -> None:
@@ -86,9 +86,9 @@ class Opened:
 
 
 class Pinned:
-    """Memory of the host that a device copies to by itself, while this is there.
+    """Page-locked host memory, as long as this object lives; devices copy to it directly.
 
-    Raises `UserError` where it cannot be locked.
+    Raises `UserError` if it cannot be locked.
     """
 
     def __init__(self, address: int, size: int) -> None:
@@ -98,7 +98,7 @@ class Pinned:
 
 
 class Stream:
-    """Copies of the current device in order, beside all else that it does, until `close`."""
+    """Copies of the current device, in order, concurrent with its other work, until `close`."""
 
     def __init__(self) -> None:
         self._handle = ctypes.c_void_p()
@@ -106,13 +106,13 @@ class Stream:
         cudart.call("cudaStreamCreateWithFlags", ctypes.byref(self._handle), flags)
 
     def copy(self, to: int, source: int, size: int) -> None:
-        """Begin to copy ``size`` bytes between two addresses, of the host or of devices."""
+        """Start a copy of ``size`` bytes between two addresses, of the host or of devices."""
         if size:
             addresses = ctypes.c_void_p(to), ctypes.c_void_p(source)
             self._call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), cudart.DEFAULT)
 
     def copy_box(self, to: int, source: int, box: Strided) -> None:
-        """Begin to copy a box, counted from two addresses."""
+        """Start a copy of a box; its offsets count from the two addresses."""
         to, source = to + box.to, source + box.source
         if box.slices > 1:
             self._call("cudaMemcpy3DAsync", ctypes.byref(_parameters(to, source, box)))
@@ -127,7 +127,7 @@ class Stream:
             self.copy(to, source, box.width)
 
     def wait(self) -> None:
-        """Wait for all that was begun. Raises `UserError` where some of it failed."""
+        """Wait for all copies that were started. Raises `UserError` if one failed."""
         self._call("cudaStreamSynchronize")
 
     def close(self) -> None:

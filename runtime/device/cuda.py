@@ -1,7 +1,7 @@
-"""A rank on a CUDA device: what must be there, which device is its own, what ONNX Runtime is told.
+"""Execution on a CUDA device: requirements, device assignment, and options for ONNX Runtime.
 
-With the environment variable ``TENSOROPT_STAND_IN`` naming a folder of stand-ins for NCCL and the
-CUDA runtime, all of it runs on host memory and the CPU instead: for machines without a GPU.
+If the environment variable ``TENSOROPT_STAND_IN`` names a folder of stand-ins for NCCL and the
+CUDA runtime, everything runs on host memory and the CPU, for machines without a GPU.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ __all__ = [
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _SILENT, _WARNINGS = 4, 2  # severities of ONNX Runtime's log; the second is its default
 _NO_MEMORY = re.compile(r"failed to allocate memory|out of memory", re.IGNORECASE)
-_GRAIN = 256  # bytes: what ONNX Runtime's arenas round sizes up to
-_SHARING_NCCL = (2, 30)  # the first that lets ranks share a device
-_SHARING_BLOCKS = "4"  # a rank's: kernels that wait for one another must all fit on the device
+_GRAIN = 256  # bytes: ONNX Runtime's arenas round sizes up to this
+_SHARING_NCCL = (2, 30)  # first version that lets ranks share a device
+_SHARING_BLOCKS = "4"  # per rank: kernels that wait for each other must all fit on the device
 
 
 class CudaProvider(Provider):
-    """CUDA device ``number`` of those that this process sees."""
+    """CUDA device ``number`` among the devices visible to this process."""
 
     name = "cuda"
     device = "cuda"
@@ -65,30 +65,30 @@ class CudaProvider(Provider):
     def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
         options = {
             "device_id": str(self.number),
-            "arena_extend_strategy": "kSameAsRequested",  # powers of two would take up to twice
-            "do_copy_in_default_stream": "1",  # no copy overtakes a kernel or a collective
-            "use_tf32": "1",  # as device descriptions count float32 products
+            "arena_extend_strategy": "kSameAsRequested",  # powers of two may waste up to half
+            "do_copy_in_default_stream": "1",  # copies are ordered with kernels and collectives
+            "use_tf32": "1",  # as device descriptions assume for float32 products
             "enable_cuda_graph": str(int(graphs)),
         }
         return [(_CUDA, options), (_CPU, {})]
 
     def prepare(self, options: SessionOptions) -> None:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        options.enable_mem_pattern = False  # a second block for all tensors (decision 14)
+        options.enable_mem_pattern = False  # it would allocate a second block (decision 14)
 
     def keep_low(self, options: SessionOptions, transient_bytes: int) -> None:
-        """Nothing more to set."""
+        """Set nothing: a device's arena needs no more options."""
 
-    def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
-        """Refuse a session that ONNX Runtime made without CUDA: it says so in its log only."""
-        with _stderr_kept() as said:
+    def open_session(self, make: Callable[[], InferenceSession]) -> InferenceSession:
+        """Raise `UserError` if ONNX Runtime fell back from CUDA, which only its log reports."""
+        with _capture_stderr() as log:
             session = make()
         if session.get_providers()[0] != _CUDA:
-            raise UserError(f"ONNX Runtime cannot use CUDA here: {_reason(said[0])}")
+            raise UserError(f"ONNX Runtime cannot use CUDA here: {_reason(log[0])}")
         return session
 
-    def told(self, error: Exception) -> str:
-        """Say which device has no memory left: ONNX Runtime says only how much it wanted."""
+    def explain(self, error: Exception) -> str:
+        """Add the device that is out of memory; ONNX Runtime only reports the size requested."""
         text = one_line(error)
         where = f"GPU {shown_as(self.number)}: " if _NO_MEMORY.search(text) else ""
         return where + text
@@ -105,20 +105,20 @@ class CudaProvider(Provider):
         return used if used >= 0 else None
 
     def placed_bytes(self) -> int:
-        """Return the size of the arrays that are held on the device."""
+        """Return the size of the live arrays on the device."""
         return sum(array.nbytes for array in self._placed)
 
     def reserve(self, sizes: Iterable[int]) -> None:
-        """Take one block, and give it to the arena that arrays come from.
+        """Allocate one block and release it to the arena that arrays are allocated from.
 
-        One block each would be rounded up to pages of the device, of megabytes.
+        Separate blocks would each be rounded up to pages of the device, which are megabytes.
         """
         total = sum(-(-size // _GRAIN) * _GRAIN for size in sizes)
         if total:
             self.empty((total,), np.dtype(np.uint8))
 
-    def together(self) -> contextlib.AbstractContextManager[None]:
-        return cudart.together()
+    def defer_waits(self) -> contextlib.AbstractContextManager[None]:
+        return cudart.defer_waits()
 
     def place(self, array: Array) -> DeviceArray:
         placed = self.empty(array.shape, array.dtype)
@@ -134,24 +134,25 @@ class CudaProvider(Provider):
             value = make(list(shape), kind, self.device, self.number)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             raise self._no_memory(dtype.itemsize * math.prod(shape), error) from None
-        return self._held(value.data_ptr(), shape, dtype, value)
+        return self._track(value.data_ptr(), shape, dtype, value)
 
     def block(self, size: int) -> DeviceBlock:
-        """Return memory of its own, outside ONNX Runtime's arenas. Raises `UserError`."""
+        """Return a separate block outside ONNX Runtime's arenas. Raises `UserError`."""
         try:
             return DeviceBlock(size)
         except UserError as error:
             raise self._no_memory(size, error) from None
 
-    def within(
+    def array_in(
         self, block: DeviceBlock, start: int, shape: Sequence[int], dtype: np.dtype[np.generic]
     ) -> DeviceArray:
-        """Return the array at byte ``start`` of a block, which it keeps."""
-        return self._held(block.address + start, shape, dtype, block)
+        """Return the array at byte ``start`` of a block; it keeps the block alive."""
+        return self._track(block.address + start, shape, dtype, block)
 
-    def _held(
+    def _track(
         self, address: int, shape: Sequence[int], dtype: np.dtype[np.generic], owner: object
     ) -> DeviceArray:
+        """Return an array that `placed_bytes` counts while it is alive."""
         array = DeviceArray(address, shape, dtype, owner, (self.device, self.number))
         self._placed.add(array)
         return array
@@ -165,7 +166,7 @@ class CudaProvider(Provider):
 
 
 class StandInProvider(CudaProvider):
-    """The stand-ins for NCCL and the CUDA runtime: device code on host memory, nothing on a GPU."""
+    """Stand-ins for NCCL and the CUDA runtime: device code on host memory, without a GPU."""
 
     device = "cpu"
 
@@ -178,18 +179,18 @@ class StandInProvider(CudaProvider):
         super().prepare(options)
         options.add_session_config_entry("tensoropt.stand_in", "1")
 
-    def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
+    def open_session(self, make: Callable[[], InferenceSession]) -> InferenceSession:
         return make()
 
     def nodes_on_cpu(self, session: InferenceSession) -> None:
-        """Return nothing: all of them are meant to be there."""
+        """Return None: all nodes are meant to run on the CPU."""
 
 
 class _DeviceMemory:
-    """The most that sessions took of a device, and the arrays that they are bound to.
+    """Peak memory of sessions on a device, with the arrays bound to them.
 
-    Without collectives nothing says how full ONNX Runtime's arenas were: then what the device has
-    less of than before, which is right where the arenas do not shrink and nobody else is there.
+    Without collectives nothing reports the peak of ONNX Runtime's arenas. Then it is the increase
+    of the device's used memory, which is exact if arenas do not shrink and no other process runs.
     """
 
     def __init__(self, provider: CudaProvider) -> None:
@@ -207,42 +208,42 @@ class _DeviceMemory:
 
 
 @contextlib.contextmanager
-def _stderr_kept() -> Iterator[list[str]]:
-    """Keep what is written to stderr meanwhile, in C++ too, as the one text of a list."""
-    said: list[str] = []
+def _capture_stderr() -> Iterator[list[str]]:
+    """Capture stderr, also of C++ code, as the single text of the list, set at the end."""
+    log: list[str] = []
     before = os.dup(2)
     with tempfile.TemporaryFile() as aside:
         os.dup2(aside.fileno(), 2)
         try:
-            yield said
+            yield log
         finally:
             os.dup2(before, 2)
             os.close(before)
             aside.seek(0)
-            said.append(aside.read().decode(errors="replace"))
+            log.append(aside.read().decode(errors="replace"))
 
 
-def _reason(said: str) -> str:
-    """Return why, from ONNX Runtime's log."""
-    found = re.findall(r"\[ONNXRuntimeError\] : \d+ : \w+ : (.*)", said)
-    lines = found or said.splitlines() or ["it does not say why"]
+def _reason(log: str) -> str:
+    """Return the reason in ONNX Runtime's log."""
+    found = re.findall(r"\[ONNXRuntimeError\] : \d+ : \w+ : (.*)", log)
+    lines = found or log.splitlines() or ["its log has no reason"]
     return re.sub(r"\x1b\[[\d;]*m", "", lines[0]).strip()
 
 
 def stand_in() -> Path | None:
-    """Return the folder of stand-ins, None where CUDA means CUDA."""
+    """Return the folder of stand-ins, None if real CUDA is used."""
     found = os.environ.get("TENSOROPT_STAND_IN")
     return Path(found) if found else None
 
 
 def shown_as(number: int) -> str:
-    """Return what the machine calls device ``number`` of those that this process is shown."""
+    """Return the machine's name for device ``number`` among those visible to this process."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return shown[number].strip() if any(shown) and number < len(shown) else str(number)
 
 
 def check_cuda() -> None:
-    """Raise `UserError` for what can be found without touching a device."""
+    """Raise `UserError` for faults that show without touching a device."""
     folder = stand_in()
     if folder is not None:
         for name in ("libnccl.so.2", "libcudart.so.13"):
@@ -261,8 +262,8 @@ def check_cuda() -> None:
 
 
 def open_cuda(comm: MPI.Comm, *, share_gpus: bool) -> Provider:
-    """Return this rank's device; ``comm`` is that of all ranks. Raises `UserError`."""
-    rank, shown = _neighbours(comm)  # of all ranks, before one can fail
+    """Return this rank's device; ``comm`` has all ranks. Raises `UserError`."""
+    rank, shown = _neighbours(comm)  # collective, so before a rank can fail
     facts = cuda_facts()
     if stand_in() is None:
         _allocate_as_asked()
@@ -275,7 +276,7 @@ def open_cuda(comm: MPI.Comm, *, share_gpus: bool) -> Provider:
 
 
 def cuda_facts() -> library.Cuda:
-    """Return what this process is shown of CUDA, with at least one GPU. Raises `UserError`."""
+    """Return the facts of CUDA in this process, with at least one GPU. Raises `UserError`."""
     check_cuda()
     folder = stand_in()
     if folder is None:
@@ -290,10 +291,10 @@ def cuda_facts() -> library.Cuda:
 
 
 def _preload() -> None:
-    """Load the CUDA libraries and NCCL from their packages, where they are installed as such."""
+    """Load the CUDA libraries and NCCL from their Python packages, if installed."""
     import onnxruntime
 
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does not find
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints the libraries that are missing
         onnxruntime.preload_dlls()
     found = importlib.util.find_spec("nvidia")
     for folder in (found.submodule_search_locations or ()) if found else ():
@@ -303,21 +304,21 @@ def _preload() -> None:
 
 
 def _allocate_as_asked() -> None:
-    """Let the arena that arrays come from grow by what is asked for, not by powers of two.
+    """Let the arena of arrays grow by the requested sizes, not by powers of two.
 
-    It is that of ONNX Runtime's Python module, not of a session, and has no other setting.
+    The arena belongs to ONNX Runtime's Python module, not to a session; it has no other setting.
     """
     import onnxruntime
     from onnxruntime.capi import _pybind_state as state
 
     if hasattr(state, "set_arena_extend_strategy"):
-        onnxruntime.set_default_logger_severity(_SILENT)  # it warns that there is a newer setting
+        onnxruntime.set_default_logger_severity(_SILENT)  # suppresses a deprecation warning
         state.set_arena_extend_strategy(state.ArenaExtendStrategy.kSameAsRequested)
         onnxruntime.set_default_logger_severity(_WARNINGS)
 
 
 def _allow_sharing(version: str, ranks: int, devices: int) -> None:
-    """Tell NCCL, which has not started yet, that ranks share devices. Raises `UserError`."""
+    """Let NCCL, which has not started yet, share devices among ranks. Raises `UserError`."""
     if tuple(map(int, version.split(".")[:2])) < _SHARING_NCCL:
         needed = ".".join(map(str, _SHARING_NCCL))
         raise UserError(f"--share-gpus: expected NCCL {needed} or newer, got: {version}")
@@ -327,7 +328,7 @@ def _allow_sharing(version: str, ranks: int, devices: int) -> None:
 
 
 def _neighbours(comm: MPI.Comm) -> tuple[int, list[str | None]]:
-    """Return this rank's number on its machine, and which devices each rank there is shown."""
+    """Return this rank's number on its machine, and the devices visible to each rank there."""
     from mpi4py import MPI
 
     here = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
@@ -340,11 +341,11 @@ def _neighbours(comm: MPI.Comm) -> tuple[int, list[str | None]]:
 def device_of(
     rank: int, shown: Sequence[str | None], devices: int, *, share_gpus: bool = False
 ) -> int:
-    """Return the number of a rank's device; raises `UserError` where it would be another's too.
+    """Return the number of a rank's device; raises `UserError` if another rank would use it, too.
 
-    ``rank`` counts on this machine, ``shown`` is what the launcher lets each rank there see
-    (CUDA_VISIBLE_DEVICES), and ``devices`` how many that are for this one. Ranks take devices in
-    turn, unless each was shown one of its own.
+    ``rank`` counts on this machine. ``shown`` is CUDA_VISIBLE_DEVICES of each rank there, set by
+    the launcher, and ``devices`` the number of devices visible to this rank. Ranks take devices
+    round-robin, unless each rank sees one device of its own.
     """
     ranks = len(shown)
     if ranks <= devices or share_gpus:

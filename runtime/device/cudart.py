@@ -1,4 +1,4 @@
-"""The CUDA runtime, called as a C library: copies that ONNX Runtime's Python interface lacks."""
+"""The CUDA runtime called through ctypes: copies that ONNX Runtime's Python interface lacks."""
 
 from __future__ import annotations
 
@@ -10,24 +10,35 @@ from functools import cache
 
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["DEFAULT", "NAMES", "call", "clear", "copy", "opened", "together", "use_device", "uuid"]
+__all__ = [
+    "DEFAULT",
+    "NAMES",
+    "call",
+    "clear",
+    "copy",
+    "defer_waits",
+    "load_library",
+    "use_device",
+    "uuid",
+]
 
 NAMES = ("libcudart.so.13", "libcudart.so.12")
-DEFAULT = 4  # cudaMemcpyDefault: the addresses say which memory is whose
-_LEGACY = None  # the stream that waits for all others but ONNX Runtime's, which runs end with
-_PROPERTIES = 1 << 13  # bytes, more than cudaDeviceProp takes
-_UUID = slice(256, 272)  # of it, in every version: behind the name
+DEFAULT = 4  # cudaMemcpyDefault: infers the direction from the addresses
+# The legacy default stream: ordered with all streams except ONNX Runtime's, which a run drains.
+_LEGACY = None
+_PROPERTIES = 1 << 13  # bytes, more than the size of cudaDeviceProp
+_UUID = slice(256, 272)  # its offset in cudaDeviceProp in every version: after the name
 
 
 def use_device(number: int) -> None:
-    """Let this thread's copies go through GPU ``number``. Raises `UserError`."""
+    """Make GPU ``number`` the current device of this thread. Raises `UserError`."""
     call("cudaSetDevice", number)
 
 
 def uuid(number: int) -> str:
-    """Return what tells GPU ``number`` from all others, whatever it is called. Raises `UserError`.
+    """Return the unique ID of GPU ``number`` in hex. Raises `UserError`.
 
-    Its number is another one in a process that is shown other devices.
+    The number itself depends on the devices that are visible to a process.
     """
     properties = ctypes.create_string_buffer(_PROPERTIES)
     call("cudaGetDeviceProperties", properties, number)
@@ -50,8 +61,8 @@ def clear(to: int, size: int) -> None:
 
 
 @contextmanager
-def together() -> Iterator[None]:
-    """Wait in the end for all that is done meanwhile, which must not touch the host's memory."""
+def defer_waits() -> Iterator[None]:
+    """Wait once at the end for all copies in the block, which must not touch the host's memory."""
     _later.append(True)
     try:
         yield
@@ -69,28 +80,28 @@ def _wait() -> None:
 
 
 def call(name: str, *arguments: object) -> None:
-    """Call a function of the CUDA runtime. Raises `UserError` where it fails."""
+    """Call a function of the CUDA runtime. Raises `UserError` if it fails."""
     library = _library()
     code = getattr(library, name)(*arguments)
     if code != 0:
         library.cudaGetErrorString.restype = ctypes.c_char_p
         text = library.cudaGetErrorString(code).decode()
-        library.cudaGetLastError()  # or whoever asks next would be told of it
+        library.cudaGetLastError()  # clears the error, which the next caller would get
         raise UserError(f"{name}: {text} (CUDA error {code})")
 
 
 @cache
 def _library() -> ctypes.CDLL:
     try:
-        return opened("TENSOROPT_CUDART", NAMES)
+        return load_library("TENSOROPT_CUDART", NAMES)
     except OSError as error:
         raise UserError(f"the CUDA runtime cannot be loaded: {error}") from None
 
 
-def opened(variable: str, names: Sequence[str]) -> ctypes.CDLL:
-    """Return the library that an environment variable names, or else the first of the usual ones.
+def load_library(variable: str, names: Sequence[str]) -> ctypes.CDLL:
+    """Return the library that an environment variable names, or else the first of ``names``.
 
-    Those are found where ONNX Runtime has loaded them before. Raises the first `OSError`.
+    The names are found if ONNX Runtime has loaded the library before. Raises the first `OSError`.
     """
     given = os.environ.get(variable)
     errors = []

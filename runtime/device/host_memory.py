@@ -1,7 +1,7 @@
-"""What a rank's sessions take of the host's memory: no more than their tensors need.
+"""Host memory of a rank's sessions, limited to the size of their tensors.
 
-By itself the C library keeps much of what is freed while a session is made, and ONNX Runtime gives
-every session an arena of blocks that double (decision 46).
+By default the C library retains much of the memory that is freed while a session is created, and
+ONNX Runtime gives every session an arena with blocks that double in size (decision 46).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["exact_blocks", "share_arena"]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
-_SMALL = 512 << 10  # bytes: larger blocks go back to the system as soon as they are freed
-_USUAL = 32 << 20  # bytes: up to where the C library moves that by itself
+_SMALL = 512 << 10  # bytes: larger blocks are returned to the system when they are freed
+_USUAL = 32 << 20  # bytes: the limit up to which the C library raises that threshold by itself
 _LEAST_ARENA, _MOST_ARENA = 64 << 20, (1 << 31) - 1  # bytes; ONNX Runtime takes an int
-_NEXT_POWER_OF_TWO = 0  # what ONNX Runtime's arenas do when their first block is full
+_NEXT_POWER_OF_TWO = 0  # growth of ONNX Runtime's arenas when their first block is full
 
 _registering = threading.Lock()
 _registered = False
@@ -29,7 +29,7 @@ _registered = False
 
 @contextmanager
 def exact_blocks() -> Iterator[None]:
-    """Have blocks that are freed meanwhile go back to the system, as far as the C library can."""
+    """Return blocks freed inside the context to the system, as far as the C library can."""
     _tune(_SMALL, _SMALL)
     try:
         yield
@@ -41,17 +41,17 @@ def exact_blocks() -> Iterator[None]:
 
 
 def _tune(mmap_bytes: int, trim_bytes: int) -> None:
-    mallopt: Any = getattr(ctypes.CDLL(None), "mallopt", None)  # of the GNU C library alone
+    mallopt: Any = getattr(ctypes.CDLL(None), "mallopt", None)  # GNU C library only
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, mmap_bytes)
         mallopt(_TRIM_THRESHOLD, trim_bytes)
 
 
 def share_arena(options: SessionOptions, bytes_: int) -> None:
-    """Let a session take its tensors from the arena of this process.
+    """Let a session allocate its tensors from the arena of this process.
 
-    The first call makes it, one block with room for ``bytes_`` twice: tensors that come and go in
-    one block leave fewer gaps than in several. Pages that nothing was written to take no memory.
+    The first call creates the arena, one block of twice ``bytes_``: a single block fragments less
+    than several. Pages that were never written take no memory.
     """
     global _registered
     with _registering:

@@ -1,4 +1,4 @@
-"""How much memory a process takes, as the system counts it."""
+"""Memory of a process, as counted by the system."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ __all__ = ["PeakMemory", "return_freed"]
 
 
 class PeakMemory:
-    """The most resident memory that this process has had since this was made, in bytes."""
+    """Peak resident memory of this process since this object was created, in bytes."""
 
     def __init__(self) -> None:
-        with suppress(OSError):  # proc(5): 5 sets the peak to what is resident now
+        with suppress(OSError):  # proc(5): 5 resets the peak to the current size
             Path("/proc/self/clear_refs").write_text("5")
         self._before = _status().get("VmRSS")
 
     def bytes(self) -> int | None:
-        """Return it, None on a system that does not say."""
+        """Return the peak, None on a system that does not report it."""
         return _status().get("VmHWM")
 
     def added_bytes(self) -> int | None:
-        """Return how much more that is than was resident when this was made."""
+        """Return the peak minus the resident memory at the start."""
         peak = self.bytes()
         return None if peak is None or self._before is None else peak - self._before
 
 
 def return_freed() -> None:
-    """Give memory that is free back to the system, where the C library has a way to."""
+    """Return free memory to the system, if the C library can."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     if trim is not None:
@@ -38,7 +38,7 @@ def return_freed() -> None:
 
 
 def _status() -> Mapping[str, int]:
-    """Return the sizes that the system gives for this process, in bytes."""
+    """Return the sizes that the system reports for this process, in bytes."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

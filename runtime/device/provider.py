@@ -1,7 +1,7 @@
-"""Where a rank computes: on CPU cores, or on a CUDA device with its arrays in that one's memory.
+"""Execution providers: CPU cores, or a CUDA device with arrays in its memory.
 
-`provider_of` gives a job's; sessions are made with its ``sessions`` and ``prepare``, and read and
-write arrays that it made with ``place``, ``empty`` and ``zeros``.
+`provider_of` returns the provider of a job. Sessions are configured by ``sessions`` and
+``prepare``; they read and write arrays made by ``place``, ``empty`` and ``zeros``.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _ALIGNMENT = 64  # bytes of a cache line
 
 
 class MemoryMeter(Protocol):
-    """The most memory that a rank had, where it computes, since this was made."""
+    """Peak memory of a rank, on its provider, since the object was created."""
 
     def bytes(self) -> int | None:
-        """Return it in bytes, None where nothing says."""
+        """Return the peak in bytes, None if it cannot be measured."""
 
     def added_bytes(self) -> int | None:
-        """Return it without what the rank had before."""
+        """Return the peak minus the memory that the rank had at the start."""
 
 
 class PlacedArray(ABC):
-    """An array where a rank computes, at an ``address`` that stays.
+    """An array in the memory of a rank's provider, at a fixed ``address``.
 
-    ``shape`` is a tuple, ``dtype`` numpy's (or that of ml_dtypes), ``nbytes`` the size in bytes.
+    ``dtype`` is a type of numpy or ml_dtypes, ``nbytes`` the size in bytes.
     """
 
     shape: tuple[int, ...]
@@ -61,27 +61,27 @@ class PlacedArray(ABC):
 
     @abstractmethod
     def bind_input(self, binding: IOBinding, name: str) -> None:
-        """Let a session read the input from here; whoever binds it keeps this array."""
+        """Bind the array as an input of a session; the caller must keep the array alive."""
 
     @abstractmethod
     def bind_output(self, binding: IOBinding, name: str) -> None:
-        """Let a session write the output here; whoever binds it keeps this array."""
+        """Bind the array as an output of a session; the caller must keep the array alive."""
 
     @abstractmethod
     def put(self, array: Array) -> None:
-        """Take over the values of a host array of the same shape and type."""
+        """Copy from a host array of the same shape and type."""
 
     @abstractmethod
     def get(self) -> Array:
-        """Return the values: on the CPU the memory itself, elsewhere a copy on the host."""
+        """Return the values: on the CPU the memory itself, on a device a copy on the host."""
 
     @abstractmethod
     def give(self, array: Array) -> None:
-        """Copy the values into a host array of the same shape and type."""
+        """Copy into a host array of the same shape and type."""
 
     @abstractmethod
     def copy(self, other: PlacedArray) -> None:
-        """Take over the values of an array of the same provider, shape and type."""
+        """Copy from an array of the same provider, shape and type."""
 
     @abstractmethod
     def zero(self) -> None:
@@ -89,7 +89,7 @@ class PlacedArray(ABC):
 
 
 class HostArray(PlacedArray):
-    """An array in the host's memory: numpy's own. ``value`` is an OrtValue of that memory."""
+    """A numpy array in the host's memory. ``value`` is an OrtValue of the same memory."""
 
     def __init__(self, array: Array) -> None:
         self.shape, self.dtype, self.nbytes = array.shape, array.dtype, array.nbytes
@@ -103,7 +103,7 @@ class HostArray(PlacedArray):
         binding.bind_ortvalue_output(name, self.value)
 
     def initialize(self, options: SessionOptions, name: str) -> None:
-        """Let a session have these values for weight ``name``; it does not keep them."""
+        """Use these values for weight ``name`` of a session; it does not keep them alive."""
         options.add_initializer(name, self.value)
 
     def put(self, array: Array) -> None:
@@ -124,9 +124,9 @@ class HostArray(PlacedArray):
 
 
 class DeviceArray(PlacedArray):
-    """An array at ``address`` in the memory of a device, which ``owner`` holds.
+    """An array at ``address`` in the memory of a device, owned by ``owner``.
 
-    ``place`` is what ONNX Runtime's bindings call the device: its kind and its number.
+    ``place`` is the device in ONNX Runtime's bindings: its kind and its number.
     """
 
     def __init__(
@@ -176,11 +176,11 @@ class DeviceArray(PlacedArray):
 
 
 class Provider(ABC):
-    """Where the sessions of a rank compute. ``name`` is that of ``--provider``.
+    """Execution of a rank's sessions. ``name`` is the value of ``--provider``.
 
-    ``device`` and ``number`` are what ONNX Runtime's bindings call the place of its arrays.
-    ``keeps_order`` says whether nodes run as in the plan, also those that are fused; ``fuses``
-    whether the library has a kernel for several nodes of arithmetic at once.
+    ``device`` and ``number`` are the place of its arrays in ONNX Runtime's bindings.
+    ``keeps_order`` is set if nodes, also fused nodes, run in the order of the plan; ``fuses`` if
+    the library has a kernel for a chain of elementwise nodes.
     """
 
     name: str
@@ -191,60 +191,63 @@ class Provider(ABC):
 
     @abstractmethod
     def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
-        """Return the execution providers of a session; ``graphs`` asks for CUDA graphs.
+        """Return the execution providers of a session; ``graphs`` enables CUDA graphs.
 
-        Raises `UserError` where there are none.
+        Raises `UserError` if CUDA graphs are not available.
         """
 
     @abstractmethod
     def prepare(self, options: SessionOptions) -> None:
-        """Set what a session's options need before the collectives are registered."""
+        """Set a session's options before the collectives are registered."""
 
     @abstractmethod
     def keep_low(self, options: SessionOptions, transient_bytes: int) -> None:
-        """Set what lets a rank's session take less memory, in the same time.
+        """Set the options that reduce a session's memory without slowing it down.
 
-        ``transient_bytes`` is what its tensors that come and go are predicted to take at a time.
+        ``transient_bytes`` is the predicted peak of its transient tensors.
         """
 
     @abstractmethod
-    def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
-        """Return the session that ``make`` gives.
+    def open_session(self, make: Callable[[], InferenceSession]) -> InferenceSession:
+        """Return the session that ``make`` creates.
 
-        Raises `UserError` unless ONNX Runtime computes where it was told to.
+        Raises `UserError` unless ONNX Runtime computes on this provider.
         """
 
     @abstractmethod
     def measure(self) -> MemoryMeter:
-        """Begin to measure memory."""
+        """Start to measure memory."""
 
-    def told(self, error: Exception) -> str:
-        """Return what a session says of its failure, in one line."""
+    def explain(self, error: Exception) -> str:
+        """Return a session's error in one line."""
         return one_line(error)
 
     def nodes_on_cpu(self, session: InferenceSession) -> int | None:
-        """Return how many nodes ONNX Runtime left to the CPU, None where all are meant to be."""
+        """Return the number of nodes left to the CPU; None if all of them are meant to run there.
+
+        Such nodes have no kernel for the provider.
+        """
         return None
 
     def used_bytes(self) -> int | None:
-        """Return what all processes together take of the device now, None on the CPU."""
+        """Return the bytes of the device in use by all processes, None on the CPU."""
         return None
 
     @abstractmethod
     def reserve(self, sizes: Iterable[int]) -> None:
-        """Make room for arrays of these sizes in bytes, which are made right after this."""
+        """Make room for arrays of these sizes in bytes, which are allocated right after."""
 
-    def together(self) -> AbstractContextManager[None]:
-        """Return a context in which copies and zeros of arrays need not be done one by one."""
+    def defer_waits(self) -> AbstractContextManager[None]:
+        """Return a context in which array copies and fills are waited for once, at the end."""
         return nullcontext()
 
     @abstractmethod
     def place(self, array: Array) -> PlacedArray:
-        """Return ``array`` where the rank computes: on the CPU itself, elsewhere a copy."""
+        """Return ``array`` in the provider's memory: on the CPU itself, on a device a copy."""
 
     @abstractmethod
     def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> PlacedArray:
-        """Return an array whose values are not set."""
+        """Return an uninitialised array."""
 
     def zeros(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> PlacedArray:
         """Return an array of zeros."""
@@ -254,11 +257,11 @@ class Provider(ABC):
 
     @abstractmethod
     def fetch(self, value: OrtValue) -> Array:
-        """Return an array of its own with the values of an output, an OrtValue."""
+        """Return a copy of an output, an OrtValue, on the host."""
 
 
 class CpuProvider(Provider):
-    """The cores of this machine; arrays are numpy's memory."""
+    """The cores of this machine; arrays are numpy arrays."""
 
     name = "cpu"
     keeps_order = True
@@ -268,18 +271,20 @@ class CpuProvider(Provider):
         return [("CPUExecutionProvider", {})]
 
     def prepare(self, options: SessionOptions) -> None:
-        """Leave a normalisation after an addition as it is (decision 49): ONNX Runtime's kernel for
-        both moves 1.8 GB/s, where the two of them move 15."""
+        """Disable the fusion of an addition with the normalisation after it (decision 49).
+
+        ONNX Runtime's fused kernel moves 1.8 GB/s, the two separate kernels 15 GB/s.
+        """
         key = "optimization.disable_specified_optimizers"
         options.add_session_config_entry(key, "SkipLayerNormFusion")
 
     def keep_low(self, options: SessionOptions, transient_bytes: int) -> None:
-        """Let tensors live no longer than they are read, in one arena (decision 46)."""
+        """Free tensors after their last use, and allocate from one arena (decision 46)."""
         options.enable_mem_pattern = False
         options.enable_mem_reuse = False
         share_arena(options, transient_bytes)
 
-    def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
+    def open_session(self, make: Callable[[], InferenceSession]) -> InferenceSession:
         with exact_blocks():
             return make()
 
@@ -287,20 +292,20 @@ class CpuProvider(Provider):
         return PeakMemory()
 
     def reserve(self, sizes: Iterable[int]) -> None:
-        """Nothing to do: the system gives what is asked for."""
+        """Do nothing: the system allocates the requested size."""
 
     def place(self, array: Array) -> HostArray:
         return HostArray(array)
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> HostArray:
-        """Return an array at the start of a cache line."""
+        """Return an uninitialised array, aligned to a cache line."""
         size = dtype.itemsize * int(np.prod(shape))
         raw = np.empty(size + _ALIGNMENT, np.uint8)
         start = -raw.ctypes.data % _ALIGNMENT
         return HostArray(raw[start : start + size].view(dtype).reshape(tuple(shape)))
 
     def fetch(self, value: OrtValue) -> Array:
-        # The memory may be an input's, which is not kept for the output's sake.
+        # The memory may belong to an input, which the output does not keep alive.
         array = np.empty(tuple(value.shape()), dtype_of_code(value.element_type()))
         if array.nbytes:
             ctypes.memmove(array.ctypes.data, value.data_ptr(), array.nbytes)
@@ -311,7 +316,7 @@ CPU = CpuProvider()
 
 
 def host_value(array: Array) -> OrtValue:
-    """Return an OrtValue of the memory of ``array``, which it keeps."""
+    """Return an OrtValue that shares the memory of ``array`` and keeps it alive."""
     from onnxruntime import OrtValue
 
     code = ONNX_CODES.get(name_of(array.dtype))

@@ -1,4 +1,4 @@
-"""Which provider a job computes on."""
+"""Selection of a job's provider."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["check_provider", "provider_of"]
 
 
 def check_provider(job: Launched) -> None:
-    """Raise `UserError` for what a job's provider lacks, before ranks start.
+    """Raise `UserError` if this machine cannot run a job's provider; called before ranks start.
 
-    Says so on stderr where stand-ins take the place of a GPU.
+    Prints a note to stderr if stand-ins replace the GPU.
     """
     if job.provider == "cuda":
         from tensoropt.runtime.device.cuda import check_cuda, stand_in
@@ -32,9 +32,9 @@ def check_provider(job: Launched) -> None:
 
 
 def provider_of(job: Launched, comm: MPI.Comm) -> Provider:
-    """Return where this rank of a job computes; all ranks of ``comm`` call it.
+    """Return the provider of this rank; all ranks of ``comm`` call it.
 
-    Raises `UserError` on every rank where one of them cannot.
+    Raises `UserError` on every rank if one of them fails.
     """
     if job.provider == "cpu":
         return CPU

@@ -1,7 +1,7 @@
-"""A box of one array into a box of another, as the strided copies that CUDA has.
+"""Copies of a box of one array to a box of another, as the strided copies of CUDA.
 
-Both arrays are dense. A box of any number of dimensions comes down to few: those that lie the same
-way in both arrays are one, and CUDA copies three at a time.
+Both arrays are dense. Dimensions that are contiguous in both arrays are merged; CUDA copies three
+of the remaining dimensions per call.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import numpy as np
 
 __all__ = ["Part", "Strided", "strided"]
 
-_MOST_PITCH = (1 << 31) - 1  # bytes: what CUDA's copies allow (cudaDeviceProp.memPitch)
+_MOST_PITCH = (1 << 31) - 1  # bytes: limit of CUDA's copies (cudaDeviceProp.memPitch)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A box of a dense array of ``shape``: where it starts and how many elements it has."""
+    """A box of a dense array of ``shape``, by its first index and its size in elements."""
 
     shape: tuple[int, ...]
     start: tuple[int, ...]
     size: tuple[int, ...]
 
     @classmethod
-    def of(cls, shape: Sequence[int], box: Sequence[slice]) -> Part:
-        """Return the part that ``box`` cuts out of an array of ``shape``."""
+    def from_box(cls, shape: Sequence[int], box: Sequence[slice]) -> Part:
+        """Return the part of an array of ``shape`` selected by ``box``."""
         start = tuple(int(side.start) for side in box)
         return cls(tuple(shape), start, tuple(int(s.stop) - int(s.start) for s in box))
 
 
 @dataclass(frozen=True)
 class Strided:
-    """``slices`` times ``rows`` runs of ``width`` bytes, from byte ``source`` to byte ``to``.
+    """A copy of ``slices`` times ``rows`` runs of ``width`` bytes, from ``source`` to ``to``.
 
-    ``pitch`` is from row to row and ``slice_rows`` the number of rows from slice to slice, each
-    first where it is written and then where it is read.
+    ``source`` and ``to`` are byte offsets. ``pitch`` is the distance of rows in bytes and
+    ``slice_rows`` the distance of slices in rows, for the target first and then for the source.
     """
 
     to: int
@@ -51,20 +51,23 @@ class Strided:
 
 @dataclass(frozen=True)
 class _Side:
-    """One dimension of both boxes: ``count`` steps, of so many bytes each in the two arrays."""
+    """One dimension of both boxes: ``count`` steps, with the stride in bytes in each array."""
 
     count: int
     to: int
     source: int
 
     def joined(self, inner: _Side) -> _Side | None:
-        """Return both as one, None where there is a gap between them."""
+        """Return both dimensions merged, None if there is a gap between them."""
         dense = self.to == inner.count * inner.to and self.source == inner.count * inner.source
         return _Side(self.count * inner.count, inner.to, inner.source) if dense else None
 
 
 def strided(to: Part, source: Part, item: int) -> Iterator[Strided]:
-    """Yield the copies of a box of elements of ``item`` bytes; the parts have the same size."""
+    """Yield the copies of a box of elements of ``item`` bytes; the parts have the same size.
+
+    Yields one copy per index of the dimensions beyond the third.
+    """
     if 0 in to.size:
         return
     *outer, run = _sides(to, source, item)
@@ -98,7 +101,7 @@ def _copy(to: int, source: int, width: int, inner: Sequence[_Side]) -> Strided:
 
 
 def _sides(to: Part, source: Part, item: int) -> list[_Side]:
-    """Return the dimensions that are left, from the outermost; the last one has no gaps."""
+    """Return the merged dimensions, outermost first; the last has a stride of one byte."""
     sides = [_Side(item, 1, 1)]
     strides = zip(_strides(to.shape, item), _strides(source.shape, item), strict=True)
     for count, (ours, theirs) in reversed(list(zip(to.size, strides, strict=True))):
@@ -111,7 +114,7 @@ def _sides(to: Part, source: Part, item: int) -> list[_Side]:
 
 
 def _strides(shape: Sequence[int], item: int) -> list[int]:
-    """Return how many bytes lie between neighbours, by dimension."""
+    """Return the stride in bytes of each dimension."""
     return [item * math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
 
 

@@ -49,19 +49,19 @@ class Held:
 
     def remember(self) -> None:
         """Copy what the first graph changes (running statistics), in case the step is dropped."""
-        with self.provider.together():
+        with self.provider.defer_waits():
             for name, copy in self._before.items():
                 copy.copy(self.state[name])
 
     def restore(self) -> None:
         """Take back what the first graph changed since `remember`."""
-        with self.provider.together():
+        with self.provider.defer_waits():
             for name, copy in self._before.items():
                 self.state[name].copy(copy)
 
     def clear_gradients(self) -> None:
         """Set all gradients to zero."""
-        with self.provider.together():
+        with self.provider.defer_waits():
             for array in self.gradients.values():
                 array.zero()
 

@@ -232,7 +232,7 @@ LOG = (
     [
         (LOG, "Failed to load library libx.so with error: liby.so: cannot open shared object file"),
         ("\x1b[0;93mno device\x1b[m\n", "no device"),
-        ("", "it does not say why"),
+        ("", "its log has no reason"),
     ],
 )
 def test_a_session_that_fell_back_to_the_cpu(said: str, reason: str) -> None:
@@ -241,7 +241,7 @@ def test_a_session_that_fell_back_to_the_cpu(said: str, reason: str) -> None:
         return SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"])
 
     with pytest.raises(UserError) as error:
-        CudaProvider(0).opened(make)
+        CudaProvider(0).open_session(make)
     assert str(error.value) == f"ONNX Runtime cannot use CUDA here: {reason}"
 
 
@@ -275,7 +275,7 @@ def test_a_gpu_without_memory_is_called_as_on_the_machine(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
     error = RuntimeError("Failed to allocate memory for requested buffer of size 64")
-    assert CudaProvider(number).told(error) == f"GPU {name}: {one_line(error)}"
-    assert CudaProvider(number).told(RuntimeError("no kernel")) == one_line(
+    assert CudaProvider(number).explain(error) == f"GPU {name}: {one_line(error)}"
+    assert CudaProvider(number).explain(RuntimeError("no kernel")) == one_line(
         RuntimeError("no kernel")
     )

@@ -85,6 +85,6 @@ def test_a_box_is_copied_as_numpy_does(both: tuple[Part, Part], dtype: type, mos
 def test_a_box_takes_few_copies(shape: Shape, box: tuple, other: Shape, count: int) -> None:
     source = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     to = np.zeros(other, np.float32)
-    whole = Part.of(other, [slice(0, n) for n in other])
-    assert copied(to, source, whole, Part.of(shape, box)) == count
+    whole = Part.from_box(other, [slice(0, n) for n in other])
+    assert copied(to, source, whole, Part.from_box(shape, box)) == count
     np.testing.assert_array_equal(to, source[box])

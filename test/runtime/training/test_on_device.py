@@ -108,7 +108,7 @@ def test_cuda_graphs_that_cannot_be(train, plans, log) -> None:
 def test_copies_together_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     monkeypatch.setattr(cudart, "call", lambda name, *_: made.append(name))
-    with cudart.together():
+    with cudart.defer_waits():
         cudart.copy(1, 2, 3)
         cudart.clear(1, 3)
     cudart.clear(1, 3)
