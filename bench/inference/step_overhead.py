@@ -1,13 +1,14 @@
-"""What a rank does in a step of inference outside of ONNX Runtime: microseconds of a processor.
+"""Processor time of a rank in an inference step outside of ONNX Runtime, in microseconds.
 
     python bench/inference/step_overhead.py                 a small network, two inputs, on one rank
     python bench/inference/step_overhead.py --steps 20000
 
 The program of a pool answers requests in this process, as a rank does: it reads a request, feeds
-the session its parts, binds outputs, runs, and sends the answer. Taken is the time of the processor
-from when the request can be read to when the answer is sent, less that of ONNX Runtime's run. In
-`same`, arrays lie where they did in the request before; in `others`, inputs and outputs lie in turn
-in two places; `alone` are steps without requests.
+its parts to the session, binds outputs, runs, and sends the answer. The result is the processor
+time from the start of reading to the sent answer, without ONNX Runtime's run, as median and
+quartiles. In `same`, arrays are at
+the same place in each request; in `others`, inputs and outputs alternate between two places;
+`alone` are steps without requests.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _WARM = 200
 
 
 class _Timed:
-    """A session of ONNX Runtime that adds up the processor time of its runs."""
+    """A session of ONNX Runtime that sums the processor time of its runs."""
 
     def __init__(self, session: Any) -> None:
         self._session, self.inside_s = session, 0.0
@@ -61,7 +62,7 @@ class _Timed:
 
 
 class Outside:
-    """A rank in this process, and who asks it."""
+    """A rank in this process, and its client."""
 
     def __init__(self, folder: Path, timeout_s: float | None = None) -> None:
         plan = Plan.load(_planned(folder))
@@ -78,7 +79,7 @@ class Outside:
         self._numbers = 0
 
     def request(self) -> Callable[[], None]:
-        """Return what sends one request of inputs and outputs that lie in places of their own."""
+        """Return a function that sends one request, with inputs and outputs in their own blocks."""
         shape = (np.dtype(np.float32), (_ROWS, _WIDTH))
         staged, room = (
             self._blocks.allocate({"x": shape, "z": shape}),
@@ -109,8 +110,8 @@ class Outside:
         self._server.answer_next()
         self._asking.recv_bytes()
 
-    def answered(self, send: Callable[[], None]) -> float:
-        """Return the seconds of a processor that one request takes outside of ONNX Runtime."""
+    def time_request(self, send: Callable[[], None]) -> float:
+        """Return the processor seconds of one request outside of ONNX Runtime."""
         send()
         self._timed.inside_s, start = 0.0, time.process_time()
         self._server.answer_next()
@@ -118,8 +119,8 @@ class Outside:
         self._asking.recv_bytes()
         return took_s - self._timed.inside_s
 
-    def alone(self) -> float:
-        """Return the same for a step without a request."""
+    def time_alone(self) -> float:
+        """Return the processor seconds of a step without a request outside of ONNX Runtime."""
         self._timed.inside_s, start = 0.0, time.process_time()
         self._session.run()
         return time.process_time() - start - self._timed.inside_s
@@ -152,15 +153,15 @@ def _line(name: str, times_s: Sequence[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--timeout", type=float, help="seconds that a request may take")
+    parser.add_argument("--timeout", type=float, help="timeout of a request in seconds")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         outside = Outside(Path(folder), args.timeout)
     requests = [outside.request(), outside.request()]
     for name, sends in (("same", requests[:1]), ("others", requests)):
         turns = islice(cycle(sends), args.steps + _WARM)
-        print(_line(name, [outside.answered(send) for send in turns][_WARM:]))
-    print(_line("alone", [outside.alone() for _ in range(args.steps)]))
+        print(_line(name, [outside.time_request(send) for send in turns][_WARM:]))
+    print(_line("alone", [outside.time_alone() for _ in range(args.steps)]))
 
 
 if __name__ == "__main__":

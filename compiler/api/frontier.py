@@ -26,8 +26,8 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
 from tensoropt.dialects.topt.keys import ANNOTATED
 from tensoropt.passes.pins import pins_entry
+from tensoropt.runtime.api.display import Shown
 from tensoropt.runtime.api.plan import Plan
-from tensoropt.runtime.api.shown import Shown
 from tensoropt.runtime.plan.entries import PinsEntry
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Running a plan beside its model on one device, from Python."""
+"""Comparison of a plan with its model on one device, from Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 
 from numpy.typing import ArrayLike
 
-from tensoropt.runtime.api.given import arrays_folder, check_given, file_of
+from tensoropt.runtime.api.arguments import arrays_folder, check_given, file_of
 from tensoropt.runtime.inference.jobs import check_plan
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
@@ -19,9 +19,9 @@ __all__ = ["CheckOptions", "check"]
 
 
 class CheckOptions(TypedDict, total=False):
-    """How to run and compare; each is the flag of `tensoropt-run` of that name.
+    """Options of a comparison; each is the flag of `tensoropt-run` of that name.
 
-    ``inputs`` are arrays by name, or an .npz file of them; without, they are drawn from ``seed``.
+    ``inputs`` are arrays by name, or an .npz file of them. By default they are drawn from ``seed``.
     """
 
     inputs: str | Path | Mapping[str, ArrayLike]
@@ -43,12 +43,12 @@ class CheckOptions(TypedDict, total=False):
 def check(
     plan: str | PathLike[str], model: str | PathLike[str], **options: Unpack[CheckOptions]
 ) -> CheckResult:
-    """Run a plan, or the one in a folder, and ``model`` on one device; compare every output.
+    """Run a plan or plan folder, run ``model`` on one device, and compare every output.
 
     ``options`` are inputs (arrays by name, or an .npz file), seed, int_range, dims, runs, rtol,
     atol, threads, provider, share_gpus, cuda_graphs, timeout_s, stall_s and custom_ops, each the
-    flag of `tensoropt-run` of that name. The result says whether it ``passed``, and of each of its
-    ``outputs`` how far that is off. Raises :class:`UserError` where the plan cannot be run.
+    flag of `tensoropt-run` of that name. The result has the verdict ``passed``, and the differences
+    of each of its ``outputs``. Raises :class:`UserError` if the plan cannot be run.
     """
     given: dict[str, Any] = dict(options)
     check_given(given)
@@ -58,7 +58,7 @@ def check(
         if "dims" in given:
             given["dims"] = parse_dims([f"{name}={size}" for name, size in given["dims"].items()])
         if "custom_ops" in given:
-            given["custom_ops"] = tuple(str(Path(one).resolve()) for one in given["custom_ops"])
+            given["custom_ops"] = tuple(str(Path(path).resolve()) for path in given["custom_ops"])
         result = check_plan(Path(plan), Path(model), **given)
     if result.error is not None:
         raise UserError(f"{result.plan}: {result.error}")

@@ -1,4 +1,4 @@
-"""Tables as notebooks show them; no style and no script."""
+"""HTML tables for notebooks, without styles or scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["facts_html", "table_html"]
 
 
 def table_html(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of texts with a line over it."""
+    """Return a table of texts with a title line."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
     return (
@@ -18,7 +18,7 @@ def table_html(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
 
 
 def facts_html(title: str, facts: Sequence[tuple[str, str]]) -> str:
-    """Return a table of facts and their names."""
+    """Return a table of named facts."""
     return table_html(title, ["", ""], facts)
 
 

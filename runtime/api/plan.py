@@ -1,4 +1,4 @@
-"""A plan in people's hands: what `tensoropt.Plan` is."""
+"""Plans from Python: `tensoropt.Plan`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from tensoropt.runtime.api.display import Shown
 from tensoropt.runtime.api.html import facts_html, table_html
-from tensoropt.runtime.api.shown import Shown
 from tensoropt.runtime.plan.plan import Plan as Checked
 from tensoropt.runtime.support.expected import ExpectedErrorEntry, margin
 from tensoropt.runtime.support.job import CheckResult
@@ -25,13 +25,12 @@ __all__ = ["Plan", "Predicted", "SessionOptions", "diff"]
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a plan is predicted to cost, per device and step; times in seconds.
+    """Predicted cost of a plan, per device and step; times in seconds.
 
-    ``process_bytes`` is what the process of a device takes, where that is known; else it is
-    ``memory_bytes``, its tensors: those that stay and the most that comes and goes.
-    ``hidden_s`` is what of the communication goes on while operators run. ``expected_error`` says
-    how far off time and memory are to be expected, None where nobody
-    measured the device.
+    ``process_bytes`` is the memory of a device's process if known, else ``memory_bytes``, the
+    memory of its tensors: static memory and peak transient memory. ``hidden_s`` is the part of
+    the communication that overlaps with operators. ``expected_error`` has the expected errors of
+    time and memory, None for a device without measurements.
     """
 
     time_s: float
@@ -46,7 +45,7 @@ class Predicted:
 
 
 class SessionOptions(TypedDict, total=False):
-    """The arguments of :class:`Session` but for its plan."""
+    """The arguments of :class:`Session` except its plan."""
 
     provider: str
     threads: int | None
@@ -59,25 +58,25 @@ class SessionOptions(TypedDict, total=False):
 
 
 class Plan:
-    """The plan in a ``folder``: a graph per rank, their weights, and what they are.
+    """The plan in a ``folder``: a graph per rank, the weights, and a description.
 
-    It is for ``ranks`` devices in a ``mesh``, and was made from the file called ``model``.
-    ``inputs``, ``outputs`` and ``parameters`` have a name, a dtype, a shape (a name stands for a
-    size that is open) and a layout. Opening a plan checks all of it; raises :class:`UserError`.
+    A plan is for ``ranks`` devices in a ``mesh``, and was compiled from the file ``model``.
+    ``inputs``, ``outputs`` and ``parameters`` have a name, a dtype, a shape (with names for
+    symbolic dimensions) and a layout. Opening a plan validates it and raises :class:`UserError`.
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:
-        self._of(Checked.load(Path(folder)))
+        self._copy_fields(Checked.load(Path(folder)))
 
     @classmethod
-    def written(cls, folder: str | Path, explained: Callable[[], Shown[Any]]) -> Plan:
-        """Return a plan that was just written and is not checked again; ``explained`` knows it."""
-        made = cls.__new__(cls)
-        made._of(Checked.read(folder))
-        made._explained = explained
-        return made
+    def open_written(cls, folder: str | Path, explained: Callable[[], Shown[Any]]) -> Plan:
+        """Return a plan that was just written, without validation; ``explained`` explains it."""
+        plan = cls.__new__(cls)
+        plan._copy_fields(Checked.read(folder))
+        plan._explained = explained
+        return plan
 
-    def _of(self, checked: Checked) -> None:
+    def _copy_fields(self, checked: Checked) -> None:
         self._plan = checked
         self._explained: Callable[[], Shown[Any]] | None = None
         self.folder, self.mesh, self.ranks = checked.folder, checked.mesh, checked.ranks
@@ -86,7 +85,7 @@ class Plan:
         self.parameters = checked.parameters
 
     def __fspath__(self) -> str:
-        """Return the folder: a plan can be given wherever that is wanted."""
+        """Return the folder: a plan is accepted as a path."""
         return str(self.folder)
 
     def __repr__(self) -> str:
@@ -128,21 +127,21 @@ class Plan:
 
     @property
     def trains(self) -> bool:
-        """Whether it is for training."""
+        """True if the plan is for training."""
         return "training" in self._plan.document
 
     @property
     def predicted(self) -> Predicted:
-        """What it is predicted to cost."""
+        """The predicted cost of the plan."""
         entry: Mapping[str, Any] = self._plan.document["predicted"]
         entry = {"hidden_s": 0.0, **entry, "process_bytes": self._plan.process_bytes}
         return Predicted(**{name: entry[name] for name in Predicted.__dataclass_fields__})
 
     @property
     def layouts(self) -> dict[str, tuple[str, ...]]:
-        """How inputs, parameters, state and outputs lie: by name, a placement per mesh axis.
+        """Layouts of inputs, parameters, state and outputs: by name, a placement per mesh axis.
 
-        R is a whole tensor on each device, S(d) a piece along dimension d, P a partial result.
+        R is replicated, S(d) is split along dimension d, P is a partial result.
         """
         document = self._plan.document
         rows = [*document["inputs"], *document["parameters"], *document["outputs"]]
@@ -150,16 +149,16 @@ class Plan:
         return {row["name"]: tuple(row["layout"]) for row in rows}
 
     def session(self, **options: Unpack[SessionOptions]) -> Session:
-        """Start its ranks, and return what feeds them; ``options`` are those of `Session`."""
+        """Start the plan's ranks and return their session, with the ``options`` of `Session`."""
         from tensoropt.runtime.pool.session import Session
 
         return Session(self.folder, **options)
 
     def explain(self) -> Shown[Any]:
-        """Return what it does: costs, layouts and collectives, layers that are alike once.
+        """Return a summary: costs, layouts and collectives, with identical layers merged.
 
-        Of a plan that was just compiled also why, what takes time and memory, and what the next
-        point of its frontier would change.
+        For a plan that was just compiled, the summary adds the reasons, the largest costs in time
+        and memory, and the changes towards the next point of the frontier.
         """
         if self._explained is not None:
             return self._explained()
@@ -170,13 +169,13 @@ class Plan:
         return Shown(summary, summary_text(summary))
 
     def diff(self, other: str | PathLike[str]) -> Shown[Difference]:
-        """Return what ``other``, a plan or the folder of one, does otherwise."""
+        """Return the differences from this plan to ``other``, a plan or a plan folder."""
         return diff(self, other)
 
     def check(self, model: str | PathLike[str], **options: Unpack[CheckOptions]) -> CheckResult:
-        """Run it beside ``model`` on one device, and compare every output.
+        """Run the plan and, on one device, ``model``, and compare every output.
 
-        ``options`` are those of :func:`tensoropt.check`.
+        ``options`` are the options of :func:`tensoropt.check`.
         """
         from tensoropt.runtime.api.check import check
 
@@ -184,7 +183,7 @@ class Plan:
 
 
 def diff(before: str | PathLike[str], after: str | PathLike[str]) -> Shown[Difference]:
-    """Return what one plan does otherwise than another; each may be a folder."""
+    """Return the differences between two plans or plan folders."""
     from tensoropt.runtime.inspection.differences import diff
     from tensoropt.runtime.inspection.text import difference_text
 

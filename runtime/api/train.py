@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from tensoropt.runtime.api.given import arrays_folder, check_given, file_of
+from tensoropt.runtime.api.arguments import arrays_folder, check_given, file_of
 from tensoropt.runtime.family.document import FAMILY_FILE
 from tensoropt.runtime.family.family import Family
 from tensoropt.runtime.launch.start import start
@@ -23,9 +23,9 @@ __all__ = ["TrainingInterrupted", "TrainingRun", "run_job", "train"]
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """How training went: ``result`` has all figures, the rest is one number per step of this run.
+    """Results of a training run: ``result`` has totals, the other fields one number per step.
 
-    A step's time is that of rank 0, reading the data included.
+    Step times are measured on rank 0 and include reading the data.
     """
 
     result: TrainResult
@@ -39,17 +39,17 @@ class TrainingRun:
 
     @property
     def step(self) -> int:
-        """The last step, counted from the start of the first run."""
+        """The last step, counted from the start of the first run that was resumed."""
         return self.result.step
 
     @property
     def checkpoint(self) -> Path | None:
-        """The checkpoint after the last step, where checkpoints were asked for."""
+        """The checkpoint after the last step, None without checkpoints."""
         return None if self.result.checkpoint is None else Path(self.result.checkpoint)
 
 
-class TrainingInterrupted(KeyboardInterrupt):  # like what it is one of
-    """Ctrl-C ended training in order; ``run`` is what was done until then."""
+class TrainingInterrupted(KeyboardInterrupt):  # named like its base class
+    """Ctrl-C ended training in order; ``run`` has the results of the steps taken."""
 
     def __init__(self, run: TrainingRun) -> None:
         super().__init__()
@@ -83,26 +83,28 @@ def train(
     timeout_s: float | None = None,
     stall_s: float | None = None,
 ) -> TrainingRun:
-    """Take ``steps`` steps of a plan for training, or of the one in a folder, on this machine.
+    """Train a plan, or the plan in a folder, for ``steps`` steps on this machine.
 
-    Of a family of plans it is the fastest for so many ``devices``; it starts where they all do,
-    unless it is to ``resume``. To change them while it trains is for `tensoropt-job`.
-    ``data`` are arrays by the name of the input, with samples first, or a file or folder of them,
-    or samples from Python as ``"module:factory"``. Other arguments are flags of `tensoropt-run
-    --train`: the rate rises to ``learning_rate`` in ``warmup`` steps and then follows ``schedule``
-    (constant, cosine, linear) until ``total_steps``; ``shuffle`` is the seed of the order of
-    samples; checkpoints are written to the folder ``checkpoint``, every ``checkpoint_every`` steps
-    and at the end, and ``resume`` goes on from one; ``export`` writes ``model`` with the trained
-    weights.
+    From a family of plans, the fastest plan for ``devices`` devices is trained. It starts at the
+    family's initial checkpoint, unless ``resume`` is given. `tensoropt-job` can change the devices
+    during training; this function cannot.
 
-    Raises :class:`UserError`, also where a loss is not finite; Ctrl-C ends the step and raises
-    :class:`TrainingInterrupted`.
+    ``data`` are arrays by input name, with samples along dimension 0, or a file or folder of
+    arrays, or samples from Python as ``"module:factory"``. The other arguments are flags of
+    `tensoropt-run --train`. The learning rate rises to ``learning_rate`` in ``warmup`` steps, and
+    then follows ``schedule`` (constant, cosine, linear) until ``total_steps``. ``shuffle`` is the
+    seed of the order of samples. Checkpoints are written to the folder ``checkpoint``, every
+    ``checkpoint_every`` steps and at the end; ``resume`` continues from a checkpoint. ``export``
+    writes ``model`` with the trained weights.
+
+    Raises :class:`UserError`, also for a loss that is not finite. Ctrl-C finishes the current step
+    and raises :class:`TrainingInterrupted`.
     """
     given = dict(locals())
     for name in ("plan", "data", "devices"):
         del given[name]
     check_given(given)
-    folder, initial = _taken(Path(plan), devices)
+    folder, initial = _choose_plan(Path(plan), devices)
     given["resume"] = resume or initial
     if export is not None and model is None:
         raise UserError("--export: expected --model too")
@@ -123,16 +125,16 @@ def train(
 
 
 def run_job(job: TrainJob) -> TrainResult:
-    """Train, and return how it went; raises :class:`UserError` for what stopped it."""
+    """Train and return the result; raises :class:`UserError` if an error ended training."""
     result: TrainResult = start(job)
     if result.error is not None:
-        kept = f" (the state before it is in {result.checkpoint})" if result.checkpoint else ""
-        raise UserError(f"{result.plan}: {result.error}{kept}")
+        saved = f" (the state before it is in {result.checkpoint})" if result.checkpoint else ""
+        raise UserError(f"{result.plan}: {result.error}{saved}")
     return result
 
 
-def _taken(folder: Path, devices: int | None) -> tuple[Path, Path | None]:
-    """Return the plan to train, and the checkpoint that it starts from if it is one of a family."""
+def _choose_plan(folder: Path, devices: int | None) -> tuple[Path, Path | None]:
+    """Return the folder of the plan to train and, for a family, its initial checkpoint."""
     if not (folder / FAMILY_FILE).is_file():
         if devices is not None:
             raise UserError(f"{folder}: is one plan, expected no devices={devices}")

@@ -152,7 +152,7 @@ class _Oracle:
         self.outputs = self._run(False)
         self._again: dict[str, Array] | None = None
 
-    def again(self, name: str) -> Array | None:
+    def rerun(self, name: str) -> Array | None:
         """Return a value from another run with other rounding."""
         if self._again is None:
             self._again = self._run(True)
@@ -185,9 +185,9 @@ def _first_wrong(
         expected = oracle.outputs[value.name]
         layout = _layout(plan, value).for_shape(expected.shape)
         for copy in range(layout.copies):
-            result = _compared(job, plan, value, layout, copy, arrays, expected, oracle)
+            result = _compare_copy(job, plan, value, layout, copy, arrays, expected, oracle)
             if result is not None and not result.passed:
-                found = _described(plan, value, layout, copy, arrays, expected, result, job)
+                found = _describe(plan, value, layout, copy, arrays, expected, result, job)
                 return found, number
     return FirstDifference(), len(part)
 
@@ -197,7 +197,7 @@ def _layout(plan: Plan, value: Inner) -> Layout:
     return parse_layout(row["results"][value.result], plan.mesh)
 
 
-def _compared(
+def _compare_copy(
     job: Job,
     plan: Plan,
     value: Inner,
@@ -215,11 +215,11 @@ def _compared(
     if len({(array.shape, array.dtype) for array in found.values()}) > 1:
         return OutputResult(value.name, "", (), passed=False, note="ranks have different shapes")
     whole = gather_global(found, layout, copy)
-    again = lambda: oracle.again(value.name)  # noqa: E731
+    again = lambda: oracle.rerun(value.name)  # noqa: E731
     return compare(value.name, whole, expected, job, plan.is_quantised, again)
 
 
-def _described(
+def _describe(
     plan: Plan,
     value: Inner,
     layout: Layout,

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.runtime.check.trace import Times, kernel_times_s, merged
+from tensoropt.runtime.check.trace import Times, kernel_times_s, merge_ranks
 from tensoropt.runtime.check.values import row_of
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.ops import library
@@ -49,7 +49,7 @@ def layer_times(
     if provider.name != "cpu":
         return ()  # ONNX Runtime's trace does not cover the whole kernel on a device
     with tempfile.TemporaryDirectory(prefix="tensoropt-trace-") as folder:
-        session, _ = make_on_all(comm, partial(_opened, job, plan, comm, Path(folder)))
+        session, _ = make_on_all(comm, partial(_open_traced, job, plan, comm, Path(folder)))
         if session is None:
             return ()
         for name in inputs.tensors:
@@ -58,14 +58,14 @@ def layer_times(
         for _ in range(_WARM_UP + _RUNS):
             comm.Barrier()
             session.run()
-        transfers = library.recorded()
+        transfers = library.recorded_times()
         library.record(False)
         ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP, transfers))
         ran = Path(folder, "rank0.onnx")  # the graph after ONNX Runtime's optimisations
         return () if ranks is None else tuple(_by_layer(plan, ranks, ran))
 
 
-def _opened(job: Job, plan: Plan, comm: MPI.Comm, folder: Path) -> RankSession:
+def _open_traced(job: Job, plan: Plan, comm: MPI.Comm, folder: Path) -> RankSession:
     threads = job.threads or share_of_cores(comm)
     trace, transient_bytes = folder / f"rank{comm.rank}", plan.transient_bytes
     return rank_session(plan.graph(comm.rank), threads, trace, transient_bytes=transient_bytes)
@@ -74,9 +74,9 @@ def _opened(job: Job, plan: Plan, comm: MPI.Comm, folder: Path) -> RankSession:
 def _by_layer(plan: Plan, ranks: list[Times], ran: Path) -> list[LayerTime]:
     costs = read_costs(plan)
     layers = _layers(plan, costs)
-    names, made = frozenset(layers), _made_by(plan, ran)
+    names, made = frozenset(layers), _map_makers(plan, ran)
     measured: dict[str, float] = {}
-    for name, time_s in merged(ranks).items():
+    for name, time_s in merge_ranks(ranks).items():
         row = row_of(name, names) or row_of(made.get(name, ""), names)
         layer = OTHERS if row is None else layers[row]
         if ranks[0][name][0] in WAITS:
@@ -93,7 +93,7 @@ def _by_layer(plan: Plan, ranks: list[Times], ran: Path) -> list[LayerTime]:
     ]
 
 
-def _made_by(plan: Plan, ran: Path) -> dict[str, str]:
+def _map_makers(plan: Plan, ran: Path) -> dict[str, str]:
     """Map each node that ONNX Runtime ran to the node of the plan that computes its result.
 
     For a fused node this is the last of the original nodes.

@@ -44,7 +44,7 @@ class Reference:
         """The job, with the distributions that inputs are drawn from."""
         return self.inputs.job
 
-    def again(self, name: str) -> Array | None:
+    def rerun_output(self, name: str) -> Array | None:
         """Return an output of a second run with other rounding, None if that run fails.
 
         The second run is not optimised, and its inputs are off by a few roundings.
@@ -54,7 +54,7 @@ class Reference:
     @cached_property
     def _again(self) -> dict[str, Array]:
         try:
-            session = _opened(self.inputs, self.provider, self.seeded, optimised=False)
+            session = _open(self.inputs, self.provider, self.seeded, optimised=False)
             _run(session, self.inputs, self.provider, perturb)
         except UserError:  # some models run only when optimised
             return {}
@@ -86,27 +86,27 @@ def one_device(job: Job, provider: Provider) -> Reference:
     if best is None:
         hint = " (inputs are drawn, see --int-range and --inputs)" if job.inputs is None else ""
         raise UserError(f"the one-device run failed: {refusal}{hint}") from None
-    return _timed(*best)
+    return _time_steps(*best)
 
 
 def _reference(
     inputs: Inputs, provider: Provider, seeded: bytes | None
 ) -> tuple[Reference, RankSession]:
-    session = _opened(inputs, provider, seeded)
+    session = _open(inputs, provider, seeded)
     _run(session, inputs, provider)
     outputs = session.fetch()
     blind = frozenset(name for name, array in outputs.items() if blindness(array, inputs.job))
     return Reference(inputs, provider, seeded, outputs, blind), session
 
 
-def _opened(
+def _open(
     inputs: Inputs, provider: Provider, seeded: bytes | None, *, optimised: bool = True
 ) -> RankSession:
     model = Path(str(inputs.job.model))
     return one_device_session(model, provider, changed=seeded, optimised=optimised)
 
 
-def _timed(reference: Reference, session: RankSession) -> Reference:
+def _time_steps(reference: Reference, session: RankSession) -> Reference:
     """Take the same number of steps as the ranks: random numbers differ from step to step.
 
     The session ends here, so its memory does not count for the plan.

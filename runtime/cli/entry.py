@@ -1,4 +1,4 @@
-"""What `tensoropt-run` and `tensoropt-plan` start with: it imports next to nothing."""
+"""Entry points of `tensoropt-run` and `tensoropt-plan`, with minimal imports."""
 
 from __future__ import annotations
 

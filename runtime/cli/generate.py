@@ -32,20 +32,21 @@ def add_text_flags(parser: argparse.ArgumentParser) -> None:
     add("--generate", action="append", metavar="PROMPT",
         help="continue a text; - reads it from stdin (repeatable)")  # fmt: skip
     add("--max-tokens", type=integer(1), default=MAX_TOKENS, metavar="N",
-        help=f"at most so many more tokens (default {MAX_TOKENS})")  # fmt: skip
+        help=f"most new tokens (default {MAX_TOKENS})")  # fmt: skip
     add("--temperature", type=number(0.0), default=0.0, metavar="T",
-        help="0 takes the likeliest token; else tokens are drawn (default 0)")  # fmt: skip
-    add("--top-k", type=integer(1), metavar="K", help="of the K likeliest tokens")
+        help="0 takes the likeliest token, above 0 samples (default 0)")  # fmt: skip
+    add("--top-k", type=integer(1), metavar="K", help="sample from the K likeliest tokens")
     add("--top-p", type=number(0.0), metavar="P",
-        help="of the fewest tokens that have a probability of P together")  # fmt: skip
-    add("--stop", action="append", default=[], metavar="TEXT", help="end before it (repeatable)")
-    add("--prefill-plan", metavar="PLAN", help="another plan of the model, which reads the prompts")
+        help="sample from the fewest tokens with a total probability of P")  # fmt: skip
+    add("--stop", action="append", default=[], metavar="TEXT",
+        help="end before this text (repeatable)")  # fmt: skip
+    add("--prefill-plan", metavar="PLAN", help="separate plan of the model for the prompts")
     add("--tokenizer", metavar="FILE", help="tokenizer.json (default: the plan's)")
-    add("--token-ids", action="store_true", help="prompts and what is printed are tokens: 5,17,2")
+    add("--token-ids", action="store_true", help="read and print tokens instead of text: 5,17,2")
 
 
 def check_text_flags(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Raise `UserError` for a flag of text without ``--generate``, and for others with it."""
+    """Raise `UserError` for a text flag without ``--generate``, and for other flags with it."""
     given = [name for name, value in vars(arguments).items() if value != parser.get_default(name)]
     for name in given:
         flag = f"--{name.replace('_', '-')}"
@@ -58,7 +59,7 @@ def check_text_flags(arguments: argparse.Namespace, parser: argparse.ArgumentPar
 
 
 def generate(arguments: argparse.Namespace) -> int:
-    """Continue the prompts, printing what is made as it is made; returns the exit status."""
+    """Continue the prompts, and return the exit status. A single prompt's text is streamed."""
     from tensoropt.runtime.text.session import TextSession
 
     clear_line()  # a prompt may be typed
@@ -113,10 +114,10 @@ def _print_stream(session: TextSession, prompt: Prompt, arguments: argparse.Name
 
 def _print_all(found: Sequence[Continuation], *, is_ids: bool) -> None:
     clear_line()
-    for at, one in enumerate(found):
-        print(f"{at}: {','.join(map(str, one.tokens)) if is_ids else one.text}")
+    for index, text in enumerate(found):
+        print(f"{index}: {','.join(map(str, text.tokens)) if is_ids else text.text}")
 
 
 def _print_json(found: Sequence[Continuation]) -> None:
     clear_line()
-    print(json.dumps([asdict(one) for one in found], ensure_ascii=False))
+    print(json.dumps([asdict(text) for text in found], ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""``tensoropt-plan``: what a plan is, what two plans do otherwise, and whether one is sound."""
+"""``tensoropt-plan``: summaries, differences and validation of plans."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tensoropt.runtime.support.version import TOOL
 
 __all__ = ["build_parser", "main"]
 
-_MISTAKE = 2  # as of diff(1): 1 is an answer
+_MISTAKE = 2  # as for diff(1): 1 means that plans differ
 
 _DESCRIPTION = """\
-Look at plans without running them: nothing but their folders is read, and no compiler is needed.
-Exit status: 0 if it was shown, if two plans do the same, if a plan is sound; 1 if plans differ or
-there are problems, which are printed; 2 with one line on stderr for a mistake."""
+Inspect plans without running them. Only the plan folders are read, and no compiler is needed.
+Exit status: 0 if the plan was shown, the plans are equivalent, or the plan is sound; 1 if plans
+differ or a plan has problems, which are printed; 2 with one line on stderr for a mistake."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit status."""
     return answered(lambda: _main(argv), failure=_MISTAKE)
 
 
@@ -45,14 +45,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=TOOL)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    show = commands.add_parser("show", help="the plan in short: costs, layouts, collectives")
+    show = commands.add_parser("show", help="summarise a plan: costs, layouts, collectives")
     show.add_argument("plan", metavar="PLAN", type=Path, help="plan directory")
     show.set_defaults(run=_show)
-    diff = commands.add_parser("diff", help="what two plans do otherwise")
+    diff = commands.add_parser("diff", help="print the differences between two plans")
     diff.add_argument("plan", metavar="A", type=Path, help="plan directory")
-    diff.add_argument("other", metavar="B", type=Path, help="another one")
+    diff.add_argument("other", metavar="B", type=Path, help="plan directory")
     diff.set_defaults(run=_diff)
-    validate = commands.add_parser("validate", help="all that is wrong with a plan")
+    validate = commands.add_parser("validate", help="print all problems of a plan")
     validate.add_argument("plan", metavar="PLAN", type=Path, help="plan directory")
     validate.set_defaults(run=_validate)
     for command in (show, diff, validate):
@@ -66,7 +66,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from tensoropt.runtime.inspection.text import summary_text
     from tensoropt.runtime.plan.plan import Plan
 
-    summary = summarise(Plan.described(arguments.plan))
+    summary = summarise(Plan.load_description(arguments.plan))
     _print(arguments, summary.to_json(), lambda: summary_text(summary))
     return 0
 
@@ -76,7 +76,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     from tensoropt.runtime.inspection.text import difference_text
     from tensoropt.runtime.plan.plan import Plan
 
-    found = diff(Plan.described(arguments.plan), Plan.described(arguments.other))
+    found = diff(Plan.load_description(arguments.plan), Plan.load_description(arguments.other))
     _print(arguments, found.to_json(), lambda: difference_text(found))
     return 0 if found.is_empty else 1
 
@@ -85,7 +85,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     from tensoropt.runtime.inspection.validation import validate
 
     found = validate(arguments.plan)
-    rows = [{"where": one.where, "text": one.text} for one in found]
+    rows = [{"where": problem.where, "text": problem.text} for problem in found]
     document = {"schema": 1, "plan": str(arguments.plan), "sound": not found, "problems": rows}
     count = f"{len(found)} problem{'s' if len(found) > 1 else ''}"
     lines = [*map(str, found), f"{arguments.plan}: {count if found else 'sound'}"]

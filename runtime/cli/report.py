@@ -27,12 +27,12 @@ _HINT = "no output shows anything, expected --inputs with which one does"
 
 
 def has_passed(results: Sequence[CheckResult]) -> bool:
-    """Say whether every plan ran and, where it was compared, agreed in what shows something."""
+    """Return True if every plan ran and every comparison, if any, passed and was decisive."""
     return all(_word(result) in ("", "PASSED") for result in results)
 
 
 def _word(result: CheckResult) -> str:
-    """Return the verdict on a plan; an empty text where it ran and was not compared."""
+    """Return the verdict on a plan; empty if it ran without a comparison."""
     if result.error is not None or result.passed is False:
         return "FAILED"
     if result.passed is None:
@@ -48,9 +48,9 @@ def _verdict_on_all(results: Sequence[CheckResult]) -> str:
 
 
 def to_text(results: Sequence[CheckResult]) -> str:
-    """Return a table, and where plans were compared the verdict on a last line.
+    """Return a table and, if plans were compared, the verdict on a last line.
 
-    ``PASSED``, ``FAILED``, or ``UNDECIDED`` where no output of a plan shows anything.
+    The verdict is ``PASSED``, ``FAILED``, or ``UNDECIDED`` if no output of a plan is informative.
     """
     if len(results) == 1:
         lines = [*columns(_output_rows(results[0])), *_measured_lines(results[0])]
@@ -87,7 +87,7 @@ def _number(value: float | None) -> str:
 
 
 def _measured_lines(result: CheckResult) -> list[str]:
-    """Return what was measured beside what was predicted, where steps were timed."""
+    """Return lines with measured and predicted times and memory, if steps were timed."""
     lines = [] if result.drawn is None else [f"drawn inputs: {result.drawn}"]
     if result.step_times_s:
         lines.append(f"step time: {_times(result.step_times_s)}{predicted_time(result)}")
@@ -103,7 +103,7 @@ def _measured_lines(result: CheckResult) -> list[str]:
 
 
 def _first_lines(first: FirstDifference) -> list[str]:
-    """Return where a plan goes wrong, and what is there."""
+    """Return lines that locate the first difference, with the expected and actual values."""
     if first.node is None:
         rest = f"; the others cannot be looked at: {first.note}" if first.note else ""
         seen = f"{first.compared} of {first.values} values inside were compared: none differs"
@@ -121,7 +121,7 @@ def _first_lines(first: FirstDifference) -> list[str]:
 
 
 def _layer_lines(layers: Sequence[LayerTime]) -> list[str]:
-    """Return what each layer took beside what was predicted."""
+    """Return a table of each layer's measured and predicted time."""
     if not layers:
         return []
     rows = [
@@ -141,7 +141,7 @@ def _times(times: Sequence[float]) -> str:
 
 
 class Measured(Protocol):
-    """What the results of all kinds of job have; see `CheckResult`."""
+    """The common fields of the results of all kinds of jobs; see `CheckResult`."""
 
     @property
     def predicted_time_s(self) -> float | None: ...
@@ -156,7 +156,7 @@ class Measured(Protocol):
 
 
 def predicted_time(result: Measured) -> str:
-    """Return what follows a measured time, empty where nothing was predicted."""
+    """Return the predicted time as a suffix of a measured time; empty without a prediction."""
     time_s = result.predicted_time_s
     return "" if time_s is None else f", predicted {milliseconds(time_s)}{_margin(result, 'time')}"
 
@@ -166,7 +166,7 @@ def _margin(result: Measured, figure: Literal["time", "memory"]) -> str:
 
 
 def device_lines(result: Measured) -> list[str]:
-    """Return what was found on a device, if the job had one."""
+    """Return lines with the device measurements, if the job ran on a GPU."""
     found = (
         ("device memory in use", result.used_bytes and size_text(result.used_bytes)),
         ("nodes on the CPU", result.nodes_on_cpu),
@@ -183,7 +183,7 @@ def _plan_row(result: CheckResult) -> list[str]:
 
 
 def _remark(result: CheckResult) -> str:
-    """Return what to know about a plan in a few words: its error, or its worst output."""
+    """Return a short remark on a plan: its error, or its worst output."""
     if result.error is not None:
         return result.error
     compared = [output for output in result.outputs if output.passed is not None]
@@ -195,7 +195,7 @@ def _remark(result: CheckResult) -> str:
 
 
 def to_json(results: Sequence[CheckResult]) -> str:
-    """Return one object: the plan's facts, or ``plans`` and ``passed`` for several."""
+    """Return one JSON object: the facts of a single plan, or ``plans`` and ``passed``."""
     compared = any(result.passed is not None for result in results)
     passed = has_passed(results) if compared else None
     whole: dict[str, Any] = {"plans": [_facts_of(result) for result in results], "passed": passed}

@@ -27,19 +27,20 @@ from tensoropt.runtime.support.version import TOOL
 __all__ = ["build_parser", "main"]
 
 _DESCRIPTION = """\
-Run a plan: one process per rank, with inputs split and outputs joined by their layouts.
+Run a plan with one process per rank. Inputs are split and outputs are joined by their layouts.
 The ranks are started on this machine, unless this command runs under mpiexec, srun, torchrun or
 another launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
-Several plans with as many ranks run one after another in the same processes.
---train runs the steps of a plan for training on batches of --data; --check is for inference.
+Several plans with the same number of ranks run in sequence in the same processes.
+--train trains a training plan on batches of --data; --check is for inference.
 --generate continues a text with the plan of a decoder that has caches.
-A check is UNDECIDED if no output shows anything, as when all are constant: give other --inputs.
-Exit status: 0 if it ran, and passed the --check if there was one; 130 after Ctrl-C, 143 after
-SIGTERM and 129 after SIGHUP, which let training write its checkpoint first; 1 otherwise."""
+A check is UNDECIDED if no output is informative, for example if all outputs are constant; give
+other --inputs.
+Exit status: 0 if the plan ran and passed the --check, if any; 130 after Ctrl-C, 143 after SIGTERM
+and 129 after SIGHUP, which let training write its checkpoint first; 1 otherwise."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit status."""
     return answered(lambda: _main(argv))
 
 
@@ -64,7 +65,7 @@ def _check_installation() -> None:
 
 
 def _silence_other_ranks() -> None:
-    """Under another launcher every rank comes here; one of them talks."""
+    """Discard the output of all ranks except rank 0 under another launcher, which runs them all."""
     from tensoropt.runtime.launch.launcher import ranks_present
 
     present = ranks_present()
@@ -127,18 +128,18 @@ def build_parser() -> argparse.ArgumentParser:
     add("--version", action="version", version=TOOL)
     add("--train", action="store_true", help="train a plan made with tensoropt-opt --train")
     add("--check", metavar="MODEL", help="compare every output with MODEL on one device")
-    own = "(default: by its type and its output's spread)"
-    add("--rtol", type=number(0.0), help=f"relative tolerance of an element {own}")
-    add("--atol", type=number(0.0), help=f"absolute tolerance of an element {own}")
+    default = "(default: by type and spread of the output)"
+    add("--rtol", type=number(0.0), help=f"relative tolerance per element {default}")
+    add("--atol", type=number(0.0), help=f"absolute tolerance per element {default}")
     add("--debug", action="store_true",
-        help="with --check, say which value inside differs first, and time each layer")  # fmt: skip
+        help="with --check, find the first internal difference, and time each layer")  # fmt: skip
     add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
-        help="a library of operators that plans and MODEL use (repeatable)")  # fmt: skip
-    add("--runs", type=integer(0), default=0, metavar="N", help="time N steps after a first one")
-    add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
+        help="library of custom operators of the plans and MODEL (repeatable)")  # fmt: skip
+    add("--runs", type=integer(0), default=0, metavar="N", help="time N steps after a first step")
+    add("--threads", type=integer(1), metavar="T", help="threads per rank (default: cores / ranks)")
     add("--timeout", type=number(1e-3), metavar="S", help="end all ranks after S seconds")
     add("--stall", type=number(1e-3), metavar="S",
-        help="end all ranks if none reaches another collective for S seconds")  # fmt: skip
+        help="end all ranks if no rank reaches another collective for S seconds")  # fmt: skip
     add("--format", choices=["text", "json"], default="text", help="default: text")
     add_provider_flags(parser)
     _add_data_flags(parser)
@@ -150,20 +151,20 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_data_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("inputs and outputs").add_argument
     add("--inputs", metavar="NPZ", help="global inputs by name (default: drawn from the seed)")
-    add("--outputs", metavar="NPZ", help="write the global outputs here")
+    add("--outputs", metavar="NPZ", help="write the global outputs to this file")
     add(
         "--seed",
         type=integer(0),
         default=0,
         metavar="K",
-        help="of drawn inputs or dropout (0)",
+        help="seed of drawn inputs or dropout (0)",
     )
     add(
         "--int-range",
         type=_int_range,
         default=(0, 16),
         metavar="LO:HI",
-        help="drawn integers lie in LO..HI-1 (default 0:16: valid token ids or class indices of "
+        help="range LO..HI-1 of drawn integers (default 0:16: valid token ids or class indices of "
         "any usual model, while 0:2 would leave most rows of a table unread)",
     )
     add(
@@ -171,7 +172,7 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=SIZE",
-        help="size of a symbolic dimension of drawn inputs; x:0 is an unnamed one of x",
+        help="size of a symbolic dimension of drawn inputs; x:0 is unnamed dimension 0 of x",
     )
 
 

@@ -1,4 +1,4 @@
-"""The flags of ``tensoropt-run --train``, and of exporting what was trained."""
+"""The flags of ``tensoropt-run --train``, and of exporting the trained weights."""
 
 from __future__ import annotations
 
@@ -30,50 +30,50 @@ _TRAINING = ("data", "steps", "log", "shuffle", *_RATE, *_CHECKPOINTS)
 
 
 def add_provider_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say where ranks compute."""
-    add = parser.add_argument_group("where ranks compute").add_argument
+    """Add the flags of the ranks' devices."""
+    add = parser.add_argument_group("devices of the ranks").add_argument
     add("--provider", choices=PROVIDERS, default="cpu", help="cuda: one GPU per rank (cpu)")
     add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
     add("--cuda-graphs", action="store_true", help="run a step as one CUDA graph if possible")
 
 
 def add_training_flags(parser: argparse.ArgumentParser) -> None:
-    """Add all flags that only training and exporting have."""
+    """Add the flags that apply only to training and exporting."""
     _add_steps(parser.add_argument_group("training").add_argument)
     add = parser.add_argument_group("checkpoints and trained models").add_argument
-    add("--checkpoint", metavar="DIR", help="write checkpoints here (safetensors), one at the end")
+    add("--checkpoint", metavar="DIR", help="write a checkpoint (safetensors) to DIR at the end")
     add("--checkpoint-every", type=integer(1), metavar="N", help="and one every N steps")
-    add("--keep", type=integer(1), default=2, metavar="K", help="how many to keep (default 2)")
-    add("--resume", metavar="PATH", help="go on from a checkpoint, or from the latest of a folder")
+    add("--keep", type=integer(1), default=2, metavar="K", help="checkpoints to keep (default 2)")
+    add("--resume", metavar="PATH", help="resume from a checkpoint, or from the latest in a folder")
     add("--export", metavar="ONNX", help="write --model with the trained weights; without --train, "
-        "with those of --resume")  # fmt: skip
-    add("--model", metavar="ONNX", help="the model that the plan was made from")
+        "with the weights of --resume")  # fmt: skip
+    add("--model", metavar="ONNX", help="the model that the plan was compiled from")
 
 
 def _add_steps(add: Callable[..., Any]) -> None:
     add("--data", metavar="SOURCE", help=".npz, .parquet, .arrow or .feather file, or folder of "
         "them, with every input and label by name; or samples from Python, module:factory or "
         "FILE.py:factory")  # fmt: skip
-    add("--steps", type=integer(1), metavar="N", help="take N steps more")
+    add("--steps", type=integer(1), metavar="N", help="train for N more steps")
     add("--log", metavar="JSONL", help="one object per step: step, loss, time_s, learning_rate")
     add("--shuffle", type=integer(0), metavar="K", help="draw the order of samples from seed K")
     rate = {"type": number(0.0), "default": 1e-3, "metavar": "X"}
-    add("--learning-rate", **rate, help="highest of all steps (default 1e-3)")
-    add("--warmup", type=integer(0), default=0, metavar="N", help="steps until it is reached")
-    add("--schedule", choices=SCHEDULES, default="constant", help="what follows (constant)")
+    add("--learning-rate", **rate, help="highest learning rate (default 1e-3)")
+    add("--warmup", type=integer(0), default=0, metavar="N", help="steps to the highest rate")
+    add("--schedule", choices=SCHEDULES, default="constant", help="rate after warmup (constant)")
     add("--total-steps", type=integer(1), metavar="N",
-        help="step at which the schedule ends (default: the last of this run)")  # fmt: skip
+        help="step at which the schedule ends (default: the last step of this run)")  # fmt: skip
     add("--loss-scale", type=number(2.0**-24), metavar="X",
-        help="of a float16 plan (default: from 65536 on, by overflows)")  # fmt: skip
+        help="fixed loss scale of a float16 plan (default: dynamic, from 65536)")  # fmt: skip
 
 
 def is_training(arguments: argparse.Namespace) -> bool:
-    """Say whether the command is one of this module."""
+    """Return True if the command trains or exports."""
     return bool(arguments.train or arguments.export is not None)
 
 
 def check_modes(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Raise `UserError` for a flag that does not belong to what the command does."""
+    """Raise `UserError` for a flag that does not apply to the mode of the command."""
     given = [name for name, value in vars(arguments).items() if value != parser.get_default(name)]
     for name in given:
         flag = f"--{name.replace('_', '-')}"
@@ -105,7 +105,7 @@ def _check_training(arguments: argparse.Namespace) -> None:
 
 
 def run_training_command(arguments: argparse.Namespace) -> int:
-    """Train, or export a checkpoint; returns the exit status. Raises `UserError`."""
+    """Train or export a checkpoint, and return the exit status. Raises `UserError`."""
     job = _job(arguments)
     return _train(job, arguments) if arguments.train else _export(job)
 

@@ -12,7 +12,7 @@ __all__ = ["train_json", "train_text"]
 
 
 def train_text(result: TrainResult) -> str:
-    """Return what was done, the time of a step, and what is held beside what was predicted."""
+    """Return the losses, the step time, and measured and predicted memory."""
     lines = [*_loss_lines(result), *_memory_lines(result)]
     lines += [*device_lines(result), *_file_lines(result)]
     return "".join(f"{line}\n" for line in lines)
@@ -51,5 +51,5 @@ def _file_lines(result: TrainResult) -> list[str]:
 
 
 def train_json(result: TrainResult) -> str:
-    """Return one object; see `TrainResult`."""
+    """Return one JSON object; see `TrainResult`."""
     return json.dumps(result.facts(), indent=2, allow_nan=False) + "\n"

@@ -1,4 +1,4 @@
-"""Running plans and checking them against the one-device run: the Python interface.
+"""Running plans, and checking them against the one-device run, from Python.
 
 results = check_plans(["plan-a", "plan-b"], "model.onnx", seed=1)
 assert all(result.passed for result in results)
@@ -32,17 +32,17 @@ def check_plans(
 
     ``options`` are the fields of `Job`: inputs, seed, int_range, dims, runs, rtol, atol, threads,
     provider, share_gpus, cuda_graphs, timeout_s, stall_s.
-    Raises `UserError` where the job cannot start or a rank fails while running; a plan whose
-    sessions cannot be made, or that differs, is a result that did not pass.
+    Raises `UserError` if the job cannot start or a rank fails during a run. If a plan's sessions
+    cannot be created, or its outputs differ, its result has not passed.
     """
     job = Job(tuple(map(str, plan_dirs)), model=str(model_path), **options)
     return results_from(launch(job, check_job(job)[0].ranks))
 
 
 def run(job: Job) -> list[CheckResult]:
-    """Run the job in the ranks that another launcher started, or else in new ones.
+    """Run the job in the ranks of another launcher if present, or else in new ranks.
 
-    In ranks already present, only rank 0 gets whole results. Raises `UserError`.
+    In another launcher's ranks, only rank 0 gets whole results. Raises `UserError`.
     """
     results: list[CheckResult] = start(job)
     return results

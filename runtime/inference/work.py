@@ -1,4 +1,4 @@
-"""What every rank does in a job: make its session, feed it its slices, run, gather, compare."""
+"""The work of each rank in a job: open its session, feed its slices, run, gather and compare."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.session.caches import SharedCache, shared_caches, update_in_place
 from tensoropt.runtime.session.inputs import Inputs, make_inputs
-from tensoropt.runtime.session.opening import keep_outputs, opened_session
+from tensoropt.runtime.session.opening import keep_outputs, open_session
 from tensoropt.runtime.session.ranks import (
     gather,
     largest,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_job", "run_job"]
 
-_SHOW_S = 1.0  # between two lines of how far it is
+_SHOW_S = 1.0  # interval between lines of progress
 
 
 class _Facts(TypedDict):
@@ -60,10 +60,10 @@ class _Facts(TypedDict):
 
 
 def check_job(job: Job) -> list[Plan]:
-    """Return the job's plans after checking all that can be checked before ranks start.
+    """Return the job's plans after all checks that are possible before ranks start.
 
-    Raises `UserError`: the provider, plans, the model's hash, inputs, and that the plans go
-    together.
+    Checks the provider, the plans, the model's hash, the inputs, and that the plans have the same
+    number of ranks. Raises `UserError`.
     """
     check_provider(job)
     check_custom_ops(job.custom_ops)
@@ -102,8 +102,8 @@ def _check_outputs_path(job: Job) -> None:
 def run_job(job: Job, comm: MPI.Comm, link: LauncherLink) -> list[CheckResult]:
     """Run the job's plans on the ranks of ``comm``; the results are whole on rank 0 only.
 
-    A plan whose sessions cannot be made is an error of that plan. A failure while running raises
-    `UserError`: the other ranks then wait for this one, so the job cannot go on.
+    If a plan's sessions cannot be created, its result has the error. A failure during a run raises
+    `UserError`: other ranks may wait for this rank, so the job cannot continue.
     """
     use_custom_ops(job.custom_ops)
     provider, asked, link = provider_of(job, comm), job, link.of_rank(comm.rank)
@@ -112,7 +112,7 @@ def run_job(job: Job, comm: MPI.Comm, link: LauncherLink) -> list[CheckResult]:
     reference = one_device(job, provider) if job.model is not None and comm.rank == 0 else None
     return_freed()
     wait_idle(comm)
-    if job.model is not None:  # the inputs that all ranks draw
+    if job.model is not None:  # rank 0 chose the distribution from which all ranks draw inputs
         job = comm.bcast(None if reference is None else reference.job)
     results = [_run_plan(job, Plan.read(p), comm, provider, reference, link) for p in job.plans]
     times = () if reference is None else reference.times_s
@@ -140,7 +140,7 @@ def _run_plan(
     )
     memory = provider.measure()
     link.show(f"{plan.folder}: loading {plan.ranks} graphs")
-    session, refusal, error = opened_session(job, plan, comm, provider)
+    session, refusal, error = open_session(job, plan, comm, provider)
     if session is None:
         return replace(result, error=error, passed=False if job.model else None)
     try:
@@ -151,13 +151,13 @@ def _run_plan(
         times = _take_steps(job, session, comm, link)
         link.show(f"{plan.folder}: {'comparing' if job.model else 'joining'} the outputs")
         facts = _facts(session, provider, memory, comm)
-        judged = _outputs(job, plan, session, comm, reference, kept)
+        judged = _judge_outputs(job, plan, session, comm, reference, kept)
     except UserError as failure:
         raise UserError(f"{plan.folder}: {failure}") from None
     wait_idle(comm)
     if job.debug:
-        link.show(f"{plan.folder}: looking at the values inside")
-    first, layers = _followed(job, plan, comm, provider, reference)
+        link.show(f"{plan.folder}: comparing internal values")
+    first, layers = _debug(job, plan, comm, provider, reference)
     passed = all(output.passed for output in judged) if job.model else None
     graphs = refusal or "captured" if job.cuda_graphs else None
     result = replace(result, outputs=judged, step_times_s=tuple(times), passed=passed)
@@ -165,10 +165,10 @@ def _run_plan(
     return replace(result, cuda_graphs=graphs, **facts)
 
 
-def _followed(
+def _debug(
     job: Job, plan: Plan, comm: MPI.Comm, provider: Provider, reference: Reference | None
 ) -> tuple[FirstDifference | None, tuple[LayerTime, ...]]:
-    """Return where the plan goes wrong and how long its layers take, where that is asked for."""
+    """Return the plan's first difference and its layers' times, for a job with ``debug``."""
     if not job.debug:
         return None, ()
     try:
@@ -187,8 +187,7 @@ def _feed(
     provider: Provider,
     rank: int,
 ) -> None:
-    """Give a session its parts of the inputs. Of caches that are updated in place, it gets memory
-    that has their next values after a run."""
+    """Bind a rank's parts of the inputs; in-place caches get memory for input and output."""
     shared = {cache.past.name: cache for cache in caches}
     for name in inputs.tensors:
         part = inputs.part(name, rank)
@@ -215,7 +214,7 @@ def _take_steps(job: Job, session: RankSession, comm: MPI.Comm, link: LauncherLi
 
 
 def _facts(session: RankSession, provider: Provider, memory: MemoryMeter, comm: MPI.Comm) -> _Facts:
-    """Return what was measured beside times: of the rank that has most."""
+    """Return the memory and CPU-node measurements, each the maximum over the ranks."""
     return {
         "peak_bytes": largest(comm, memory.bytes()),
         "used_bytes": largest(comm, provider.used_bytes()),
@@ -223,7 +222,7 @@ def _facts(session: RankSession, provider: Provider, memory: MemoryMeter, comm: 
     }
 
 
-def _outputs(
+def _judge_outputs(
     job: Job,
     plan: Plan,
     session: RankSession,
@@ -231,23 +230,23 @@ def _outputs(
     reference: Reference | None,
     kept: Mapping[str, Array],
 ) -> tuple[OutputResult, ...]:
-    """Judge the outputs, and write them where the job says; there are none but on rank 0.
+    """Judge the outputs, and write them to the job's file; returns results on rank 0 only.
 
-    Those ``kept`` are where the session left them. Of what several ranks have whole, every copy is
-    judged, one at a time.
+    ``kept`` are outputs in fixed arrays, see `keep_outputs`. Every replica of an output is gathered
+    and judged, one at a time; the result is the worst.
     """
     rest = [tensor.name for tensor in plan.outputs if tensor.name not in kept]
     local, whole, judged = {**kept, **dict(session.results(rest))}, {}, []
     for tensor in plan.outputs:
-        if job.model is None and job.outputs is None:  # nobody asks for the values
-            judged += _described(tensor, local[tensor.name], comm)
+        if job.model is None and job.outputs is None:  # the values are not needed
+            judged += _describe_shape(tensor, local[tensor.name], comm)
             continue
         found: list[OutputResult] = []
         for copy in range(1 if job.model is None else tensor.layout.copies):
             array = gather(tensor.name, local[tensor.name], tensor.layout, comm, copy)
             if comm.rank == 0:
                 result = _judge(job, plan, tensor.name, array, reference)
-                found.append(_placed(result, tensor.layout.sources(copy)) if copy else result)
+                found.append(_name_ranks(result, tensor.layout.sources(copy)) if copy else result)
             if copy == 0 and job.outputs is not None:
                 whole[tensor.name] = array
         judged += [min(found, key=_goodness)] if found else []
@@ -261,17 +260,17 @@ def _judge(
 ) -> OutputResult:
     if reference is None:
         return describe(name, array)
-    expected, again = reference.outputs[name], partial(reference.again, name)
+    expected, again = reference.outputs[name], partial(reference.rerun_output, name)
     return compare(name, array, expected, job, plan.is_quantised, again)
 
 
-def _described(tensor: Tensor, part: Array, comm: MPI.Comm) -> list[OutputResult]:
+def _describe_shape(tensor: Tensor, part: Array, comm: MPI.Comm) -> list[OutputResult]:
     shape = whole_shape(tensor.name, part, tensor.layout, comm)
     return [] if comm.rank else [OutputResult(tensor.name, name_of(part.dtype), shape)]
 
 
-def _placed(result: OutputResult, ranks: Sequence[int]) -> OutputResult:
-    """Say where a copy is wrong that is not the first."""
+def _name_ranks(result: OutputResult, ranks: Sequence[int]) -> OutputResult:
+    """Add the ranks of a replica to the note of its result, if the result is wrong."""
     if result.passed is not False:
         return result
     where = f"on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
@@ -279,24 +278,24 @@ def _placed(result: OutputResult, ranks: Sequence[int]) -> OutputResult:
 
 
 def _goodness(result: OutputResult) -> tuple[bool, float]:
-    """Return what orders the copies of an output, the worst first."""
+    """Return the sort key of an output's replicas, the worst first."""
     return result.passed is not False, -(result.absolute or 0.0)
 
 
 def _as_text(array: Array) -> Array:
-    """Return strings as numpy's own type for them, which a file holds without pickled objects."""
+    """Return strings as numpy's string type, which a file can store without pickling."""
     return array.astype(np.str_) if array.dtype.hasobject else array
 
 
 def _write_outputs(path: Path, outputs: dict[str, Array]) -> None:
     """Write an .npz file as a whole or not at all. Raises `UserError`."""
     try:
-        _write_aside(path, {name: _as_text(array) for name, array in outputs.items()})
+        _write_atomically(path, {name: _as_text(array) for name, array in outputs.items()})
     except OSError as error:
         raise UserError(f"--outputs {path}: {cause_of(error)}") from None
 
 
-def _write_aside(path: Path, outputs: dict[str, Array]) -> None:
+def _write_atomically(path: Path, outputs: dict[str, Array]) -> None:
     """Write to a temporary file in the same folder, then rename it."""
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:

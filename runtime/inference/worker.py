@@ -1,4 +1,4 @@
-"""How jobs that run plans are done."""
+"""Worker entry point of jobs that run plans."""
 
 from __future__ import annotations
 

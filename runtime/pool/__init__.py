@@ -1,1 +1,1 @@
-"""Ranks that are started once, stay, sleep while nothing is asked of them, and answer requests."""
+"""Pools: ranks that are started once, answer requests, and sleep between them."""

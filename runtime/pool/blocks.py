@@ -1,7 +1,7 @@
-"""The memory that a pool shares with its ranks, as the process has it that started them.
+"""The memory that a pool shares with its ranks, in the process that started them.
 
-Arrays lie in blocks without a name, which ranks map. A block is used again when nobody has an array
-in it any more, so callers keep what they were given as long as they like.
+Arrays are placed in anonymous blocks, which ranks map. A block is reused once no array in it is
+referenced, so callers may keep arrays as long as they like.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tensoropt.runtime.support.messages import Message
 __all__ = ["Blocks", "Room", "Wanted"]
 
 _ALIGNMENT = 64  # bytes of a cache line
-_MOST_FREE = 4  # blocks that are kept for later
+_MOST_FREE = 4  # free blocks to keep for reuse
 _MOST = 64  # blocks: each is an open file
-_SMALL = 1 << 16  # bytes that are copied sooner than shared
+_SMALL = 1 << 16  # bytes: copying is faster than sharing up to this size
 
 Wanted = tuple[np.dtype[np.generic], Shape]
 """The type and shape of an array."""
@@ -36,75 +36,75 @@ Wanted = tuple[np.dtype[np.generic], Shape]
 class _Numbered:
     number: int
     arena: Arena
-    shown: Block  # as ranks have it: sparse, since none of them uses all pages at once
+    shown: Block  # as ranks map it: sparse, because no rank uses all pages
 
 
 @dataclass(frozen=True)
 class Room:
-    """Arrays in one block, and their places."""
+    """Arrays in one block, with their places."""
 
     arrays: Mapping[str, Array]
     places: Mapping[str, Place]
 
 
 class Blocks:
-    """Blocks that are given out and come back; from any thread."""
+    """An allocator of shared arrays that recycles blocks. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._numbers = count()
         self._free: list[_Numbered] = []
-        self._back: deque[_Numbered] = deque()  # appended to while memory is collected
+        self._back: deque[_Numbered] = deque()  # finalizers append during garbage collection
         self._owners: dict[int, tuple[weakref.ref[Array], _Numbered]] = {}
         self._blocks: dict[int, _Numbered] = {}
         self._gone: list[int] = []
 
-    def room(self, wanted: Mapping[str, Wanted]) -> Room:
-        """Return arrays of these types and shapes, whose values are not set."""
+    def allocate(self, wanted: Mapping[str, Wanted]) -> Room:
+        """Return uninitialised arrays of these types and shapes."""
         offsets, end = {}, 0
         for name, (dtype, shape) in wanted.items():
             offsets[name] = end
             end += -(-dtype.itemsize * math.prod(shape) // _ALIGNMENT) * _ALIGNMENT
         if not wanted:
             return Room({}, {})
-        block, raw = self._taken(end)
+        block, raw = self._take_block(end)
         arrays = {name: array_at(raw, offsets[name], *its) for name, its in wanted.items()}
         places = {name: _place(block, offsets[name], array) for name, array in arrays.items()}
         return Room(arrays, places)
 
-    def staged(self, arrays: Mapping[str, Array]) -> Room:
-        """Return arrays where ranks can read them: a copy of each that does not lie in a block."""
-        there = {name: place for name, array in arrays.items() if (place := self._found(array))}
-        rest = {name: array for name, array in arrays.items() if name not in there}
-        room = self.room(
+    def stage(self, arrays: Mapping[str, Array]) -> Room:
+        """Return arrays that ranks can read: arrays outside of blocks are copied."""
+        places = {name: place for name, array in arrays.items() if (place := self._find(array))}
+        rest = {name: array for name, array in arrays.items() if name not in places}
+        room = self.allocate(
             {name: (_native(array.dtype), array.shape) for name, array in rest.items()}
         )
         for name, array in rest.items():
             np.copyto(room.arrays[name], array)
-        own = {name: arrays[name] for name in there}
-        return Room({**own, **room.arrays}, {**there, **room.places})
+        in_blocks = {name: arrays[name] for name in places}
+        return Room({**in_blocks, **room.arrays}, {**places, **room.places})
 
-    def given(self, room: Room) -> dict[str, Array]:
-        """Return a room's arrays for the caller to keep: small ones, or too many, are copied."""
+    def hand_out(self, room: Room) -> dict[str, Array]:
+        """Return a room's arrays to the caller; copies if they are small or blocks are many."""
         size = sum(array.nbytes for array in room.arrays.values())
         if size > _SMALL and len(self._blocks) < _MOST:
             return dict(room.arrays)
         return {name: array.copy() for name, array in room.arrays.items()}
 
-    def news(self, rooms: Iterable[Room], told: set[int]) -> Message:
-        """Return what ranks need to hear with a request that names these rooms.
+    def list_changes(self, rooms: Iterable[Room], known: set[int]) -> Message:
+        """Return the new and freed blocks, for a request to the ranks that uses these rooms.
 
-        Of blocks they were ``told`` of some, by number, which is brought up to date.
+        ``known`` are the numbers of the blocks that the ranks know; it is updated.
         """
         places = [place for room in rooms for place in room.places.values()]
-        new = {place.number: place.block for place in places if place.number not in told}
+        new = {place.number: place.block for place in places if place.number not in known}
         with self._lock:
             gone, self._gone = self._gone, []
-        told.update(new)
-        told.difference_update(gone)
+        known.update(new)
+        known.difference_update(gone)
         return {"blocks": {number: asdict(block) for number, block in new.items()}, "gone": gone}
 
-    def _taken(self, size: int) -> tuple[_Numbered, Array]:
+    def _take_block(self, size: int) -> tuple[_Numbered, Array]:
         with self._lock:
             self._take_back()
             most = 2 * size + _SMALL
@@ -123,21 +123,21 @@ class Blocks:
         return block, raw
 
     def clear(self) -> None:
-        """Let go of the blocks that nobody uses."""
+        """Free the unused blocks."""
         with self._lock:
             self._take_back(most=0)
 
     def _take_back(self, most: int = _MOST_FREE) -> None:
         while self._back:
             self._free.append(self._back.popleft())
-        self._owners = {key: own for key, own in self._owners.items() if own[0]() is not None}
+        self._owners = {k: owner for k, owner in self._owners.items() if owner[0]() is not None}
         while len(self._free) > most:
             oldest = self._free.pop(0)
             del self._blocks[oldest.number]
             self._gone.append(oldest.number)
 
-    def _found(self, array: Array) -> Place | None:
-        """Return where an array lies, None unless that is in a block as ranks read it."""
+    def _find(self, array: Array) -> Place | None:
+        """Return the place of an array, None unless it is in a block in a form that ranks read."""
         owner = self._owners.get(id(array.base))
         if owner is None or owner[0]() is not array.base or not array.nbytes:
             return None

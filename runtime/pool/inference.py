@@ -10,7 +10,7 @@ import numpy as np
 from tensoropt.runtime.device.provider import PlacedArray
 from tensoropt.runtime.pool.programs import Part, Rank, Reply, Request
 from tensoropt.runtime.session.caches import SharedCache, shared_caches, update_in_place
-from tensoropt.runtime.session.opening import opened_session
+from tensoropt.runtime.session.opening import open_session
 from tensoropt.runtime.session.ranks import slowest_s
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
@@ -18,25 +18,24 @@ from tensoropt.runtime.support.errors import UserError
 __all__ = ["Inference", "open_program"]
 
 _Known = tuple[weakref.ref[Array], Array, PlacedArray | None]
-"""A whole array, a rank's part of it, and what the session has in the place of that, if it is the
-part itself."""
+"""A whole array, this rank's part of it, and the part as bound to the session without a copy."""
 
 
 def open_program(rank: Rank) -> Inference:
-    """Return the program of one rank, its session made. Raises `UserError`."""
+    """Return the program of one rank, with its session opened. Raises `UserError`."""
     return Inference(rank)
 
 
 class Inference:
     """Runs a rank's session on its slices of whole inputs.
 
-    A request's message has ``outputs``, the names of those that are wanted. Or it has ``steps``:
-    that many on the inputs of the last run are timed, the slowest rank's time of each. Or it has
-    ``facts``: whether there are CUDA graphs.
+    A request's message has one of these fields. ``outputs``: run, and return the outputs of these
+    names. ``steps``: time this number of runs on the last inputs, and return the slowest rank's
+    time of each. ``facts``: return the state of CUDA graphs.
     """
 
     def __init__(self, rank: Rank) -> None:
-        opened = opened_session(rank.job, rank.plan, rank.comm, rank.provider)
+        opened = open_session(rank.job, rank.plan, rank.comm, rank.provider)
         session, self._refusal, error = opened
         if session is None:
             raise UserError(error or "")
@@ -50,12 +49,12 @@ class Inference:
         self._own: dict[str, PlacedArray] = {}
         self._parts: dict[tuple[str, int], _Known] = {}
         self._plan, self._has_caches = rank.plan, "caches" in rank.plan.document
-        self._updated: dict[str, SharedCache] = {}  # by the last run, by the name of the output
+        self._updated: dict[str, SharedCache] = {}  # caches of the last run, by output name
         self._gives = {t.name for t in rank.plan.outputs if self._rank in t.layout.sources()}
 
     def answer(self, request: Request) -> Reply:
         if "steps" in request.message:
-            return self._timed(request.message["steps"])
+            return self._time_steps(request.message["steps"])
         if "facts" in request.message:
             graphs = self._refusal or "captured" if self._has_graphs else None
             return Reply({"cuda_graphs": graphs})
@@ -71,7 +70,7 @@ class Inference:
         self.session.run()
         self._has_run = True
         for name in self._gives & request.room.keys():
-            part, placed = self._placed(name, request.room[name], there=True)
+            part, placed = self._place(name, request.room[name], in_place=True)
             if not self._is_shared(part):
                 placed.give(part)
         rest = [name for name in request.message["outputs"] if name not in request.room]
@@ -79,9 +78,9 @@ class Inference:
         return Reply(parts={name: Part(a, self._outputs[name].layout) for name, a in parts})
 
     def _caches(self, request: Request) -> dict[SharedCache, tuple[int, ...]]:
-        """Return the caches that a run updates in place, and their shapes.
+        """Return the caches that a run updates in place, with their shapes.
 
-        An output of another size than the caller expects is left to the run, which refuses it.
+        A cache of another size than the caller expects is left out, and the run refuses it.
         """
         if not self._has_caches:
             return {}
@@ -91,8 +90,7 @@ class Inference:
         return {c: shape for c, shape in found.items() if asked.get(c.present.name, shape) == shape}
 
     def _update(self, cache: SharedCache, shape: tuple[int, ...], request: Request) -> None:
-        """Let the session update a cache in the place of its output: what came in is the caller's,
-        and stays as it is."""
+        """Bind a cache to the memory of its output; the caller's input stays unchanged."""
         name, past = cache.present.name, request.arrays[cache.past.name]
         part = cache.past.layout.part_of(past, self._rank)
         if name in request.room:
@@ -104,7 +102,7 @@ class Inference:
         self._updated[name] = cache
 
     def _keep_caches(self) -> None:
-        """Let the session update caches in memory of its own, as they were left."""
+        """Move the caches of the last run to the session's own memory, with their contents."""
         for name, cache in self._updated.items():
             last = self._bound[cache.past.name]
             array = self._memory(name, last.shape, last.dtype)
@@ -114,20 +112,20 @@ class Inference:
             self.session.read(cache.past.name, array)
             self.session.write(name, array)
 
-    def _timed(self, steps: int) -> Reply:
+    def _time_steps(self, steps: int) -> Reply:
         if not self._has_run:
             raise UserError("nothing has run yet, expected a run before its steps are timed")
-        self._bind({})  # the last outputs are the caller's
+        self._bind({})  # the last outputs belong to the caller
         self._keep_caches()
         times = [slowest_s(self._comm, self.session.run) for _ in range(steps)]
         return Reply({"times_s": times})
 
     def _feed(self, name: str, whole: Array) -> None:
-        """Let the session read its part."""
+        """Bind this rank's part of an input."""
         if whole.dtype.hasobject:
             self.session.feed(name, self._inputs[name].layout.part_of(whole, self._rank))
             return
-        part, array = self._placed(name, whole, there=True)
+        part, array = self._place(name, whole, in_place=True)
         if array is not self._bound.get(name):
             self._bound[name] = array
             self.session.read(name, array)
@@ -135,51 +133,49 @@ class Inference:
             array.put(part)
 
     def _bind(self, room: Mapping[str, Array]) -> None:
-        """Let the session write outputs, also those that stay here: where one has another size than
-        is expected, all ranks fail alike.
+        """Bind the outputs, including outputs that other ranks provide, so that an unexpected size
+        fails on all ranks.
 
-        Outputs of the last time it must not write again: they are the caller's. A CUDA graph writes
-        to memory of the rank's own, and always there.
+        Bindings of the last run are removed, because its outputs belong to the caller. A CUDA graph
+        always writes to the rank's own memory, so its bindings stay.
         """
         stale = self._outputs.keys() & self._bound.keys() - room.keys()
         for name in () if self._has_graphs else stale:
             del self._bound[name]
             self.session.allocate(name)
         for name, whole in room.items():
-            _, array = self._placed(name, whole, there=name in self._gives)
+            _, array = self._place(name, whole, in_place=name in self._gives)
             if array is not self._bound.get(name):
                 self._bound[name] = array
                 self.session.write(name, array)
 
-    def _placed(self, name: str, whole: Array, *, there: bool) -> tuple[Array, PlacedArray]:
-        """Return this rank's part of a whole array, and what the session has in its place: that
-        itself if it may be ``there``, or memory beside it.
+    def _place(self, name: str, whole: Array, *, in_place: bool) -> tuple[Array, PlacedArray]:
+        """Return this rank's part of a whole array, and the array to bind to the session.
 
-        What is told again to lie where it did is the same array, whose part is known.
+        The bound array is the part itself if ``in_place`` and possible, or else the rank's own
+        memory. Results are cached by the identity of ``whole``: an array in the same place is the
+        same object.
         """
         key = name, id(whole)
         known = self._parts.get(key)
         if known is None or known[0]() is not whole:
             tensor = self._inputs.get(name) or self._outputs[name]
             part = tensor.layout.part_of(whole, self._rank)
-            array = self._provider.place(part) if there and self._is_shared(part) else None
+            array = self._provider.place(part) if in_place and self._is_shared(part) else None
             gone = weakref.ref(whole, lambda _: self._parts.pop(key, None))
             known = self._parts[key] = gone, part, array
         _, part, placed = known
-        return part, self._beside(name, part) if placed is None else placed
-
-    def _beside(self, name: str, part: Array) -> PlacedArray:
-        """Return memory of this rank that is used again where shape and type are the same."""
-        return self._memory(name, part.shape, part.dtype)
+        return part, self._memory(name, part.shape, part.dtype) if placed is None else placed
 
     def _memory(
         self, name: str, shape: tuple[int, ...], dtype: np.dtype[np.generic]
     ) -> PlacedArray:
+        """Return memory of this rank; reuse the last array if shape and dtype are the same."""
         array = self._own.get(name)
         if array is None or (array.shape, array.dtype) != (shape, dtype):
             array = self._own[name] = self._provider.empty(shape, dtype)
         return array
 
     def _is_shared(self, part: Array) -> bool:
-        """Say whether the session can work in the shared memory itself."""
+        """Return True if the session can use the shared memory directly."""
         return self._is_on_host and part.flags.c_contiguous

@@ -1,4 +1,4 @@
-"""What the process that starts a pool asks of its ranks."""
+"""The job description of a pool's ranks."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 from tensoropt.runtime.support.job import Launched
 
-__all__ = ["AT_ONCE", "REPLACED", "PoolJob"]
+__all__ = ["MAX_IN_FLIGHT", "REPLACED", "PoolJob"]
 
-AT_ONCE = 2
-"""Requests that are under way at a time: ranks find the next one there when they are done."""
+MAX_IN_FLIGHT = 2
+"""Most requests in flight: with two, ranks need not wait for the next request."""
 
 REPLACED = "a new session loads it, and a server on SIGHUP"
-"""How to use a plan that replaced the one of a session in its folder."""
+"""The remedy if another plan has replaced a session's plan in its folder."""
 
 
 @dataclass(frozen=True)
 class PoolJob(Launched):
     """Ranks of ``plan`` that answer requests by a ``program``, one of `programs.PROGRAMS`.
 
-    ``options`` are the program's, as JSON. A request has failed after ``answer_s``, and getting
-    ready after ``ready_s``, or after ``answer_s`` where that is None; a job's own limits, which
-    count from its start, are not meant for ranks that stay. Ranks refuse a plan without the digest
-    ``sha256``: another one has replaced it in its folder.
+    ``options`` are the program's, as JSON. A request fails after ``answer_s`` seconds, and startup
+    after ``ready_s``, by default ``answer_s``. They replace a job's own limits, which count from
+    its start. Ranks refuse a plan with a digest other than ``sha256``: another plan has replaced it
+    in its folder.
     """
 
     kind = "pool"

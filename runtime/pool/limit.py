@@ -1,4 +1,4 @@
-"""A limit for each request: when it has passed, the ranks end and say which one is where."""
+"""A time limit per request, after which the ranks end and report their whereabouts."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["RANKS_END_S", "RequestLimit"]
 
 RANKS_END_S = PATIENCE_S + 2 * ANSWER_S
-"""How much longer than the limit ranks may take to end by themselves."""
+"""Seconds beyond the limit in which ranks may end by themselves."""
 
 
 class RequestLimit:
-    """Calls ``end`` with what is wrong when a request takes more than ``seconds``; None: never.
+    """Calls ``end`` with an error message when a request exceeds ``seconds``; None sets no limit.
 
-    All ranks of ``comm`` make this together. Where rank 0 does not end them, another rank does.
-    Requests only write down until when they may take; the thread that watches them is not woken
-    for that, which would cost as much as the rest of a small request.
+    A collective constructor over ``comm``. If rank 0 does not end the ranks, another rank does.
+    A request only stores its deadline, without waking the watcher thread, which would cost as much
+    as the rest of a small request.
     """
 
     def __init__(self, seconds: float | None, comm: MPI.Comm, end: Callable[[str], object]) -> None:
@@ -38,18 +38,18 @@ class RequestLimit:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Return a context for the work of one request."""
+        """Limit the time of one request, in a context."""
         if self._seconds is None:
             yield
             return
-        self.count_anew()
+        self.extend()
         try:
             yield
         finally:
             self._ends_at = None
 
-    def count_anew(self) -> None:
-        """Let a request whose time is counted have the whole of it once more."""
+    def extend(self) -> None:
+        """Restart the time limit of the current request."""
         if self._seconds is not None:
             self._ends_at = time.monotonic() + self._allowed_s
 
@@ -62,6 +62,6 @@ class RequestLimit:
         self._end(f"no answer within {self._seconds:g} s: {where}")
 
     def _left_s(self) -> float:
-        """Return the seconds in which no request, under way or yet to come, can be late."""
+        """Return the seconds during which no request, current or future, can be late."""
         ends_at = self._ends_at  # another thread changes it
         return self._allowed_s if ends_at is None else ends_at - time.monotonic()

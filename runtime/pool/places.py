@@ -1,4 +1,4 @@
-"""Where arrays lie that a pool and its ranks share, and how that is said in a message."""
+"""Places of arrays in the memory that a pool shares with its ranks, and their encoding."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = [
     "Place",
     "Shape",
     "array_at",
-    "packed_texts",
-    "unpacked_texts",
+    "pack_texts",
+    "unpack_texts",
 ]
 
-_MOST_KNOWN = 256  # arrays of one block: sizes may be others in each request
+_MOST_KNOWN = 256  # cached arrays per block: sizes may differ in each request
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Place:
-    """An array in a block of memory, which has a number of its own among those of a pool."""
+    """The place of an array in a block; a block's ``number`` is unique in its pool."""
 
     number: int
     block: Block
@@ -43,16 +43,16 @@ class Place:
 
 
 def array_at(raw: Array, offset: int, dtype: np.dtype[np.generic], shape: Shape) -> Array:
-    """Return the array that lies in the bytes ``raw`` from ``offset`` on."""
+    """Return the array at ``offset`` of the bytes ``raw``."""
     size = dtype.itemsize * math.prod(shape)
     array: Array = raw[offset : offset + size].view(dtype).reshape(shape)
     return array
 
 
 class MappedBlocks:
-    """The blocks of a pool as a rank has them, mapped when they are first told of.
+    """The blocks of a pool, mapped into a rank when a message first names them.
 
-    An array in the same place is the same object, as long as its block is there.
+    An array in the same place is the same object, as long as its block exists.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class MappedBlocks:
         self._arrays: dict[int, dict[tuple[Any, ...], Array]] = {}
 
     def update(self, blocks: Mapping[str, Message], gone: list[int]) -> None:
-        """Map ``blocks``, by number, and let go of those that are gone. Raises `UserError`."""
+        """Map ``blocks``, by number, and release the blocks ``gone``. Raises `UserError`."""
         for number in gone:
             self._raw.pop(number, None)
             self._arrays.pop(number, None)
@@ -69,7 +69,7 @@ class MappedBlocks:
                 self._raw[int(text)] = _bytes_of(mapped(Block(**facts), writable=True))
 
     def arrays(self, places: Mapping[str, list[Any]], *, writable: bool) -> dict[str, Array]:
-        """Return the arrays at places, which are told by their `Place.facts`."""
+        """Return the arrays at places, which are encoded by `Place.facts`."""
         return {name: self._array(facts, writable) for name, facts in places.items()}
 
     def _array(self, facts: list[Any], writable: bool) -> Array:
@@ -89,13 +89,13 @@ def _bytes_of(memory: mmap.mmap) -> Array:
     return np.frombuffer(memory, np.uint8)
 
 
-def packed_texts(array: Array) -> list[Any]:
-    """Return an array of strings, which have no place in shared memory, as JSON."""
+def pack_texts(array: Array) -> list[Any]:
+    """Return an array of strings as JSON; strings cannot be in shared memory."""
     return [array.shape, [str(text) for text in array.reshape(-1)]]
 
 
-def unpacked_texts(packed: list[Any]) -> Array:
-    """Return the array of strings that `packed_texts` was given."""
+def unpack_texts(packed: list[Any]) -> Array:
+    """Return the array of strings that `pack_texts` encoded."""
     shape, texts = packed
     array: Array = np.array(texts, object).reshape(shape)
     return array

@@ -1,4 +1,4 @@
-"""A pool: ranks that stay, and answer requests of the process that started them."""
+"""A pool: running ranks that answer requests of the process that started them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tensoropt.runtime.launch.launcher import ranks_present
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.blocks import Blocks, Wanted
 from tensoropt.runtime.pool.job import REPLACED, PoolJob
-from tensoropt.runtime.pool.places import packed_texts, unpacked_texts
-from tensoropt.runtime.pool.ranks import Ranks, last
+from tensoropt.runtime.pool.places import pack_texts, unpack_texts
+from tensoropt.runtime.pool.ranks import Ranks, exhaust
 from tensoropt.runtime.session.session import check_custom_ops
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.dtypes import Array, dtype_of
@@ -28,9 +28,9 @@ from tensoropt.runtime.support.settings import check_settings
 __all__ = ["GRACE_S", "Pool", "check_unchanged", "start"]
 
 GRACE_S = 30.0
-"""How long ranks may be at work when they are to end: as long as a server waits (``--grace``)."""
+"""Seconds that ranks may take to finish their requests at the end, as in a server (``--grace``)."""
 
-_LOOK_S = 0.1  # between two looks at whether a restart is over
+_LOOK_S = 0.1  # polling interval for the end of a restart
 
 
 def start(
@@ -42,13 +42,13 @@ def start(
     ready_s: float | None = None,
     **settings: Any,
 ) -> Pool:
-    """Return ranks of ``plan`` that answer requests by a program, once they are ready.
+    """Start ranks of ``plan`` that answer requests by a program, and return their pool when ready.
 
     ``program`` is one of `programs.PROGRAMS` and takes ``options``, as JSON. A request fails after
-    ``timeout_s``, and getting ready after ``ready_s``, which is ``timeout_s`` where it is None.
-    ``settings`` are fields of `PoolJob`: threads, provider, share_gpus, cuda_graphs, custom_ops.
+    ``timeout_s`` seconds, and startup after ``ready_s``, by default ``timeout_s``. ``settings`` are
+    fields of `PoolJob`: threads, provider, share_gpus, cuda_graphs, custom_ops.
 
-    Raises `UserError` where the ranks do not get ready.
+    Raises `UserError` if the ranks do not get ready.
     """
     check_settings(settings, timeout_s, ready_s)
     folder = str(plan.folder.absolute())
@@ -65,7 +65,7 @@ def start(
 
 
 class Pool(Closing):
-    """Running ranks; a context that ends them. From any thread: requests queue."""
+    """Running ranks; a context manager that ends them. Thread-safe: requests are queued."""
 
     def __init__(self, plan: Plan, job: PoolJob) -> None:
         _refuse_ranks(plan)
@@ -81,26 +81,26 @@ class Pool(Closing):
 
     @property
     def is_alive(self) -> bool:
-        """Whether all ranks are there."""
+        """True if all ranks are running."""
         ranks = self._ranks
         return ranks is not None and ranks.is_alive()
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes of the ranks, by rank; none where they ended."""
+        """The process ids of the ranks, by rank; empty if they have ended."""
         ranks = self._ranks
         return () if ranks is None else ranks.pids
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds ranks that are at work have said nothing; 0 while they sleep."""
+        """Seconds since the busy ranks last sent a message; 0 while they are idle."""
         ranks = self._ranks
         return 0.0 if ranks is None else ranks.silent_s
 
     def close(self, grace_s: float = GRACE_S) -> None:
-        """End the ranks, after what they are at or in ``grace_s`` seconds; again is no error."""
+        """End the ranks after their requests or ``grace_s`` seconds. Idempotent."""
         until = time.monotonic() + grace_s
-        while not self._lock.acquire(timeout=_LOOK_S):  # a restart has it
+        while not self._lock.acquire(timeout=_LOOK_S):  # a restart owns the lock
             starting = self._starting
             if starting is not None and time.monotonic() >= until:
                 starting.kill("the session was closed before the ranks were ready")
@@ -114,13 +114,13 @@ class Pool(Closing):
         self._blocks.clear()
 
     def restart(self) -> None:
-        """Start the ranks anew; what those are at that are there fails. Raises `UserError`."""
+        """Replace the ranks by new ranks; current requests fail. Raises `UserError`."""
         with self._lock:
             if self._is_closed:
-                raise self._closed()
+                raise self._closed_error()
             if self._ranks is not None:
-                self._ranks.kill("the ranks were started anew")
-            self._ranks = None  # until there are others
+                self._ranks.kill("the ranks were restarted")
+            self._ranks = None  # until the new ranks are ready
             check_unchanged(self._plan)
             self._start()
 
@@ -138,28 +138,27 @@ class Pool(Closing):
         arrays: Mapping[str, Array] | None = None,
         room: Mapping[str, Wanted] | None = None,
     ) -> tuple[Message, dict[str, Array]]:
-        """Ask the program something; returns its answer and the arrays that go with it.
+        """Send a request to the program; return its answer and the answer's arrays.
 
-        All ranks see the ``arrays``; ``room`` says type and shape of arrays in the answer, of
-        those that are known. Raises `UserError` where the program refuses, `RankFailedError`
-        where ranks ended.
+        All ranks read ``arrays``. ``room`` has the types and shapes of the answer's arrays, if
+        known. Raises `UserError` if the program refuses, `RankFailedError` if ranks ended.
         """
-        return last(self.heard(message, arrays, room))
+        return exhaust(self.stream(message, arrays, room))
 
-    def heard(
+    def stream(
         self,
         message: Message,
         arrays: Mapping[str, Array] | None = None,
         room: Mapping[str, Wanted] | None = None,
     ) -> Generator[Message, None, tuple[Message, dict[str, Array]]]:
-        """Return a generator of what rank 0 tells while the program answers, which `call` returns.
+        """Yield rank 0's messages until the program answers, and return the result of `call`.
 
-        It is to be run to its end: others wait for that, and ranks are ended where it is closed.
+        Exhaust the generator: other requests wait for it, and closing it early ends the ranks.
         """
         ranks, arrays = self._running(), arrays or {}
-        texts = {name: packed_texts(a) for name, a in arrays.items() if a.dtype.hasobject}
-        staged = self._blocks.staged({n: a for n, a in arrays.items() if n not in texts})
-        answer = self._blocks.room(room or {})
+        texts = {name: pack_texts(a) for name, a in arrays.items() if a.dtype.hasobject}
+        staged = self._blocks.stage({n: a for n, a in arrays.items() if n not in texts})
+        answer = self._blocks.allocate(room or {})
         asked = {
             "message": message,
             "arrays": {name: place.facts() for name, place in staged.places.items()},
@@ -167,52 +166,52 @@ class Pool(Closing):
             "texts": texts,
         }
         with ranks.slot():
-            answers = yield from ranks.ask(asked, partial(self._blocks.news, (staged, answer)))
-            parts = self._parts(ranks, answers)
+            changes = partial(self._blocks.list_changes, (staged, answer))
+            answers = yield from ranks.ask(asked, changes)
+            parts = self._gather_parts(ranks, answers)
         found: Message = answers[0]["message"]
-        return found, {**self._blocks.given(answer), **parts}
+        return found, {**self._blocks.hand_out(answer), **parts}
 
     def empty(self, wanted: Mapping[str, Wanted]) -> dict[str, Array]:
-        """Return arrays that ranks read in place, without values; strings are not shared."""
+        """Return uninitialised arrays that ranks read in place; strings are not shared."""
         texts = {name: shape for name, (dtype, shape) in wanted.items() if dtype.hasobject}
-        rest = {name: one for name, one in wanted.items() if name not in texts}
-        arrays = dict(self._blocks.room(rest).arrays)
+        rest = {name: kind for name, kind in wanted.items() if name not in texts}
+        arrays = dict(self._blocks.allocate(rest).arrays)
         arrays.update({name: np.empty(shape, object) for name, shape in texts.items()})
         return {name: arrays[name] for name in wanted}
 
     def _running(self) -> Ranks:
         ranks = self._ranks
+        if ranks is None and self._is_closed:
+            raise self._closed_error()
         if ranks is None:
-            raise self._closed() if self._is_closed else self._gone()
+            raise RankFailedError(f"{self._plan.folder}: the ranks have ended, expected a restart")
         if os.getpid() != self._owner:
             raise UserError(
-                f"{self._plan.folder}: the session is that of process {self._owner}, expected one "
-                "that was started after the fork"
+                f"{self._plan.folder}: the session belongs to process {self._owner}, expected a "
+                "session that was started after the fork"
             )
         return ranks
 
-    def _closed(self) -> UserError:
+    def _closed_error(self) -> UserError:
         return UserError(f"{self._plan.folder}: the session is closed")
 
-    def _gone(self) -> RankFailedError:
-        return RankFailedError(f"{self._plan.folder}: the ranks are not there, expected a restart")
-
-    def _parts(self, ranks: Ranks, answers: Sequence[Message]) -> dict[str, Array]:
-        """Return the arrays of which only the ranks knew what they are."""
-        texts = _joined_texts(answers)
+    def _gather_parts(self, ranks: Ranks, answers: Sequence[Message]) -> dict[str, Array]:
+        """Return the arrays with types or shapes that only the ranks know, and strings."""
+        texts = _join_texts(answers)
         wanted = _wanted(answers)
         if not wanted:
             return texts
-        room = self._blocks.room(wanted)
+        room = self._blocks.allocate(wanted)
         places = {name: place.facts() for name, place in room.places.items()}
         asked = {"put": places, "of": answers[0]["number"]}
-        last(ranks.ask(asked, partial(self._blocks.news, (room,))))
-        return {**texts, **self._blocks.given(room)}
+        exhaust(ranks.ask(asked, partial(self._blocks.list_changes, (room,))))
+        return {**texts, **self._blocks.hand_out(room)}
 
 
 def check_unchanged(plan: Plan) -> None:
-    """Raise `UserError` unless the folder of a loaded plan still has all of its files."""
-    Plan.described(plan.folder).check_unchanged(plan.sha256, REPLACED)
+    """Raise `UserError` unless the folder of a loaded plan still has all its files unchanged."""
+    Plan.load_description(plan.folder).check_unchanged(plan.sha256, REPLACED)
     plan.check_files()
 
 
@@ -221,24 +220,24 @@ def _refuse_ranks(plan: Plan) -> None:
     if present is not None and present[1] != 1:
         of = f" of {present[1]}" if present[1] else ""
         raise UserError(
-            f"{plan.folder}: a session starts its ranks by itself, on this machine, expected a "
-            f"process on its own, got: rank {present[0]}{of} of another launcher"
+            f"{plan.folder}: a session starts its ranks itself, on this machine, expected a "
+            f"process without a launcher, got: rank {present[0]}{of} of another launcher"
         )
 
 
 def _wanted(answers: Sequence[Message]) -> dict[str, Wanted]:
-    """Return type and shape of the arrays whose parts all ranks have."""
+    """Return type and shape of the arrays in the answers; each rank has a part of them."""
     if any(answer["parts"] != answers[0]["parts"] for answer in answers):
         raise UserError("the ranks gave parts of different shapes or types")
     entries = answers[0]["parts"].items()
     return {name: (dtype_of(dtype), tuple(shape)) for name, (dtype, shape) in entries}
 
 
-def _joined_texts(answers: Sequence[Message]) -> dict[str, Array]:
-    """Return the arrays of strings, which come in the answers themselves."""
+def _join_texts(answers: Sequence[Message]) -> dict[str, Array]:
+    """Return the arrays of strings, which the answers contain."""
     whole: dict[str, Array] = {}
     for answer in answers:
         for name, (shape, bounds, packed) in answer["texts"].items():
             array = whole.setdefault(name, np.empty(shape, object))
-            array[tuple(slice(*ends) for ends in bounds)] = unpacked_texts(packed)
+            array[tuple(slice(*ends) for ends in bounds)] = unpack_texts(packed)
     return whole

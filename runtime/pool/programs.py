@@ -1,8 +1,8 @@
-"""What ranks can do for whoever started them: programs, by name.
+"""Programs that ranks run for the process that started them, by name.
 
-A program is made once on each rank, all ranks together, and answers one request after the other.
-All ranks get the same requests in the same order. The module of a program has ``open_program``,
-which takes a `Rank` and returns the program; it raises `UserError` on all ranks or on none.
+A program is opened once, by all ranks collectively, and answers requests in sequence. All ranks get
+the same requests in the same order. The module of a program has ``open_program``, which takes a
+`Rank` and returns the program; it raises `UserError` on all ranks or on none.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PROGRAMS = {
     "inference": "tensoropt.runtime.pool.inference",
     "text": "tensoropt.runtime.text.program",
 }
-"""The module of each program. Programs know pools, a pool knows only their names."""
+"""The module of each program. Programs import the pool, so the pool has only their names."""
 
 
 @dataclass(frozen=True)
 class Rank:
-    """What a program has of its rank: who it is is ``comm.rank``."""
+    """The context of a program on its rank, which is number ``comm.rank``."""
 
     job: PoolJob
     plan: Plan
@@ -43,14 +43,14 @@ class Rank:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a program.
+    """A request to a program.
 
-    ``arrays`` are whole, the same on all ranks, in memory that all share: to be read, and only
-    until the request is answered. ``room`` has the whole arrays that the caller wants, of all whose
-    shape it knows, in such memory too: each rank writes its part.
+    ``arrays`` are whole arrays in shared memory, the same on all ranks; they are read-only, and
+    valid until the request is answered. ``room`` has the requested output arrays with known shapes,
+    whole and in shared memory: each rank writes its part.
 
-    ``tell`` tells the caller something ahead of the answer, as often as there is something: rank
-    0's message goes there, and all ranks call it alike, as the time limit counts from there anew.
+    ``tell`` sends the caller a message before the answer, any number of times. All ranks must call
+    it, because it restarts the time limit; the caller gets rank 0's message.
     """
 
     message: Message
@@ -61,7 +61,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Part:
-    """This rank's part of an array for the caller, who did not know its shape."""
+    """This rank's part of an array for the caller, which did not know the array's shape."""
 
     array: Array
     layout: Layout
@@ -69,25 +69,25 @@ class Part:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a program answers: the caller gets rank 0's ``message``, and the whole of all parts."""
+    """A program's answer: the caller gets rank 0's ``message``, and whole arrays from the parts."""
 
     message: Message = field(default_factory=dict)
     parts: Mapping[str, Part] = field(default_factory=dict)
 
 
 class Program(Protocol):
-    """What answers requests on one rank."""
+    """A handler of requests on one rank."""
 
     def answer(self, request: Request) -> Reply:
-        """Do what is asked, all ranks together.
+        """Answer a request, collectively with all ranks.
 
-        A `UserError` of all ranks at the same place is the caller's, who may go on; of one alone
-        it ends the ranks, as others may wait for this one.
+        A `UserError` that all ranks raise at the same collective goes to the caller, and the ranks
+        continue. An error of some ranks ends all ranks, because others may wait for them.
         """
         ...
 
 
 def opener_of(name: str) -> Callable[[Rank], Program]:
-    """Return what makes the program of a name, importing what that takes."""
+    """Import a program's module and return its ``open_program``."""
     opener: Callable[[Rank], Program] = import_module(PROGRAMS[name]).open_program
     return opener

@@ -1,4 +1,4 @@
-"""The ranks of a pool, as the process has them that started them."""
+"""The ranks of a pool, in the process that started them."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from typing import TypeVar
 from tensoropt.runtime.launch.launcher import handed_over
 from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import reason
-from tensoropt.runtime.pool.job import AT_ONCE, PoolJob
+from tensoropt.runtime.pool.job import MAX_IN_FLIGHT, PoolJob
 from tensoropt.runtime.pool.limit import RANKS_END_S
 from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
 from tensoropt.runtime.support.messages import Message, receive
 
-__all__ = ["Answers", "Ranks", "last"]
+__all__ = ["Answers", "Ranks", "exhaust"]
 
 T = TypeVar("T")
 
 Answers = Generator[Message, None, list[Message]]
-"""What rank 0 tells while ranks are at work, and at last the answer of each."""
+"""Yields rank 0's messages during a request, and returns the answer of each rank."""
 
-_ALIKE_S = 1.0  # beyond the time that it took one rank to fail, for the others to do alike
-_LEAVE_S = 2.0  # for ranks to end in order
+_ALIKE_S = 1.0  # after one rank's error, for the same error of the others, beyond its own time
+_LEAVE_S = 2.0  # for an orderly end of the ranks
 
 
 class Ranks:
-    """Running ranks, until `end` is called or this is dropped; from any thread.
+    """Running ranks, until `end` is called or this is garbage-collected. Thread-safe.
 
-    They may be asked after `get_ready`. Raises `UserError` where no rank can be started.
+    Call `get_ready` before the first request. Raises `UserError` if the ranks cannot be started.
     """
 
     def __init__(self, job: PoolJob, count: int) -> None:
         self._answer_s, self._ready_s = job.answer_s, job.ready_s or job.answer_s
         self._heard_at: float | None = None
         self._processes = Processes()
-        self._slots = threading.Semaphore(AT_ONCE)
+        self._slots = threading.Semaphore(MAX_IN_FLIGHT)
         self._sending, self._failing = threading.Lock(), threading.Lock()
         self._turns = threading.Condition()
         self._sent = self._answered = 0
-        self._told: set[int] = set()
+        self._known_blocks: set[int] = set()
         self._why: str | None = None
         over = threading.Event()
         self._end = weakref.finalize(self, _end, self._processes, over, os.getpid())
@@ -61,67 +61,65 @@ class Ranks:
             raise
 
     def get_ready(self) -> None:
-        """Wait until all ranks may be asked; where one does not get so, none is left.
-
-        Raises `UserError`.
-        """
+        """Wait until all ranks are ready; if one fails, end all. Raises `UserError`."""
         try:
-            last(self._answers(self._ready_s))
+            exhaust(self._answers(self._ready_s))
         except BaseException:
             self.kill("they did not get ready")
             raise
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds ranks that are at work have said nothing; 0 while they sleep."""
+        """Seconds since the busy ranks last sent a message; 0 while they are idle."""
         heard_at = self._heard_at  # another thread changes it
         return 0.0 if heard_at is None else time.monotonic() - heard_at
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes, by rank."""
+        """The process ids, by rank."""
         ranks = self._processes.ranks
         return tuple(ranks[rank].pid for rank in sorted(ranks))
 
     def is_alive(self) -> bool:
-        """Say whether no rank has ended."""
+        """Return True if no rank has ended."""
         return self._end.alive and not any(map(_is_hung_up, self._processes.channels))
 
     def slot(self) -> AbstractContextManager[bool]:
-        """Return a context for what belongs to one request: there are few at a time."""
+        """Return a context for one request, which bounds the requests in flight."""
         return self._slots
 
-    def ask(self, message: Message, news: Callable[[set[int]], Message]) -> Answers:
-        """Send a message to all ranks; returns their answers, of a generator to be run to its end.
+    def ask(self, message: Message, list_changes: Callable[[set[int]], Message]) -> Answers:
+        """Send a message to all ranks, yield rank 0's messages, and return all ranks' answers.
 
-        ``news`` gives more of the message, when its turn has come, and takes the numbers of all
-        blocks that ranks were told of. Raises `UserError` where all ranks failed alike, and may be
-        asked again, or else `RankFailedError`; then none is left.
+        ``list_changes`` returns further fields of the message; it is called right before sending,
+        with the numbers of the blocks that the ranks know. Exhaust the generator. Raises
+        `UserError` if all ranks failed at the same place; they continue. Otherwise a failure ends
+        all ranks and raises `RankFailedError`.
         """
         try:
-            with self._turn(self._send(message, news)):
+            with self._turn(self._send(message, list_changes)):
                 return (yield from self._answers(self._answer_s))
         except TensoroptError:
             raise
-        except BaseException:  # an interrupt: nobody will be there for the answers
+        except BaseException:  # an interrupt: the answers will not be read
             self.kill("the ranks were ended while they were at work")
             raise
 
     def end(self, grace_s: float) -> None:
-        """End the ranks in order, after what they are at; kill them after ``grace_s`` seconds."""
+        """End the ranks after their requests; kill them after ``grace_s`` seconds."""
         until = time.monotonic() + grace_s
         with ExitStack() as stack:
-            for _ in range(AT_ONCE):
+            for _ in range(MAX_IN_FLIGHT):
                 if not self._slots.acquire(timeout=max(until - time.monotonic(), 0.0)):
                     self.kill("the session was closed while the ranks were at work")
                     return
-                stack.callback(self._slots.release)  # others that wait there fail then
+                stack.callback(self._slots.release)  # waiting requests then fail
             with self._turns:
                 self._why = self._why or "the session was closed"
             self._end()
 
     def kill(self, why: str) -> None:
-        """End the ranks at once, whatever they are at; requests fail, and say ``why``."""
+        """Kill the ranks immediately; requests fail with the message ``why``."""
         with self._failing:
             self._kill(why)
 
@@ -133,22 +131,23 @@ class Ranks:
             self._why = self._why or why
             self._turns.notify_all()
 
-    def _send(self, message: Message, news: Callable[[set[int]], Message]) -> int:
-        """Send a message and return its number: answers come in the same order."""
+    def _send(self, message: Message, list_changes: Callable[[set[int]], Message]) -> int:
+        """Send a message and return its number: answers arrive in the same order."""
         with self._sending:
             number = self._sent
-            text = json.dumps({**message, **news(self._told), "number": number}).encode()
+            changes = list_changes(self._known_blocks)
+            text = json.dumps({**message, **changes, "number": number}).encode()
             try:
                 for channel in self._processes.channels:
                     channel.send_bytes(text)
             except OSError:
-                raise self._failed() from None
+                raise self._fail() from None
             self._sent += 1
             return number
 
     @contextmanager
     def _turn(self, number: int) -> Iterator[None]:
-        """Wait until the answers before these were received."""
+        """Wait until the answers to the previous messages were received."""
         with self._turns:
             self._turns.wait_for(lambda: self._answered == number or self._why is not None)
         try:
@@ -159,9 +158,9 @@ class Ranks:
                 self._turns.notify_all()
 
     def _answers(self, limit_s: float | None) -> Answers:
-        """Return the next answer of each rank. Raises `RankFailedError`, or as `_refuse` does."""
+        """Return the next answer of each rank. Raises as `ask` does."""
         try:
-            return self._refuse((yield from self._all_answers(limit_s)))
+            return self._check_errors((yield from self._all_answers(limit_s)))
         finally:
             self._heard_at = None
 
@@ -174,9 +173,9 @@ class Ranks:
         while waiting:
             ready = _readable(waiting, end)
             if not ready:
-                raise self._failed(self._why_late(answers, limit_s))
+                raise self._fail(self._why_late(answers, limit_s))
             for descriptor in ready:
-                message = self._received(channels[waiting[descriptor]])
+                message = self._receive(channels[waiting[descriptor]])
                 if "told" in message:
                     self._heard_at = time.monotonic()
                     yield message["told"]
@@ -188,11 +187,11 @@ class Ranks:
                     end = min(end, 2 * time.monotonic() - begin + _ALIKE_S)
         return [answers[rank] for rank in range(len(answers))]
 
-    def _received(self, channel: Connection) -> Message:
+    def _receive(self, channel: Connection) -> Message:
         try:
             return receive(channel, None)
         except (EOFError, OSError):
-            raise self._failed() from None
+            raise self._fail() from None
 
     def _why_late(self, answers: dict[int, Message], limit_s: float | None) -> str:
         count = len(self._processes.channels)
@@ -203,18 +202,19 @@ class Ranks:
         which = f"rank{'s' if len(late) > 1 else ''} {', '.join(late)} of {count}"
         return f"no answer within {limit_s or 0:g} s from {which}"
 
-    def _refuse(self, answers: list[Message]) -> list[Message]:
-        """Return answers unless some are errors: of all ranks at one place, or else they end."""
+    def _check_errors(self, answers: list[Message]) -> list[Message]:
+        """Return the answers. Raises `UserError` for errors at the same collective on all ranks,
+        and ends the ranks for other errors."""
         errors = [(rank, answer) for rank, answer in enumerate(answers) if "error" in answer]
         if not errors:
             return answers
         rank, first = errors[0]
         if len({answer.get("collectives") for answer in answers}) == 1:
             raise UserError(first["error"])
-        raise self._failed(f"rank {rank} of {len(answers)}: {first['error']}")
+        raise self._fail(f"rank {rank} of {len(answers)}: {first['error']}")
 
-    def _failed(self, why: str | None = None) -> RankFailedError:
-        """End all ranks; returns what was wrong first: ``why``, or what a rank that ended says."""
+    def _fail(self, why: str | None = None) -> RankFailedError:
+        """End all ranks; return the first error: ``why``, or the reason why a rank ended."""
         with self._failing:
             if self._why is None:
                 log = self._processes.folder / "log"
@@ -222,8 +222,8 @@ class Ranks:
             return RankFailedError(self._why)
 
 
-def last(generator: Generator[object, None, T]) -> T:
-    """Run a generator to its end; returns what it returns."""
+def exhaust(generator: Generator[object, None, T]) -> T:
+    """Run a generator to its end and return its value."""
     while True:
         try:
             next(generator)
@@ -233,15 +233,15 @@ def last(generator: Generator[object, None, T]) -> T:
 
 
 def _end_of(begin: float, limit_s: float | None) -> float:
-    """Return when an answer is late that ranks have been at since ``begin``.
+    """Return the deadline of an answer to a request that started at ``begin``.
 
-    The ranks enforce the limit themselves if they can; they get `RANKS_END_S` more for that.
+    It is `RANKS_END_S` after the limit: the ranks enforce the limit themselves if they can.
     """
     return math.inf if limit_s is None else begin + limit_s + RANKS_END_S
 
 
 def _readable(descriptors: Iterable[int], end: float) -> list[int]:
-    """Wait for something to be read, or the end of a connection; no longer than until ``end``."""
+    """Wait until data or the end of a connection can be read, at most until ``end``."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -256,7 +256,7 @@ def _is_hung_up(channel: Connection) -> bool:
 
 
 def _start(processes: Processes, count: int, over: threading.Event) -> None:
-    """Start the ranks from a thread that stays: the system kills them when that one ends."""
+    """Start the ranks from a thread that lives until ``over``: they are killed when it ends."""
     started: Future[None] = Future()
 
     def stay() -> None:
@@ -274,9 +274,9 @@ def _start(processes: Processes, count: int, over: threading.Event) -> None:
 def _end(
     processes: Processes, over: threading.Event, owner: int, patience_s: float = _LEAVE_S
 ) -> None:
-    """End the ranks, in order where they can; a child that was forked from their owner does not.
+    """End the ranks, orderly if possible; does nothing in a forked child of the owner.
 
-    Channels are not closed here, as others may read there: they are when nobody has them any more.
+    Channels are not closed here, because other threads may read them: garbage collection does.
     """
     if os.getpid() != owner:
         return

@@ -1,4 +1,4 @@
-"""What a rank of a pool does from beginning to end: it sleeps until it is asked, and answers."""
+"""The main loop of a pool's rank: wait for a request, and answer it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tensoropt.runtime.launch.link import LauncherLink, channel_to_launcher
 from tensoropt.runtime.launch.oversight import collectives_of
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.pool.job import AT_ONCE, REPLACED, PoolJob
+from tensoropt.runtime.pool.job import MAX_IN_FLIGHT, REPLACED, PoolJob
 from tensoropt.runtime.pool.limit import RequestLimit
-from tensoropt.runtime.pool.places import MappedBlocks, packed_texts, unpacked_texts
+from tensoropt.runtime.pool.places import MappedBlocks, pack_texts, unpack_texts
 from tensoropt.runtime.pool.programs import Part, Program, Rank, Request, opener_of
 from tensoropt.runtime.session.session import use_custom_ops
 from tensoropt.runtime.support.dtypes import name_of
@@ -28,14 +28,14 @@ __all__ = ["Server", "serve"]
 
 
 def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
-    """Make the program of a job on all ranks, and answer until whoever asks is gone."""
+    """Open the program of a job on all ranks, and answer requests until the channel closes."""
     use_custom_ops(job.custom_ops)
     with channel_to_launcher() as channel, suppress(EOFError):
         try:
             limit = RequestLimit(job.answer_s, comm, link.end)
             # The parent process enforces ``ready_s``.
             with limit.counting() if job.ready_s is None else nullcontext():
-                program = _opened(job, comm)
+                program = _open(job, comm)
         except UserError as error:
             send(channel, _error(str(error), 0))
             return
@@ -43,7 +43,7 @@ def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
         Server(program, channel, comm.rank, limit, can_go_on=job.provider == "cpu").run()
 
 
-def _opened(job: PoolJob, comm: MPI.Comm) -> Program:
+def _open(job: PoolJob, comm: MPI.Comm) -> Program:
     plan = Plan.read(job.plan)
     plan.check_unchanged(job.sha256, REPLACED)
     rank = Rank(job, plan, comm, provider_of(job, comm))
@@ -51,7 +51,7 @@ def _opened(job: PoolJob, comm: MPI.Comm) -> Program:
 
 
 class Server:
-    """Answers what comes over ``channel``; where it ``can_go_on``, also after errors."""
+    """Answers the requests of ``channel``; continues after errors if it ``can_go_on``."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class Server:
         self._parts: dict[int, Mapping[str, Part]] = {}  # by the number of their request
 
     def run(self) -> None:
-        """Answer until the channel is closed. Raises EOFError then, `UserError` on a failure."""
+        """Answer requests. Raises EOFError when the channel closes, `UserError` on a failure."""
         while True:
             self.answer_next()
 
     def answer_next(self) -> None:
         """Wait for the next request, and answer it. Raises as `run` does."""
-        asked = receive(self._channel, None)  # strings may be many
+        asked = receive(self._channel, None)  # no size limit: it may have many strings
         self._blocks.update(asked["blocks"], asked["gone"])
         send(self._channel, self._put(asked) if "put" in asked else self._answer(asked))
 
@@ -84,7 +84,7 @@ class Server:
             with self._limit.counting():
                 reply = self._program.answer(self._request(asked))
         except UserError as error:
-            if not self._can_go_on:  # what is wrong with a device stays wrong
+            if not self._can_go_on:  # an error of a device persists
                 raise
             return _error(str(error), collectives_of(library.where()) - before)
         parts = {n: part for n, part in reply.parts.items() if not part.array.dtype.hasobject}
@@ -100,24 +100,24 @@ class Server:
         }
 
     def _keep(self, number: int, parts: Mapping[str, Part]) -> None:
-        """Keep parts until they are asked for, or it is clear that they never are."""
+        """Keep parts until they are requested, or until newer requests show that they never are."""
         self._parts[number] = parts
-        while len(self._parts) > AT_ONCE:
+        while len(self._parts) > MAX_IN_FLIGHT:
             del self._parts[min(self._parts)]
 
     def _request(self, asked: Message) -> Request:
         arrays = self._blocks.arrays(asked["arrays"], writable=False)
-        texts = {name: unpacked_texts(packed) for name, packed in asked["texts"].items()}
+        texts = {name: unpack_texts(packed) for name, packed in asked["texts"].items()}
         room = self._blocks.arrays(asked["room"], writable=True)
         return Request(asked["message"], {**arrays, **texts}, room, self._tell)
 
     def _tell(self, message: Message) -> None:
-        self._limit.count_anew()
+        self._limit.extend()
         if self._rank == 0:
             send(self._channel, {"told": message})
 
     def _put(self, asked: Message) -> Message:
-        """Write this rank's parts of an answer where the whole arrays are to be."""
+        """Write this rank's parts of an earlier answer into the whole arrays."""
         parts = self._parts.pop(asked["of"])
         for name, whole in self._blocks.arrays(asked["put"], writable=True).items():
             if self._is_source(parts[name]):
@@ -127,7 +127,7 @@ class Server:
     def _text(self, part: Part) -> list[Any]:
         shape = part.layout.global_shape(part.array.shape)
         bounds = [(b.start, b.stop) for b in part.layout.bounds(shape, self._rank)]
-        return [shape, bounds, packed_texts(part.array)]
+        return [shape, bounds, pack_texts(part.array)]
 
     def _is_source(self, part: Part) -> bool:
         return self._rank in part.layout.sources()

@@ -1,4 +1,4 @@
-"""`Session`: a plan's ranks, started once, run on whole arrays of the process that started them."""
+"""`Session`: runs of a plan on whole arrays, by ranks that are started once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tensoropt.runtime.plan.dims import bound
-from tensoropt.runtime.plan.plan import Plan, Tensor, given_dims
+from tensoropt.runtime.plan.plan import Plan, Tensor, read_dims
 from tensoropt.runtime.pool.blocks import Wanted
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, start
 from tensoropt.runtime.session.inputs import (
     as_dtype,
-    check_cuts,
     check_dtype,
     check_names,
+    check_parts,
     match_names,
     match_shapes,
 )
@@ -29,16 +29,16 @@ __all__ = ["Session"]
 
 
 class Session(Closing):
-    """The ranks of the plan in a folder, ready to run; a context that ends them.
+    """The ranks of the plan in a folder, ready to run; a context manager that ends them.
 
-    ``threads`` are those of each rank: None divides the machine's cores. ``dims`` sets symbolic
-    dimensions for all runs; others may differ from run to run. ``provider`` is "cpu" or "cuda",
-    where ``share_gpus`` allows more ranks than GPUs and ``cuda_graphs`` asks for CUDA graphs, with
-    which all runs have the sizes of the first.
-    ``custom_ops`` are libraries of operators. Each run fails after ``timeout_s``, and starting the
-    ranks after ``ready_s``, which is ``timeout_s`` where it is None.
+    ``threads`` is the number per rank: None divides the machine's cores. ``dims`` sets symbolic
+    dimensions for all runs; the others may differ between runs. ``provider`` is "cpu" or "cuda".
+    With "cuda", ``share_gpus`` allows more ranks than GPUs, and ``cuda_graphs`` requests CUDA
+    graphs, with which all runs have the sizes of the first run. ``custom_ops`` are libraries of
+    operators. Each run fails after ``timeout_s`` seconds, and starting the ranks after ``ready_s``,
+    by default ``timeout_s``.
 
-    Any thread may call it: runs queue. Raises `UserError` where the plan cannot be run.
+    Thread-safe: runs are queued. Raises `UserError` if the plan cannot be run.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Session(Closing):
         ready_s: float | None = None,
     ) -> None:
         self.plan = _inference_plan(plan)
-        self._dims, self._has_graphs = given_dims(dims, self.plan), cuda_graphs
+        self._dims, self._has_graphs = read_dims(dims, self.plan), cuda_graphs
         self._is_sized = True
         self._inputs = {tensor.name: tensor for tensor in self.plan.inputs}
         self._outputs = {tensor.name: tensor for tensor in self.plan.outputs}
@@ -73,50 +73,50 @@ class Session(Closing):
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The plan's inputs: each has a name, a dtype, and a shape of sizes and names of sizes."""
+        """The plan's inputs, each with a name, a dtype, and a shape of sizes and symbolic names."""
         return self.plan.inputs
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The plan's outputs, as `inputs`."""
+        """The plan's outputs, in the form of `inputs`."""
         return self.plan.outputs
 
     @property
     def is_alive(self) -> bool:
-        """Whether all ranks are there, so that a run can be tried."""
+        """True if all ranks are running."""
         return self._pool.is_alive
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds a run has been without an answer; 0 where there is none."""
+        """Seconds that the current run has been without an answer; 0 without a run."""
         return self._pool.silent_s
 
     @property
     def cuda_graphs(self) -> str | None:
-        """Whether CUDA graphs are there: "captured" or why not, None where not asked for."""
+        """State of CUDA graphs: "captured", or the reason against; None if not requested."""
         message, _ = self._pool.call({"facts": True})
         found: str | None = message["cuda_graphs"]
         return found
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes of the ranks, by rank; none where they ended."""
+        """The process ids of the ranks, by rank; empty if they have ended."""
         return self._pool.pids
 
     def run(
         self, inputs: Mapping[str, ArrayLike], outputs: Collection[str] | None = None
     ) -> dict[str, Array]:
-        """Run once on whole arrays, by input name; returns whole outputs, or those in ``outputs``.
+        """Run once on whole arrays, by input name; return all whole outputs, or ``outputs``.
 
-        The arrays that come back are the caller's. Those that go in may be used again at once; ones
-        that `empty` made, or that came out, are read where they lie.
+        The returned arrays belong to the caller. The inputs may be reused immediately. Arrays from
+        `empty`, or from an earlier run, are read without a copy.
 
-        Raises `UserError` where inputs do not fit, before any rank hears of them, or where all
-        ranks refuse them; and `RankFailedError` where a rank ended, after which none is left.
+        Raises `UserError` if inputs do not fit, before they reach any rank, or if all ranks refuse
+        them. Raises `RankFailedError` if a rank ended, after which all ranks have ended.
         """
-        arrays, dims = self._checked(inputs)
-        names = self._wanted(outputs)
-        if self._has_graphs:  # what was captured goes on as it was: the same sizes, all outputs
+        arrays, dims = self._check_inputs(inputs)
+        names = self._output_names(outputs)
+        if self._has_graphs:  # a captured graph has fixed sizes and writes all outputs
             self._dims = dims
         asked = list(self._outputs) if self._has_graphs else names
         room = {name: sizes for name in asked if (sizes := _sizes(self._outputs[name], dims))}
@@ -126,9 +126,9 @@ class Session(Closing):
     def _run(
         self, names: list[str], arrays: Mapping[str, Array], room: Mapping[str, Wanted]
     ) -> Mapping[str, Array]:
-        """Run once; where that fails, once more without counting on the sizes of outputs.
+        """Run once; after a failure, run again without relying on the plan's sizes of outputs.
 
-        A model that draws numbers may give an output of other sizes than the plan says.
+        A model that draws random numbers may have outputs of other sizes than in the plan.
         """
         try:
             return self._pool.call({"outputs": names}, arrays, room)[1]
@@ -140,35 +140,36 @@ class Session(Closing):
         return found
 
     def step_times_s(self, runs: int) -> list[float]:
-        """Return what steps take on the ranks alone, in seconds: the slowest rank's time of each.
+        """Return the times of ``runs`` steps on the ranks alone, in seconds.
 
-        The inputs are those of the last run.
+        Each is the slowest rank's time. The inputs are the inputs of the last run.
         """
         message, _ = self._pool.call({"steps": runs})
         return list(message["times_s"])
 
     def empty(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
-        """Return arrays for inputs, by name and shape, in memory that the ranks share.
+        """Return uninitialised input arrays of these shapes, by name, in shared memory.
 
-        Values are not set. Filled and given to `run` they are not copied once more. Strings have no
-        place in shared memory: their arrays are plain ones.
+        `run` reads them without a copy. Arrays of strings are not in shared memory.
         """
         check_names(str(self.plan.folder), shapes, self._inputs)
         wanted = {n: (dtype_of(self._inputs[n].dtype), tuple(s)) for n, s in shapes.items()}
         return self._pool.empty(wanted)
 
     def restart(self) -> None:
-        """Start new ranks; runs of the old ones fail.
+        """Replace the ranks by new ranks; current runs fail.
 
         Raises `UserError`, also for a plan that was replaced in its folder.
         """
         self._pool.restart()
 
     def close(self, grace_s: float = GRACE_S) -> None:
-        """End the ranks, after what they are at or in ``grace_s`` seconds; again is no error."""
+        """End the ranks after their requests or ``grace_s`` seconds. Idempotent."""
         self._pool.close(grace_s)
 
-    def _checked(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[str, Array], dict[str, int]]:
+    def _check_inputs(
+        self, inputs: Mapping[str, ArrayLike]
+    ) -> tuple[dict[str, Array], dict[str, int]]:
         """Return inputs as arrays of the plan's types, and the sizes of symbolic dimensions."""
         where, dims = str(self.plan.folder), dict(self._dims)
         if not isinstance(inputs, Mapping):
@@ -179,15 +180,15 @@ class Session(Closing):
             )
         match_names(where, inputs, self._inputs)
         arrays = {
-            name: _typed(where, tensor, _array(where, name, inputs[name]))
+            name: _as_plan_type(where, tensor, _array(where, name, inputs[name]))
             for name, tensor in self._inputs.items()
         }
         shapes = {name: array.shape for name, array in arrays.items()}
         match_shapes(where, shapes, self._inputs, dims)
-        check_cuts(shapes, self._inputs)
+        check_parts(shapes, self._inputs)
         return arrays, dims
 
-    def _wanted(self, outputs: Collection[str] | None) -> list[str]:
+    def _output_names(self, outputs: Collection[str] | None) -> list[str]:
         if outputs is None:
             return list(self._outputs)
         for name in outputs:
@@ -202,7 +203,7 @@ class Session(Closing):
 def _inference_plan(folder: Path | str) -> Plan:
     plan = Plan.load(folder)
     if "training" in plan.document:
-        raise UserError(f"{folder}: is a plan for training, expected one for inference")
+        raise UserError(f"{folder}: is a plan for training, expected a plan for inference")
     partial = [tensor.name for tensor in plan.outputs if tensor.layout.is_partial]
     if partial:
         raise UserError(f"{folder}: output '{partial[0]}': expected R or S, got: a partial layout")
@@ -220,8 +221,8 @@ def _array(where: str, name: str, given: ArrayLike) -> Array:
         ) from None
 
 
-def _typed(where: str, tensor: Tensor, array: Array) -> Array:
-    """Return an array as the plan has the type; only the order of bytes may be another one."""
+def _as_plan_type(where: str, tensor: Tensor, array: Array) -> Array:
+    """Return an array in the plan's dtype; the array's dtype may differ only in byte order."""
     if tensor.dtype == STRING and array.dtype.kind == "O":
         return array
     check_dtype(where, tensor, array.dtype.newbyteorder("="))
@@ -229,8 +230,11 @@ def _typed(where: str, tensor: Tensor, array: Array) -> Array:
 
 
 def _sizes(tensor: Tensor, dims: Mapping[str, int]) -> Wanted | None:
-    """Return the type and shape of an output, None where only a run tells, and where ranks have
-    padding behind their parts, which the whole has no room for."""
+    """Return the type and shape of an output, or None if it must be gathered after the run.
+
+    Its shape may be unknown before, its elements may be strings, or the parts of ranks may have
+    padding, for which the whole array has no room.
+    """
     if tensor.layout.padded or tensor.dtype == STRING:
         return None
     shape: list[Any] = [bound(s, dims) if isinstance(s, str) else s for s in tensor.shape]

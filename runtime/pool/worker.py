@@ -1,4 +1,4 @@
-"""How pools are done."""
+"""Worker entry point of pools."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ WORKER = Worker(
     lambda results: results,
     lambda values: None,
 )
-"""Ranks of a pool answer to who started them: they have no results of their own."""
+"""Ranks of a pool answer the process that started them, and have no results of their own."""

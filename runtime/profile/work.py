@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.runtime.check.trace import kernel_times_s, merged
+from tensoropt.runtime.check.trace import kernel_times_s, merge_ranks
 from tensoropt.runtime.device.memory import return_freed
 from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import provider_of
@@ -102,7 +102,7 @@ def _task(job: ProfileJob, task: Task, comm: MPI.Comm, place: _Place, left_s: fl
         comm.Barrier()
         session.run()
     ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP))
-    return Measured(0.0, runs, merged(ranks) if ranks else None, f"{trace}.onnx")
+    return Measured(0.0, runs, merge_ranks(ranks) if ranks else None, f"{trace}.onnx")
 
 
 def _process_bytes(provider: Provider, memory: MemoryMeter) -> int | None:

@@ -1,4 +1,4 @@
-"""Caches of a decoder that a run updates in place: the output has the memory of the input."""
+"""In-place updates of a decoder's caches: input and output share one buffer."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SharedCache:
-    """An input and the output that overwrites it; ``dim`` grows, if any does."""
+    """A cache input and the output that overwrites it; ``dim`` is the growing dimension, if any."""
 
     past: Tensor
     present: Tensor
     dim: int | None
 
     def shape(self, past: Sequence[int], dims: Mapping[str, int]) -> _Shape | None:
-        """Return the global shape of the memory for both, of an input of shape ``past``.
+        """Return the global shape of the shared buffer, for an input of shape ``past``.
 
-        ``dims`` are the sizes of symbolic dimensions. ``None`` where they do not tell how many
-        tokens the output has.
+        ``dims`` are the sizes of symbolic dimensions. Returns None if they do not determine the
+        output's number of tokens.
         """
         if self.dim is None:
             return tuple(past)
@@ -41,8 +41,11 @@ class SharedCache:
         return *past[: self.dim], max(past[self.dim], tokens), *past[self.dim + 1 :]
 
     def may_grow(self, accepted: Sequence[int | str | None]) -> bool:
-        """Return whether a rank's memory can have room behind its tokens, given the shape that its
-        session accepts: not if others have the tokens that follow."""
+        """Return True if a rank's buffer may have room after its tokens.
+
+        ``accepted`` is the shape that its session accepts. A dimension that is split over ranks
+        cannot grow, because the next tokens belong to another rank.
+        """
         dim = self.dim
         if dim is None or isinstance(accepted[dim], int):
             return False
@@ -52,10 +55,10 @@ class SharedCache:
 def shared_caches(
     plan: Plan, session: RankSession, shapes: Mapping[str, Sequence[int]]
 ) -> dict[SharedCache, _Shape]:
-    """Return the caches that a run on inputs of these global ``shapes`` can update in place, each
-    with the global shape of its memory.
+    """Return the caches that a run on inputs of these global ``shapes`` can update in place.
 
-    ``session`` runs a graph of the plan, or its model: its inputs must accept that shape.
+    The values are the global shapes of their buffers. ``session`` runs a graph of the plan, or its
+    model; its inputs must accept the shape of the buffer.
     """
     inputs = {tensor.name: tensor for tensor in plan.inputs}
     outputs = {tensor.name: tensor for tensor in plan.outputs}
@@ -76,9 +79,9 @@ def shared_caches(
 def update_in_place(
     session: RankSession, cache: SharedCache, array: PlacedArray, part: Array
 ) -> None:
-    """Let a session read a cache from ``array`` and write the next one there.
+    """Bind ``array`` to a session as both input and output of a cache.
 
-    ``array`` gets the values of ``part``; behind them it may have room for more tokens.
+    ``array`` is set to the values of ``part``; after them it may have room for more tokens.
     """
     if isinstance(array, HostArray):
         _fill(array.get(), part)

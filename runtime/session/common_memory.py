@@ -1,7 +1,7 @@
-"""Memory that the ranks of a machine have in common, of blocks that each of them filled alike.
+"""Deduplication of memory blocks with the same contents on several ranks of a machine.
 
-ONNX Runtime packs the weights of products, and lays those of convolutions out anew, in blocks of
-each process (decision 62). Where these are the same on several ranks, all of them map one copy.
+ONNX Runtime packs the weights of products, and changes the layout of weights of convolutions, into
+blocks of each process (decision 62). If such blocks are equal on several ranks, all map one copy.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 __all__ = ["HostBlock", "host_blocks", "share_blocks"]
 
-_LEAST = 512 << 10  # bytes; device/host_memory.py has blocks of that size be mappings of their own
-_PIECE = 1 << 20  # bytes that are read at once
-_LOOKED_AT = 64 << 10  # bytes that tell which blocks are worth being compared
-_HEAD = mmap.PAGESIZE  # bytes of a block that stay its own: the C library's notes are among them
-_IS_MAPPED, _FLAGS = 2, 7  # malloc.c, the field behind the size of the block before
+_LEAST = 512 << 10  # bytes; device/host_memory.py makes blocks of this size separate mappings
+_PIECE = 1 << 20  # bytes per read
+_LOOKED_AT = 64 << 10  # bytes that are hashed to find candidates for the comparison
+_HEAD = mmap.PAGESIZE  # bytes of a block that are not shared: they include malloc's header
+_IS_MAPPED, _FLAGS = 2, 7  # malloc.c, the field after the size of the previous block
 _FIXED = 0x10  # MAP_FIXED of mman.h
 
 _Key = tuple[int, bytes, int]
-"""The size of a block, a digest of how it begins, and how many blocks before it have both."""
+"""The size of a block, a digest of its beginning, and the number of earlier blocks with both."""
 
 
 class HostBlock(NamedTuple):
-    """A block of the C library that is a mapping of its own: whole pages from ``address`` on."""
+    """A block of the C library that is a separate mapping: whole pages from ``address``."""
 
     address: int
     size: int
 
 
 def host_blocks() -> set[HostBlock]:
-    """Return the large blocks of this process; none where the system or C library is another."""
+    """Return the large blocks of this process; empty on other systems or C libraries."""
     found: set[HostBlock] = set()
     with suppress(OSError), Path("/proc/self/mem").open("rb", buffering=0) as memory:
-        for start, end in _anonymous():
-            found.update(_chained(memory.fileno(), start, end))
+        for start, end in _anonymous_mappings():
+            found.update(_walk_blocks(memory.fileno(), start, end))
     return found
 
 
-def _anonymous() -> list[tuple[int, int]]:
-    """Return the bounds of memory that is no file's; mappings that touch are one."""
+def _anonymous_mappings() -> list[tuple[int, int]]:
+    """Return the bounds of anonymous mappings; adjacent mappings are merged."""
     found: list[tuple[int, int]] = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         bounds, access, _, _, inode, *name = line.split()
@@ -63,8 +63,8 @@ def _anonymous() -> list[tuple[int, int]]:
     return found
 
 
-def _chained(memory: int, start: int, end: int) -> Iterator[HostBlock]:
-    """Yield blocks that lie one after another from ``start``, as far as there are any."""
+def _walk_blocks(memory: int, start: int, end: int) -> Iterator[HostBlock]:
+    """Yield the consecutive blocks from ``start``."""
     while end - start >= _LEAST:
         word = int.from_bytes(os.pread(memory, 8, start + 8), "little")
         size = word & ~_FLAGS
@@ -76,29 +76,29 @@ def _chained(memory: int, start: int, end: int) -> Iterator[HostBlock]:
 
 
 def share_blocks(comm: MPI.Comm, blocks: Iterable[HostBlock]) -> None:
-    """Let blocks of the same bytes be one, among the ranks of ``comm`` on one machine.
+    """Share blocks with the same bytes among the ranks of ``comm`` on one machine.
 
-    All ranks call this, each with its own ``blocks``, which nobody writes to meanwhile. What is
-    written later nobody else sees: the page becomes the rank's own again. Where a rank cannot reach
-    the memory of another, as in a container of its own, it keeps what it has.
+    A collective; each rank passes its own ``blocks``, which must not be written during the call.
+    Pages are copied on write, so later writes are private. A rank that cannot access another's
+    memory, for example in a separate container, keeps its blocks.
     """
     from mpi4py import MPI
 
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
     try:
         if here.size > 1:
-            _share(here, _keyed(sorted(blocks)))
+            _share(here, _key_blocks(sorted(blocks)))
     finally:
         here.Free()
 
 
-def _keyed(blocks: Iterable[HostBlock]) -> dict[_Key, HostBlock]:
-    """Return blocks by what may tell that another rank has the same."""
+def _key_blocks(blocks: Iterable[HostBlock]) -> dict[_Key, HostBlock]:
+    """Return blocks by keys that are equal for equal blocks of several ranks."""
     keyed: dict[_Key, HostBlock] = {}
     times = Counter[tuple[int, bytes]]()
     with Path("/proc/self/mem").open("rb", buffering=0) as memory:
         for block in blocks:
-            with suppress(OSError):  # it has been freed
+            with suppress(OSError):  # the block has been freed
                 start = next(_pieces(memory.fileno(), block))[1][:_LOOKED_AT]
                 seen = block.size, hashlib.blake2b(start, digest_size=16).digest()
                 keyed[*seen, times[seen]] = block
@@ -107,7 +107,7 @@ def _keyed(blocks: Iterable[HostBlock]) -> dict[_Key, HostBlock]:
 
 
 def _pieces(memory: int, block: HostBlock) -> Iterator[tuple[int, bytes]]:
-    """Yield the bytes behind the head of a block, with their places in it. Raises OSError."""
+    """Yield the bytes after the head of a block, with their offsets in it. Raises OSError."""
     for at in range(_HEAD, block.size, _PIECE):
         size = min(_PIECE, block.size - at)
         piece = os.pread(memory, size, block.address + at)
@@ -117,7 +117,7 @@ def _pieces(memory: int, block: HostBlock) -> Iterator[tuple[int, bytes]]:
 
 
 def _share(here: MPI.Comm, own: Mapping[_Key, HostBlock]) -> None:
-    """Let each block be that of the first rank that has it, where another one may have it too."""
+    """Replace each block that several ranks may have by the first rank's block."""
     holders: dict[_Key, list[int]] = {}
     for rank, keys in enumerate(here.allgather(list(own))):
         for key in keys:
@@ -128,11 +128,11 @@ def _share(here: MPI.Comm, own: Mapping[_Key, HostBlock]) -> None:
     places, common = _places(owners), own.keys() & owners.keys()
     descriptor = os.memfd_create("tensoropt-weights", os.MFD_CLOEXEC)
     try:
-        with suppress(OSError):  # a machine without room for it: what is not there, nobody maps
+        with suppress(OSError):  # out of memory: a block that was not copied is not mapped
             for key in common:
                 if owners[key] == here.rank:
-                    _give(own[key], descriptor, places[key])
-        sources = here.allgather(_Source.of(descriptor))
+                    _publish(own[key], descriptor, places[key])
+        sources = here.allgather(_Source.from_descriptor(descriptor))
         for rank in sorted({owners[key] for key in common} - {here.rank}):
             theirs = {own[key]: places[key] for key in common if owners[key] == rank}
             with suppress(OSError):
@@ -143,7 +143,7 @@ def _share(here: MPI.Comm, own: Mapping[_Key, HostBlock]) -> None:
 
 
 def _places(owners: Mapping[_Key, int]) -> dict[_Key, int]:
-    """Return where each block lies in the memory of its owner."""
+    """Return the offset of each block in its owner's shared memory."""
     places, ends = dict[_Key, int](), Counter[int]()
     for key, owner in owners.items():
         places[key] = ends[owner]
@@ -151,8 +151,8 @@ def _places(owners: Mapping[_Key, int]) -> dict[_Key, int]:
     return places
 
 
-def _give(block: HostBlock, descriptor: int, place: int) -> None:
-    """Copy a block to where others find it, and map it there, so that it is not there twice."""
+def _publish(block: HostBlock, descriptor: int, place: int) -> None:
+    """Copy a block to shared memory, and map the copy in place of the block to save memory."""
     with Path("/proc/self/mem").open("rb", buffering=0) as memory:
         for at, piece in _pieces(memory.fileno(), block):
             if os.pwrite(descriptor, piece, place + at) != len(piece):
@@ -167,26 +167,25 @@ def _is_same(block: HostBlock, descriptor: int, place: int) -> bool:
 
 
 class _Source(NamedTuple):
-    """Where the memory of a rank is found, and what tells it from others of that number."""
+    """The shared memory of a rank, with its device and inode for identification."""
 
     block: Block
     device: int
     inode: int
 
     @classmethod
-    def of(cls, descriptor: int) -> _Source:
+    def from_descriptor(cls, descriptor: int) -> _Source:
         facts = os.fstat(descriptor)
         block = Block(os.getpid(), descriptor, facts.st_size)
         return cls(block, facts.st_dev, facts.st_ino)
 
     def take(self, wanted: Mapping[HostBlock, int]) -> None:
-        """Map it in the place of blocks that are the same from their place in it on. Raises
-        OSError."""
+        """Map this memory in place of equal blocks, at their offsets. Raises OSError."""
         descriptor = held_open(self.block)
         try:
             facts = os.fstat(descriptor)
             if (facts.st_dev, facts.st_ino) != (self.device, self.inode):
-                return  # of a process of another container with the same number
+                return  # a process in another container has the same process id
             for block, place in wanted.items():
                 if _is_same(block, descriptor, place):
                     _map(block, descriptor, place)
@@ -195,10 +194,10 @@ class _Source(NamedTuple):
 
 
 def _map(block: HostBlock, descriptor: int, place: int) -> None:
-    """Put the pages of a file, from ``place`` on, in the place of those of a block but its head.
+    """Replace the pages of a block except its head by pages of a file from ``place``.
 
-    With two kinds of pages the block cannot be moved or grown as one, only copied: the C library
-    would map more than the file has.
+    Because the block then has two mappings, mremap fails and the C library copies it to move or
+    grow it. A single mapping would grow beyond the end of the file.
     """
     library: Any = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p

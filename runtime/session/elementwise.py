@@ -51,7 +51,7 @@ def fuse_elementwise(model: onnx.ModelProto) -> None:
     for group in graph.groups():
         together[graph.depths[group[-1]], graph.parts[group[-1]]].append(group)
     for groups in together.values():
-        made += _joined(graph, groups)
+        made += _join(graph, groups)
     nodes = [item.node for item in made]
     reads, makes = [node.input for node in nodes], [node.output for node in nodes]
     order = sort_nodes(reads, makes, [one.place for one in made])
@@ -164,7 +164,7 @@ def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
     return piece
 
 
-def _joined(graph: _Graph, groups: Iterable[Sequence[int]]) -> list[_Made]:
+def _join(graph: _Graph, groups: Iterable[Sequence[int]]) -> list[_Made]:
     """Return a node per distinct program of the groups; groups that only cast are unchanged."""
     kinds: dict[object, list[_Piece]] = defaultdict(list)
     last: dict[object, int] = defaultdict(int)

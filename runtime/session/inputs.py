@@ -1,7 +1,7 @@
 """The global inputs of a run: from an .npz file, or drawn from a seed.
 
-Every rank makes the same arrays by itself, one at a time, so that nothing is sent, and keeps no
-more than its part of each.
+Every rank creates the same arrays itself, one at a time, so that nothing is sent. It keeps only its
+part of each array.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from tensoropt.runtime.support.npz import npz_headers
 __all__ = [
     "Inputs",
     "as_dtype",
-    "check_cuts",
     "check_dtype",
     "check_names",
+    "check_parts",
     "draws",
     "make_inputs",
     "match_names",
     "match_shapes",
-    "rounded_otherwise",
+    "perturb",
 ]
 
 _DEVIATIONS = {"small": 0.01, "large": 10.0}
 _ROUNDINGS = {"float32": 5e-7, "float64": 1e-15, "float16": 2e-3, "bfloat16": 1.6e-2}
-"""A few roundings of each type."""
-_BLOCK = 1 << 18  # values that are drawn at a time
+"""The relative error of a few roundings of each type."""
+_BLOCK = 1 << 18  # values drawn at a time
 _SIGNS = np.array([-1.0, 1.0])
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of one job, their sizes known: ``shapes`` are global, by input name."""
+    """The inputs of a job with all sizes known: ``shapes`` are global, by input name."""
 
     job: Job
     tensors: Mapping[str, Tensor]
@@ -57,7 +57,7 @@ class Inputs:
         """Return one whole input."""
         dtype = dtype_of(self.tensors[name].dtype)
         if self.job.inputs is None:
-            return _drawn(self.job, name, dtype, self.shapes[name])
+            return _draw(self.job, name, dtype, self.shapes[name])
         try:
             with np.load(self.job.inputs) as file:
                 return as_dtype(file[name], dtype)
@@ -67,14 +67,14 @@ class Inputs:
             ) from None
 
     def part(self, name: str, rank: int) -> Array:
-        """Return a rank's part of one input, in memory of its own: the whole goes back.
+        """Return a rank's part of one input, in separate memory, so that the whole is freed.
 
-        A large one that is drawn is never there as a whole.
+        A large drawn input is never allocated as a whole.
         """
         tensor, shape = self.tensors[name], self.shapes[name]
         dtype = dtype_of(tensor.dtype)
         if self.job.inputs is None and not tensor.layout.padded and _draws_in_order(dtype):
-            return _drawn_part(self.job, name, dtype, shape, tensor.layout.bounds(shape, rank))
+            return _draw_part(self.job, name, dtype, shape, tensor.layout.bounds(shape, rank))
         with exact_blocks():
             whole = self.array(name)
             part = self.tensors[name].layout.local_slice(whole, rank)
@@ -88,12 +88,12 @@ def make_inputs(job: Job, tensors: Sequence[Tensor]) -> Inputs:
         shapes = _shapes_from_dims(tensors, job.dims)
     else:
         shapes = _shapes_from_file(job, by_name)
-    check_cuts(shapes, by_name)
+    check_parts(shapes, by_name)
     return Inputs(job, by_name, shapes)
 
 
-def check_cuts(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
-    """Raise `UserError` unless the plan allows these sizes and inputs can be cut as they lie."""
+def check_parts(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
+    """Raise `UserError` unless the plan allows these sizes and the layouts divide them."""
     for name, shape in shapes.items():
         try:
             tensors[name].check(shape)
@@ -107,16 +107,16 @@ def _shapes_from_dims(
     check_dims(dims, tensors)
     for tensor in tensors:
         for size in tensor.shape:
-            if isinstance(_sized(size, dims), str):
+            if isinstance(_resolve(size, dims), str):
                 missing = next(name for name in terms(str(size)) if name not in dims)
                 raise UserError(
                     f"input '{tensor.name}': dimension '{size}' has no size, "
                     f"expected --dim {missing}=N or --inputs"
                 )
-    return {t.name: tuple(int(_sized(size, dims)) for size in t.shape) for t in tensors}
+    return {t.name: tuple(int(_resolve(size, dims)) for size in t.shape) for t in tensors}
 
 
-def _sized(size: int | str, dims: Mapping[str, int]) -> int | str:
+def _resolve(size: int | str, dims: Mapping[str, int]) -> int | str:
     return bound(size, dims) if isinstance(size, str) else size
 
 
@@ -153,11 +153,11 @@ def match_shapes(
     tensors: Mapping[str, Tensor],
     dims: dict[str, int],
 ) -> None:
-    """Add the symbolic sizes that the ``shapes`` of inputs have to ``dims``.
+    """Add the sizes of symbolic dimensions in the inputs' ``shapes`` to ``dims``.
 
-    Raises `UserError` where they do not fit the plan or each other.
+    Raises `UserError` if they do not fit the plan or each other.
     """
-    # Plain names first: they say what a sum of them must be.
+    # Plain names first: they determine the sums and products of names.
     for tensor in sorted(tensors.values(), key=_has_arithmetic):
         _match(where, tensor, shapes[tensor.name], dims)
 
@@ -183,7 +183,7 @@ def check_dtype(path: str, tensor: Tensor, dtype: np.dtype[np.generic]) -> None:
 
 def _match(path: str, tensor: Tensor, shape: tuple[int, ...], dims: dict[str, int]) -> None:
     sized = tuple(
-        _learned(size, found, dims) if isinstance(size, str) else size
+        _bind_size(size, found, dims) if isinstance(size, str) else size
         for size, found in zip(tensor.shape, shape, strict=False)
     )
     if len(shape) != len(tensor.shape) or shape != sized:
@@ -196,24 +196,24 @@ def _match(path: str, tensor: Tensor, shape: tuple[int, ...], dims: dict[str, in
         )
 
 
-def _learned(name: str, found: int, dims: dict[str, int]) -> int:
-    """Return the size of a symbolic dimension, which is what was ``found`` unless it is known."""
+def _bind_size(name: str, found: int, dims: dict[str, int]) -> int:
+    """Return the size of a symbolic dimension; an unknown dimension is set to ``found``."""
     known = bound(name, dims)
     return dims.setdefault(name, known if isinstance(known, int) else found)
 
 
 def as_dtype(array: Array, dtype: np.dtype[np.generic]) -> Array:
-    """Return an array of a file as what it is: raw bytes of a type that numpy lacks, or text."""
+    """Return an array from a file in its dtype; numpy stores types that it lacks as raw bytes."""
     if dtype.hasobject:
         return array.astype(object)
     return array.view(dtype) if array.dtype.kind == "V" and array.dtype != dtype else array
 
 
 def draws(inputs: Inputs) -> Iterator[Inputs]:
-    """Yield the inputs drawn as the job says, and then in the other ways that there are.
+    """Yield the inputs drawn as in the job, and then drawn from the other distributions.
 
-    Integers that were not asked for also lie in 0..1, and are 0: where they index a table, it may
-    be small. Inputs from a file are all there is.
+    If the job has the default range of integers, they are also drawn from 0..1, and all 0: a table
+    that they index may be small. Inputs from a file are yielded once.
     """
     yield inputs
     job = inputs.job
@@ -229,8 +229,8 @@ def draws(inputs: Inputs) -> Iterator[Inputs]:
             yield replace(inputs, job=replace(job, int_range=(0, high)))
 
 
-def rounded_otherwise(array: Array, name: str) -> Array:
-    """Return floats changed by a few roundings, at random; others as they are."""
+def perturb(array: Array, name: str) -> Array:
+    """Return floats perturbed randomly by a few roundings; other types are unchanged."""
     if array.dtype.kind not in "fV":
         return array
     random = np.random.default_rng(zlib.crc32(name.encode()))
@@ -238,10 +238,10 @@ def rounded_otherwise(array: Array, name: str) -> Array:
     return (array.astype(np.float64) * (1 + step)).astype(array.dtype)
 
 
-def _drawn(job: Job, name: str, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
-    """Floats are drawn as the job says, booleans fair, integers small: they often index tables.
+def _draw(job: Job, name: str, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
+    """Draw an input: floats from the job's distribution, fair booleans, letters for strings.
 
-    Strings are letters.
+    Integers are small, because they often index tables.
     """
     random = np.random.default_rng([job.seed, zlib.crc32(name.encode())])
     if dtype.hasobject:
@@ -255,21 +255,21 @@ def _drawn(job: Job, name: str, dtype: np.dtype[np.generic], shape: tuple[int, .
 
 
 def _draws_in_order(dtype: np.dtype[np.generic]) -> bool:
-    """Say whether the values of a type are drawn one after another, with nothing between them."""
+    """Return True if the values of a type can be drawn in blocks, in sequence."""
     return not dtype.hasobject and dtype.kind not in "biu"
 
 
-def _drawn_part(
+def _draw_part(
     job: Job,
     name: str,
     dtype: np.dtype[np.generic],
     shape: tuple[int, ...],
     bounds: Sequence[slice],
 ) -> Array:
-    """Return the part of a drawn input within ``bounds``. Blocks of it are drawn in their order."""
+    """Return the part of a drawn input within ``bounds``. Blocks are drawn in order."""
     random = np.random.default_rng([job.seed, zlib.crc32(name.encode())])
     if math.prod(shape) <= _BLOCK:
-        where: tuple[Any, ...] = (*bounds, ...)  # of a scalar an array too
+        where: tuple[Any, ...] = (*bounds, ...)  # the ellipsis keeps a scalar an array
         return np.asarray(_floats(random, job, dtype, shape)[where]).copy()
     cut = next(d for d in range(len(shape)) if math.prod(shape[d + 1 :]) <= _BLOCK)
     step = _BLOCK // max(1, math.prod(shape[cut + 1 :]))

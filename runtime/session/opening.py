@@ -1,4 +1,4 @@
-"""A rank's session as a job asks for it, made by all ranks together."""
+"""Opening of a rank's session for a job, collectively on all ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.session.common_memory import host_blocks, share_blocks
-from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
+from tensoropt.runtime.session.ranks import make_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
 from tensoropt.runtime.session.weights import common_weights
 from tensoropt.runtime.support.dtypes import Array, dtype_of
@@ -18,23 +18,23 @@ from tensoropt.runtime.support.job import Launched
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["keep_outputs", "opened_session"]
+__all__ = ["keep_outputs", "open_session"]
 
 
-def opened_session(
-    job: Launched, plan: Plan, comm: MPI.Comm, provider: Provider, beside: Plan | None = None
+def open_session(
+    job: Launched, plan: Plan, comm: MPI.Comm, provider: Provider, other: Plan | None = None
 ) -> tuple[RankSession | None, str | None, str | None]:
-    """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
+    """Return the rank's session, the reason why requested CUDA graphs are missing, and an error.
 
-    Weights that are the same as those of a plan ``beside`` it, whose session is there already, are
-    held once, on the CPU; so is what ONNX Runtime makes of weights, alike on ranks of one machine.
-    All ranks go without CUDA graphs where one has to: with them the first run is three.
+    On the CPU, weights that also belong to the plan ``other``, which has an open session, are
+    stored once. Weights that ONNX Runtime packs are shared by the ranks of one machine. If one rank
+    cannot capture CUDA graphs, no rank does, because with them the first run is three runs.
     """
     threads = job.threads or share_of_cores(comm)
     graph, refusal = plan.graph(comm.rank), None
     weights = {}
-    if beside is not None and provider.name == "cpu":
-        weights = common_weights(graph, beside.graph(comm.rank))
+    if other is not None and provider.name == "cpu":
+        weights = common_weights(graph, other.graph(comm.rank))
     before = host_blocks()
     for graphs in (True, False) if job.cuda_graphs else (False,):
         make = partial(
@@ -46,7 +46,7 @@ def opened_session(
             transient_bytes=plan.transient_bytes,
             weights=weights,
         )
-        session, error = made_on_all(comm, make)
+        session, error = make_on_all(comm, make)
         if error is None:
             if provider.name == "cpu":
                 share_blocks(comm, host_blocks() - before)
@@ -56,20 +56,20 @@ def opened_session(
 
 
 def keep_outputs(
-    session: RankSession, plan: Plan, provider: Provider, but: Collection[str] = ()
+    session: RankSession, plan: Plan, provider: Provider, exclude: Collection[str] = ()
 ) -> dict[str, Array]:
-    """Have outputs of known sizes written to arrays that stay, on the CPU; return those by name.
+    """Bind outputs of known sizes to fixed arrays, on the CPU; return the arrays by name.
 
-    In the arena they would lie between the tensors of the next run. The outputs in ``but`` are left
-    out, and an input that is given back is not written anywhere. Where inputs have open sizes, what
-    a model declares of its outputs may hold for those alone that it was traced with.
+    In the arena they would fragment the memory of the next run. Outputs in ``exclude``, and inputs
+    that are returned unchanged, are not bound. With symbolic input sizes no output is bound: its
+    declared size may be valid only for the inputs with which the model was traced.
     """
     kept: dict[str, Array] = {}
     if provider.name != "cpu" or not all(_is_fixed(tensor) for tensor in plan.inputs):
         return kept
     for tensor in plan.outputs:
         dtype = dtype_of(tensor.dtype)
-        if tensor.name in session.inputs or tensor.name in but:
+        if tensor.name in session.inputs or tensor.name in exclude:
             continue
         if not dtype.hasobject and _is_fixed(tensor):
             array = provider.empty(tensor.local_shape(), dtype)

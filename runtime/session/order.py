@@ -1,8 +1,8 @@
-"""The order of a plan's graph, kept by ONNX Runtime.
+"""Execution of a plan's graph in the plan's order by ONNX Runtime.
 
-It runs nodes in an order of its own, depth first from the outputs, or in that of the file if it is
-told to. But what it fuses is put behind all other nodes, and so runs late. So its optimiser runs
-first, its result is put in the order of the plan, and the session is made of that as it is.
+ONNX Runtime runs nodes depth first from the outputs by default, or optionally in file order. But it
+appends fused nodes after all other nodes, so that they run late. We therefore run its optimizer
+first, restore the plan's order in the result, and open the session without further optimization.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tensoropt.runtime.support.ordering import ORDERED
 if TYPE_CHECKING:
     from onnxruntime import OrtExternalInitializerInfo, OrtValue, SessionOptions
 
-__all__ = ["Optimised", "in_order", "is_ordered", "optimised_in_order", "ordered"]
+__all__ = ["Optimised", "is_ordered", "optimise_in_order", "restore_order", "sort_nodes"]
 
 _LEAST = 1024
-"""Bytes of a constant that is given to a session beside the graph, and not in it."""
+"""Bytes from which a constant is passed to a session separately, and not in the graph."""
 _TEXT = 8  # the number of ONNX's strings
 _MADE_OF = ("_nchwc", "_token_", "/")
-"""What ONNX Runtime puts behind the name of a node or of its result, to name what it makes."""
+"""Separators after which ONNX Runtime extends the name of a node or result to name a new node."""
 
 
 @dataclass(frozen=True)
 class Optimised:
-    """A graph as ONNX Runtime optimised it, and the large constants that it made for it, by name.
+    """A graph that ONNX Runtime optimized, and the large constants that it created, by name.
 
-    In the graph these look as if they lay in a file.
+    The graph refers to them as external data.
     """
 
     model: bytes
@@ -45,21 +45,21 @@ class Optimised:
 
 
 def is_ordered(graph: Path) -> bool:
-    """Say whether a graph of a plan is to run in its order: another one takes more memory."""
-    return ORDERED.encode() in graph.read_bytes()  # the package onnx would take 6 MiB to say so
+    """Return True if a plan's graph must run in its order, because others need more memory."""
+    return ORDERED.encode() in graph.read_bytes()  # importing onnx would take 6 MiB
 
 
-def optimised_in_order(given: Path | bytes, options: SessionOptions) -> Optimised:
-    """Return what ONNX Runtime makes of a graph, with its nodes in the order in which it has them.
+def optimise_in_order(given: Path | bytes, options: SessionOptions) -> Optimised:
+    """Optimize a graph with ONNX Runtime, and restore the order of its nodes.
 
-    Weights that it leaves as they are stay in their files. ``options`` have what a session of the
-    graph needs. Raises what ONNX Runtime raises.
+    Weights that it does not change stay in their files. ``options`` have everything that a session
+    of the graph needs. Raises the errors of ONNX Runtime.
     """
     from onnxruntime import GraphOptimizationLevel, ModelCompiler, OrtExternalInitializerInfo
 
     constants: dict[str, HostArray] = {}
 
-    def lies(
+    def location(
         name: str, value: OrtValue, info: OrtExternalInitializerInfo | None
     ) -> OrtExternalInitializerInfo | None:
         size = value.tensor_size_in_bytes()
@@ -73,11 +73,11 @@ def optimised_in_order(given: Path | bytes, options: SessionOptions) -> Optimise
         given if isinstance(given, bytes) else str(given),
         embed_compiled_data_into_model=True,
         graph_optimization_level=GraphOptimizationLevel.ORT_ENABLE_ALL,
-        get_initializer_location_func=lies,
+        get_initializer_location_func=location,
     )
     made = compiler.compile_to_bytes()
     before = given if isinstance(given, bytes) else given.read_bytes()
-    nodes = ordered(nodes_of(made), nodes_of(before))
+    nodes = restore_order(nodes_of(made), nodes_of(before))
     return Optimised(with_nodes(made, nodes), constants)
 
 
@@ -87,28 +87,28 @@ def _copy(value: OrtValue) -> HostArray:
     return HostArray(array)
 
 
-def ordered(nodes: Sequence[Node], given: Sequence[Node]) -> list[Node]:
-    """Return ``nodes``, made of those ``given``, in the order of these.
+def restore_order(nodes: Sequence[Node], given: Sequence[Node]) -> list[Node]:
+    """Return the optimized ``nodes`` in the order of the ``given`` nodes, from which they derive.
 
-    A fused node stands where the last that it is made of stood, which its results or its name tell.
-    One that is new, such as a change of layout, stands before the first that reads it, as does one
-    that equal nodes became. Linear, but for the sorting.
+    A fused node takes the position of the last node that it replaces, which its results or its name
+    identify. A new node, such as a change of layout, goes before its first reader, as does a node
+    that merges equal nodes. Linear, except for the sorting.
     """
     needs = _needs([node.reads for node in nodes], [node.makes for node in nodes])
     readers = _readers(needs)
     wanted = _wanted(nodes, readers, _places(given))
-    return [nodes[place] for place in _sorted(needs, readers, wanted)]
+    return [nodes[place] for place in _sort(needs, readers, wanted)]
 
 
-def in_order(
+def sort_nodes(
     reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]], wanted: Sequence[int]
 ) -> list[int]:
-    """Return the numbers of nodes, each behind those that it needs, and else as is ``wanted``.
+    """Return the indices of nodes in topological order, and otherwise by ``wanted`` position.
 
-    A node ``reads`` and ``makes`` tensors of these names, and belongs to the place wanted.
+    ``reads`` and ``makes`` are the names of each node's operands and results.
     """
     needs = _needs(reads, makes)
-    return list(_sorted(needs, _readers(needs), wanted))
+    return list(_sort(needs, _readers(needs), wanted))
 
 
 def _needs(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> list[set[int]]:
@@ -122,13 +122,13 @@ def _needs(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> li
 def _readers(needs: Sequence[set[int]]) -> list[list[int]]:
     readers: list[list[int]] = [[] for _ in needs]
     for place, needed in enumerate(needs):
-        for one in needed:
-            readers[one].append(place)
+        for maker in needed:
+            readers[maker].append(place)
     return readers
 
 
 def _places(given: Sequence[Node]) -> dict[str, int]:
-    """Return the place of each node, by its name and by those of its results."""
+    """Return the position of each node, by its name and by the names of its results."""
     by_name = {node.name: place for place, node in enumerate(given) if node.name}
     return by_name | {name: place for place, node in enumerate(given) for name in node.makes}
 
@@ -136,20 +136,21 @@ def _places(given: Sequence[Node]) -> dict[str, int]:
 def _wanted(
     nodes: Sequence[Node], readers: Sequence[Sequence[int]], places: Mapping[str, int]
 ) -> list[int]:
-    """Return the place among those given that each node belongs to; ``nodes`` are sorted."""
+    """Return each node's position among the given nodes; ``nodes`` are sorted topologically."""
     wanted = [len(places)] * len(nodes)
     for place in reversed(range(len(nodes))):
         node = nodes[place]
         made_of = [places[name] for name in node.makes if name in places]
         if not made_of:
-            made_of = [one for one in (_named(node.name, places),) if one is not None]
-        first = min((wanted[one] for one in readers[place]), default=len(places))
+            origin = _find_origin(node.name, places)
+            made_of = [] if origin is None else [origin]
+        first = min((wanted[reader] for reader in readers[place]), default=len(places))
         wanted[place] = min(max(made_of, default=first), first)
     return wanted
 
 
-def _named(name: str, places: Mapping[str, int]) -> int | None:
-    """Return the place of what a node was made of, if its name begins with that one's."""
+def _find_origin(name: str, places: Mapping[str, int]) -> int | None:
+    """Return the position of the given node with a name that is a prefix of ``name``, or None."""
     while name:
         if name in places:
             return places[name]
@@ -157,10 +158,10 @@ def _named(name: str, places: Mapping[str, int]) -> int | None:
     return None
 
 
-def _sorted(
+def _sort(
     needs: Sequence[set[int]], readers: Sequence[Sequence[int]], wanted: Sequence[int]
 ) -> Iterator[int]:
-    """Yield the nodes, each after those that it needs, and otherwise in the order wanted."""
+    """Yield the nodes in topological order, and otherwise by their wanted position."""
     missing = [len(needed) for needed in needs]
     ready = [(wanted[place], place) for place, count in enumerate(missing) if not count]
     heapq.heapify(ready)

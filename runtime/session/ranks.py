@@ -1,4 +1,4 @@
-"""What the ranks of a job do together, beyond the collectives in their graphs."""
+"""Collective operations of the ranks of a job, outside of their graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from tensoropt.runtime.plan.layout import Layout, gather_global, joined
+from tensoropt.runtime.plan.layout import Layout, assemble, gather_global
 from tensoropt.runtime.session.session import cores
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
@@ -21,7 +21,7 @@ __all__ = [
     "gather",
     "gather_into",
     "largest",
-    "made_on_all",
+    "make_on_all",
     "share_of_cores",
     "slowest_s",
     "timed_s",
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def share_of_cores(comm: MPI.Comm) -> int:
-    """Return the cores of this machine per rank on it, at least one."""
+    """Return the number of cores of this machine per rank on it, at least one."""
     from mpi4py import MPI
 
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -43,26 +43,26 @@ def share_of_cores(comm: MPI.Comm) -> int:
 
 
 def wait_idle(comm: MPI.Comm) -> None:
-    """Wait until every rank is here, asleep: MPI's own waiting would keep the cores busy."""
+    """Wait for all ranks without keeping the cores busy, as MPI's own barrier would."""
     request = comm.Ibarrier()
     while not request.Test():
         time.sleep(0.002)
 
 
 def first_error(comm: MPI.Comm, error: str | None) -> str | None:
-    """Return the first rank's error with that rank's name, the same on all; None if none has one.
+    """Return the error of the first rank that has one, with the rank's number; None without errors.
 
-    Ranks that are done before others wait asleep.
+    The result is the same on all ranks. Ranks that arrive early sleep.
     """
     wait_idle(comm)
-    errors = (f"rank {rank}: {one}" for rank, one in enumerate(comm.allgather(error)) if one)
+    errors = (f"rank {rank}: {text}" for rank, text in enumerate(comm.allgather(error)) if text)
     return next(errors, None)
 
 
-def made_on_all(comm: MPI.Comm, make: Callable[[], T]) -> tuple[T | None, str | None]:
-    """Return what ``make`` gives and no error, or nothing and the first rank's `UserError`.
+def make_on_all(comm: MPI.Comm, make: Callable[[], T]) -> tuple[T | None, str | None]:
+    """Return the result of ``make`` and None, or None and the first rank's `UserError`.
 
-    The same of the two on all ranks, which all call this.
+    A collective: either all ranks get a result, or all get the error.
     """
     made, error = None, None
     try:
@@ -74,14 +74,14 @@ def made_on_all(comm: MPI.Comm, make: Callable[[], T]) -> tuple[T | None, str | 
 
 
 def timed_s(run: Callable[[], object]) -> float:
-    """Return how long ``run`` takes, in seconds."""
+    """Return the time of ``run``, in seconds."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
 def slowest_s(comm: MPI.Comm, run: Callable[[], object]) -> float:
-    """Return the slowest rank's time of ``run``, in seconds; all ranks begin together."""
+    """Return the slowest rank's time of ``run``, in seconds; all ranks start together."""
     from mpi4py import MPI
 
     comm.Barrier()
@@ -89,30 +89,30 @@ def slowest_s(comm: MPI.Comm, run: Callable[[], object]) -> float:
 
 
 def largest(comm: MPI.Comm, value: int | None) -> int | None:
-    """Return the largest of the ranks' values, None where no rank has one."""
-    found = [one for one in comm.allgather(value) if one is not None]
+    """Return the largest of the ranks' values, or None if all are None."""
+    found = [item for item in comm.allgather(value) if item is not None]
     return max(found, default=None)
 
 
 def gather(name: str, part: Array, layout: Layout, comm: MPI.Comm, copy: int = 0) -> Array:
-    """Return the whole output on rank 0, elsewhere the rank's own part.
+    """Return the whole output on rank 0, and the rank's own part on other ranks.
 
-    Of a layout that replicates, ``copy`` says which ranks' parts are taken. Rank 0 has one of them
-    at a time beside the whole, which is its own part where there is no other.
+    For a replicated layout, ``copy`` selects the replica. Besides the whole, rank 0 stores one part
+    at a time. If its own part is the whole, it is returned without a copy.
     """
     if part.dtype.hasobject:
-        return _gathered_objects(part, layout, comm, copy)
+        return _gather_objects(part, layout, comm, copy)
     sources = layout.sources(copy)
-    _check_alike(name, part, comm, sources)
+    _check_equal(name, part, comm, sources)
     if comm.rank:
         if comm.rank in sources:
             comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
         return part
-    return part if sources == (0,) else joined(_received(part, comm, sources), layout)
+    return part if sources == (0,) else assemble(_receive(part, comm, sources), layout)
 
 
-def _received(own: Array, comm: MPI.Comm, ranks: Sequence[int]) -> Iterator[tuple[int, Array]]:
-    """Yield each rank's part, those of others in one array that each overwrites."""
+def _receive(own: Array, comm: MPI.Comm, ranks: Sequence[int]) -> Iterator[tuple[int, Array]]:
+    """Yield each rank's part; the parts of other ranks are received into one array in turn."""
     received = np.empty_like(own)
     for rank in ranks:
         if rank:
@@ -121,20 +121,20 @@ def _received(own: Array, comm: MPI.Comm, ranks: Sequence[int]) -> Iterator[tupl
 
 
 def whole_shape(name: str, part: Array, layout: Layout, comm: MPI.Comm) -> tuple[int, ...]:
-    """Return the shape of the whole output, which nobody makes; raises on rank 0 as `gather`."""
-    _check_alike(name, part, comm, layout.sources())
+    """Return the shape of the whole output without gathering it; raises on rank 0 as `gather`."""
+    _check_equal(name, part, comm, layout.sources())
     return layout.global_shape(part.shape)
 
 
-def _check_alike(name: str, part: Array, comm: MPI.Comm, sources: Sequence[int]) -> None:
-    """Raise `UserError` on rank 0 where the parts of ``sources`` are not like its own."""
+def _check_equal(name: str, part: Array, comm: MPI.Comm, sources: Sequence[int]) -> None:
+    """Raise `UserError` on rank 0 if parts of ``sources`` differ from its own in shape or type."""
     facts = comm.gather((part.shape, part.dtype.name))
     if facts is not None and len({facts[rank] for rank in (0, *sources)}) > 1:
         raise UserError(f"output '{name}': the ranks gave parts of different shapes or types")
 
 
-def _gathered_objects(part: Array, layout: Layout, comm: MPI.Comm, copy: int) -> Array:
-    """Return the whole output of strings on rank 0, which have no bytes to send as they are."""
+def _gather_objects(part: Array, layout: Layout, comm: MPI.Comm, copy: int) -> Array:
+    """Return the whole output of strings on rank 0; strings are pickled to be sent."""
     parts = comm.gather(part if comm.rank in layout.sources(copy) else None)
     return part if parts is None else gather_global(dict(enumerate(parts)), layout, copy)
 
@@ -144,9 +144,9 @@ def _bytes_of(array: Array) -> Array:
 
 
 def gather_into(whole: Array | None, part: Array, layout: Layout, comm: MPI.Comm) -> None:
-    """Write a tensor into ``whole`` on rank 0, one rank's part at a time.
+    """Gather a tensor into ``whole`` on rank 0, one rank's part at a time.
 
-    ``whole`` is None on the other ranks; ``part`` is this rank's. The layout is not partial.
+    ``whole`` is None on the other ranks; ``part`` is this rank's part. The layout is not partial.
     """
     sources = layout.sources()
     if whole is None:

@@ -1,4 +1,4 @@
-"""The seeds of a plan: what draws numbers draws the same on all ranks, and on one device."""
+"""Seeds of a plan in its model, so that both draw the same random numbers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tensoropt.runtime.support.errors import UserError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["seeded_model"]
+__all__ = ["add_seeds"]
 
 _DRAWING = frozenset((*RANDOM, DROPOUT))
 _HOLDERS = frozenset(("If", "Loop", "Scan"))
 
 
-def seeded_model(model: Path, plan: Plan) -> bytes | None:
-    """Return ``model`` with the seeds that ``plan`` has, ``None`` where nothing draws numbers.
+def add_seeds(model: Path, plan: Plan) -> bytes | None:
+    """Return ``model`` with the seeds of ``plan``, or None if no node draws random numbers.
 
-    External data stays where it is. Nodes are found by name, those without in their order. Raises
-    `UserError` where that does not tell which is which.
+    External data stays in its files. Nodes are matched by name, and nodes without unique names in
+    file order. Raises `UserError` if the match is ambiguous.
     """
     ops = {row["op"] for row in plan.document["strategies"]}
     if not ops & (_DRAWING | _HOLDERS):
@@ -37,18 +37,18 @@ def seeded_model(model: Path, plan: Plan) -> bytes | None:
         return None
     whole = onnx.load(model, load_external_data=False)
     if any(not _seed(node) for function in whole.functions for node in _drawing(function)):
-        whole = _inlined(model, whole)
-    _give(model, [node for node in _drawing(whole.graph) if not _seed(node)], given)
+        whole = _inline(model, whole)
+    _assign(model, [node for node in _drawing(whole.graph) if not _seed(node)], given)
     return bytes(whole.SerializeToString())
 
 
-def _inlined(model: Path, whole: onnx.ModelProto) -> onnx.ModelProto:
-    """Return ``whole`` without functions, as it was compiled: each call draws its own numbers."""
+def _inline(model: Path, whole: onnx.ModelProto) -> onnx.ModelProto:
+    """Return ``whole`` with functions inlined, as the compiler does: each call has its own seed."""
     import onnx.inliner
 
     try:
         inlined = onnx.inliner.inline_local_functions(whole, convert_version=True)
-    except Exception as error:  # the library has no type of its own
+    except Exception as error:  # the library has no exception type
         raise UserError(
             f"{model}: functions cannot be inlined: {str(error).splitlines()[0]}"
         ) from None
@@ -57,7 +57,7 @@ def _inlined(model: Path, whole: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _drawing(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that draw numbers, also those inside other nodes, in their order."""
+    """Yield the nodes that draw random numbers, including nodes in bodies, in file order."""
     for node in graph.node:
         if node.op_type in _DRAWING and node.domain in ("", "ai.onnx"):
             yield node
@@ -67,11 +67,12 @@ def _drawing(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeP
 
 
 def _seed(node: onnx.NodeProto) -> list[onnx.AttributeProto]:
-    """Return the attribute ``seed``, nothing where there is none."""
+    """Return the attribute ``seed`` in a list, which is empty without it."""
     return [attribute for attribute in node.attribute if attribute.name == "seed"][:1]
 
 
-def _give(model: Path, lacking: list[onnx.NodeProto], given: list[onnx.NodeProto]) -> None:
+def _assign(model: Path, lacking: list[onnx.NodeProto], given: list[onnx.NodeProto]) -> None:
+    """Copy seeds to nodes with the same unique name, and assign the rest in order."""
     counts = Counter(node.name for node in lacking)
     named = {(node.op_type, node.name): node for node in given}
     rest = []
@@ -82,21 +83,21 @@ def _give(model: Path, lacking: list[onnx.NodeProto], given: list[onnx.NodeProto
         else:
             node.attribute.extend(_seed(seed))
             given.remove(seed)
-    _give_in_order(model, rest, _by_operator(given))
+    _assign_in_order(model, rest, _by_operator(given))
 
 
-def _give_in_order(
+def _assign_in_order(
     model: Path, lacking: list[onnx.NodeProto], given: Mapping[str, list[onnx.NodeProto]]
 ) -> None:
-    """Give seeds where each operator has as many nodes as the plan has seeds for."""
+    """Assign seeds in order; each operator must have as many nodes as seeds in the plan."""
     for op_type, nodes in _by_operator(lacking).items():
         seeds = [_seed(node) for node in given.get(op_type, ())]
         if op_type == DROPOUT and not seeds:
-            continue  # outside training it draws nothing, and the plan has none
+            continue  # in inference it draws nothing, and the plan has no seed
         if len(seeds) != len(nodes):
             raise UserError(
-                f"{model}: {len(nodes)} {op_type} nodes draw numbers, and which has which of the "
-                f"plan's {len(seeds)} seeds is unknown, expected nodes with names of their own"
+                f"{model}: {len(nodes)} {op_type} nodes cannot be matched with the plan's "
+                f"{len(seeds)} seeds, expected nodes with unique names"
             )
         for node, seed in zip(nodes, seeds, strict=True):
             node.attribute.extend(seed)

@@ -1,4 +1,4 @@
-"""The ONNX Runtime session of one rank, and the one-device session it is compared with."""
+"""The ONNX Runtime session of a rank, and the one-device session to compare with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.ops.library import settle
 from tensoropt.runtime.session.convolution import use_own_convolutions
 from tensoropt.runtime.session.elementwise import fuse_elementwise
-from tensoropt.runtime.session.order import Optimised, is_ordered, optimised_in_order
+from tensoropt.runtime.session.order import Optimised, is_ordered, optimise_in_order
 from tensoropt.runtime.session.weight_gradient import use_own_weight_gradients
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
@@ -34,19 +34,19 @@ __all__ = [
     "use_custom_ops",
 ]
 
-_FATAL = 4  # ONNX Runtime also raises its errors; printing them as well would tell them twice
+_FATAL = 4  # ONNX Runtime also raises its errors, so logging would duplicate them
 
 _TEXT = "tensor(string)"
 
-_CUDA_MEMORY = "Cuda"  # ONNX Runtime's name of it; "Cpu" and "CudaPinned" are the host's
+_CUDA_MEMORY = "Cuda"  # in ONNX Runtime; "Cpu" and "CudaPinned" are host memory
 
 
 class RankSession:
-    """A session that reads and writes arrays which stay where they are from run to run.
+    """A session with bound input and output arrays, which keep their addresses between runs.
 
     ``inputs`` and ``outputs`` are names. Inputs are set with `feed` or `read`. An output that
-    `write` does not bind is allocated by ONNX Runtime, on the device if there is one. With CUDA
-    ``graphs`` all stays at its address.
+    `write` does not bind is allocated by ONNX Runtime, on the device if the provider has one. With
+    CUDA ``graphs``, all addresses are fixed.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class RankSession:
         self._is_fed = True  # since the last run
         self._elsewhere: dict[str, PlacedArray] = {}
         self._passed: dict[str, OrtValue] = {}
-        self._kept: dict[tuple[str, str], PlacedArray] = {}  # bindings have only addresses
+        self._kept: dict[tuple[str, str], PlacedArray] = {}  # bindings do not keep arrays alive
         self._weights: dict[str, PlacedArray] = {}
-        self._release()
+        self._rebind_outputs()
 
-    def _release(self) -> None:
-        """Let ONNX Runtime allocate outputs anew.
+    def _rebind_outputs(self) -> None:
+        """Let ONNX Runtime allocate outputs again.
 
-        It would write into those of the run before, which may be the memory of an input then, or of
-        another size: values may decide that, also where inputs are the same as before.
+        Otherwise it would write into the last outputs. These may now be inputs, or differ in size,
+        which can depend on values even with unchanged inputs.
         """
         for name in self._allocated if self._is_fed else self._unsized:
             if name in self._allocated:
@@ -79,19 +79,19 @@ class RankSession:
 
     def _bind_allocated(self, name: str) -> None:
         if name in self._texts:
-            self._binding.bind_output(name)  # in the host's memory
+            self._binding.bind_output(name)  # in host memory
         else:
             self._binding.bind_output(name, self._provider.device, self._provider.number)
 
     def feed(self, name: str, array: Array) -> None:
-        """Set an input; on the CPU the array is kept, not copied."""
+        """Set an input; on the CPU the array is referenced, not copied."""
         self.read(name, self._provider.place(array))
 
     def read(self, name: str, array: PlacedArray) -> None:
-        """Let input ``name`` be read from ``array``, which is kept, not copied.
+        """Bind input ``name`` to ``array``, which is referenced, not copied.
 
-        One that is on the host and read on the device, or the other way, is copied before each run:
-        a CUDA graph would not see that.
+        An array on the host that nodes read on the device, or vice versa, is copied before each
+        run, which a CUDA graph would not repeat.
         """
         array.bind_input(self._binding, name)
         self._kept["input", name] = array
@@ -101,96 +101,97 @@ class RankSession:
             self._elsewhere[name] = array
 
     def _is_elsewhere(self, name: str, array: PlacedArray) -> bool:
-        """Say whether the nodes that read an input want it on the host, or off it."""
+        """Return True if nodes read an input on the host and ``array`` is on the device, or vice
+        versa."""
         if self._provider.device == "cpu":
             return False
         place = self._session.get_input_memory_infos()[self.inputs.index(name)]
         return isinstance(array, HostArray) is bool(place.name == _CUDA_MEMORY)
 
     def pass_on(self, names: Mapping[str, str]) -> None:
-        """Let inputs be read where the last run left outputs; ``names`` are outputs to inputs."""
-        made = self.made(names) if names else {}
+        """Bind the last run's outputs as inputs; ``names`` maps outputs to inputs."""
+        values = self.values(names) if names else {}
         for output, name in names.items():
-            self.read_value(name, made[output])
+            self.read_value(name, values[output])
 
     def write(self, name: str, array: PlacedArray) -> None:
-        """Let output ``name`` be written into ``array``, which may be that of an input."""
+        """Bind output ``name`` to ``array``, which may also be bound to an input."""
         self._allocated.pop(name, None)
         array.bind_output(self._binding, name)
         self._kept["output", name] = array
 
     def allocate(self, name: str) -> None:
-        """Let ONNX Runtime allocate an output again that was written to an array."""
+        """Unbind an output from its array, so that ONNX Runtime allocates it."""
         self._kept.pop(("output", name), None)
         self._allocated[name] = None
         self._bind_allocated(name)
 
     def run(self) -> None:
-        """Run once, to the end of what a device has to do. Raises `UserError`."""
-        self._release()
+        """Run once, and wait for the device. Raises `UserError`."""
+        self._rebind_outputs()
         self._is_fed = False
         try:
-            for name, array in self._elsewhere.items():  # bound by copy
+            for name, array in self._elsewhere.items():  # binding copies the array
                 array.bind_input(self._binding, name)
             self._session.run_with_iobinding(self._binding)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
-            settle()  # it has taken the memory of the run back
-            raise UserError(self._provider.told(error)) from None
+            settle()  # ONNX Runtime has freed the memory of the run
+            raise UserError(self._provider.explain(error)) from None
 
-    def let_go(self) -> None:
-        """Let go of the outputs that ONNX Runtime allocated for the last run."""
+    def release(self) -> None:
+        """Release the outputs that ONNX Runtime allocated for the last run."""
         for name in self._allocated:
             self._bind_allocated(name)
 
     def keep(self, weights: Mapping[str, PlacedArray]) -> None:
-        """Keep arrays that the session reads as weights."""
+        """Keep references to arrays that the session reads as weights."""
         self._weights.update(weights)
 
-    def made(self, names: Collection[str]) -> dict[str, OrtValue]:
-        """Return the last run's values of outputs, where they lie."""
+    def values(self, names: Collection[str]) -> dict[str, OrtValue]:
+        """Return the last run's outputs ``names``, without copying them."""
         values = zip(self.outputs, self._binding.get_outputs(), strict=True)
         return {name: value for name, value in values if name in names}
 
     def read_value(self, name: str, value: OrtValue) -> None:
-        """Let input ``name`` be read where a run, also of another session, left an output."""
+        """Bind input ``name`` to an output of a run, possibly of another session."""
         self._binding.bind_ortvalue_input(name, value)
-        self._passed[name] = value  # bindings have only addresses
+        self._passed[name] = value  # bindings do not keep it alive
         self._kept.pop(("input", name), None)
         self._is_fed = True
 
     def fetch(self) -> dict[str, Array]:
-        """Return the outputs of the last run as arrays of their own, by name."""
+        """Return the outputs of the last run as separate arrays, by name."""
         return dict(self.results())
 
     def results(self, names: Collection[str] | None = None) -> Iterator[tuple[str, Array]]:
-        """Yield ``names`` among the outputs, or all, with the last run's values, one at a time."""
+        """Yield name and array of the last run's outputs ``names``, or of all, one at a time."""
         for name, value in zip(self.outputs, self._binding.get_outputs(), strict=True):
             if names is None or name in names:
-                yield name, self._fetched(name, value)
+                yield name, self._fetch(name, value)
 
-    def _fetched(self, name: str, value: OrtValue) -> Array:
+    def _fetch(self, name: str, value: OrtValue) -> Array:
         if not value.is_tensor():
-            raise UserError(f"output '{name}' is no tensor, got: {value.data_type()}")
+            raise UserError(f"output '{name}': expected a tensor, got: {value.data_type()}")
         if dtype_of_code(value.element_type()).hasobject:
             strings: Array = value.numpy()
             return strings
         return self._provider.fetch(value)
 
     def signature(self) -> list[tuple[str, str, list[int | str | None]]]:
-        """Return name, type such as ``tensor(float)``, and shape of each input."""
+        """Return the name, type such as ``tensor(float)``, and shape of each input."""
         return [(value.name, value.type, value.shape) for value in self._session.get_inputs()]
 
     def nodes_on_cpu(self) -> int | None:
-        """Return how many nodes a device left to the CPU, None where all are meant to be there."""
+        """Return the number of nodes that a device left to the CPU, None for the CPU provider."""
         return self._provider.nodes_on_cpu(self._session)
 
     def end_trace(self) -> Path:
-        """Return the file with what a traced session wrote down; nothing is written any more."""
+        """End tracing and return the trace file."""
         return Path(self._session.end_profiling())
 
 
 class TextRankSession(RankSession):
-    """A session with inputs of strings, which ONNX Runtime takes from numpy at each run alone."""
+    """A session with string inputs, which ONNX Runtime cannot bind: they are passed at each run."""
 
     def __init__(
         self, session: InferenceSession, provider: Provider, *, graphs: bool = False
@@ -237,15 +238,15 @@ def rank_session(
     weights: Mapping[str, HostArray] | None = None,
     trains: bool = False,
 ) -> RankSession:
-    """Return the session of one rank's graph, with the collectives, which bring MPI up.
+    """Return the session of one rank's graph, with the collectives, which initialize MPI.
 
-    ``transient_bytes`` are what its tensors are predicted to take, where the session is to keep its
-    memory low. ``weights`` are read where they lie, on the CPU, and no weight is packed anew for
-    products: that would be a copy of its own. One that ``trains`` has the kernels of training.
+    ``transient_bytes`` is the predicted memory of its tensors, for a session with low memory use.
+    ``weights`` are read in place, on the CPU; then no weight is packed for products, because that
+    would copy it. ``trains`` adds the training kernels.
 
-    ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be in a graph
-    no session is made. With ``trace`` it writes down how long each node takes, in a file whose name
-    begins so, and the graph that it runs to ``{trace}.onnx``. Raises `UserError`.
+    ``graphs`` requests CUDA graphs: the first run is three runs, and a node that cannot be captured
+    is an error. With ``trace``, the session writes node times to a file with this prefix, and the
+    optimized graph to ``{trace}.onnx``. Raises `UserError`.
     """
     options = _options(threads)
     if transient_bytes is not None:
@@ -254,14 +255,14 @@ def rank_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(trace)
         options.optimized_model_filepath = f"{trace}.onnx"
-        # Weights beside the graph: one file of more than 2 GB would be refused.
+        # Weights in a separate file: a graph of more than 2 GB would be refused.
         where = "session.optimized_model_external_initializers_file_name"
         options.add_session_config_entry(where, f"{trace.name}.weights")
     if weights:
         options.add_session_config_entry("session.disable_prepacking", "1")
     for name, array in (weights or {}).items():
         array.initialize(options, name)
-    session = _rank_opened(graph, options, provider, graphs=graphs, trains=trains)
+    session = _open_rank(graph, options, provider, graphs=graphs, trains=trains)
     session.keep(weights or {})
     return session
 
@@ -276,12 +277,11 @@ def training_session(
     transient_bytes: int = 0,
     fused: bool = False,
 ) -> RankSession:
-    """Return the session of one rank's graph of a training step, whose collectives bring MPI up.
+    """Return the session of one rank's training step, with the collectives, which initialize MPI.
 
-    One that is ``fused`` goes over arrays as few times as it can, where there is a kernel for that.
-
-    What ONNX Runtime makes of the graph is written to ``optimised``. ``graphs`` and
-    ``transient_bytes`` are as for `rank_session`. Raises `UserError`.
+    ``fused`` fuses element-wise arithmetic to minimize passes over arrays, if the provider can.
+    The graph that ONNX Runtime optimized is written to ``optimised``. ``graphs`` and
+    ``transient_bytes`` are as in `rank_session`. Raises `UserError`.
     """
     options = _options(threads)
     run_in_file_order(options)
@@ -290,7 +290,7 @@ def training_session(
         options.optimized_model_filepath = str(optimised)
     if fused and provider.fuses:
         return _fused_session(graph, options, provider)
-    return _rank_opened(graph, options, provider, graphs=graphs, trains=True)
+    return _open_rank(graph, options, provider, graphs=graphs, trains=True)
 
 
 def _fused_session(graph: Path, options: SessionOptions, provider: Provider) -> RankSession:
@@ -302,12 +302,14 @@ def _fused_session(graph: Path, options: SessionOptions, provider: Provider) -> 
         return bytes(model.SerializeToString())
 
     _look_for_data(options, graph.parent)
-    return _opened(str(graph), load, options, provider, lambda: _add_collectives(options))
+    return _open(str(graph), load, options, provider, lambda: _add_collectives(options))
 
 
 def run_in_file_order(options: SessionOptions) -> None:
-    """Let nodes run in the order of the file, which says when activations are computed anew
-    (decision 14); only what is fused runs late (decision 45)."""
+    """Run nodes in file order, which determines recomputation (decision 14).
+
+    Only fused nodes run late (decision 45).
+    """
     import onnxruntime
 
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
@@ -316,19 +318,19 @@ def run_in_file_order(options: SessionOptions) -> None:
 def every_value_session(
     model: bytes, folder: Path, threads: int, *, provider: Provider = CPU
 ) -> RankSession:
-    """Return the session of a rank's graph that was changed to return what is inside it.
+    """Return the session of a rank's graph that was changed to return its internal values.
 
-    Nothing is optimised, so that all of it is there; external data lies in ``folder``.
+    Optimization is disabled, so that all values exist. External data is in ``folder``.
     """
     options = _options(threads)
-    _leave_as_it_is(options)
+    _disable_optimisation(options)
     _look_for_data(options, folder)
-    return _opened("a graph", lambda: model, options, provider, lambda: _add_collectives(options))
+    return _open("a graph", lambda: model, options, provider, lambda: _add_collectives(options))
 
 
 def made_session(model: bytes, provider: Provider) -> RankSession:
-    """Return the session of a small graph made here, without collectives. Raises `UserError`."""
-    return _opened("a graph", lambda: model, _options(1), provider, lambda: None)
+    """Return the session of a small in-memory graph without collectives. Raises `UserError`."""
+    return _open("a graph", lambda: model, _options(1), provider, lambda: None)
 
 
 def one_device_session(
@@ -340,34 +342,34 @@ def one_device_session(
 ) -> RankSession:
     """Return stock ONNX Runtime's session of the whole model, on all cores or on one device.
 
-    ``changed`` is what to run in the place of the file.
+    ``changed`` is a serialized model that replaces the file.
     """
     options = _options(cores())
     if not optimised:
-        _leave_as_it_is(options)
+        _disable_optimisation(options)
     if changed is not None:
         _look_for_data(options, model.parent)
     place, given = (str(model), str(model)) if changed is None else ("a graph", changed)
-    return _opened(place, lambda: given, options, provider, lambda: None)
+    return _open(place, lambda: given, options, provider, lambda: None)
 
 
 _custom_ops: list[str] = []
 
 
 def use_custom_ops(libraries: Sequence[str]) -> None:
-    """Register these libraries of operators in every session that is made from now on."""
+    """Register these libraries of operators in all sessions that are opened later."""
     _custom_ops[:] = libraries
 
 
 def check_custom_ops(libraries: Sequence[str]) -> None:
-    """Raise `UserError` unless these libraries of operators are there."""
+    """Raise `UserError` unless these libraries of operators exist."""
     for library in libraries:
         if not Path(library).is_file():
             raise UserError(f"--custom-ops {library}: no such file")
 
 
 def cores() -> int:
-    """Return how many cores this process may run on."""
+    """Return the number of cores that this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -380,27 +382,27 @@ def _options(threads: int) -> SessionOptions:
     options.intra_op_num_threads = threads
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = _FATAL
-    # Idle threads that spin take the cores that other ranks need.
+    # Spinning idle threads would take the cores that other ranks need.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Products with weights of a few bits in float32 (1) as the model says: ONNX Runtime would round
-    # the activations to 8 bits (4), and on one device not for the same products as on several.
+    # Compute products with quantized weights in float32 (1), as in the model. By default ONNX
+    # Runtime rounds activations to 8 bits (4), for other products on one device than on several.
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     return options
 
 
 def _look_for_data(options: SessionOptions, folder: Path) -> None:
-    """Let a model from memory have its external data in ``folder``."""
+    """Set the folder of the external data of a model from memory."""
     where = "session.model_external_initializers_file_folder_path"
     options.add_session_config_entry(where, str(folder))
 
 
-def _leave_as_it_is(options: SessionOptions) -> None:
+def _disable_optimisation(options: SessionOptions) -> None:
     import onnxruntime
 
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
-def _rank_opened(
+def _open_rank(
     graph: Path,
     options: SessionOptions,
     provider: Provider,
@@ -408,17 +410,17 @@ def _rank_opened(
     graphs: bool = False,
     trains: bool = False,
 ) -> RankSession:
-    """Return the session of a graph of a plan, which runs in its order where memory needs that."""
+    """Return the session of a plan's graph, which runs in the plan's order to save memory."""
     constants: dict[str, HostArray] = {}
 
     def load() -> str | bytes:
         own = trains and provider.fuses
-        given = _with_own_gradients(graph) if own else graph
+        given = _use_own_gradients(graph) if own else graph
         if provider.keeps_order and is_ordered(graph):
-            made = _optimised(graph, given, options, provider)
+            made = _optimise(graph, given, options, provider)
             constants.update(made.constants)
             given = made.model
-        given = _for_training(given, graph) if own else given
+        given = _use_own_convolutions(given, graph) if own else given
         if not isinstance(given, bytes):
             return str(given)
         _look_for_data(options, graph.parent)
@@ -426,11 +428,11 @@ def _rank_opened(
 
     register = lambda: _add_collectives(options)  # noqa: E731
     # ONNX Runtime copies the constants.
-    return _opened(str(graph), load, options, provider, register, graphs=graphs)
+    return _open(str(graph), load, options, provider, register, graphs=graphs)
 
 
-def _with_own_gradients(graph: Path) -> Path | bytes:
-    """Return ``graph`` with our kernel for gradients of weights, before anything is optimised."""
+def _use_own_gradients(graph: Path) -> Path | bytes:
+    """Return ``graph`` with our kernel for gradients of weights, before any optimization."""
     import onnx
 
     model = onnx.load(graph, load_external_data=False)
@@ -439,8 +441,8 @@ def _with_own_gradients(graph: Path) -> Path | bytes:
     return bytes(model.SerializeToString())
 
 
-def _for_training(given: Path | bytes, graph: Path) -> Path | bytes:
-    """Return what is made of ``graph`` with our kernels for convolutions, or as it is."""
+def _use_own_convolutions(given: Path | bytes, graph: Path) -> Path | bytes:
+    """Return ``given``, a version of ``graph``, with our convolution kernels where they apply."""
     import onnx
 
     plain = onnx.load(graph, load_external_data=False)
@@ -450,20 +452,20 @@ def _for_training(given: Path | bytes, graph: Path) -> Path | bytes:
     return bytes(model.SerializeToString())
 
 
-def _optimised(
+def _optimise(
     graph: Path, given: Path | bytes, options: SessionOptions, provider: Provider
 ) -> Optimised:
-    """Return a graph as ONNX Runtime optimises it, for a session that leaves it as it is.
+    """Optimize a graph with ONNX Runtime, for a session without further optimization.
 
-    ``given`` is what is made of ``graph`` before.
+    ``given`` is the possibly changed ``graph``.
     """
     own = _options(options.intra_op_num_threads)
     provider.prepare(own)
     _add_collectives(own)
     _add_custom_ops(own)
     _look_for_data(own, graph.parent)
-    made = optimised_in_order(given, own)
-    _leave_as_it_is(options)
+    made = optimise_in_order(given, own)
+    _disable_optimisation(options)
     run_in_file_order(options)
     values = [array.value for array in made.constants.values()]
     options.add_external_initializers([*made.constants], values)
@@ -479,7 +481,7 @@ def _add_custom_ops(options: SessionOptions) -> None:
         options.register_custom_ops_library(library)
 
 
-def _opened(
+def _open(
     place: str,
     load: Callable[[], str | bytes],
     options: SessionOptions,
@@ -488,8 +490,10 @@ def _opened(
     *,
     graphs: bool = False,
 ) -> RankSession:
-    """Return a session of what ``load`` gives, which may change ``options``; errors begin with
-    ``place``."""
+    """Return a session of the model that ``load`` returns; ``load`` may change ``options``.
+
+    Errors begin with ``place``.
+    """
     from onnxruntime import InferenceSession
 
     try:
@@ -497,10 +501,10 @@ def _opened(
         provider.prepare(options)
         register()
         _add_custom_ops(options)
-        # Without the fallback: a second session on the CPU, and a text on stdout.
+        # No fallback: it would open a second session on the CPU, and print to stdout.
         make = lambda: InferenceSession(load(), options, kinds, enable_fallback=0)  # noqa: E731
-        session = provider.opened(make)
+        session = provider.open_session(make)
         has_text = any(value.type == _TEXT for value in session.get_inputs())
         return (TextRankSession if has_text else RankSession)(session, provider, graphs=graphs)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise UserError(f"{place}: {provider.told(error)}") from None
+        raise UserError(f"{place}: {provider.explain(error)}") from None

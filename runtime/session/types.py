@@ -1,4 +1,4 @@
-"""What a graph says of its tensors."""
+"""Types of a graph's tensors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 __all__ = ["FLOAT32", "Type", "tensor_types"]
 
 FLOAT32 = 1
-"""ONNX's number of it."""
+"""ONNX's number of float32."""
 
 Type = tuple[int, tuple[int, ...]]
 """ONNX's number of the element type, and the shape."""
 
 
 def tensor_types(graph: onnx.GraphProto) -> dict[str, Type]:
-    """Return element type and shape of each tensor of known sizes."""
-    found = {one.name: (one.data_type, tuple(one.dims)) for one in graph.initializer}
+    """Return the element type and shape of each tensor of known size."""
+    found = {tensor.name: (tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
     for value in (*graph.input, *graph.output, *graph.value_info):
-        held = value.type.tensor_type
-        if held.HasField("shape") and all(dim.HasField("dim_value") for dim in held.shape.dim):
-            found[value.name] = (held.elem_type, tuple(dim.dim_value for dim in held.shape.dim))
+        kind = value.type.tensor_type
+        if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+            found[value.name] = (kind.elem_type, tuple(dim.dim_value for dim in kind.shape.dim))
     return found

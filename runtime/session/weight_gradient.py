@@ -1,8 +1,8 @@
-"""Gradients of the weights of convolutions, found again in the products that a plan has of them.
+"""Recognition of weight gradients of convolutions, to run them on our own kernel.
 
-A plan has standard operators: per element of the window the image, channels last, shifted to where
-that lies, and a product. Our kernel goes over image and gradient once (`ConvWeightGradient`,
-decision 58).
+A plan computes them with standard operators: per element of the window, a product with the image,
+channels last, shifted by the element's offset. Our kernel passes over image and gradient once
+(`ConvWeightGradient`, decision 58).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ __all__ = ["use_own_weight_gradients"]
 _DIMS = 4
 _STACK = 3
 _PIXELS = 256
-"""With fewer windows in all images products of matrices are as fast."""
+"""With fewer windows in all images, matrix products are as fast."""
 _NARROW = 128
-"""And with more channels of the image."""
+"""With more channels of the image, matrix products are as fast too."""
 _SWAPPED = [1, 0, 2, 3]
 _CHANNELS_LAST = [0, 2, 3, 1]
 _SPACE = (1, 2)
-"""Height and width of what has its channels last."""
+"""Height and width of a channels-last image."""
 
 _Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A gradient of weights: of which image, from which gradient, and how the windows lie."""
+    """A gradient of weights: its image, the result's gradient ``dy``, and the windows."""
 
     image: str
     dy: str
@@ -46,9 +46,12 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class _Met:
-    """What one element of all windows meets in an image: the places of the first, and how far
-    others lie apart. Before the image and behind it are zeros."""
+class _Tap:
+    """The pixels of an image under one window element, over all windows.
+
+    ``first`` is the first pixel, ``step`` the distance between pixels. Pixels outside of the image
+    are zero.
+    """
 
     image: str
     first: _Pair
@@ -56,9 +59,9 @@ class _Met:
 
 
 def use_own_weight_gradients(model: onnx.ModelProto) -> bool:
-    """Let gradients of weights be computed by our kernel, in place; say whether any is.
+    """Compute gradients of weights by our kernel, in place; return True if any is replaced.
 
-    Those of convolutions of one group, over two dimensions, in float32.
+    Applies to two-dimensional convolutions of one group in float32.
     """
     graph = _Graph(model.graph)
     found = {
@@ -70,8 +73,8 @@ def use_own_weight_gradients(model: onnx.ModelProto) -> bool:
         return False
     for place, gradient in found.items():
         node = graph.nodes[place]
-        graph.nodes[place] = _own(node, gradient, graph.shape(node.output[0])[2:])
-    kept = _without_dead(graph.nodes, model.graph)
+        graph.nodes[place] = _make_node(node, gradient, graph.shape(node.output[0])[2:])
+    kept = _remove_dead(graph.nodes, model.graph)
     del model.graph.node[:]
     model.graph.node.extend(kept)
     if all(one.domain != "tensoropt" for one in model.opset_import):
@@ -79,7 +82,7 @@ def use_own_weight_gradients(model: onnx.ModelProto) -> bool:
     return True
 
 
-def _own(node: onnx.NodeProto, found: _Found, taps: Sequence[int]) -> onnx.NodeProto:
+def _make_node(node: onnx.NodeProto, found: _Found, taps: Sequence[int]) -> onnx.NodeProto:
     from onnx import helper
 
     return helper.make_node(
@@ -95,8 +98,8 @@ def _own(node: onnx.NodeProto, found: _Found, taps: Sequence[int]) -> onnx.NodeP
     )
 
 
-def _without_dead(nodes: Sequence[onnx.NodeProto], graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Return the nodes but those that gradients were made of and nothing reads any more."""
+def _remove_dead(nodes: Sequence[onnx.NodeProto], graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Return the nodes without the parts of replaced gradients that are now dead."""
     needed, kept = {value.name for value in graph.output}, list[Any]()
     for node in reversed(nodes):
         if node.domain or node.op_type not in _PARTS or needed.intersection(node.output):
@@ -106,7 +109,7 @@ def _without_dead(nodes: Sequence[onnx.NodeProto], graph: onnx.GraphProto) -> li
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads, also inside its bodies."""
+    """Yield the names that a node and its bodies read."""
     yield from node.input
     for attribute in node.attribute:
         for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
@@ -124,12 +127,12 @@ class _Graph:
         self._places = {name: at for at, node in enumerate(self._given) for name in node.output}
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor of float32; nothing of another one."""
+        """Return the shape of a float32 tensor; empty for other types."""
         kind, shape = self._types.get(name, (0, ()))
         return shape if kind == FLOAT32 else ()
 
     def gradient(self, node: onnx.NodeProto) -> _Found | None:
-        """Return what ``node`` gives the result of, None where that is no gradient of weights."""
+        """Return the gradient of weights that ``node`` returns, or None."""
         shape = self.shape(node.output[0]) if node.output else ()
         if node.domain or len(shape) != _DIMS:
             return None
@@ -143,13 +146,13 @@ class _Graph:
         return found if (images, outputs, channels) == (count, *shape[:2]) else None
 
     def _pays(self, found: _Found, shape: Sequence[int]) -> bool:
-        """Say whether our kernel is faster: one tap is a product by itself."""
+        """Return True if our kernel is faster; a window of one element is a plain product."""
         images, _, *counts = self.shape(found.dy)
         is_one_tap = math.prod(shape[2:]) == 1
         return not is_one_tap and shape[1] <= _NARROW and images * math.prod(counts) >= _PIXELS
 
     def _by_convolution(self, node: onnx.NodeProto) -> _Found | None:
-        """Few channels: the image is the batch, the gradient the weights of a convolution."""
+        """Match the form for few channels: a convolution of the image with ``dy`` as weights."""
         conv = self._maker(node.input[0])
         if conv is None or conv.op_type != "Conv" or conv.domain or len(conv.input) != 2:
             return None
@@ -157,44 +160,44 @@ class _Graph:
         held = _attributes(conv)
         if held.get("group", 1) != 1 or held.get("auto_pad", b"NOTSET") != b"NOTSET":
             return None
-        if not all(one is not None and _perm(one) == _SWAPPED for one in (node, image, dy)):
+        if not all(n is not None and _perm(n) == _SWAPPED for n in (node, image, dy)):
             return None
         assert image is not None and dy is not None
         strides, dilations, pads = (
             _pair(held, name) for name in ("dilations", "strides", "pads")
-        )  # the steps of these windows are the gaps of those
+        )  # strides and dilations swap roles in this convolution
         if len(self.shape(image.input[0])) != _DIMS or len(self.shape(dy.input[0])) != _DIMS:
             return None
         return _Found(image.input[0], dy.input[0], strides, dilations, pads)
 
     def _by_products(self, node: onnx.NodeProto, shape: Sequence[int]) -> _Found | None:
-        """Many channels: a product for each element of the window."""
+        """Match the form for many channels: a product for each element of the window."""
         parts = self._parts(node)
         down, across = shape[2:]
         if len(parts) != down * across:
             return None
         dys = {self._dy(part) for part in parts}
-        met = [self._met(part.input[1]) if part is not None else None for part in parts]
-        if len(dys) != 1 or None in dys or None in met:
+        taps = [self._tap(part.input[1]) if part is not None else None for part in parts]
+        if len(dys) != 1 or None in dys or None in taps:
             return None
-        (dy,), first = dys, met[0]
+        (dy,), first = dys, taps[0]
         assert dy is not None and first is not None
-        places = [one.first for one in met if one is not None]
+        places = [tap.first for tap in taps if tap is not None]
         top, left = places[0]
         dilations = (
             places[across][0] - top if down > 1 else 1,
             places[1][1] - left if across > 1 else 1,
         )
-        taps = itertools.product(range(down), range(across))
-        wanted = [(top + i * dilations[0], left + j * dilations[1]) for i, j in taps]
-        alike = {(one.image, one.step) for one in met if one is not None}
-        if places != wanted or min(dilations) < 1 or len(alike) != 1 or max(top, left) > 0:
+        offsets = itertools.product(range(down), range(across))
+        wanted = [(top + i * dilations[0], left + j * dilations[1]) for i, j in offsets]
+        sources = {(tap.image, tap.step) for tap in taps if tap is not None}
+        if places != wanted or min(dilations) < 1 or len(sources) != 1 or max(top, left) > 0:
             return None
         return _Found(first.image, dy, first.step, dilations, (-top, -left))
 
     def _parts(self, node: onnx.NodeProto) -> list[onnx.NodeProto | None]:
-        """Return the products of which the gradient is made, element after element."""
-        name = self._as_it_lies(node.input[0])
+        """Return the products that form the gradient, in order of window elements."""
+        name = self._skip_reshapes(node.input[0])
         last = self._maker(name)
         if last is not None and last.op_type == "Transpose":
             joined, perm = self._maker(last.input[0]), _perm(last)
@@ -202,23 +205,23 @@ class _Graph:
                 return []
             if perm != [*range(1, len(perm)), 0]:
                 return []
-            return [self._product(one) for one in joined.input]
+            return [self._product(operand) for operand in joined.input]
         return [self._product(name)]
 
     def _product(self, name: str) -> onnx.NodeProto | None:
-        """Return the product behind ``name``, summed over images unless it sums over them."""
-        node, is_sum = self._maker(self._as_it_lies(name)), False
+        """Return the product that computes ``name``, possibly followed by a sum over images."""
+        node, is_sum = self._maker(self._skip_reshapes(name)), False
         if node is not None and node.op_type == "ReduceSum":
             if len(node.input) != 2 or self._integers(node.input[1]) != [0]:
                 return None
-            node, is_sum = self._maker(self._as_it_lies(node.input[0])), True
+            node, is_sum = self._maker(self._skip_reshapes(node.input[0])), True
         if node is None or not self._multiplies(node):
             return None
         rank = len(self.shape(node.output[0]))
         return node if rank == 2 or (is_sum and rank == _STACK) else None
 
     def _multiplies(self, node: onnx.NodeProto) -> bool:
-        """Say whether ``node`` is a product of matrices as they lie."""
+        """Return True if ``node`` is a plain matrix product, without transposition or scaling."""
         if node.op_type == "Gemm":
             kept = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
             given = {name: value for name, value in _attributes(node).items() if name in kept}
@@ -226,7 +229,7 @@ class _Graph:
         return node.op_type == "MatMul"
 
     def _dy(self, product: onnx.NodeProto | None) -> str | None:
-        """Return the gradient that is the left operand, images first or channels first."""
+        """Return the gradient in the left operand, with images or channels first."""
         node = self._maker(product.input[0]) if product is not None else None
         if node is None or node.op_type != "Reshape":
             return None
@@ -242,11 +245,11 @@ class _Graph:
             wanted = *stack, channels, math.prod(counts)
         return name if len(counts) == 2 and shape == wanted else None
 
-    def _met(self, name: str) -> _Met | None:
-        """Return where the elements lie of which ``name`` is made by slices and padding."""
+    def _tap(self, name: str) -> _Tap | None:
+        """Return the pixels that slices and padding select for ``name``, or None."""
         node, first, step, padded = self._through(name, "Reshape"), [0, 0], [1, 1], set[int]()
         while node is not None and node.op_type in ("Slice", "Pad"):
-            moved = self._sliced(node) if node.op_type == "Slice" else self._padded(node)
+            moved = self._match_slice(node) if node.op_type == "Slice" else self._match_pad(node)
             if moved is None or (node.op_type == "Pad" and padded & moved.keys()):
                 return None
             for dim, (start, stride) in moved.items():
@@ -255,18 +258,18 @@ class _Graph:
             node = self._maker(node.input[0])
         if node is None or _perm(node) != _CHANNELS_LAST:
             return None
-        return _Met(node.input[0], (first[0], first[1]), (step[0], step[1]))
+        return _Tap(node.input[0], (first[0], first[1]), (step[0], step[1]))
 
-    def _sliced(self, node: onnx.NodeProto) -> dict[int, _Pair] | None:
-        """Return, per dimension of the image, where a Slice begins and its step."""
-        starts, _, axes, steps = (self._integers(one) for one in node.input[1:])
+    def _match_slice(self, node: onnx.NodeProto) -> dict[int, _Pair] | None:
+        """Return the start and step of a Slice, per dimension of the image."""
+        starts, _, axes, steps = (self._integers(name) for name in node.input[1:])
         rows = list(zip(axes, starts, steps, strict=True))
         if any(axis not in _SPACE or start < 0 or stride < 1 for axis, start, stride in rows):
             return None
         return {_SPACE.index(axis): (start, stride) for axis, start, stride in rows}
 
-    def _padded(self, node: onnx.NodeProto) -> dict[int, _Pair] | None:
-        """Return, per dimension that a Pad pads with zeros or cuts, where its result begins."""
+    def _match_pad(self, node: onnx.NodeProto) -> dict[int, _Pair] | None:
+        """Return the start of a Pad's result, per dimension that it pads with zeros or crops."""
         from onnx import numpy_helper
 
         counts = self._integers(node.input[1])
@@ -291,8 +294,8 @@ class _Graph:
             node = self._maker(node.input[0])
         return node
 
-    def _as_it_lies(self, name: str) -> str:
-        """Return the first value whose elements lie as those of ``name``."""
+    def _skip_reshapes(self, name: str) -> str:
+        """Return the earliest value with the elements of ``name`` in the same order."""
         while (node := self._maker(name)) is not None:
             shape = self.shape(node.input[0]) if node.input else ()
             moved = [at for at in _perm(node) or () if at < len(shape) and shape[at] > 1]
@@ -303,13 +306,13 @@ class _Graph:
         return name
 
     def _integers(self, name: str) -> list[int]:
-        """Return a constant vector; nothing for what is none."""
+        """Return a constant integer vector; empty if ``name`` is not constant."""
         from onnx import numpy_helper
 
         tensor = self._held.get(name)
         if tensor is None or tensor.external_data:
             return []
-        return [int(one) for one in numpy_helper.to_array(tensor).reshape(-1)]
+        return [int(number) for number in numpy_helper.to_array(tensor).reshape(-1)]
 
 
 _PARTS = frozenset(
@@ -320,15 +323,15 @@ _PARTS = frozenset(
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     from onnx import helper
 
-    return {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
 def _pair(held: dict[str, Any], name: str) -> _Pair:
-    """Return the first two numbers of an attribute of a convolution, in front of all others."""
+    """Return the first two numbers of a convolution's attribute."""
     down, across, *_ = held.get(name) or ((0, 0) if name == "pads" else (1, 1))
     return down, across
 
 
 def _perm(node: onnx.NodeProto) -> list[int]:
-    """Return how a node transposes; nothing for what does not."""
+    """Return the permutation of a Transpose; empty for other nodes."""
     return list(_attributes(node).get("perm", [])) if node.op_type == "Transpose" else []

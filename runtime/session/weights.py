@@ -1,4 +1,4 @@
-"""Weights that two graphs of a rank have in common, which a second session need not hold again."""
+"""Weights that two graphs of a rank have in common, so that a second session need not copy them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["common_weights"]
 
 
 def common_weights(graph: Path, other: Path) -> dict[str, HostArray]:
-    """Return weights of ``graph`` that ``other`` has under the same name, of the same bytes.
+    """Return the weights of ``graph`` that ``other`` has with the same name and bytes, by name.
 
-    By name, in the memory that the system has of the other's file for all who map it.
+    The arrays map the other graph's file, so that all processes share its page cache.
     """
     own, others = dict(_weights(graph)), dict(_weights(other))
     return {
@@ -38,7 +38,7 @@ def _is_same(one: Array, other: Array) -> bool:
 
 
 def _weights(graph: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the weights that lie in files beside a graph, by name, mapped and not read."""
+    """Yield a graph's external weights, by name, as memory maps."""
     import onnx
 
     model = onnx.load(graph, load_external_data=False)

@@ -1,8 +1,8 @@
-"""The nodes of an ONNX file in another order, without the package onnx.
+"""Reordering of the nodes of a serialized ONNX model, without the package onnx.
 
-A rank would take 6 MiB for that package, at once and to the end. Messages of protobuf are fields
-one after another, each a number and its bytes, as protobuf.dev/programming-guides/encoding has it.
-All but the nodes is copied as it is.
+That package would take 6 MiB of each rank's memory. A protobuf message is a sequence of fields,
+each a number and its bytes; see protobuf.dev/programming-guides/encoding. Everything except the
+nodes is copied unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VALUE_NAME = 1
 
 @dataclass(frozen=True)
 class Node:
-    """A node: its name, what it reads, also inside its bodies, what it makes, and its message."""
+    """A node: its name, the names it reads (including its bodies) and makes, and its message."""
 
     name: str
     reads: Sequence[str]
@@ -32,21 +32,22 @@ class Node:
 
 def nodes_of(model: bytes) -> list[Node]:
     """Return the nodes of the main graph of a serialized model. Linear in its bytes."""
-    graph = next((one for number, one, _ in _fields(memoryview(model)) if number == _GRAPH), b"")
-    return [_node(one) for number, one, _ in _fields(memoryview(graph)) if number == _NODE]
+    fields = _fields(memoryview(model))
+    graph = next((value for number, value, _ in fields if number == _GRAPH), b"")
+    return [_node(value) for number, value, _ in _fields(memoryview(graph)) if number == _NODE]
 
 
 def with_nodes(model: bytes, nodes: Sequence[Node]) -> bytes:
-    """Return a serialized model with these as the nodes of its main graph. Linear in its bytes."""
+    """Return a serialized model with these nodes in its main graph. Linear in its bytes."""
 
     def graph(given: memoryview) -> bytes:
         kept = [bytes(whole) for number, _, whole in _fields(given) if number != _NODE]
         return b"".join([*(_field(_NODE, node.message) for node in nodes), *kept])
 
-    return _replaced(memoryview(model), _GRAPH, graph)
+    return _replace(memoryview(model), _GRAPH, graph)
 
 
-def _replaced(message: memoryview, wanted: int, change: Callable[[memoryview], bytes]) -> bytes:
+def _replace(message: memoryview, wanted: int, change: Callable[[memoryview], bytes]) -> bytes:
     parts = [
         _field(number, change(value)) if number == wanted else bytes(whole)
         for number, value, whole in _fields(message)
@@ -57,13 +58,14 @@ def _replaced(message: memoryview, wanted: int, change: Callable[[memoryview], b
 def _node(message: memoryview) -> Node:
     fields = [(number, value) for number, value, _ in _fields(message)]
     reads, makes = (_texts(message, number) for number in (_READS, _MAKES))
-    inner = [text for number, one in fields if number == _ATTRIBUTE for text in _inner_reads(one)]
+    attributes = [value for number, value in fields if number == _ATTRIBUTE]
+    inner = [text for attribute in attributes for text in _inner_reads(attribute)]
     name = "".join(_texts(message, _NAME))
     return Node(name, [*reads, *inner], makes, bytes(message))
 
 
 def _inner_reads(attribute: memoryview) -> Iterator[str]:
-    """Yield what the bodies of an attribute read, and what they give."""
+    """Yield the names that the bodies of an attribute read and return."""
     for number, body, _ in _fields(attribute):
         for inner, value, _ in _fields(body) if number in _BODIES else ():
             if inner == _NODE:
@@ -96,7 +98,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]
 
 
 def _number(message: memoryview, at: int) -> tuple[int, int]:
-    """Return a number of seven bits to the byte, and where it ends."""
+    """Return a varint (seven bits per byte) and the index after it."""
     found = shift = 0
     while True:
         byte = message[at]
@@ -108,10 +110,10 @@ def _number(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def _field(number: int, value: bytes) -> bytes:
-    return _packed(number << 3 | _BYTES) + _packed(len(value)) + value
+    return _varint(number << 3 | _BYTES) + _varint(len(value)) + value
 
 
-def _packed(number: int) -> bytes:
+def _varint(number: int) -> bytes:
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)

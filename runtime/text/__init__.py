@@ -1,1 +1,1 @@
-"""Text from a decoder's plan: caches of keys and values stay on the ranks from token to token."""
+"""Text generation with a decoder's plan; its key/value caches stay on the ranks between tokens."""

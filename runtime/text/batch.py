@@ -1,4 +1,4 @@
-"""What sequences that go through a decoder together give its inputs, step by step."""
+"""The inputs of a decoder for a batch of sequences, step by step."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from tensoropt.runtime.text.decoder import IDS, MASK, POSITIONS, Decoder
 __all__ = ["Batch", "Fed"]
 
 Fed = Mapping[str, Array]
-"""Whole inputs of a step, beside caches, by name."""
+"""Whole inputs of a step except caches, by name."""
 
 
 class Batch:
-    """Prompts of a decoder, ``limit`` tokens to follow; shorter ones are padded on their left.
+    """A batch of prompts, each to be followed by ``limit`` tokens; short prompts are left-padded.
 
-    ``reader`` reads the prompts, which may be another plan of the same model: as much of them as it
-    can take, as it may want a number of tokens at a time, or one that its ranks can divide.
+    ``reader`` reads the prompts and may be another plan of the same model. It reads as many tokens
+    as it can: its steps may need a fixed number of tokens, or one that its ranks can divide.
+    ``decoder`` reads the rest.
 
-    Where the plan allows other numbers of sequences alone, the last prompt stands in for those that
-    lack: scores come with a row for each of these too, at the end.
+    If the plan does not allow this number of sequences, the last prompt is repeated to fill the
+    batch. Scores have rows for the repetitions too, at the end.
 
-    A step reads ``step_tokens`` tokens of all prompts together at most, if the plan can read so few
-    at a time: None sets no limit.
+    A step reads at most ``step_tokens`` tokens over all prompts, or the fewest that the plan can
+    read. None sets no limit.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Batch:
             self._mask[row, :start] = 0
 
     def prompts(self) -> Iterator[tuple[Decoder, Fed]]:
-        """Yield which plan reads the prompts, step by step, and what it is given."""
+        """Yield the decoder and the inputs of each step that reads the prompts."""
         positions = np.maximum(self._mask[:, : self._length].cumsum(axis=1) - 1, 0)
         self._read, self._last = 0, positions[:, -1:]
         for decoder, size in self._sizes():
@@ -58,25 +59,25 @@ class Batch:
             yield decoder, self._fed(decoder, self._ids[:, read], positions[:, read])
 
     def _sizes(self) -> Iterator[tuple[Decoder, int]]:
-        """Yield how many tokens of the prompts each step reads, and by which plan."""
+        """Yield the decoder and the number of tokens of each step that reads the prompts."""
         left = self._length
         if self._reader is not self._decoder:
-            while size := self._reader.takes(left, self._most):
+            while size := self._reader.step_size(left, self._most):
                 left -= size
                 yield self._reader, size
-        while size := self._decoder.takes(left, self._most):
+        while size := self._decoder.step_size(left, self._most):
             left -= size
             yield self._decoder, size
 
     def step(self, tokens: Sequence[int]) -> Fed:
-        """Return what the next step is given, that reads one more token of each sequence."""
+        """Return the inputs of the next step, which reads one more token of each sequence."""
         filled = [*tokens, *[tokens[-1]] * (self.count - len(tokens))]
         self._read, self._last = self._read + 1, self._last + 1
         return self._fed(self._decoder, np.array(filled, np.int64)[:, None], self._last)
 
     def _fed(self, decoder: Decoder, ids: Array, positions: Array) -> Fed:
-        known = {IDS: ids, MASK: self._mask[:, : self._read], POSITIONS: positions}
+        arrays = {IDS: ids, MASK: self._mask[:, : self._read], POSITIONS: positions}
         return {
-            name: known[name].astype(dtype_of(tensor.dtype), copy=False)
+            name: arrays[name].astype(dtype_of(tensor.dtype), copy=False)
             for name, tensor in decoder.inputs.items()
         }

@@ -1,4 +1,4 @@
-"""Chats as text, by the template that came with a model."""
+"""Rendering of chats as text, with the chat template of a model."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Chat = Sequence[Mapping[str, Any]]
 
 
 def find_template(plan: Plan) -> ChatTemplate | None:
-    """Return the chat template of a plan, None where there is none. Raises `UserError`."""
+    """Return the chat template of a plan, or None. Raises `UserError`."""
     config = _config(plan)
     source = config.get("chat_template")
-    if isinstance(source, list):  # several, by name
-        named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
-        source = named.get("default")
+    if isinstance(source, list):  # several templates, by name
+        templates = {e.get("name"): e.get("template") for e in source if isinstance(e, dict)}
+        source = templates.get("default")
     if _TEMPLATE in plan.files:
         check_files(plan.folder, {_TEMPLATE: plan.files[_TEMPLATE]})
         source = (plan.folder / _TEMPLATE).read_text(encoding="utf-8")
@@ -59,16 +59,15 @@ def _config(plan: Plan) -> dict[str, Any]:
 
 
 def _content(token: object) -> str:
-    """Return the text of a token, which may come with what else is known of it."""
+    """Return the text of a token, which may be a string or an object with properties."""
     found = token.get("content") if isinstance(token, dict) else token
     return found if isinstance(found, str) else ""
 
 
 class ChatTemplate:
-    """Renders chats by a Jinja template, in a process of its own that does nothing else.
+    """Renders chats by a Jinja template, in a separate process. Thread-safe.
 
-    ``tokens`` are texts of special tokens by the names that templates know them by. From any
-    thread.
+    ``tokens`` are the texts of special tokens, by their names in templates.
     """
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
@@ -77,13 +76,13 @@ class ChatTemplate:
         self._renderer: _Renderer | None = None
 
     def text_of(self, messages: Chat) -> str:
-        """Return a chat as the model reads it, up to where it is to answer.
+        """Return a chat as the model's input text, up to the beginning of the answer.
 
-        Raises `UserError` where the template refuses it, and where it takes too long or too much.
+        Raises `UserError` if the template refuses the chat, or exceeds its time or memory limit.
         """
-        texts = (value for one in messages for value in one.values() if isinstance(value, str))
+        texts = (value for m in messages for value in m.values() if isinstance(value, str))
         size = sum(map(len, texts))
-        if size > LONGEST:  # which the text would have, too
+        if size > LONGEST:  # the rendered text would be longer
             raise UserError(f"messages: expected at most {LONGEST} characters, got: {size}")
         variables = {**self._tokens, "messages": [*messages], "add_generation_prompt": True}
         with self._lock:
@@ -95,7 +94,7 @@ class ChatTemplate:
         return str(answer["text"])
 
     def close(self) -> None:
-        """End the process; it starts again when it is needed."""
+        """End the process; it starts again when needed."""
         with self._lock:
             if self._renderer is not None:
                 self._renderer.end()
@@ -103,7 +102,7 @@ class ChatTemplate:
 
 
 class _Renderer:
-    """The process with one template."""
+    """The process that renders one template."""
 
     def __init__(self, source: str) -> None:
         ours, theirs = socket.socketpair()
@@ -122,14 +121,14 @@ class _Renderer:
         send(self._connection, {"template": source})
 
     def ask(self, variables: Message) -> Message:
-        """Return the answer. Raises `UserError` where the process ended over it."""
+        """Return the answer. Raises `UserError` if the process ended during the request."""
         try:
             send(self._connection, variables)
             return receive(self._connection)
         except (EOFError, OSError):
             is_late = self._process.wait() == -signal.SIGPROF
             self.end()
-            why = f"took more than {RENDER_S:g} s" if is_late else "ended what renders it"
+            why = f"took more than {RENDER_S:g} s" if is_late else "ended the renderer"
             raise UserError(f"chat template: {why}") from None
 
 

@@ -1,4 +1,4 @@
-"""What a plan must have so that text can be generated with it: caches, ids, scores."""
+"""A plan's decoder for text generation: its caches, token ids and scores."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ __all__ = [
 ]
 
 IDS, MASK, POSITIONS = "input_ids", "attention_mask", "position_ids"
-"""What exporters call the inputs beside caches: tokens, which of all tokens count, where new ones
-are."""
+"""Names that exporters give to the inputs other than caches."""
 
 _BY_LENGTH = "GroupQueryAttention"
 
-_RANK = 4  # of a cache: b h s d; with keys and values in one, 2 is before them
+_RANK = 4  # of a cache: b h s d; a leading dimension of 2 if keys and values are in one tensor
 
 
 @dataclass(frozen=True)
 class Cache:
-    """An input that each step is given as the step before left an output; it grows in ``dim``.
+    """A cache: each step's input ``past`` is the previous output ``present``; it grows in ``dim``.
 
-    ``in_place``: where there is room for more tokens, the output is written where the input lies.
+    ``in_place``: the output is written into the input's buffer, which has room for more tokens.
     """
 
     past: Tensor
@@ -48,16 +47,16 @@ class Cache:
     def shape(self, batch: int, tokens: int, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the global shape for ``tokens`` of ``batch`` sequences.
 
-        ``dims`` are sizes that the model leaves open. Raises `UserError` where one is missing.
+        ``dims`` are sizes of symbolic dimensions. Raises `UserError` if a size is missing.
         """
         sequences = self.past.shape[len(self.past.shape) - _RANK]
         sizes = {**dims, str(sequences): batch, str(self.past.shape[self.dim]): tokens}
-        return tuple(_known(self.past.name, size, sizes) for size in self.past.shape)
+        return tuple(_resolve(self.past.name, size, sizes) for size in self.past.shape)
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """A plan's decoder; ``inputs`` are those beside its caches, by name."""
+    """A plan's decoder; ``inputs`` are its inputs except caches, by name."""
 
     plan: Plan
     inputs: Mapping[str, Tensor]
@@ -66,46 +65,48 @@ class Decoder:
 
     @property
     def length(self) -> int | None:
-        """How many tokens of each sequence a step takes, None for any number."""
+        """Number of tokens per sequence of a step, None for any number."""
         size = self.inputs[IDS].shape[1]
         return size if isinstance(size, int) else None
 
     @property
     def batch(self) -> int | None:
-        """How many sequences a step takes at most, None for any number."""
+        """Largest number of sequences of a step, None for any number."""
         size = self.inputs[IDS].shape[0]
         sizes = self.allowed(0)
         return size if isinstance(size, int) else None if sizes is None else sizes[-1]
 
     def rows(self, sequences: int) -> int:
-        """Return how many sequences a step has that is for so many, at most `batch`."""
+        """Return ``sequences``, which are at most `batch`, rounded up to an allowed number."""
         size, sizes = self.inputs[IDS].shape[0], self.allowed(0)
         if sizes is not None:
             return next(count for count in sizes if count >= sequences)
         return size if isinstance(size, int) else sequences
 
     def allowed(self, dim: int) -> range | None:
-        """Return the sizes that the plan allows a dimension of the tokens, None for any."""
+        """Return the sizes that the plan allows for a dimension of the token ids, None for any."""
         return self.inputs[IDS].allowed.get(str(self.inputs[IDS].shape[dim]))
 
     @property
     def context(self) -> int | None:
-        """The most tokens of a text, None where nothing says it: those of the model, and of the
-        range that the plan allows the caches."""
+        """Maximum number of tokens of a text, None if unknown.
+
+        It is the smaller of the model's context and the plan's limit on the size of caches.
+        """
         pasts = [cache.past.allowed.get(str(cache.past.shape[cache.dim])) for cache in self.caches]
         known = [self.entry["context"], *(sizes[-1] for sizes in pasts if sizes is not None)]
         return min((size for size in known if size is not None), default=None)
 
-    def takes(self, left: int, most: int | None = None) -> int:
-        """Return how many of the tokens that are ``left`` of each sequence a step can take.
+    def step_size(self, left: int, most: int | None = None) -> int:
+        """Return the tokens per sequence that the next step reads, of ``left``; 0 if none fit.
 
-        A step takes ``most`` at most, or the fewest that the plan allows.
+        It is at most ``most``, unless the plan allows only more.
         """
         if self.length is not None:
             return self.length if self.length <= left else 0
         sizes = self.allowed(1)
         if sizes is None:
-            parts = math.lcm(*(own.layout.parts(1) for own in self.inputs.values()))
+            parts = math.lcm(*(tensor.layout.parts(1) for tensor in self.inputs.values()))
             sizes = range(parts, left + 1, parts)
         fitting = sizes[: bisect_right(sizes, left)]
         if most is not None:
@@ -114,29 +115,29 @@ class Decoder:
 
     @property
     def pads(self) -> bool:
-        """Whether sequences of different lengths can be in one batch, padded on the left.
+        """True if sequences of different lengths can share a batch, padded on the left.
 
-        GroupQueryAttention takes the mask for a length, so it knows padding on the right alone.
+        GroupQueryAttention interprets the mask as a length, so it supports only right padding.
         """
         nodes = self.plan.document["strategies"]
         return MASK in self.inputs and all(node["op"] != _BY_LENGTH for node in nodes)
 
     @property
     def in_place(self) -> bool:
-        """Whether all caches are written where they lie."""
+        """True if all caches are updated in place."""
         return all(cache.in_place for cache in self.caches)
 
     @property
     def entry(self) -> TextEntry:
-        """What the files beside the model say: the longest context, and the tokens that end it."""
+        """The longest context and the end tokens, from the files next to the model."""
         unknown: TextEntry = {"context": None, "end": []}
         return self.plan.document.get("text", unknown)
 
 
 def decoder_of(plan: Plan, dims: Mapping[str, int] | None = None) -> Decoder:
-    """Return the decoder of a plan; ``dims`` are sizes that the model leaves open.
+    """Return the decoder of a plan; ``dims`` are sizes of symbolic dimensions.
 
-    Raises `UserError` where it is none, or takes something that nobody would know.
+    Raises `UserError` if the plan is not a decoder's, or has an input of unknown meaning.
     """
     inputs = {tensor.name: tensor for tensor in plan.inputs}
     outputs = {tensor.name: tensor for tensor in plan.outputs}
@@ -161,14 +162,14 @@ def check_steps(decoder: Decoder) -> None:
     folder = decoder.plan.folder
     if decoder.length not in (None, 1):
         raise UserError(
-            f"{folder}: a step takes {decoder.length} tokens always, expected 1 or an open size, "
-            "or a plan for prompts alone (--prefill-plan)"
+            f"{folder}: a step takes exactly {decoder.length} tokens, expected 1 or a symbolic "
+            "size, or a separate plan for prompts (--prefill-plan)"
         )
     sizes = decoder.allowed(1)
     if sizes is not None and (sizes[0] > 1 or sizes.step > 1):
         raise UserError(
             f"{folder}: a step takes {decoder.inputs[IDS].shape[1]} {sizes_in_words(sizes)}, "
-            "expected any number of tokens from 1 on, or a plan for prompts alone (--prefill-plan)"
+            "expected any number of tokens from 1, or a separate plan for prompts (--prefill-plan)"
         )
     if decoder.scores.layout.parts(1) > 1:
         raise UserError(
@@ -177,21 +178,21 @@ def check_steps(decoder: Decoder) -> None:
 
 
 def check_reader(reader: Decoder, decoder: Decoder) -> None:
-    """Raise `UserError` unless ``decoder`` can go on with the caches that ``reader`` leaves."""
-    one, other = reader.plan, decoder.plan
-    if one.model_sha256 != other.model_sha256:
+    """Raise `UserError` unless ``decoder`` can continue with the caches of ``reader``."""
+    plan, other = reader.plan, decoder.plan
+    if plan.model_sha256 != other.model_sha256:
         raise UserError(
-            f"{one.folder}: is of another model, expected {other.model_name}, as {other.folder} "
-            f"was made from, got: {one.model_name}"
+            f"{plan.folder}: is of another model, expected {other.model_name}, the model of "
+            f"{other.folder}, got: {plan.model_name}"
         )
-    if one.ranks != other.ranks:
+    if plan.ranks != other.ranks:
         raise UserError(
-            f"{one.folder}: expected {other.ranks} ranks, as {other.folder} has, got: {one.ranks}"
+            f"{plan.folder}: expected {other.ranks} ranks, as {other.folder} has, got: {plan.ranks}"
         )
     same = reader.batch == decoder.batch and reader.allowed(0) == decoder.allowed(0)
     if reader.batch is not None and not same:
         raise UserError(
-            f"{one.folder}: expected any number of sequences, or that of {other.folder} "
+            f"{plan.folder}: expected any number of sequences, or the number of {other.folder} "
             f"({decoder.batch or 'any'}), got: {reader.batch}"
         )
 
@@ -202,15 +203,14 @@ def _caches(plan: Plan, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tens
         past, present = inputs[entry["past"]], outputs[entry["present"]]
         if past.layout != present.layout:
             raise UserError(
-                f"{plan.folder}: '{present.name}' lies otherwise than '{past.name}', whose place "
-                "it takes, expected the same layout"
+                f"{plan.folder}: '{present.name}' replaces '{past.name}', expected the same layout"
             )
         dim = entry["dim"]
         if dim is None or not isinstance(past.shape[dim], str):
             size = past.shape[dim or 0]
             raise UserError(
-                f"{plan.folder}: cache '{past.name}' cannot grow, expected a dimension of tokens "
-                f"that --dim leaves open, got: {size}"
+                f"{plan.folder}: cache '{past.name}' cannot grow, expected a symbolic dimension of "
+                f"tokens, not fixed by --dim, got: {size}"
             )
         found.append(Cache(past, present, dim, entry["in_place"]))
     return found
@@ -233,13 +233,13 @@ def _check_inputs(decoder: Decoder) -> None:
     for name in decoder.inputs:
         if name not in (IDS, MASK, POSITIONS):
             raise UserError(
-                f"{folder}: input '{name}' is not known to text generation, expected {IDS}, "
+                f"{folder}: input '{name}' is unknown to text generation, expected {IDS}, "
                 f"{MASK}, {POSITIONS} and caches"
             )
 
 
-def _known(name: str, size: int | str, sizes: Mapping[str, int]) -> int:
+def _resolve(name: str, size: int | str, sizes: Mapping[str, int]) -> int:
     found = bound(size, sizes) if isinstance(size, str) else size
     if isinstance(found, str):
-        raise UserError(f"'{name}' is of an open size, expected {dim_flags([found], 'SIZE')}")
+        raise UserError(f"'{name}' has a symbolic size, expected {dim_flags([found], 'SIZE')}")
     return found

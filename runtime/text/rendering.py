@@ -1,7 +1,7 @@
 """The process that renders chat templates: `python -m tensoropt.runtime.text.rendering FD`.
 
-A template is a program that came with a model. Jinja's sandbox keeps it from everything but its
-variables, yet not from taking all time and memory: so it runs in a process of its own, with limits.
+A template is untrusted code that came with a model. Jinja's sandbox restricts it to its variables,
+but does not bound its time and memory, so it runs in a separate process with limits.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "RENDER_S", "main"]
 
 LONGEST = 1 << 22
-"""Characters of a rendered chat."""
+"""Most characters of a rendered chat."""
 
 RENDER_S = 2.0
-"""Of a processor, for a chat: then the system ends the process, whatever it is in."""
+"""CPU seconds per chat, after which the kernel kills the process."""
 
 _MEMORY = 1 << 29  # bytes of the process
-_FILES = 16  # that it may have open: it has three, and the connection
+_FILES = 16  # open files: the process has three and the connection
 
 
 def main(descriptor: int) -> None:
-    """Take a template, and render it with what comes, until the connection is closed."""
+    """Receive a template, then render it for each message until the connection is closed."""
     connection = Connection(descriptor)
     source = receive(connection)["template"]
     make = _compiler()
@@ -47,15 +47,15 @@ def main(descriptor: int) -> None:
         signal.setitimer(signal.ITIMER_PROF, RENDER_S)
         try:
             template = template or make(source)
-            answer = _rendered(template, variables)
+            answer = _render(template, variables)
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"[:500]}
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         send(connection, answer)
 
 
-def _rendered(template: Template, variables: Message) -> Message:
-    """Return the text, as soon as it is clear that it is not too long."""
+def _render(template: Template, variables: Message) -> Message:
+    """Return the rendered text, or an error once it is too long."""
     parts, length = [], 0
     for part in template.generate(variables):
         parts.append(part)
@@ -66,12 +66,12 @@ def _rendered(template: Template, variables: Message) -> Message:
 
 
 def _compiler() -> Callable[[str], Template]:
-    """Return what makes a template of a text, with what models' templates count on."""
+    """Return a compiler of templates, with the extensions that models' templates use."""
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """``{% generation %}``: what a model said, which is marked for training alone."""
+        """``{% generation %}``: marks a model's answers for training, and is ignored here."""
 
         tags = {"generation"}  # noqa: RUF012
 
@@ -88,8 +88,8 @@ def _compiler() -> Callable[[str], Template]:
     return environment.from_string
 
 
-def _as_json(value: Any, **how: Any) -> str:
-    return json.dumps(value, **{"ensure_ascii": False, **how})
+def _as_json(value: Any, **options: Any) -> str:
+    return json.dumps(value, **{"ensure_ascii": False, **options})
 
 
 def _refuse(why: object) -> NoReturn:

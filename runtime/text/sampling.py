@@ -1,4 +1,4 @@
-"""Which token comes next: the likeliest, or one that is drawn."""
+"""Choice of the next token: greedy or sampled."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ Floats = npt.NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen.
+    """Sampling options.
 
-    ``temperature`` 0 takes the likeliest token; else one is drawn, where higher is more even, of
-    the ``top_k`` likeliest and of the fewest that have ``top_p`` of the probability together.
-    Sequence n of a batch draws by ``seed`` and n alone.
+    ``temperature`` 0 takes the likeliest token. Otherwise a token is sampled from the ``top_k``
+    likeliest tokens and the fewest tokens with a total probability of ``top_p``; a higher
+    temperature flattens the distribution. The samples of a sequence depend only on ``seed`` and
+    its number.
     """
 
     temperature: float = 0.0
@@ -52,13 +53,13 @@ class Sampler:
         """Return a token for each sequence; ``scores`` are `[sequence, vocabulary]`."""
         if self._how.temperature == 0:
             return [int(token) for token in scores.argmax(axis=1)]
-        return [self._drawn(row, r) for row, r in zip(scores, self._random, strict=True)]
+        return [self._sample(row, r) for row, r in zip(scores, self._random, strict=True)]
 
-    def _drawn(self, scores: Floats, random: np.random.Generator) -> int:
+    def _sample(self, scores: Floats, random: np.random.Generator) -> int:
         order = np.argsort(-scores, kind="stable")[: self._how.top_k]
         scaled = scores[order].astype(np.float64) / self._how.temperature
         likely = np.exp(scaled - scaled[0])
         likely /= likely.sum()
-        if self._how.top_p is not None:  # the one that reaches it is in
+        if self._how.top_p is not None:  # includes the token that reaches top_p
             likely = likely[: int(np.searchsorted(likely.cumsum(), self._how.top_p)) + 1]
         return int(order[random.choice(len(likely), p=likely / likely.sum())])

@@ -1,4 +1,4 @@
-"""`TextSession`: a decoder's ranks, started once, that continue texts."""
+"""`TextSession`: text generation on a decoder's ranks, which are started once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from tensoropt.runtime.plan.plan import Plan, given_dims
+from tensoropt.runtime.plan.plan import Plan, read_dims
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, check_unchanged, start
-from tensoropt.runtime.pool.ranks import last
+from tensoropt.runtime.pool.ranks import exhaust
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
+from tensoropt.runtime.text.batching import batches
 from tensoropt.runtime.text.chat import Chat, ChatTemplate, find_template
 from tensoropt.runtime.text.decoder import check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.sampling import Sampling
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
-from tensoropt.runtime.text.together import batches
 from tensoropt.runtime.text.tokens import TextOf, Vocabulary, find_tokenizer
 
 __all__ = ["AHEAD", "Continuation", "How", "Piece", "Prompt", "TextSession"]
@@ -30,11 +30,11 @@ Prompt = str | Sequence[int]
 """Text, or tokens."""
 
 AHEAD = 32
-"""Steps that ranks take for one request: so far they may be ahead of who reads."""
+"""Steps per request to the ranks, which bounds their lead over the reader of the stream."""
 
 
 class How(TypedDict, total=False):
-    """How to continue, see `TextSession.stream`."""
+    """Options of a continuation, see `TextSession.stream`."""
 
     max_tokens: int
     stop: Sequence[str]
@@ -46,11 +46,11 @@ class How(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Piece:
-    """One more token of the continuation of prompt ``number``.
+    """One token of the continuation of prompt ``number``.
 
-    ``text`` is what is new and sure: it may be empty, as several tokens may be one character.
-    ``finish`` is set with the last one: "stop" at a stop text or at a token that ends texts,
-    "length" at the limit.
+    ``text`` is the new final text; it may be empty, because a character may take several tokens.
+    ``finish`` is set on the last piece: "stop" at a stop text or an end token, "length" at the
+    limit.
     """
 
     number: int
@@ -61,7 +61,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Continuation:
-    """What followed a prompt: ``text`` up to a stop text, all ``tokens``, and why it ended."""
+    """The continuation of a prompt: ``text`` up to a stop text, all ``tokens``, and ``finish``.
+
+    ``finish`` is "stop" or "length", as in `Piece`.
+    """
 
     text: str
     tokens: tuple[int, ...]
@@ -69,16 +72,17 @@ class Continuation:
 
 
 class TextSession(Closing):
-    """The ranks of a decoder's plan, ready to continue texts; a context that ends them.
+    """The ranks of a decoder's plan, ready to continue texts; a context manager that ends them.
 
-    ``tokenizer`` is a file tokenizer.json: None takes the plan's, if it has one; without any,
-    prompts are tokens. ``dims`` gives sizes that the model leaves open, but for those of batch and
-    tokens. ``prefill`` is the folder of another plan of the same model, for as many ranks: it reads
-    the prompts, and hands its caches on. Sequences of more than ``step_tokens`` tokens do not go
-    through the model together, and longer prompts are read in several steps: None sets no limit.
-    The rest is as for `Session`. Caches stay on the ranks.
+    ``tokenizer`` is a file tokenizer.json; None uses the plan's, if any. Without a tokenizer,
+    prompts are tokens. ``dims`` has the sizes of symbolic dimensions other than batch and tokens.
+    ``prefill`` is the folder of another plan of the same model, with the same number of ranks; it
+    reads the prompts and passes on its caches. ``step_tokens`` bounds the tokens of the sequences
+    of a batch, and of a step that reads prompts; None sets no limit. The other arguments are
+    arguments of `Session`. Caches stay on the ranks.
 
-    One text after the other: other threads wait. Raises `UserError` where the plan has no caches.
+    One request runs at a time, and other threads wait. Raises `UserError` if the plan has no
+    caches.
     """
 
     def __init__(
@@ -97,7 +101,7 @@ class TextSession(Closing):
         ready_s: float | None = None,
     ) -> None:
         self.plan = Plan.load(plan)
-        sizes = given_dims(dims, self.plan)
+        sizes = read_dims(dims, self.plan)
         self._decoder = decoder_of(self.plan, sizes)
         check_steps(self._decoder)
         options: dict[str, Any] = {"dims": sizes}
@@ -128,27 +132,27 @@ class TextSession(Closing):
 
     @property
     def context(self) -> int | None:
-        """The most tokens of a text, None where nothing says it."""
+        """Maximum number of tokens of a text, None if unknown."""
         return self._decoder.context
 
     @property
     def is_alive(self) -> bool:
-        """Whether all ranks are there."""
+        """True if all ranks are running."""
         return self._pool.is_alive
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds a step has been without tokens; 0 where there is none."""
+        """Seconds since the current request last returned tokens; 0 without a request."""
         return self._pool.silent_s
 
     def close(self, grace_s: float = GRACE_S) -> None:
-        """End the ranks, after what they are at or in ``grace_s`` seconds; again is no error."""
+        """End the ranks after their current request or ``grace_s`` seconds. Idempotent."""
         self._pool.close(grace_s)
         if self._template is not None:
             self._template.close()
 
     def restart(self) -> None:
-        """Start new ranks in place of any that are left.
+        """Replace all ranks by new ranks.
 
         Raises `UserError`, also for a plan that was replaced in its folder.
         """
@@ -159,21 +163,21 @@ class TextSession(Closing):
     def generate(
         self, prompts: Prompt | Sequence[Prompt], **how: Unpack[How]
     ) -> list[Continuation]:
-        """Return the continuation of each prompt; of a single one, a list of one.
+        """Return a list of the continuation of each prompt, or of the single prompt.
 
-        ``how`` is as for `stream`, and so are errors.
+        Options and errors are those of `stream`.
         """
-        many = _listed(prompts)
+        many = _as_list(prompts)
         pieces: list[list[Piece]] = [[] for _ in many]
         for piece in self.stream(many, **how):
             pieces[piece.number].append(piece)
         return [
             Continuation(
-                "".join(piece.text for piece in own),
-                tuple(piece.token for piece in own),
-                own[-1].finish or "",
+                "".join(piece.text for piece in group),
+                tuple(piece.token for piece in group),
+                group[-1].finish or "",
             )
-            for own in pieces
+            for group in pieces
         ]
 
     def stream(
@@ -188,47 +192,47 @@ class TextSession(Closing):
         seed: int = 0,
         cancelled: threading.Event | None = None,
     ) -> Generator[Piece, None, None]:
-        """Return an iterator over the tokens of all continuations, as they are made.
+        """Return an iterator over the tokens of all continuations, while ranks generate them.
 
-        ``temperature``, ``top_k``, ``top_p`` and ``seed`` are those of `Sampling`: tokens are
-        drawn unless ``temperature`` is 0. Texts end at any of ``stop``, which is left out. Once
-        another thread sets ``cancelled``, the ranks end at the step that they are at, also while
-        they read prompts, and the iterator ends.
+        ``temperature``, ``top_k``, ``top_p`` and ``seed`` are fields of `Sampling`: tokens are
+        sampled unless ``temperature`` is 0. A text ends before any text of ``stop``. When another
+        thread sets ``cancelled``, the ranks stop after the current step, even while they read
+        prompts, and the iterator ends.
 
-        Raises `UserError` at once for a prompt that is empty or longer than the model's context.
-        Close an iterator that is not read to its end: others wait for it.
+        Raises `UserError` immediately for a prompt that is empty or exceeds the model's context.
+        Close an iterator that is not exhausted: other requests wait for it.
         """
         if max_tokens < 1:
             raise UserError(f"max-tokens: expected at least 1, got: {max_tokens}")
         if stop and self._vocabulary is None:
-            raise UserError("stop: expected a tokenizer, as texts are looked for")
+            raise UserError("stop: expected a tokenizer to find stop texts")
         sampling = Sampling(temperature, top_k, top_p, seed)
-        tokens = [self.tokens_of(prompt) for prompt in _listed(prompts)]
+        tokens = [self.tokens_of(prompt) for prompt in _as_list(prompts)]
         cancelled = cancelled or threading.Event()
         return self._texts(tokens, max_tokens, stop, sampling, cancelled)
 
     def chat(self, messages: Chat, **how: Unpack[How]) -> Continuation:
-        """Return what a model answers to messages, each with a ``role`` and its ``content``.
+        """Return the model's answer to messages, each with a ``role`` and its ``content``.
 
-        They become a text by the model's own chat template; ``how`` is as for `stream`. Raises
-        `UserError` where the plan has no template, or that refuses the messages.
+        The model's chat template renders the messages. The options are those of `stream`. Raises
+        `UserError` if the plan has no template, or the template refuses the messages.
         """
         (answer,) = self.generate(self.tokens_of_chat(messages), **how)
         return answer
 
     def room(self, tokens: Sequence[int]) -> int:
-        """Return how many tokens may follow these where nobody says: all that the context takes."""
+        """Return the default limit of new tokens after these: the rest of the context."""
         context = self._decoder.context
         return MAX_TOKENS if context is None else max(1, context - len(tokens))
 
     def tokens_of_chat(self, messages: Chat) -> list[int]:
-        """Return the tokens of a chat; raises `UserError` for one that cannot be continued."""
+        """Return the tokens of a chat; raises `UserError` if it cannot be continued."""
         if self._template is None:
             self._template = find_template(self.plan)
         if self._template is None:
             raise UserError(
                 f"{self.plan.folder}: has no chat template, expected the plan of a model with "
-                "chat_template.jinja or tokenizer_config.json beside it, or a prompt"
+                "chat_template.jinja or tokenizer_config.json next to it, or a prompt"
             )
         if self._vocabulary is None:
             raise UserError(f"{self.plan.folder}: has no tokenizer.json, expected --tokenizer FILE")
@@ -239,7 +243,7 @@ class TextSession(Closing):
         return tokens
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
-        """Return the tokens of one prompt; raises `UserError` for one that cannot be continued."""
+        """Return the tokens of a prompt; raises `UserError` if it cannot be continued."""
         if isinstance(prompt, str):
             if self._vocabulary is None:
                 raise UserError(
@@ -258,9 +262,9 @@ class TextSession(Closing):
 
     def _too_long(self, found: str) -> UserError:
         context = self._decoder.context
-        whose = "model" if context == self._decoder.entry["context"] else "plan"
+        source = "model" if context == self._decoder.entry["context"] else "plan"
         return UserError(
-            f"prompt: expected fewer tokens than the {whose}'s context of {context}, got: {found}"
+            f"prompt: expected fewer tokens than the {source}'s context of {context}, got: {found}"
         )
 
     def _check(self, tokens: Sequence[int]) -> None:
@@ -290,7 +294,7 @@ class TextSession(Closing):
                     if cancelled.is_set():
                         return
                     batch = {number: prompts[number] for number in numbers}
-                    yield from self._continued(batch, max_tokens, stop, sampling, cancelled)
+                    yield from self._continue(batch, max_tokens, stop, sampling, cancelled)
             finally:
                 self._holder = None
 
@@ -303,7 +307,7 @@ class TextSession(Closing):
         stream = None if self._vocabulary is None else self._vocabulary.stream()
         return _Writer(number, stream, StopTexts(stop), self._decoder.entry["end"])
 
-    def _continued(
+    def _continue(
         self,
         prompts: Mapping[int, list[int]],
         max_tokens: int,
@@ -311,7 +315,7 @@ class TextSession(Closing):
         sampling: Sampling,
         cancelled: threading.Event,
     ) -> Generator[Piece, None, None]:
-        """Yield the tokens of prompts that go together until each sequence is at its end."""
+        """Yield the tokens of a batch of prompts until all its sequences have ended."""
         writers = [self._writer(number, stop) for number in prompts]
         limit, context = max_tokens, self._decoder.context
         if context is not None:
@@ -335,29 +339,29 @@ class TextSession(Closing):
     def _steps(
         self, asked: Message, cancelled: threading.Event
     ) -> Generator[list[int], None, None]:
-        """Yield the tokens of each step as ranks choose them; they are no further than a request.
+        """Yield the tokens of each step as ranks choose them, until done or ``cancelled``.
 
-        So they sleep while nobody takes what they made, and one message does for many tokens. The
-        end comes early once ``cancelled`` is set.
+        Ranks are at most one request ahead of the reader: they sleep while nobody reads, and one
+        message starts many steps.
         """
         shared = self._pool.empty({"stop": (np.dtype(np.int64), (1,))})
         left = asked["tokens"]
         while left and not cancelled.is_set():
             shared["stop"][0] = 0
-            heard = self._pool.heard({**asked, "steps": AHEAD}, shared)
+            messages = self._pool.stream({**asked, "steps": AHEAD}, shared)
             try:
-                for tokens in _all_told(heard, cancelled):
+                for tokens in _tokens_in(messages, cancelled):
                     left -= 1
                     yield tokens
-            finally:  # also when nobody wants more
+            finally:  # also when the generator is closed
                 shared["stop"][0] = 1
-                last(heard)
+                exhaust(messages)
             asked = {}
 
 
 @dataclass
 class _Writer:
-    """Makes the pieces of one continuation."""
+    """Creates the pieces of one continuation."""
 
     number: int
     stream: TextOf | None
@@ -366,7 +370,7 @@ class _Writer:
     is_done: bool = False
 
     def add(self, token: int, *, is_last: bool) -> Piece:
-        """Return the piece of another token."""
+        """Return the piece of the next token."""
         ends = token in self.end
         text = "" if ends or self.stream is None else self.until.add(self.stream.add(token))
         finish = "stop" if ends or self.until.found else "length" if is_last else None
@@ -376,24 +380,24 @@ class _Writer:
         return Piece(self.number, token, text, finish)
 
 
-def _all_told(
-    heard: Generator[Message, None, tuple[Message, object]], cancelled: threading.Event
+def _tokens_in(
+    messages: Generator[Message, None, tuple[Message, object]], cancelled: threading.Event
 ) -> Generator[list[int], None, None]:
     """Yield the tokens of each step from the messages of the ranks, until ``cancelled``."""
     while not cancelled.is_set():
         try:
-            message = next(heard)
+            message = next(messages)
         except StopIteration as end:
             yield from end.value[0]["tokens"]
             return
         yield from message["tokens"]
 
 
-def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """Return prompts as a list, also where it is a single one."""
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """Return prompts as a list, even a single prompt."""
     if isinstance(prompts, str):
         return [prompts]
-    listed = list(prompts)
-    if listed and all(isinstance(one, int | np.integer) for one in listed):
-        return [listed]  # type: ignore[list-item]
-    return listed or [[]]  # type: ignore[return-value]
+    items = list(prompts)
+    if items and all(isinstance(item, int | np.integer) for item in items):
+        return [items]  # type: ignore[list-item]
+    return items or [[]]  # type: ignore[return-value]

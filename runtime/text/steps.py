@@ -1,4 +1,4 @@
-"""Steps of a decoder on one rank: what its session is given, and what is kept between runs."""
+"""Steps of a decoder on one rank: inputs of its session, and state between runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Steps"]
 
 
 class Steps:
-    """Runs a rank's session of a decoder; caches stay where they are from step to step."""
+    """Runs a decoder's session on a rank; caches stay on the device between steps."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class Steps:
         self.decoder, self._session, self._provider = decoder, session, provider
         self._rank, self._dims = rank, dims
         self._moved = {c.present.name: c.past.name for c in decoder.caches if not c.in_place}
-        self._placed: dict[str, PlacedArray] = {}  # caches that are empty, or written in place
+        self._placed: dict[str, PlacedArray] = {}  # caches that are empty or updated in place
         self._fed: dict[str, PlacedArray] = {}
-        self._row: PlacedArray | None = None  # of scores, where the session writes just one
+        self._row: PlacedArray | None = None  # the scores of a step of single tokens
         self._vocabulary = int(decoder.scores.shape[2])
 
     def begin(self, batch: Batch) -> None:
-        """Empty the caches; those that are written in place have room for all tokens."""
+        """Clear the caches; caches that are updated in place get room for all tokens."""
         for cache in self.decoder.caches:
             tokens = batch.room if cache.in_place else 0
             array = self._room(cache, batch.count, tokens)
@@ -44,7 +44,7 @@ class Steps:
             self._bind(cache, array)
 
     def run(self, fed: Fed) -> None:
-        """Take one step, which is given whole inputs."""
+        """Take one step with whole inputs."""
         for name, array in fed.items():
             self._feed(name, self.decoder.inputs[name].layout.part_of(array, self._rank))
         self._bind_scores(fed[IDS].shape)
@@ -59,15 +59,15 @@ class Steps:
         return scores[:, -1:]
 
     def cache(self, cache: Cache) -> tuple[Layout, Array]:
-        """Return this rank's part of what the last run left of a cache, on the host."""
+        """Return this rank's part of a cache after the last run, on the host."""
         if cache.in_place:
             return cache.past.layout, self._placed[cache.past.name].get()
         ((_, part),) = self._session.results([cache.present.name])
         return cache.past.layout, part
 
     def take_over(self, caches: Sequence[Cache], other: Steps) -> None:
-        """Go on with caches as the last run of another decoder left them, which lie alike."""
-        made = other._session.made([cache.present.name for cache in caches])
+        """Continue with the caches of another decoder's last run, which have the same layout."""
+        made = other._session.values([cache.present.name for cache in caches])
         for cache in caches:
             if cache.in_place:
                 self._bind(cache, other._placed[cache.past.name])
@@ -75,14 +75,14 @@ class Steps:
                 self._session.read_value(cache.past.name, made[cache.present.name])
 
     def put(self, cache: Cache, part: Array) -> None:
-        """Go on with a cache of which this is the rank's part, which is copied."""
+        """Continue with a cache; ``part`` is this rank's part and is copied."""
         array = self._room(cache, 0, 0, part.shape)
         array.put(part)
         self._bind(cache, array)
 
-    def let_go(self) -> None:
-        """Let go of what the last run left."""
-        self._session.let_go()
+    def release(self) -> None:
+        """Release the results of the last run."""
+        self._session.release()
 
     def _bind(self, cache: Cache, array: PlacedArray) -> None:
         self._placed[cache.past.name] = array
@@ -93,7 +93,7 @@ class Steps:
     def _room(
         self, cache: Cache, batch: int, tokens: int, local: tuple[int, ...] | None = None
     ) -> PlacedArray:
-        """Return an array for this rank's part of a cache, the last one if that is as large."""
+        """Return an array for this rank's part of a cache; reuse one of the same shape."""
         if local is None:
             local = cache.past.layout.local_shape(cache.shape(batch, tokens, self._dims))
         old = self._placed.get(cache.past.name)
@@ -102,7 +102,7 @@ class Steps:
         return self._provider.empty(local, dtype_of(cache.past.dtype))
 
     def _feed(self, name: str, part: Array) -> None:
-        """Let the session read a part of its own, in the place of the last one if that is alike."""
+        """Bind an input to a copy of ``part``; reuse the last array of the same shape and dtype."""
         placed = self._fed.get(name)
         if placed is None or (placed.shape, placed.dtype) != (part.shape, part.dtype):
             placed = self._fed[name] = self._provider.place(np.array(part))
@@ -111,7 +111,7 @@ class Steps:
             placed.put(part)
 
     def _bind_scores(self, shape: tuple[int, ...]) -> None:
-        """Have scores written to one place while steps take single tokens."""
+        """Bind the scores to a fixed array while steps take single tokens."""
         scores = self.decoder.scores
         if shape[1] != 1:
             self._row = None

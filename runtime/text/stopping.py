@@ -1,4 +1,4 @@
-"""When a text is at its end."""
+"""Ends of texts: the default limit, and stop texts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 __all__ = ["MAX_TOKENS", "StopTexts"]
 
 MAX_TOKENS = 128
-"""How many more there are at most, where nobody says."""
+"""Default limit of new tokens."""
 
 
 class StopTexts:
-    """Lets a text through up to the first of some ``texts``, which it holds back until it is sure.
+    """Passes a text up to the first stop of ``texts``; withholds the possible beginning of a stop.
 
     >>> until = StopTexts(["END"])
     >>> until.add("one E"), until.add("asy EN"), until.add("D two"), until.found
@@ -24,25 +24,25 @@ class StopTexts:
         self.found = False
 
     def add(self, text: str) -> str:
-        """Return what more of the text is known to come before any stop."""
+        """Return the further text that certainly comes before any stop."""
         self._held += text
         places = [at for stop in self._texts if (at := self._held.find(stop)) >= 0]
         if places:
             self.found = True
             through, self._held = self._held[: min(places)], ""
             return through
-        return self._let(len(self._held) - self._begun())
+        return self._pass(len(self._held) - self._partial_stop())
 
     def rest(self) -> str:
-        """Return what was held back, as no more will come."""
-        return self._let(len(self._held))
+        """Return the withheld text, at the end of the stream."""
+        return self._pass(len(self._held))
 
-    def _let(self, count: int) -> str:
+    def _pass(self, count: int) -> str:
         through, self._held = self._held[:count], self._held[count:]
         return through
 
-    def _begun(self) -> int:
-        """Return how much of the end may be the beginning of a stop."""
+    def _partial_stop(self) -> int:
+        """Return the length of the longest suffix that may begin a stop."""
         longest = max((len(text) for text in self._texts), default=1) - 1
         sizes = range(min(longest, len(self._held)), 0, -1)
         ends = (n for n in sizes if any(t.startswith(self._held[-n:]) for t in self._texts))

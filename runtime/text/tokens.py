@@ -1,4 +1,4 @@
-"""Tokens from text and text from tokens, by the library `tokenizers`."""
+"""Conversion between text and tokens, with the library `tokenizers`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["FILE", "TextOf", "Vocabulary", "find_tokenizer"]
 
 FILE = "tokenizer.json"
 
-_BEGINNING = 16  # characters for each token that is allowed: most texts have about 4
+_BEGINNING = 16  # characters per allowed token: most texts have about 4
 
 
 def find_tokenizer(plan: Plan, given: Path | str | None) -> Path | None:
-    """Return the file with a plan's tokenizer: the one that is given, or the plan's own."""
+    """Return the tokenizer file of a plan: the given file, or the plan's own."""
     if given is not None:
         return Path(given)
     return plan.folder / FILE if FILE in plan.files else None
 
 
 class Vocabulary:
-    """The tokenizer in a file ``tokenizer.json``. Raises `UserError` where there is none."""
+    """The tokenizer in a file ``tokenizer.json``. Raises `UserError` for a missing or bad file."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -39,23 +39,23 @@ class Vocabulary:
             raise UserError(f"--tokenizer {path}: no such file")
         try:
             self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises that itself
+        except Exception as error:  # the library raises Exception itself
             raise UserError(
                 f"--tokenizer {path}: expected a tokenizer.json, got: {cause_of(error)}"
             ) from None
 
     def tokens(self, text: str, *, is_begun: bool = False) -> list[int]:
-        """Return the tokens of a text, with those that begin one unless it has them itself.
+        """Return the tokens of a text; special tokens are added unless ``is_begun``.
 
-        It encodes a batch of one, since only batches release Python's lock in this library.
+        It encodes a batch of one text, because only batches release the GIL in this library.
         """
         (found,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=not is_begun)
         return list(found.ids)
 
     def exceeds(self, text: str, most: int) -> bool:
-        """Say whether the beginning of a text alone proves that it has more than ``most`` tokens.
+        """Return True if a prefix of a text proves that the text has more than ``most`` tokens.
 
-        A cut changes the last tokens of the beginning, so it must have more than ``2 * most``.
+        Truncation changes the last tokens of a prefix, so it must have more than ``2 * most``.
         """
         size = _BEGINNING * most
         while size < len(text):
@@ -65,12 +65,12 @@ class Vocabulary:
         return False
 
     def stream(self) -> TextOf:
-        """Return what makes text of tokens that come one by one."""
+        """Return an incremental decoder."""
         return TextOf(self._tokenizer)
 
 
 class TextOf:
-    """Makes text of tokens as they come: several may be one character."""
+    """Incremental decoder of tokens to text: a character may take several tokens."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         from tokenizers.decoders import DecodeStream
@@ -79,5 +79,5 @@ class TextOf:
         self._stream: Any = DecodeStream(skip_special_tokens=True)
 
     def add(self, token: int) -> str:
-        """Return what is new of the text with another token; it may be nothing yet."""
+        """Return the new text after the next token; it may be empty."""
         return self._stream.step(self._tokenizer, token) or ""

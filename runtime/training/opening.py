@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.runtime.session.ranks import made_on_all
+from tensoropt.runtime.session.ranks import make_on_all
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.state import Held
 from tensoropt.runtime.training.step import ROLES, TrainingStep
@@ -26,7 +26,7 @@ def open_step(
     """
     text = "captured" if job.cuda_graphs else None
     for captured in (ROLES, ROLES[1:], ()) if job.cuda_graphs else ((),):
-        step, error = made_on_all(
+        step, error = make_on_all(
             comm, partial(TrainingStep, state.plan, state, threads, folder, captured)
         )
         if step is not None:

@@ -18,7 +18,7 @@ from tensoropt.runtime.inference.work import _feed
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.caches import shared_caches
 from tensoropt.runtime.session.inputs import make_inputs
-from tensoropt.runtime.session.opening import opened_session
+from tensoropt.runtime.session.opening import open_session
 from tensoropt.runtime.support.job import Job
 
 COMM = MPI.COMM_WORLD
@@ -27,7 +27,7 @@ COMM = MPI.COMM_WORLD
 def main() -> None:
     folder, dims = sys.argv[1], json.loads(sys.argv[2])
     plan, job = Plan.load(folder), Job((folder,), dims=dims, int_range=(1, 2), threads=1)
-    session, _, error = opened_session(job, plan, COMM, CPU)
+    session, _, error = open_session(job, plan, COMM, CPU)
     assert session is not None, error
     inputs = make_inputs(job, plan.inputs)
     caches = shared_caches(plan, session, inputs.shapes)
@@ -35,7 +35,7 @@ def main() -> None:
     found = {}
     for _ in range(2):
         session.run()
-    made = session.made([cache.present.name for cache in caches])
+    made = session.values([cache.present.name for cache in caches])
     for cache in caches:
         name = cache.present.name
         array = session._kept["input", cache.past.name]

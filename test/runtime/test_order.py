@@ -140,7 +140,7 @@ def test_new_nodes_stand_before_the_first_that_reads_them() -> None:
         node("Relu", ["x"], "a_nchwc"),
         helper.make_node("Add", ["a_nchwc", "b"], ["c"], name="c/Fusion/"),
     ]
-    found = order.ordered(read(*made), read(*given))
+    found = order.restore_order(read(*made), read(*given))
     assert [one.makes[0] for one in found] == ["a_nchwc", "new", "b", "c"]
 
 
@@ -149,7 +149,7 @@ def test_what_equal_nodes_became_stands_where_the_first_stood() -> None:
     given += [node("Add", ["b", "c"], "d")]
     made = [node("Neg", ["x"], "c"), node("Relu", ["c"], "b"), node("Add", ["b", "c"], "d")]
     extra = node("Tanh", ["x"], "e")
-    found = order.ordered(read(*made, extra), read(*given[:2], extra, *given[2:]))
+    found = order.restore_order(read(*made, extra), read(*given[:2], extra, *given[2:]))
     assert [one.makes[0] for one in found] == ["c", "b", "e", "d"]
 
 
@@ -163,7 +163,7 @@ def test_a_body_reads_what_comes_before_it() -> None:
     branch = helper.make_node("If", ["x"], ["a"], name="a", then_branch=body, else_branch=body)
     made = [node("Relu", ["x"], "late"), branch]
     given = [branch, node("Relu", ["x"], "late")]
-    found = order.ordered(read(*made), read(*given))
+    found = order.restore_order(read(*made), read(*given))
     assert [one.makes[0] for one in found] == ["late", "a"]
 
 

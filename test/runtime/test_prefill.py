@@ -19,7 +19,7 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.text.decoder import decoder_of
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.serving.metrics import Metrics
-from tensoropt.serving.opening import opened_texts, split
+from tensoropt.serving.opening import open_texts, split_plans
 from tensoropt.serving.text_model import TextLimits
 
 PROMPTS = ([3, 7, 1], [5, 6, 7, 8, 9], [1])
@@ -88,11 +88,11 @@ def test_a_plan_of_four_tokens_at_a_time(family: tuple[Path, Path]) -> None:
 def test_on_a_server(family: tuple[Path, Path]) -> None:
     model, folder = family
     plans, prefills = {"m": folder / "heads"}, {"m": folder / "whole"}
-    assert split(plans, prefills) == ({}, plans)
+    assert split_plans(plans, prefills) == ({}, plans)
     with pytest.raises(UserError, match="no such decoder is served, did you mean 'm'"):
-        split(plans, {"mm": folder / "whole"})
+        split_plans(plans, {"mm": folder / "whole"})
     options = {"threads": 1, "dims": {}, "cuda_graphs": False}
-    served = opened_texts(plans, prefills, options, TextLimits(), Metrics())["m"]
+    served = open_texts(plans, prefills, options, TextLimits(), Metrics())["m"]
 
     async def tokens() -> list[int]:
         found = [piece.token async for piece in served.pieces([PROMPTS[0]], max_tokens=3)]
@@ -145,7 +145,7 @@ def test_plans_that_do_not_fit(
     for prefill, why in {
         tmp_path / "other": "is of another model, expected m.onnx",
         tmp_path / "alone": f"expected 2 ranks, as {folder / 'whole'} has, got: 1",
-        folder / "single": f"or that of {folder / 'whole'} (any), got: 1",
+        folder / "single": f"or the number of {folder / 'whole'} (any), got: 1",
     }.items():
         capsys.readouterr()
         flags = ["--generate", "1,2", "--token-ids"]
@@ -154,6 +154,6 @@ def test_plans_that_do_not_fit(
         assert why in error
         assert error.count("\n") == 1
     assert run_plan([str(folder / "fours"), "--generate", "1", "--token-ids"]) == 1
-    assert "takes 4 tokens always, expected 1 or an open size" in capsys.readouterr().err
+    assert "takes exactly 4 tokens, expected 1 or a symbolic size" in capsys.readouterr().err
     assert run_plan([str(folder / "whole"), "--prefill-plan", "x"]) == 1
     assert "--prefill-plan: expected --generate" in capsys.readouterr().err

@@ -24,12 +24,12 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> tuple[RequestLimit, list[str]]:
     return RequestLimit(SECONDS, comm, found.append), found  # type: ignore[arg-type]
 
 
-def test_it_counts_anew(ended: tuple[RequestLimit, list[str]]) -> None:
+def test_the_limit_is_extended(ended: tuple[RequestLimit, list[str]]) -> None:
     limit, found = ended
     with limit.counting():
         for _ in range(5):
             time.sleep(SECONDS / 4)
-            limit.count_anew()
+            limit.extend()
     assert found == []
     time.sleep(1.2 * SECONDS)  # nothing counts any more
     assert found == []

@@ -241,7 +241,7 @@ def test_what_all_ranks_refuse(session: Session) -> None:
 def test_a_fork_has_no_session(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     own = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: own + 1)
-    with pytest.raises(UserError, match=f"that of process {own}, expected one that was started"):
+    with pytest.raises(UserError, match=f"belongs to process {own}, expected a session"):
         session.run(feeds())
 
 
@@ -382,7 +382,7 @@ def test_a_session_is_interrupted_and_killed(hanging: Path, tmp_path: Path) -> N
         parent.send_signal(signal.SIGINT)
         assert parent.stdout.readline() == "interrupted False\n"
         assert not any(map(is_there, first))
-        assert parent.stdout.readline() == "the ranks were started anew\n"
+        assert parent.stdout.readline() == "the ranks were restarted\n"
         second = list(map(int, parent.stdout.readline().split()))
         job = next(tmp_path.glob("tensoropt-run-*"))
         wait_until_busy(second[0])
@@ -465,7 +465,7 @@ def test_plans_that_no_session_runs(plan: Path, monkeypatch: pytest.MonkeyPatch)
         Session(plan, custom_ops=["nothing.so"])
     monkeypatch.setenv("PMI_RANK", "1")
     monkeypatch.setenv("PMI_SIZE", "2")
-    with pytest.raises(UserError, match=r"expected a process on its own, got: rank 1 of 2"):
+    with pytest.raises(UserError, match=r"expected a process without a launcher, got: rank 1 of 2"):
         Session(plan)
 
 

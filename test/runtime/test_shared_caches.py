@@ -140,6 +140,6 @@ def _overwrites(
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
     for name, before in caches.items():
-        assert shared.made([f"new_{name}"])[f"new_{name}"].data_ptr() == held[name].address
+        assert shared.values([f"new_{name}"])[f"new_{name}"].data_ptr() == held[name].address
         changed = np.any(held[name].get() != before, axis=(1, 3))
         assert list(changed.sum(axis=1)) == [1] * BATCH

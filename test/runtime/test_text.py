@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.cli.run import main as run_plan
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.pool.ranks import last
+from tensoropt.runtime.pool.ranks import exhaust
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.batch import Batch
 from tensoropt.runtime.text.decoder import IDS, decoder_of
 from tensoropt.runtime.text.sampling import Sampler, Sampling
-from tensoropt.runtime.text.session import AHEAD, TextSession, _all_told
+from tensoropt.runtime.text.session import AHEAD, TextSession, _tokens_in
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
 from tensoropt.runtime.text.tokens import Vocabulary
 
@@ -165,13 +165,13 @@ def test_who_wants_no_more_ends_the_steps(
 ) -> None:
     session = started[1]
     pool, flags = session._pool, []
-    heard, asked = pool.heard, []
+    heard, asked = pool.stream, []
 
     def listening(message: Message, shared: dict[str, Array]) -> Any:
         asked.append(message), flags.append(shared["stop"])
         return heard(message, shared)
 
-    monkeypatch.setattr(pool, "heard", listening)
+    monkeypatch.setattr(pool, "stream", listening)
     with closing(session.stream([1, 2], max_tokens=20)) as stream:
         next(stream)
         assert flags[0][0] == 0
@@ -179,7 +179,7 @@ def test_who_wants_no_more_ends_the_steps(
     # As it is set before the first step, that one is the last.
     for stop, steps in ((0, 2), (1, 0)):  # one more reads the prompt
         told = heard({**asked[0], "steps": 3}, {"stop": np.full(1, stop, np.int64)})
-        assert len(list(_all_told(told, threading.Event()))) == steps
+        assert len(list(_tokens_in(told, threading.Event()))) == steps
 
 
 @pytest.mark.parametrize(
@@ -219,16 +219,16 @@ def test_a_text_is_cancelled_while_its_prompt_is_read(
 ) -> None:
     session = started[1]
     monkeypatch.setattr(session, "_step_tokens", 1)
-    cancelled, heard, told = threading.Event(), session._pool.heard, []
+    cancelled, heard, told = threading.Event(), session._pool.stream, []
 
     def listening(message: Message, shared: dict[str, Array]) -> Any:
         for one in (listened := heard(message, shared)):
             told.append(one)
             cancelled.set()
             yield one
-        return last(listened)
+        return exhaust(listened)
 
-    monkeypatch.setattr(session._pool, "heard", listening)
+    monkeypatch.setattr(session._pool, "stream", listening)
     prompts = [[1] * (CONTEXT - 2), [2] * (CONTEXT - 2)]
     assert list(session.stream(prompts, max_tokens=1, cancelled=cancelled)) == []
     assert [one["tokens"] for one in told][:1] == [[]], "what is told before the first token"

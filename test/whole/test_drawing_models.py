@@ -102,4 +102,4 @@ def test_seeds_that_cannot_be_told_apart(capsys, tmp_path: Path) -> None:
     assert opt([str(model), "--mesh", "2", "-o", str(plan)]) == 0
     capsys.readouterr()
     assert run([str(plan), "--check", str(model)]) == 1
-    assert "2 RandomNormalLike nodes draw numbers" in capsys.readouterr().err.splitlines()[-1]
+    assert "2 RandomNormalLike nodes cannot be matched" in capsys.readouterr().err.splitlines()[-1]

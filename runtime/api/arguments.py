@@ -1,4 +1,4 @@
-"""What is given from Python: refused in the words of the commands, and put where ranks find it."""
+"""Arguments from Python: validation in the words of the commands, and files for the ranks."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ _CHOICES = {"schedule": SCHEDULES, "provider": PROVIDERS}
 
 
 def check_given(given: Mapping[str, Any]) -> None:
-    """Raise :class:`UserError` for what a flag of that name would not take; None is nothing."""
+    """Raise :class:`UserError` for a value that the flag of that name refuses; skip None."""
     for name, value in given.items():
         if value is not None and name in _BOUNDS:
             _check_bound(name, value)
         if name in _CHOICES and value not in _CHOICES[name]:
             near = did_you_mean(str(value), _CHOICES[name])
-            listed = ", ".join(map(repr, _CHOICES[name]))
+            choices = ", ".join(map(repr, _CHOICES[name]))
             raise UserError(
-                f"argument {_flag(name)}: invalid choice: '{value}' (choose from {listed}){near}"
+                f"argument {_flag(name)}: invalid choice: '{value}' (choose from {choices}){near}"
             )
 
 
 def file_of(arrays: str | Path | Mapping[str, ArrayLike], folder: str | Path, name: str) -> str:
-    """Return the path given, or that of a file in ``folder`` with the arrays given, by name."""
+    """Return the given path, or write the given arrays to a file in ``folder`` for its path."""
     if not isinstance(arrays, Mapping):
         return str(arrays)
     path = Path(folder, f"{name}.npz")
-    held: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
-    np.savez(path, **held)
+    entries: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
+    np.savez(path, **entries)
     return str(path)
 
 
 @contextmanager
 def arrays_folder() -> Iterator[str]:
-    """Yield a folder for arrays; what is refused of them is said of them, not of their file."""
+    """Yield a temporary folder for arrays; errors name the argument instead of its file."""
     with tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
         try:
             yield folder

@@ -1,4 +1,4 @@
-"""What is said of a plan: text for people, and data."""
+"""Reports on a plan: text for people, and data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T", bound=_Data)
 
 
 class Shown(Generic[T]):
-    """``data``, and the text of it, which is printed where this is shown."""
+    """``data`` with a text form, which is its representation in consoles and notebooks."""
 
     def __init__(self, data: T, text: str) -> None:
         self.data, self._text = data, text
@@ -28,7 +28,7 @@ class Shown(Generic[T]):
         return f"<pre>{escape(self._text)}</pre>"
 
     def text(self) -> str:
-        """Return it as the commands print it."""
+        """Return the text that the commands print."""
         return self._text
 
     def to_json(self) -> dict[str, Any]:

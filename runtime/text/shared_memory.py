@@ -1,4 +1,4 @@
-"""Memory that the ranks of a machine share: scores of the next token, and caches that are moved."""
+"""Memory that the ranks of a machine share: scores of the next token, and resharding of caches."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tensoropt.runtime.support.dtypes import Array
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SharedScores", "moved"]
+__all__ = ["SharedScores", "reshard"]
 
-_HEAD = 64  # bytes before the scores of a turn: whether to stop
+_HEAD = 64  # bytes before the scores of a turn: the stop flag
 
 
 class SharedScores:
-    """Memory of all ranks for ``shape`` scores, `[batch, 1, vocabulary]`; made by all together.
+    """Scores of ``shape``, `[batch, 1, vocabulary]`, shared by all ranks; a collective constructor.
 
-    There are two turns: while some ranks read one, others may be at the next, but not beyond, as
-    each waits for all.
+    Scores are double-buffered: ranks may write the next scores while others still read the last
+    ones, and the barrier of each step keeps ranks from getting further ahead.
     """
 
     def __init__(self, comm: MPI.Comm, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
@@ -33,11 +33,11 @@ class SharedScores:
         raw = np.frombuffer(_memory(comm, 2 * size), np.uint8)
         self._turns = [_Turn(raw[at : at + size], shape, dtype) for at in (0, size)]
 
-    def joined(self, part: Array | None, where: tuple[slice, slice], *, stop: bool) -> Array | None:
-        """Return the scores of which this rank has ``part``, None if others have it, too.
+    def gather(self, part: Array | None, where: tuple[slice, slice], *, stop: bool) -> Array | None:
+        """Return the whole scores, valid until the next call, or None if rank 0 passes ``stop``.
 
-        ``where`` says which sequences and which tokens of the vocabulary these are.
-        They are there until it is called again. Returns None where rank 0 is to ``stop``.
+        ``part`` is this rank's part, None if another rank provides it. ``where`` are the slices of
+        sequences and vocabulary of the part.
         """
         turn = self._turns[0]
         self._turns.reverse()
@@ -56,10 +56,11 @@ class _Turn:
         self.scores: Array = raw[_HEAD : _HEAD + size].view(dtype).reshape(shape)
 
 
-def moved(comm: MPI.Comm, part: Array, layout: Layout, to: Layout) -> Array:
-    """Return this rank's part of an array in the layout ``to``, of its ``part`` in ``layout``.
+def reshard(comm: MPI.Comm, part: Array, layout: Layout, to: Layout) -> Array:
+    """Return this rank's part of an array in the layout ``to``, from its ``part`` in ``layout``.
 
-    All ranks of a machine move it together. Raises `UserError` on all where it does not divide.
+    A collective of all ranks of a machine. Raises `UserError` on all ranks if ``to`` does not
+    divide the shape.
     """
     shape = layout.global_shape(part.shape)
     to.check(shape)
@@ -72,7 +73,7 @@ def moved(comm: MPI.Comm, part: Array, layout: Layout, to: Layout) -> Array:
 
 
 def _memory(comm: MPI.Comm, size: int) -> memoryview:
-    """Return memory of rank 0 that all ranks have, which are on one machine."""
+    """Return shared memory that rank 0 allocates; all ranks are on one machine."""
     arena = Arena("text", size) if comm.rank == 0 else None
     block = Block(**comm.bcast(None if arena is None else asdict(arena.block)))
     memory = mapped(block, writable=True) if arena is None else arena.memory

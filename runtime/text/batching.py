@@ -1,4 +1,4 @@
-"""Which sequences go through a decoder together."""
+"""Grouping of sequences into batches of a decoder."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["batches"]
 def batches(
     lengths: Sequence[int], decoder: Decoder, limit: int, step_tokens: int | None
 ) -> list[list[int]]:
-    """Return the numbers of the sequences that go together, of prompts of these ``lengths``.
+    """Return the batches, as lists of sequence numbers, for prompts of these ``lengths``.
 
-    At most ``limit`` tokens follow each prompt. The sequences of a batch have at most
-    ``step_tokens`` tokens at their ends, all together with padding, unless one has more by itself.
-    A decoder that knows no padding takes prompts of one length together.
+    At most ``limit`` tokens follow each prompt. The finished sequences of a batch, with padding,
+    have at most ``step_tokens`` tokens in total, unless it is a single sequence. A decoder without
+    padding gets batches of prompts of the same length.
     """
     order = range(len(lengths))
     if decoder.pads:
-        return list(_cut(order, lengths, decoder, limit, step_tokens))
+        return list(_split(order, lengths, decoder, limit, step_tokens))
     by_length = groupby(sorted(order, key=lambda n: lengths[n]), lambda n: lengths[n])
     return [
         batch
         for _, numbers in by_length
-        for batch in _cut(numbers, lengths, decoder, limit, step_tokens)
+        for batch in _split(numbers, lengths, decoder, limit, step_tokens)
     ]
 
 
-def _cut(
+def _split(
     numbers: Iterable[int],
     lengths: Sequence[int],
     decoder: Decoder,
