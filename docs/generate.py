@@ -25,7 +25,7 @@ from tensoropt.compiler.training.gradients.registry import (
     forward_form_of,
     registered,
 )
-from tensoropt.compiler.training.kernels import on_cuda
+from tensoropt.compiler.training.kernels import runs_on_cuda
 from tensoropt.elastic.api.app import openapi_text
 from tensoropt.passes.base import Pass, option_fields
 from tensoropt.passes.registry import PASSES, UPSTREAM, pass_class
@@ -96,7 +96,8 @@ def _on_cpu() -> str:
     """Return what is said of operators without CUDA kernels."""
     names = [name for name in registered() if not _is_replaced(name)]
     never, later = (
-        [name for name in names if not on_cuda(name, opset)] for opset in (TRAINING_OPSET, _NEWER)
+        [name for name in names if not runs_on_cuda(name, opset)]
+        for opset in (TRAINING_OPSET, _NEWER)
     )
     lists = [[f"`{name}`" for name in held] for held in (never, sorted({*later} - {*never}))]
     return (

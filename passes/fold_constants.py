@@ -273,7 +273,7 @@ def _replace(value: ir.Value, array: Array, namer: OpNamer) -> None:
         CONSTANT,
         results=[kind],
         attributes={"value": literal},
-        loc=namer.beside(op, str(number)) if number else op.location,
+        loc=namer.location(op, str(number)) if number else op.location,
         ip=ir.InsertionPoint(op),
     )
     value.replace_all_uses_with(made.result)

@@ -11,7 +11,7 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.reshard.lowering import lower_step
-from tensoropt.compiler.shapes.refine import merged_type
+from tensoropt.compiler.shapes.refine import merge_types
 from tensoropt.compiler.sharding.ops.randomness import give_seed
 from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
@@ -211,7 +211,7 @@ class _Partition:
 
         The sizes of an op that was expanded follow only from its operands.
         """
-        known = merged_type(declared, value.type)
+        known = merge_types(declared, value.type)
         if known == value.type:
             return value
         if _shape(known) == _shape(value.type):  # only the ranges of open sizes are new
@@ -323,7 +323,7 @@ def _refined(declared: ir.Type, value: ir.Value) -> ir.Type:
     """Return the type of ``value`` if it refines ``declared``, else ``declared``."""
     if not isinstance(declared, ir.RankedTensorType) or declared.has_static_shape:
         return declared
-    return value.type if merged_type(value.type, declared) == value.type else declared
+    return value.type if merge_types(value.type, declared) == value.type else declared
 
 
 def _shape(kind: ir.Type) -> list[int] | None:

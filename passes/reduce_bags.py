@@ -84,7 +84,7 @@ class _Rewrite:
 
         The mask is ``None`` if there is no padding index.
         """
-        make, rows, kept = self.make, self.bags.rows(self.make), self.bags.keeps(self.make)
+        make, rows, kept = self.make, self.bags.rows(self.make), self.bags.row_mask(self.make)
         if kept is None:
             return rows, None
         fill = make.scalar(float("-inf") if self.bags.kind == "Max" else 0.0, rows)
@@ -109,7 +109,7 @@ class _Rewrite:
             return self._finished(made, self._counted(kept, slots))
         if bags.kind == "Sum" and bags.empty is None:
             return made
-        ends = make.slice(bags.divided(make), 0, 1, bags.count + 1)
+        ends = make.slice(bags.divisor_offsets(make), 0, 1, bags.count + 1)
         return self._finished(made, make.sub(ends, make.slice(offsets, 0, 0, bags.count)))
 
     def _finished(self, made: ir.Value, sizes: ir.Value) -> ir.Value:

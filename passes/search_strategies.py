@@ -17,7 +17,7 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.reader import is_node
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.alternatives import Way, keep_alternative
+from tensoropt.compiler.training.alternatives import Alternative, keep_alternative
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, set_mesh
@@ -136,7 +136,7 @@ def settle(
     ``pins_cost`` is the cost of its pins, if known. The module has then passed the search phase.
     """
     keys.OVERLAP.remove(module.operation.attributes)
-    keep_alternative(module, Way(recompute_of(point) or "", micro_batches_of(point) or 1))
+    keep_alternative(module, Alternative(recompute_of(point) or "", micro_batches_of(point) or 1))
     annotate(module, point, request.device)
     with module.context:
         if request.overlap == "off":

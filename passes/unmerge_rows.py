@@ -105,7 +105,7 @@ def _unmerge(op: ir.Operation, samples: tuple[int, ...], namer: OpNamer) -> None
         made = ir.Operation.create("onnx.MatMul", [kind], [x, weight], loc=op.location)
         if _adds(op):
             operands = [made.result, op.operands[2]]
-            where = namer.beside(op, "Add")
+            where = namer.location(op, "Add")
             made = ir.Operation.create("onnx.Add", [kind], operands, loc=where)
     for use in list(op.results[0].uses):
         back = use.owner.operation
@@ -119,5 +119,5 @@ def _reshaped(op: ir.Operation, x: ir.Value, shape: tuple[int, ...], namer: OpNa
     literal = shape_literal(op, shape, namer)
     with ir.InsertionPoint(op):
         kind = tensor_type(shape, element_type(x))
-        where = namer.beside(op, "Reshape")
+        where = namer.location(op, "Reshape")
         return ir.Operation.create("onnx.Reshape", [kind], [x, literal], loc=where).result

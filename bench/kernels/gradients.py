@@ -1,11 +1,11 @@
 """Time the gradients of convolutions, pooling and normalisations on this machine's ONNX Runtime.
 
-    python bench/kernels/gradients.py                       all, beside PyTorch
+    python bench/kernels/gradients.py                       all, compared with PyTorch
     python bench/kernels/gradients.py --only pool --rounds 9 --threads 4
 
-Of a convolution, every way to build dX and dW is timed, and the one that training builds is marked;
-of the others, the forward pass in its training form and the backward pass together. All take turns,
-``--rounds`` times; a figure is the least of them, in milliseconds.
+For a convolution, every form of dX and dW is timed, and the form that training builds is marked.
+For other operators, forward pass (in its training form) and backward pass are timed together. All
+take turns, ``--rounds`` times; a figure is the least time, in milliseconds.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ CONVOLUTIONS = [
 
 @dataclass(frozen=True)
 class Operator:
-    """One node and the same in PyTorch; the first operand and the parameters get gradients."""
+    """A node and its PyTorch counterpart; the first operand and the parameters get gradients."""
 
     name: str
     shapes: Sequence[Sequence[int]]
@@ -146,7 +146,7 @@ def _normal(*shape: int) -> Array:
 
 
 class Function:
-    """A function of ``arrays``, built in MLIR from an empty model and run by ONNX Runtime."""
+    """A function of arrays, built in MLIR from an empty model and run by ONNX Runtime."""
 
     def __init__(self, model: onnx.ModelProto, threads: int, build: Callable[..., Any]) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -165,20 +165,20 @@ class Function:
             export_model(module, target, ParameterSource(source))
             options = ort.SessionOptions()
             options.intra_op_num_threads = threads
-            # Threads that wait would take the time of those of PyTorch.
+            # Spinning threads would slow PyTorch's threads down.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             self.session = ort.InferenceSession(
                 str(target), options, providers=["CPUExecutionProvider"]
             )
 
     def call(self, arrays: Mapping[str, Array]) -> Call:
-        """Return the run on ``arrays``; those that it does not read are left out."""
+        """Return the run on ``arrays``, without the arrays that it does not read."""
         feeds = {i.name: arrays[i.name] for i in self.session.get_inputs()}
         return lambda: self.session.run(None, feeds)
 
 
 def _multiply(block: ir.Block) -> None:
-    """Turn each Einsum into the product of matrices that a rank runs."""
+    """Replace each Einsum by the matrix product that a rank runs."""
     for op in [view.operation for view in block if view.operation.name == "onnx.Einsum"]:
         terms = parse_equation(attribute(op, "equation"), [len(sizes_of(x)) for x in op.operands])
         with ir.InsertionPoint(op):
@@ -199,7 +199,7 @@ def _model(nodes: Sequence[onnx.NodeProto], arrays: Mapping[str, Array], output:
 
 
 def _ways(held: Convolution) -> Iterator[tuple[str, Callable[[Build, Any, Any, Any], Any]]]:
-    """Yield every way to build dX and dW, of (make, x, w, dy)."""
+    """Yield every form of dX and dW, as functions of (make, x, w, dy)."""
     windows, groups, sizes = held.windows, held.groups, [held.size] * 2
     yield (
         "dX transposed",
@@ -268,7 +268,7 @@ def _operator(held: Operator, threads: int) -> dict[str, Call]:
 
 
 def _timed(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
-    """Return the least time of each call, in milliseconds, after one that warms up."""
+    """Return the least time of each call in milliseconds, after a warm-up call."""
     found: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():
@@ -279,8 +279,8 @@ def _timed(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
     return {name: min(held) for name, held in found.items()}
 
 
-def _taken(held: Convolution) -> set[str]:
-    """Return the ways that training builds."""
+def _built_forms(held: Convolution) -> set[str]:
+    """Return the forms that training builds."""
     dense = held.groups > 1 and held.stride == 1
     wide = held.inputs // held.groups >= sliding.WIDE
     return {
@@ -306,7 +306,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     for layer in CONVOLUTIONS if arguments.only.lower() in "convolution" else []:
         calls = _convolution(layer, arguments.threads)
-        _report(str(layer), _timed(calls, arguments.rounds), _taken(layer))
+        _report(str(layer), _timed(calls, arguments.rounds), _built_forms(layer))
     for held in OPERATORS:
         if arguments.only.lower() in held.name.lower():
             calls = _operator(held, arguments.threads)

@@ -26,7 +26,7 @@ from tensoropt.compiler.report.notes import open_sizes, open_turns
 from tensoropt.compiler.report.training import batch_notes, training_notes
 from tensoropt.compiler.shapes.caches import open_heads
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.alternatives import united
+from tensoropt.compiler.training.alternatives import unite_alternatives
 from tensoropt.compiler.training.cut import argument_names, copy_of
 from tensoropt.compiler.training.micro_batches import numbers_of
 from tensoropt.compiler.training.spec import (
@@ -401,7 +401,7 @@ class Model:
         if samples > numbers[0]:
             is_mean = step.one_spec.loss.kind != "output"
             check_samples(next(iter(first.graphs.values())), is_mean=is_mean)
-        module = united([program.module for program in programs])
+        module = unite_alternatives([program.module for program in programs])
         notes = [*first.notes, *batch_notes(first.module)]
         return Program(source, module, first.compilation, notes)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from onnx import numpy_helper
 
 from tensoropt.compiler.importer.model_file import load_model
-from tensoropt.compiler.importer.stored import Folder, Stored, locate
+from tensoropt.compiler.importer.storage import Folder, StoredTensor, locate
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.elements import Element
 
@@ -80,7 +80,7 @@ class ParameterSource:
         else:
             yield from (_little_endian(part).tobytes() for part in parts)
 
-    def _stored(self, name: str) -> Stored:
+    def _stored(self, name: str) -> StoredTensor:
         if name not in self._tensors:
             near = did_you_mean(name, self._tensors)
             raise UserError(f"{self._path}: no parameter '{name}'{near}")
@@ -90,13 +90,15 @@ class ParameterSource:
 Bounds = list[tuple[int, int]]
 
 
-def _bounds(stored: Stored, slices: Sequence[slice] | None) -> Bounds:
+def _bounds(stored: StoredTensor, slices: Sequence[slice] | None) -> Bounds:
     cuts = slices if slices is not None else [slice(None)] * len(stored.shape)
     return [(c.start or 0, n if c.stop is None else c.stop)
             for c, n in zip(cuts, stored.shape, strict=True)]  # fmt: skip
 
 
-def _padded(stored: Stored, bounds: Bounds, chunk_bytes: int, dim: int = 0) -> Iterator[Array]:
+def _padded(
+    stored: StoredTensor, bounds: Bounds, chunk_bytes: int, dim: int = 0
+) -> Iterator[Array]:
     """Yield the elements between ``bounds`` in row-major order, in pieces, padded with zeros.
 
     The bounds may exceed the sizes of the dimensions from ``dim`` on. If a later dimension is
@@ -116,7 +118,7 @@ def _padded(stored: Stored, bounds: Bounds, chunk_bytes: int, dim: int = 0) -> I
     yield np.zeros((stop - start - len(rows)) * rest, stored.element.dtype)
 
 
-def _parts(stored: Stored, bounds: Bounds, chunk_bytes: int) -> Iterator[Array]:
+def _parts(stored: StoredTensor, bounds: Bounds, chunk_bytes: int) -> Iterator[Array]:
     """Yield the elements between ``bounds`` in row-major order, in pieces."""
     if stored.path is None:
         whole = _inline(stored)
@@ -131,7 +133,7 @@ def _parts(stored: Stored, bounds: Bounds, chunk_bytes: int) -> Iterator[Array]:
             yield block[(slice(None), *(slice(*bound) for bound in inner))] if shape else block
 
 
-def _inline(stored: Stored) -> Array:
+def _inline(stored: StoredTensor) -> Array:
     try:
         array: Array = numpy_helper.to_array(stored.tensor)
     except ValueError as error:
@@ -140,7 +142,7 @@ def _inline(stored: Stored) -> Array:
 
 
 def _runs(
-    stored: Stored, bounds: Bounds, chunk_bytes: int
+    stored: StoredTensor, bounds: Bounds, chunk_bytes: int
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield contiguous runs (first element, shape) that cover the part.
 
@@ -170,7 +172,7 @@ def _row_axis(shape: Sequence[int], limit: int) -> int:
     return len(shape) - 1
 
 
-def _read_run(descriptor: int, stored: Stored, first: int, count: int) -> Array:
+def _read_run(descriptor: int, stored: StoredTensor, first: int, count: int) -> Array:
     """Return ``count`` elements from element ``first`` on."""
     bits, dtype = stored.element.bits, stored.element.dtype
     begin = first * bits // 8

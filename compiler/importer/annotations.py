@@ -28,14 +28,14 @@ _MOST_DEVICES = 64
 _MESH = re.compile(r"\d{1,2}(x\d{1,2}){0,5}")
 
 Texts = tuple[str, ...]
-"""One placement per mesh axis."""
+"""A placement for each mesh axis."""
 
 
 @dataclass(frozen=True)
 class AnnotatedNode:
-    """What annotations say of one node: a layout per operand and result, ``None`` for nothing.
+    """The annotations of one node: a layout per operand and result, or ``None``.
 
-    ``signature`` is what the node does, as :func:`signature` has it.
+    ``signature`` is the result of :func:`signature` for the node.
     """
 
     name: str
@@ -46,32 +46,32 @@ class AnnotatedNode:
 
 @dataclass(frozen=True)
 class Annotations:
-    """The mesh that the annotations of a model are about, and what they say of its nodes."""
+    """The mesh that the annotations of a model imply, and its annotated nodes."""
 
     mesh: Mesh
     nodes: tuple[AnnotatedNode, ...]
 
 
 def check_annotations(path: Path) -> tuple[list[str], int]:
-    """Return a line for each mistake in the annotations of a model, and how many nodes have any.
+    """Return a line for each mistake in a model's annotations, and the number of annotated nodes.
 
-    Raises UserError where it is no model.
+    Raises UserError if the file is not a model.
     """
     proto = read_proto(path)
     return list(annotation_mistakes(proto)), len(annotated_nodes(proto))
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Return what the annotations of the model file ``path`` say.
+    """Read the annotations of the model file ``path``.
 
-    Raises UserError where there are none, they are invalid, or say what no plan can.
+    Raises UserError if there are none, if they are invalid, or if no plan can express them.
     """
     proto = read_proto(path)
     mistake = next(annotation_mistakes(proto), None)
     if mistake is not None:
         raise UserError(f"{path}: {mistake}")
     if len(proto.configuration) != 1:
-        names = ", ".join(f"'{one.name}'" for one in proto.configuration) or "none"
+        names = ", ".join(f"'{each.name}'" for each in proto.configuration) or "none"
         raise UserError(f"{path}: expected annotations of one configuration, got: {names}")
     normalise(proto.graph)
     try:
@@ -86,9 +86,9 @@ def _read(proto: onnx.ModelProto) -> Annotations:
         raise UserError(f"expected at most {_MOST_DEVICES} devices, got: {own.num_devices}")
     nodes = [node for node in proto.graph.node if node.device_configurations]
     if len(nodes) < len(annotated_nodes(proto)):
-        raise UserError("annotates nodes of a body or function, expected those of the graph alone")
+        raise UserError("expected annotations of the main graph only, got: of a body or function")
     _check_stages(nodes)
-    specs = [_named(node, spec, shapes) for node in nodes for spec in _specs(node)]
+    specs = [_check_spec(node, spec, shapes) for node in nodes for spec in _specs(node)]
     mesh = _mesh(own, specs, shapes)
     return Annotations(mesh, tuple(_node(node, shapes, mesh) for node in nodes if _specs(node)))
 
@@ -98,12 +98,12 @@ def _specs(node: onnx.NodeProto) -> list[onnx.ShardingSpecProto]:
 
 
 def _check_stages(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Refuse a pipeline: all ranks of a plan run all nodes."""
+    """Raise UserError for a pipeline: all ranks of a plan run all nodes."""
     found: dict[int, str] = {}
     for node in nodes:
-        one = node.device_configurations[0]
-        if one.HasField("pipeline_stage"):
-            found.setdefault(one.pipeline_stage, node.name)
+        configuration = node.device_configurations[0]
+        if configuration.HasField("pipeline_stage"):
+            found.setdefault(configuration.pipeline_stage, node.name)
     if len(found) > 1:
         stages = ", ".join(map(str, sorted(found)))
         raise UserError(
@@ -111,30 +111,30 @@ def _check_stages(nodes: Iterable[onnx.NodeProto]) -> None:
         )
 
 
-def _named(
+def _check_spec(
     node: onnx.NodeProto, spec: onnx.ShardingSpecProto, shapes: Mapping[str, Shape]
 ) -> tuple[str, onnx.ShardingSpecProto]:
-    """Return a spec and where it is; refuse what no layout can be."""
+    """Return a spec and its place; raise UserError if it cannot be a layout."""
     where = f"node '{node.name}': tensor '{spec.tensor_name}'"
-    if spec.tensor_name not in shapes and any(one.axis < 0 for one in spec.sharded_dim):
+    if spec.tensor_name not in shapes and any(dim.axis < 0 for dim in spec.sharded_dim):
         raise UserError(f"{where}: expected an axis from 0, as the rank is unknown")
-    for one in spec.sharded_dim:
-        split = [simple for simple in one.simple_sharding if simple.num_shards > 1]
-        first = one.simple_sharding[0].num_shards > 1
+    for dim in spec.sharded_dim:
+        split = [simple for simple in dim.simple_sharding if simple.num_shards > 1]
+        first = dim.simple_sharding[0].num_shards > 1
         if len(split) > 1 or (split and not first):
-            raise UserError(f"{where}: axis {one.axis}: expected shards of neighbouring elements")
+            raise UserError(f"{where}: axis {dim.axis}: expected shards of neighbouring elements")
     shape = shapes.get(spec.tensor_name)
-    for dim, count in shard_counts(spec, _rank(spec, shapes)).items():
-        size = None if shape is None else shape[dim]
+    for axis, count in shard_counts(spec, _rank(spec, shapes)).items():
+        size = None if shape is None else shape[axis]
         if size is not None and size % count:
-            raise UserError(f"{where}: expected dimension {dim} to divide by {count}, got: {size}")
+            raise UserError(f"{where}: expected dimension {axis} to divide by {count}, got: {size}")
     return where, spec
 
 
 def _rank(spec: onnx.ShardingSpecProto, shapes: Mapping[str, Shape]) -> int:
-    """Return the rank of a tensor; where it is not known, one that its axes fit into."""
+    """Return the rank of a tensor, or if it is unknown the lowest rank with all its axes."""
     known = shapes.get(spec.tensor_name)
-    most = max((one.axis for one in spec.sharded_dim), default=0)
+    most = max((dim.axis for dim in spec.sharded_dim), default=0)
     return max(most + 1, 1) if known is None else max(len(known), 1)
 
 
@@ -143,29 +143,29 @@ def _mesh(
     specs: list[tuple[str, onnx.ShardingSpecProto]],
     shapes: Mapping[str, Shape],
 ) -> Mesh:
-    """Return the first mesh on which every spec is a layout, of fewest axes.
+    """Return the mesh with the fewest axes on which every spec is a layout.
 
-    The one that the configuration is called by comes before the others.
+    A mesh that the configuration is named after comes first.
     """
     distinct = {spec.SerializeToString(): (where, spec) for where, spec in specs}
     failed = "no tensor"
     for mesh in _meshes(own):
-        odd = _odd(mesh, distinct.values(), shapes)
-        if odd is None:
+        misfit = _misfit(mesh, distinct.values(), shapes)
+        if misfit is None:
             return mesh
-        failed = odd
+        failed = misfit
     raise UserError(
         f"{failed}: expected devices in the order of a mesh of all {own.num_devices}, "
         "the same for all tensors"
     )
 
 
-def _odd(
+def _misfit(
     mesh: Mesh,
     specs: Iterable[tuple[str, onnx.ShardingSpecProto]],
     shapes: Mapping[str, Shape],
 ) -> str | None:
-    """Return the first spec that is no layout on ``mesh``."""
+    """Return the place of the first spec that is not a layout on ``mesh``."""
     for where, spec in specs:
         if layout_of(spec, _rank(spec, shapes), mesh) is None:
             return where
@@ -184,7 +184,7 @@ def _node(node: onnx.NodeProto, shapes: Mapping[str, Shape], mesh: Mesh) -> Anno
     found: dict[str, Texts] = {}
     for spec in _specs(node):
         layout = layout_of(spec, _rank(spec, shapes), mesh)
-        assert layout is not None, "the mesh was chosen so"
+        assert layout is not None, "every spec is a layout on the chosen mesh"
         found[spec.tensor_name] = tuple(layout.texts)
     operands, results = (tuple(map(found.get, side)) for side in (node.input, node.output))
     return AnnotatedNode(node.name, signature(node), operands, results)

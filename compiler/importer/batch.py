@@ -1,4 +1,4 @@
-"""Which size of a model is its number of samples."""
+"""The batch dimension of a model."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ __all__ = ["batch_of"]
 
 
 def batch_of(path: Path, dims: Mapping[str, Sizes]) -> tuple[str, int]:
-    """Return the symbolic dimension that all inputs of a model begin with, and its size in
-    ``dims``; raises UserError where there is none."""
+    """Return the symbolic leading dimension of all inputs of a model, and its size in ``dims``.
+
+    Raises UserError if the inputs do not share one.
+    """
     proto = read_proto(path)
     name_dims(proto)
     stored = {tensor.name for tensor in proto.graph.initializer}

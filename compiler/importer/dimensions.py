@@ -1,4 +1,4 @@
-"""The sizes that a model leaves open: each has a name of its own, by which it can be fixed."""
+"""Open sizes of a model: each has a name, by which it can be fixed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import arguments, function
 from tensoropt.dialects.topt import keys
-from tensoropt.runtime.plan.dims import Sizes, bound, terms, unnamed
+from tensoropt.runtime.plan.dims import Sizes, bound, default_name, terms
 
 __all__ = ["bind_dims", "name_dims", "open_dims"]
 
 _NO_NAMES = ("?", "None", "-1")
-"""What exporters write in the place of a name where they know nothing of a size."""
+"""Placeholders that exporters write instead of the name of an unknown size."""
 
 
 def name_dims(proto: onnx.ModelProto) -> None:
-    """Give each dimension of an input that has neither size nor name the name `input:index`.
+    """Name each input dimension that has neither size nor name `input:index`.
 
-    A negative size is none, and a `?` is no name: two of them need not be equal. Of inner values
-    and outputs these are dropped.
+    A negative size is not a size, and a `?` is not a name: two of them need not be equal. For inner
+    values and outputs, such entries are cleared.
     """
     for graph, _ in subgraphs(proto.graph):
         for dim in _dims(graph):
@@ -34,13 +34,13 @@ def name_dims(proto: onnx.ModelProto) -> None:
     for info in proto.graph.input:
         for index, dim in enumerate(info.type.tensor_type.shape.dim):
             if not dim.dim_param and not dim.HasField("dim_value") and info.name not in stored:
-                dim.dim_param = unnamed(info.name, index)
+                dim.dim_param = default_name(info.name, index)
 
 
 def bind_dims(path: Path, proto: onnx.ModelProto, dims: Mapping[str, Sizes]) -> None:
-    """Replace the symbolic dimensions that ``dims`` names, and sums of them, by their sizes.
+    """Replace the symbolic dimensions named in ``dims``, and sums of them, by their sizes.
 
-    Those of which it has a range stay.
+    Dimensions with a range in ``dims`` remain symbolic.
     """
     given = [dim for info in proto.graph.input for dim in info.type.tensor_type.shape.dim]
     params = {dim.dim_param for dim in given if dim.dim_param}
@@ -62,9 +62,9 @@ def _expected(known: Iterable[str]) -> str:
 
 
 def open_dims(module: ir.Module) -> list[str]:
-    """Return the names whose sizes the inputs of an imported ``module`` leave open, each once.
+    """Return the distinct names of open sizes among the inputs of an imported ``module``.
 
-    What a range was given of is not among them.
+    Names with a range are excluded.
     """
     found, ranges = dict[str, None](), keys.RANGES.get(module.operation.attributes, {})
     for _, attributes in arguments(function(module)):

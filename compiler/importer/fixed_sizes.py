@@ -1,7 +1,7 @@
-"""Sizes that keep ONNX Runtime from loading a model that it loads without them.
+"""Fixed sizes that prevent ONNX Runtime from loading a model.
 
-A model may look at a size to choose a branch of an `If`. Where the size is fixed, ONNX Runtime
-infers the shapes of the other branch too, which need not be possible: then it refuses the model.
+A model may choose a branch of an `If` by a size. If the size is fixed, ONNX Runtime infers the
+shapes of the other branch too. If these are inconsistent, it refuses the model.
 """
 
 from __future__ import annotations
@@ -23,42 +23,43 @@ _LAST = re.compile(r"Node \((?P<node>[^()]*)\) Op \((?P<op>\w+)\) \[\w+\] (?P<wh
 
 
 def has_bodies(proto: onnx.ModelProto) -> bool:
-    """Say whether a node of the model has a graph of its own."""
+    """Return whether a node of the model has a subgraph."""
     return sum(1 for _ in subgraphs(proto.graph)) > 1
 
 
 def check_sizes(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> None:
-    """Raise UserError where ``dims`` keep ONNX Runtime from loading ``proto``, which is without.
+    """Raise UserError if ``dims`` prevent ONNX Runtime from loading ``proto``.
 
-    It names those of which each alone does, if left open. Loads the model a few times.
+    ``proto`` has open sizes; the error names each size that must be left open. Loads the model a
+    few times.
     """
-    refused = _refused(path, proto, dims)
-    if refused is None or _refused(path, proto, {}) is not None:
+    load_error = _load_error(path, proto, dims)
+    if load_error is None or _load_error(path, proto, {}) is not None:
         return
     rest = {name: {n: s for n, s in dims.items() if n != name} for name in dims}
-    blamed = [name for name in dims if _refused(path, proto, rest[name]) is None] or [*dims]
+    blamed = [name for name in dims if _load_error(path, proto, rest[name]) is None] or [*dims]
     listed = " or ".join(f"'{name}'" for name in blamed)
     flags = " ".join(f"--dim {name}={dims[name]}" for name in blamed)
     raise UserError(
         f"{path}: ONNX Runtime does not load the model with {flags}, expected {listed} left open: "
-        f"{_said(refused)}"
+        f"{_shorten(load_error)}"
     )
 
 
-def _refused(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> str | None:
-    asked = onnx.ModelProto()
-    asked.CopyFrom(proto)
-    bind_dims(path, asked, dims)
-    for graph, _ in subgraphs(asked.graph):
-        del graph.value_info[:]  # which may be those of other sizes
+def _load_error(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> str | None:
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(proto)
+    bind_dims(path, fixed, dims)
+    for graph, _ in subgraphs(fixed.graph):
+        del graph.value_info[:]  # may be stale
         for end in graph.output:
             if end.type.HasField("tensor_type"):
                 end.type.tensor_type.ClearField("shape")
-    return refusal(asked)
+    return refusal(fixed)
 
 
-def _said(text: str) -> str:
-    """Return what is wrong at the innermost node."""
+def _shorten(text: str) -> str:
+    """Return the problem at the innermost node of an error message."""
     line = " ".join(text.split())
     last = _LAST.search(line)
     if last is None:

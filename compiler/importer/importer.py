@@ -1,4 +1,4 @@
-"""ONNX -> MLIR: one `onnx.*` operation per node, every weight an argument."""
+"""Import of ONNX models to MLIR: one `onnx.*` operation per node, every weight an argument."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 
 import onnx
 
-from tensoropt.compiler.importer.for_training import check_static
 from tensoropt.compiler.importer.model_file import (
     Model,
     Parameter,
     constant_tensor,
     load_model,
 )
-from tensoropt.compiler.importer.stored import Folder, check_stored
-from tensoropt.compiler.importer.ties import transposed_copies
+from tensoropt.compiler.importer.storage import Folder, check_stored
+from tensoropt.compiler.importer.ties import find_transposed_copies
+from tensoropt.compiler.importer.training_conversion import check_static
 from tensoropt.compiler.protos.attributes import AttributeTable
 from tensoropt.compiler.protos.graph_checks import node_error
 from tensoropt.compiler.protos.names import Namer
@@ -36,7 +36,7 @@ from tensoropt.runtime.plan.dims import Sizes, sizes_text
 
 __all__ = ["import_model"]
 
-_ENDS, _STEPS, _WITH_STEPS = 2, 4, 5  # of the operands of Slice
+_ENDS, _STEPS, _WITH_STEPS = 2, 4, 5  # operands of Slice, and their number
 
 Values = dict[str, ir.Value]
 T = TypeVar("T")
@@ -47,11 +47,11 @@ def import_model(
 ) -> ir.Module:
     """Return the model in the file ``path`` as a module in the current MLIR context.
 
-    No weight is read but what may be another one transposed, which becomes a `Transpose` of that:
-    external data is only checked to be there. ``dims`` gives sizes to symbolic dimensions, or
-    ranges of them, which the module then names. With ``training`` it is converted as
-    :func:`load_model` says, and a symbolic dimension is an error. Raises :class:`UserError` for
-    anything that is not a valid model.
+    Weights are not read, except those that may be transposed copies of others, which become a
+    `Transpose`; external data is only checked to exist. ``dims`` gives sizes to symbolic
+    dimensions, or ranges, which are recorded in the module. With ``training`` the model is
+    converted (see :func:`load_model`), and a symbolic dimension is an error. Raises
+    :class:`UserError` for anything that is not a valid model.
     """
     model = load_model(Path(path), dims, training=training)
     if training:
@@ -72,7 +72,7 @@ def import_model(
 
 
 class _Importer:
-    """Builds the module of one model; ``folder`` says where to look for copies of weights."""
+    """Builds the module of one model; ``folder`` is searched for copies of weights."""
 
     def __init__(self, model: Model, folder: Folder | None = None) -> None:
         self.model = model
@@ -95,7 +95,9 @@ class _Importer:
 
     def _function(self) -> None:
         graph, read = self.model.graph, self._used_parameters()
-        copies = {} if self.folder is None else transposed_copies(self.model, self.folder, read)
+        copies = (
+            {} if self.folder is None else find_transposed_copies(self.model, self.folder, read)
+        )
         used = [key for key in read if key not in copies]
         inputs = self._inputs()
         types = [self.types.type(value.type) for value in inputs]
@@ -108,7 +110,7 @@ class _Importer:
         self.arguments = dict(zip(used, arguments[len(inputs) :], strict=True))
         with ir.InsertionPoint(self.entry):
             for (scope, name), original in copies.items():
-                self.arguments[scope, name] = self._transposed(self.arguments[original], name)
+                self.arguments[scope, name] = self._transpose(self.arguments[original], name)
             results = self._graph(graph, (), values)
             ir.Operation.create("func.return", operands=results)
         kinds = ir.FunctionType.get(types, [result.type for result in results])
@@ -119,7 +121,7 @@ class _Importer:
         returned = [_argument(v.name, v.type) for v in graph.output]
         function.attributes["res_attrs"] = ir.ArrayAttr.get(returned)
 
-    def _transposed(self, matrix: ir.Value, name: str) -> ir.Value:
+    def _transpose(self, matrix: ir.Value, name: str) -> ir.Value:
         kind = ir.RankedTensorType(matrix.type)
         return ir.Operation.create(
             op_name("", "Transpose"),
@@ -130,7 +132,7 @@ class _Importer:
         ).result
 
     def _inputs(self) -> list[onnx.ValueInfoProto]:
-        """Return the inputs that no initializer gives a value to."""
+        """Return the inputs that have no initializer."""
         graph = self.model.graph
         stored = {tensor.name for tensor in graph.initializer}
         stored.update(name for scope, name in self.model.parameters if not scope)
@@ -162,7 +164,7 @@ class _Importer:
         _record(order, (visible.get(value.name) for value in graph.output))
 
     def _graph(self, graph: onnx.GraphProto, scope: Scope, outer: Values) -> list[ir.Value]:
-        """Build the nodes of one graph here; return the values of its outputs."""
+        """Build the nodes of one graph at the insertion point; return its outputs."""
         values = {**outer}
         for (where, name), argument in self.arguments.items():
             if where == scope:
@@ -223,16 +225,18 @@ class _Importer:
     def _operands(self, node: onnx.NodeProto, values: Values) -> list[ir.Value]:
         found = [values[name] if name else self._no_value() for name in node.input]
         if node.op_type == "Range" and not node.domain:
-            return [self._scalar(value, node) for value in found]
+            return [self._squeeze_bound(value, node) for value in found]
         if node.op_type == "Slice" and not node.domain and len(found) == _WITH_STEPS:
-            found[_ENDS] = self._ends(found[_ENDS], constant_value(found[_STEPS]), node)
+            found[_ENDS] = self._normalize_ends(found[_ENDS], constant_value(found[_STEPS]), node)
         return found
 
-    def _ends(self, ends: ir.Value, steps: Array | None, node: onnx.NodeProto) -> ir.Value:
-        """Return the ends of a Slice with the least integer for "to the end" of negative steps.
+    def _normalize_ends(
+        self, ends: ir.Value, steps: Array | None, node: onnx.NodeProto
+    ) -> ir.Value:
+        """Return a Slice's ends, with the smallest integer for "to the end" of negative steps.
 
-        ONNX Runtime runs the largest likewise, but takes the result to be empty when it checks
-        what reads it.
+        ONNX Runtime treats the largest integer the same when it runs the op, but assumes an empty
+        result when it checks the readers.
         """
         known = constant_value(ends)
         if known is None or steps is None or known.shape != steps.shape:
@@ -244,10 +248,10 @@ class _Importer:
         value = {"value": to_dense(written)}
         return ir.Operation.create(CONSTANT, [ends.type], [], value, loc=location).result
 
-    def _scalar(self, value: ir.Value, node: onnx.NodeProto) -> ir.Value:
+    def _squeeze_bound(self, value: ir.Value, node: onnx.NodeProto) -> ir.Value:
         """Return a bound of Range without its dimension of size 1.
 
-        ONNX Runtime runs such a Range, but refuses it once it knows that the bound is a constant.
+        ONNX Runtime runs such a Range, but refuses it when the bound becomes a constant.
         """
         kind = value.type
         if not isinstance(kind, ir.RankedTensorType) or list(kind.shape) != [1]:
@@ -276,7 +280,7 @@ class _Importer:
         return self._try(node, lambda: self.types.type(types[name]))
 
     def _no_value(self) -> ir.Value:
-        """Return the one `onnx.NoValue`, which is first in the function."""
+        """Return the single `onnx.NoValue`, at the start of the function."""
         if self.absent is None:
             point = ir.InsertionPoint.at_block_begin(self.entry)
             self.absent = ir.Operation.create(NO_VALUE, results=[self.none], ip=point).result
@@ -286,7 +290,7 @@ class _Importer:
         return ir.Location.name(self.namer.unique(name))
 
     def _try(self, node: onnx.NodeProto | None, make: Callable[[], T]) -> T:
-        """Return ``make()``; a mistake in the model gets the place where it is."""
+        """Return ``make()``; errors are raised with the place in the model."""
         try:
             return make()
         except UserError as error:
@@ -302,12 +306,12 @@ def _set_header(module: ir.Module, model: Model) -> None:
     keys.OPSET.set(attributes, versions)
     keys.IR_VERSION.set(attributes, model.proto.ir_version)
     if model.proto.configuration:
-        names = [one.name for one in model.proto.configuration]
+        names = [configuration.name for configuration in model.proto.configuration]
         keys.ANNOTATED.set(attributes, names)
-    if model.declared.merged:
-        keys.MERGED.set(attributes, list(model.declared.merged))
-    if model.declared.lost is not None:
-        keys.LOST.set(attributes, list(model.declared.lost))
+    if model.metadata.merged:
+        keys.MERGED.set(attributes, list(model.metadata.merged))
+    if model.metadata.lost is not None:
+        keys.LOST.set(attributes, list(model.metadata.lost))
 
 
 def _note_ranges(module: ir.Module, dims: Mapping[str, Sizes]) -> None:

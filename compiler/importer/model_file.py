@@ -1,4 +1,4 @@
-"""Reads a model file: the graph without its weights, functions inlined, names checked."""
+"""Model files: the graph without its weights, with functions inlined and names checked."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import NamedTuple
 import onnx
 from google.protobuf.message import DecodeError
 
-from tensoropt.compiler.importer.declared import Declared, declared
 from tensoropt.compiler.importer.dimensions import bind_dims, name_dims
+from tensoropt.compiler.importer.exporter_metadata import ExporterMetadata, read_metadata
 from tensoropt.compiler.importer.fixed_sizes import check_sizes, has_bodies
-from tensoropt.compiler.importer.for_training import converted, may_train
 from tensoropt.compiler.importer.sparse import densify
-from tensoropt.compiler.importer.stored import Folder, fetch
-from tensoropt.compiler.importer.text_fields import undecoded_text
+from tensoropt.compiler.importer.storage import Folder, fetch
+from tensoropt.compiler.importer.text_fields import find_undecoded_text
+from tensoropt.compiler.importer.training_conversion import convert_opset, may_train
 from tensoropt.compiler.importer.wire import MalformedError, model_without_weights
 from tensoropt.compiler.protos.graph_checks import check_graph
 from tensoropt.compiler.protos.literals import is_literal, settings
@@ -29,14 +29,14 @@ from tensoropt.runtime.plan.dims import Sizes
 
 __all__ = ["Model", "Parameter", "load_model", "normalise", "read_proto"]
 
-_DEFAULT_OPSET = 20  # of a model that uses none of its operators
+_DEFAULT_OPSET = 20  # for a model without standard operators
 _LFS_POINTER = b"version https://git-lfs"
 
 
 class Parameter(NamedTuple):
-    """A tensor of the model file that stays there: its name in the module and its TensorProto.
+    """A tensor that stays in the model file: its name in the module and its TensorProto.
 
-    ``fixed`` says that training leaves it unchanged by default, ``listed`` that the exporter names
+    ``fixed`` means that training leaves it unchanged by default, ``listed`` that the exporter lists
     it as a parameter to train.
     """
 
@@ -48,12 +48,12 @@ class Parameter(NamedTuple):
 
 @dataclass
 class Model:
-    """A model without weights, its parameters by (scope, ONNX name), and what is said of them."""
+    """A model without weights, its parameters by (scope, ONNX name), and exporter metadata."""
 
     path: Path
     proto: onnx.ModelProto
     parameters: dict[tuple[Scope, str], Parameter] = field(default_factory=dict)
-    declared: Declared = field(default_factory=Declared)
+    metadata: ExporterMetadata = field(default_factory=ExporterMetadata)
 
     @property
     def graph(self) -> onnx.GraphProto:
@@ -61,18 +61,18 @@ class Model:
 
     @property
     def opsets(self) -> dict[str, int]:
-        """The operator set version per domain; the standard domain is the empty string."""
+        """The operator set version by domain; the standard domain is the empty string."""
         return {_domain(o.domain): o.version for o in self.proto.opset_import}
 
 
 def load_model(
     path: Path, dims: Mapping[str, Sizes] | None = None, *, training: bool = False
 ) -> Model:
-    """Return the model in ``path``; ``dims`` gives sizes to symbolic dimensions, or ranges of them.
+    """Return the model in ``path``; ``dims`` gives sizes or ranges to symbolic dimensions.
 
-    The order of its nodes is topological and every name has one definition. With ``training`` its
-    standard operators are of ``TRAINING_OPSET`` or later, into which older ones are converted.
-    Raises :class:`UserError` for a file that is not such a model.
+    Its nodes are in topological order and every name has one definition. With ``training``,
+    standard operators are converted to ``TRAINING_OPSET`` or later. Raises :class:`UserError` for a
+    file that is not a valid model.
     """
     proto = read_proto(path)
     _check_versions(path, proto)
@@ -83,7 +83,7 @@ def load_model(
         densify(path, graph)
     name_dims(proto)
     fixed = {name: size for name, size in (dims or {}).items() if isinstance(size, int)}
-    before = _copied(proto) if fixed and has_bodies(proto) else None
+    before = _copy(proto) if fixed and has_bodies(proto) else None
     bind_dims(path, proto, dims or {})
     check_graph(path, proto)
     _fetch_literals(path, proto)
@@ -92,20 +92,20 @@ def load_model(
         check_sizes(path, before, fixed)
     for graph, _ in subgraphs(proto.graph):
         _drop_empty_axes(graph)
-    known = declared(proto) if training else Declared()
+    metadata = read_metadata(proto) if training else ExporterMetadata()
     if training:
-        proto = converted(path, proto)
+        proto = convert_opset(path, proto)
         for graph, _ in subgraphs(proto.graph):
             normalise(graph)
         check_graph(path, proto)
-    model = Model(path, proto, declared=known)
+    model = Model(path, proto, metadata=metadata)
     _prune_opsets(model)
     model.parameters = _find_parameters(model, training)
     return model
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
-    """Return what the file ``path`` holds, weights left out; raises UserError for no model."""
+    """Read the model in the file ``path``, without weights; raises UserError if it is not one."""
     if path.is_dir():
         raise UserError(f"{path}: is a directory, expected an ONNX model")
     if not path.is_file():
@@ -115,17 +115,17 @@ def read_proto(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except (MalformedError, DecodeError) as error:
-        what = _what_is(path, error)
-        raise UserError(f"{path}: not an ONNX model, expected a ModelProto, got: {what}") from None
+        got = _describe(path, error)
+        raise UserError(f"{path}: not an ONNX model, expected a ModelProto, got: {got}") from None
     if not proto.HasField("graph") or not proto.ir_version:
         raise UserError(f"{path}: not an ONNX model, expected a ModelProto with a graph")
-    if (found := undecoded_text(proto)) is not None:
+    if (found := find_undecoded_text(proto)) is not None:
         field, text = found
         raise UserError(f"{path}: field '{field}' is damaged, expected UTF-8 text, got: {text!r}")
     return proto
 
 
-def _copied(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _copy(proto: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     return copy
@@ -134,13 +134,13 @@ def _copied(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _fetch_literals(path: Path, proto: onnx.ModelProto) -> None:
     folder = Folder(path)
     for graph, _ in subgraphs(proto.graph):
-        own = settings(graph)
+        names = settings(graph)
         for tensor in _tensors(graph):
-            if is_literal(tensor, setting=tensor.name in own):
+            if is_literal(tensor, setting=tensor.name in names):
                 fetch(folder, tensor)
 
 
-def _what_is(path: Path, error: Exception) -> str:
+def _describe(path: Path, error: Exception) -> str:
     with path.open("rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
             return "a Git LFS pointer (git lfs pull fetches the model)"
@@ -167,7 +167,7 @@ def _check_versions(path: Path, proto: onnx.ModelProto) -> None:
 def _inline(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     seconds = native.seconds_for(len(proto.graph.node))
     try:
-        model_bytes = native.call(_inlined, proto.SerializeToString(), seconds=seconds)
+        model_bytes = native.call(_inline_bytes, proto.SerializeToString(), seconds=seconds)
     except (native.NativeError, native.NativeFailureError) as error:
         text = str(error).splitlines()[0]
         raise UserError(f"{path}: functions cannot be inlined: {text}") from None
@@ -176,7 +176,7 @@ def _inline(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     return inlined
 
 
-def _inlined(model: bytes) -> bytes:
+def _inline_bytes(model: bytes) -> bytes:
     """Return the model with its functions inlined; runs in the child."""
     import onnx.inliner
 
@@ -190,7 +190,7 @@ def _domain(domain: str) -> str:
 
 
 def normalise(graph: onnx.GraphProto) -> None:
-    """Give every node a name of its own and the standard domain its short form."""
+    """Give every node a unique name, and the standard domain its short form."""
     for index, node in enumerate(graph.node):
         if node.domain == "ai.onnx":
             node.domain = ""
@@ -199,9 +199,10 @@ def normalise(graph: onnx.GraphProto) -> None:
 
 
 def _drop_empty_axes(graph: onnx.GraphProto) -> None:
-    """Leave out the axes of a Squeeze that name none.
+    """Remove the axes of a Squeeze if the list is empty.
 
-    To ONNX Runtime that is the same: all dimensions of 1 go. ONNX's shape inference keeps them.
+    ONNX Runtime treats both forms the same: all dimensions of size 1 are removed. ONNX's shape
+    inference keeps them for an empty list.
     """
     empty = {tensor.name for tensor in _tensors(graph) if 0 in tensor.dims}
     for node in graph.node:
@@ -210,7 +211,7 @@ def _drop_empty_axes(graph: onnx.GraphProto) -> None:
 
 
 def _prune_opsets(model: Model) -> None:
-    """Keep one import per domain that a node uses (inlined functions leave theirs behind).
+    """Remove the imports of domains that no node uses, such as those of inlined functions.
 
     The standard domain stays, for the nodes that the compiler adds.
     """
@@ -229,18 +230,18 @@ def _find_parameters(model: Model, training: bool) -> dict[tuple[Scope, str], Pa
     namer = Namer({value.name for value in ends} - own)
     found: dict[tuple[Scope, str], Parameter] = {}
     for graph, scope in subgraphs(model.graph):
-        how = settings(graph)
-        known = {} if scope else model.declared.trained
+        setting_names = settings(graph)
+        known = {} if scope else model.metadata.trained
         trained = {
             tensor.name for tensor in graph.initializer if training and may_train(tensor, known)
         }
         for tensor in _tensors(graph):
-            is_setting = tensor.name in how
+            is_setting = tensor.name in setting_names
             stored = tensor.name in trained and not is_setting
             if stored or not is_literal(tensor, setting=is_setting):
-                said = known.get(tensor.name) if training else None
+                label = known.get(tensor.name) if training else None
                 name = namer.unique(tensor.name)
-                found[scope, tensor.name] = Parameter(name, tensor, said is False, said is True)
+                found[scope, tensor.name] = Parameter(name, tensor, label is False, label is True)
     return found
 
 
@@ -253,7 +254,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto:
-    """Return what a Constant node holds as a tensor named like its result."""
+    """Return the value of a Constant node as a tensor named like its result."""
     name, attribute = node.output[0], node.attribute[0]
     if attribute.type == onnx.AttributeProto.TENSOR:
         attribute.t.name = name

@@ -1,4 +1,4 @@
-"""Sparse tensors become dense: ONNX Runtime makes them so too before it runs anything."""
+"""Conversion of sparse tensors to dense, as ONNX Runtime does at load time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["densify"]
 
-_MOST_BYTES = 1 << 31  # what a protobuf message can hold
+_MOST_BYTES = 1 << 31  # size limit of a protobuf message
 
 
 def densify(path: Path, graph: onnx.GraphProto) -> None:
-    """Make the sparse initializers of ``graph``, and what its Constant nodes hold, dense tensors.
+    """Convert the sparse initializers and Constant values of ``graph`` to dense tensors.
 
-    Raises :class:`UserError` for one that does not fit together, or is too large to be dense.
+    Raises :class:`UserError` for an inconsistent tensor, or one too large to be dense.
     """
     for sparse in graph.sparse_initializer:
         graph.initializer.append(_dense(path, sparse, f"initializer '{sparse.values.name}'"))
@@ -33,7 +33,7 @@ def densify(path: Path, graph: onnx.GraphProto) -> None:
 
 
 def _dense(path: Path, sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
-    """Return the tensor of ``sparse``; its indices are flat, or one row of them per value."""
+    """Return ``sparse`` as a dense tensor; its indices are flat, or a row per value."""
     try:
         values, indices = (
             numpy_helper.to_array(sparse.values),
@@ -51,5 +51,5 @@ def _dense(path: Path, sparse: onnx.SparseTensorProto, where: str) -> onnx.Tenso
         dense.reshape(-1)[flat] = values
     except (ValueError, LookupError, TypeError) as error:
         text = " ".join(str(error).split())
-        raise UserError(f"{path}: {where} is no sparse tensor that can be dense: {text}") from None
+        raise UserError(f"{path}: {where} cannot be converted to dense: {text}") from None
     return numpy_helper.from_array(dense, sparse.values.name)

@@ -1,17 +1,17 @@
-"""Text in a model must be UTF-8; protobuf's Python parser hands what is not over as bytes."""
+"""Check for text in a model that is not UTF-8, which protobuf's Python parser returns as bytes."""
 
 from __future__ import annotations
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-__all__ = ["undecoded_text"]
+__all__ = ["find_undecoded_text"]
 
-# Remarks that the compiler neither reads nor passes on; some exporters write them in Latin-1.
+# Remarks that the compiler neither reads nor exports; some exporters write them in Latin-1.
 _REMARKS = frozenset({"doc_string", "metadata_props", "producer_name", "producer_version"})
 
 
-def undecoded_text(message: Message) -> tuple[str, bytes] | None:
+def find_undecoded_text(message: Message) -> tuple[str, bytes] | None:
     """Return the name and bytes of the first text field of ``message`` that is not UTF-8."""
     for field, value in message.ListFields():
         if field.name in _REMARKS:
@@ -20,7 +20,7 @@ def undecoded_text(message: Message) -> tuple[str, bytes] | None:
         if field.type == FieldDescriptor.TYPE_STRING:
             found = next(((field.name, text) for text in values if isinstance(text, bytes)), None)
         elif field.type == FieldDescriptor.TYPE_MESSAGE:
-            found = next(filter(None, map(undecoded_text, values)), None)
+            found = next(filter(None, map(find_undecoded_text, values)), None)
         else:
             continue
         if found is not None:

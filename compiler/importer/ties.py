@@ -1,8 +1,8 @@
-"""Weights that the file holds twice, as they are and transposed.
+"""Tied weights that a file stores twice, as a tensor and as its transpose.
 
-An exporter that folds constants makes two tensors of the one that an embedding and the last layer
-share. They are one again here, if all that the second is for are products, which read it either
-way. Not for training, which could not know that they are to stay one.
+An exporter that folds constants stores two tensors for a weight that an embedding and the last
+layer share. They are merged here if the second is read only by products, which can read either
+form. This is not done for training, which could not keep them tied.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import numpy.typing as npt
 import onnx
 
 from tensoropt.compiler.importer.model_file import Model
-from tensoropt.compiler.importer.stored import Folder, Stored, locate
+from tensoropt.compiler.importer.storage import Folder, StoredTensor, locate
 from tensoropt.compiler.protos.subgraphs import Scope, subgraphs
 
-__all__ = ["transposed_copies"]
+__all__ = ["find_transposed_copies"]
 
 Key = tuple[Scope, str]
 
-_PART = 0.01  # of the bytes of all parameters: less is not worth one layout for two uses
+_PART = 0.01  # of all parameter bytes: smaller copies are not worth a layout shared by two uses
 _SAMPLES = 8  # along each dimension
 _BLOCK_BYTES = 4 << 20
 _FLOATS = frozenset(("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"))
 
 
-def transposed_copies(model: Model, folder: Folder, used: list[Key]) -> dict[Key, Key]:
-    """Return which parameters of the main graph are others transposed, by key, each of ``used``.
+def find_transposed_copies(model: Model, folder: Folder, used: list[Key]) -> dict[Key, Key]:
+    """Return the parameters in ``used`` that are transposes of others, mapped to their originals.
 
-    Only what is read by products alone is such a copy. Compares a few elements of each pair of
-    matrices of fitting shapes, and all of those that agree, in pieces; a matrix of one number is
-    no copy of anything.
+    A copy must be in the main graph and read only by products. A few elements of each pair of
+    matrices with matching shapes are compared, and all elements in blocks if these agree. A matrix
+    with all elements equal is never a copy.
     """
     matrices = dict(_matrices(model, folder, used))
     products = _read_by_products(model.graph)
@@ -51,8 +51,8 @@ def transposed_copies(model: Model, folder: Folder, used: list[Key]) -> dict[Key
     return found
 
 
-def _matrices(model: Model, folder: Folder, used: list[Key]) -> Iterator[tuple[Key, Stored]]:
-    """Yield the large matrices of floating point numbers that lie in a file."""
+def _matrices(model: Model, folder: Folder, used: list[Key]) -> Iterator[tuple[Key, StoredTensor]]:
+    """Yield the large floating point matrices that are stored in a file."""
     stored = {key: locate(folder, model.parameters[key].tensor) for key in used if not key[0]}
     least = _PART * sum(entry.nbytes for entry in stored.values())
     for key, entry in stored.items():
@@ -62,7 +62,7 @@ def _matrices(model: Model, folder: Folder, used: list[Key]) -> Iterator[tuple[K
 
 
 def _read_by_products(graph: onnx.GraphProto) -> set[str]:
-    """Return the names that are read as a factor of products of the main graph, and not else."""
+    """Return the names that are read only as factors of products in the main graph."""
     factors, others = set[str](), {output.name for output in graph.output}
     for inner, scope in subgraphs(graph):
         for node in inner.node:
@@ -74,30 +74,30 @@ def _read_by_products(graph: onnx.GraphProto) -> set[str]:
     return factors - others
 
 
-def _is_transposed(one: Stored, other: Stored) -> bool:
-    """Say whether ``other`` is ``one`` transposed, to the last bit, and not all the same number.
+def _is_transposed(a: StoredTensor, b: StoredTensor) -> bool:
+    """Return whether ``b`` is ``a`` transposed, bit by bit, and its elements are not all equal.
 
-    Not where a file cannot be read: writing the plan will say so.
+    False if a file cannot be read: writing the plan will report the error.
     """
     try:
-        return _is_equal(one, other)
+        return _is_equal(a, b)
     except OSError:
         return False
 
 
-def _is_equal(one: Stored, other: Stored) -> bool:
-    rows, columns = (np.linspace(0, size - 1, _SAMPLES).astype(int) for size in one.shape)
-    here, there = _view(one)[np.ix_(rows, columns)], _view(other)[np.ix_(columns, rows)]
-    if not np.array_equal(here, there.T) or (here == here[0, 0]).all():
+def _is_equal(a: StoredTensor, b: StoredTensor) -> bool:
+    rows, columns = (np.linspace(0, size - 1, _SAMPLES).astype(int) for size in a.shape)
+    sample, transposed = _view(a)[np.ix_(rows, columns)], _view(b)[np.ix_(columns, rows)]
+    if not np.array_equal(sample, transposed.T) or (sample == sample[0, 0]).all():
         return False
-    step = max(1, _BLOCK_BYTES * one.shape[0] // one.nbytes)
-    blocks = (slice(start, start + step) for start in range(0, one.shape[0], step))
-    # A view each: pages that were read stay with the view, and would add up to the whole.
-    return all(np.array_equal(_view(one)[at], _view(other)[:, at].T) for at in blocks)
+    step = max(1, _BLOCK_BYTES * a.shape[0] // a.nbytes)
+    blocks = (slice(start, start + step) for start in range(0, a.shape[0], step))
+    # A view per block: pages stay resident with their view, and would add up to the whole file.
+    return all(np.array_equal(_view(a)[at], _view(b)[:, at].T) for at in blocks)
 
 
-def _view(stored: Stored) -> npt.NDArray[Any]:
-    """Return the bits of a tensor where they lie in its file."""
+def _view(stored: StoredTensor) -> npt.NDArray[Any]:
+    """Return the bits of a tensor as a memory map of its file."""
     kind = np.dtype(f"<u{stored.element.bits // 8}")
     assert stored.path is not None
     return np.memmap(stored.path, kind, "r", stored.offset, stored.shape)

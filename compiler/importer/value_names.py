@@ -1,4 +1,4 @@
-"""What a model calls the tensors between its nodes, which the IR does not keep."""
+"""A model's names of the tensors between its nodes, which the IR drops."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ __all__ = ["activation_names"]
 
 
 def activation_names(path: Path) -> Mapping[str, tuple[str, int]]:
-    """Return, by the name of each, the node that makes a tensor and which of its outputs it is.
+    """Return, for each tensor name, the node that computes it and the index of the result.
 
-    Nodes are called as in the IR. No weight is read. Raises UserError for no valid model.
+    Nodes have the same names as in the IR. Weights are not read. Raises UserError if the model is
+    invalid.
     """
     graph = load_model(path).graph
     return {

@@ -1,9 +1,9 @@
 """A ModelProto without its weights: large `raw_data` becomes a reference into the model file.
 
 The protobuf parser would copy every weight into memory. Here the fields are walked on a memory map
-(only their headers are touched) and each large `TensorProto.raw_data` is replaced by external data
-at its offset in the same file, so that weights inside and beside the model are read the same way.
-The layout of fields is that of the protobuf wire format (protobuf.dev, Encoding).
+(only their headers are read), and each large `TensorProto.raw_data` is replaced by external data at
+its offset in the same file. Weights inside and outside the model file are then read in the same
+way. The layout of fields is the protobuf wire format (protobuf.dev, Encoding).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["INLINE_KEY", "INLINE_LIMIT", "MalformedError", "model_without_weights"]
 
-INLINE_LIMIT = 8192  # bytes; 1024 int64 elements, the largest literal, stay in the proto
+INLINE_LIMIT = 8192  # bytes: 1024 int64 elements, the size of the largest literal
 INLINE_KEY = "topt.inline"
 
 _LENGTH_DELIMITED = 2
@@ -23,7 +23,7 @@ _FIXED_BYTES = {1: 8, 5: 4}
 
 _EXTERNAL = bytes([14 << 3, 1])  # the field data_location of a TensorProto
 
-# Which fields lead to a TensorProto, per message (numbers of onnx.proto).
+# The fields that lead to a TensorProto, by message (field numbers of onnx.proto).
 _CHILDREN = {
     "Model": {7: "Graph", 25: "Function"},
     "Graph": {1: "Node", 5: "Tensor"},
@@ -39,9 +39,9 @@ class MalformedError(ValueError):
 
 
 def model_without_weights(path: Path) -> bytes:
-    """Return the bytes of the ModelProto in ``path``, large inline weights as references.
+    """Return the bytes of the ModelProto in ``path``, with references for large inline weights.
 
-    Raises :class:`MalformedError` if the file is empty, truncated or no protobuf message.
+    Raises :class:`MalformedError` if the file is empty, truncated or not a protobuf message.
     """
     with path.open("rb") as file:
         if path.stat().st_size == 0:
@@ -51,10 +51,10 @@ def model_without_weights(path: Path) -> bytes:
 
 
 def _rewrite(data: mmap.mmap, start: int, end: int, kind: str) -> Iterator[bytes]:
-    """Yield the message in ``data[start:end]``; runs of untouched fields are copied at once.
+    """Yield the message in ``data[start:end]``; runs of untouched fields are copied in one piece.
 
-    That a tensor is external comes last, as the last value of a field counts: some writers say that
-    it is not.
+    The field that makes a tensor external comes last, since the last value of a field wins and some
+    writers set it explicitly.
     """
     children, copied, outside = _CHILDREN[kind], start, b""
     for number, first, payload, last in _fields(data, start, end):
@@ -96,7 +96,7 @@ def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, i
 
 
 def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
-    """Return the variable-length integer at ``position`` and where it ends."""
+    """Return the variable-length integer at ``position`` and its end."""
     value = shift = 0
     while position < end and shift < 64:
         byte = data[position]
@@ -109,7 +109,7 @@ def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
 
 
 def _reference(offset: int, length: int) -> bytes:
-    """Return the fields of a TensorProto that say where external data is: in the model file."""
+    """Return the TensorProto fields that place its data in the model file."""
     entries = {"location": "", INLINE_KEY: "1", "offset": str(offset), "length": str(length)}
     pairs = (
         _delimited(13, _delimited(1, key.encode()) + _delimited(2, value.encode()))

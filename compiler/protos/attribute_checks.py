@@ -1,6 +1,7 @@
-"""What the standard says of attributes, operator by operator: kinds, ranges, lengths and words.
+"""Checks of the attributes of standard operators: kinds, ranges, lengths and keywords.
 
-Checked before anything relies on it: on import, and with the ranks of operands in `verify-onnx`.
+They run before anything relies on the attributes: on import, and with operand ranks in
+`verify-onnx`.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ KINDS = {
     14: "TYPE_PROTOS",
 }
 
-_SHOWN = 60  # characters of a value in a message
+_SHOWN = 60  # maximum length of a value in a message
 
 
 @dataclass(frozen=True)
 class Uses:
-    """A node as the checks see it: its attributes as Python values, the ranks of its operands.
+    """The checked view of a node: its attributes as Python values, and the ranks of its operands.
 
-    ``op_type`` has the domain in front unless standard. A rank is ``None`` where it is not known;
-    ``outputs`` counts the results.
+    ``op_type`` includes the domain unless standard. A rank is ``None`` if unknown; ``outputs`` is
+    the number of results.
     """
 
     op_type: str
@@ -49,18 +50,18 @@ class Uses:
     outputs: int = 1
 
     def rank(self, index: int = 0) -> int | None:
-        """Return the rank of an operand, ``None`` where it is not there or not known."""
+        """Return the rank of an operand, or ``None`` if it is absent or unknown."""
         return self.ranks[index] if index < len(self.ranks) else None
 
 
 Check = Callable[[Uses, Any], "str | None"]
-"""Returns what is expected of the value of an attribute, ``None`` if it is right."""
+"""Return the expected value of an attribute, or ``None`` if it is right."""
 
 
 def kind_problem(found: Schema, kinds: Mapping[str, str]) -> str | None:
-    """Return what is wrong with the names and kinds of attributes, ``None`` if nothing is.
+    """Return the problem with the names and kinds of attributes, or ``None``.
 
-    An empty list does not say what it is a list of: its kind is ``EMPTY``.
+    The kind of an empty list is ``EMPTY``, since its element type is unknown.
     """
     for name, kind in () if found.is_open else kinds.items():
         if name not in found.attributes:
@@ -73,7 +74,7 @@ def kind_problem(found: Schema, kinds: Mapping[str, str]) -> str | None:
 
 
 def value_problem(uses: Uses) -> str | None:
-    """Return what is wrong with the value of an attribute, ``None`` if nothing is."""
+    """Return the problem with the value of an attribute, or ``None``."""
     for name, checks in _TABLE.get(uses.op_type, {}).items():
         value = uses.attributes.get(name)
         for check in checks if value is not None else ():
@@ -97,12 +98,12 @@ def _each(smallest: int) -> Check:
 
 
 def _one_of(*words: int | str) -> Check:
-    said = ", ".join(map(str, words))
-    return lambda uses, value: None if value in words else f"one of {said}"
+    listed = ", ".join(map(str, words))
+    return lambda uses, value: None if value in words else f"one of {listed}"
 
 
 def _per_dimension(times: int = 1) -> Check:
-    """Return a check for as many numbers as there are spatial dimensions, or none at all."""
+    """Return a check for ``times`` numbers per spatial dimension, or none at all."""
 
     def check(uses: Uses, value: Sequence[int]) -> str | None:
         rank = uses.rank()
@@ -119,7 +120,7 @@ def _even(uses: Uses, value: Sequence[int]) -> str | None:
 def _axis(more: int = 0, end: int = 0, operand: int = 0) -> Check:
     """Return a check for an axis from -rank to rank - 1, of an operand with ``more`` dimensions.
 
-    ``end`` says whether the one behind the last is right too.
+    ``end`` is 1 if the axis after the last is also right.
     """
 
     def check(uses: Uses, value: int) -> str | None:
@@ -169,7 +170,7 @@ _TERM = re.compile(r"[A-Za-z]*(\.\.\.[A-Za-z]*)?")
 
 
 def _equation(uses: Uses, value: str) -> str | None:
-    """Check the equation of Einsum: terms, their number and their ranks."""
+    """Check the equation of Einsum: the terms, their number and their ranks."""
     left, _, right = str(value).replace(" ", "").partition("->")
     terms = left.split(",")
     if any(_TERM.fullmatch(term) is None for term in (*terms, right)):
@@ -223,7 +224,7 @@ _COORDINATES = _one_of(
 )  # fmt: skip
 _ROUNDING = _one_of("", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
 
-_ALIKE: Mapping[str, Row] = {
+_SHARED_ROWS: Mapping[str, Row] = {
     "Conv ConvInteger ConvTranspose DeformConv QLinearConv": _CONVOLUTION,
     "AveragePool MaxPool MaxUnpool": _WINDOWS,
     "DepthToSpace SpaceToDepth": _BLOCKS,
@@ -239,7 +240,7 @@ _ALIKE: Mapping[str, Row] = {
 }
 
 _TABLE: Mapping[str, Row] = {
-    **{name: row for names, row in _ALIKE.items() for name in names.split()},
+    **{name: row for names, row in _SHARED_ROWS.items() for name in names.split()},
     "BitShift": {"direction": [_one_of("LEFT", "RIGHT")]},
     "Einsum": {"equation": [_equation]},
     "EyeLike": {"dtype": [_element]},
@@ -274,4 +275,4 @@ _TABLE: Mapping[str, Row] = {
     "Unsqueeze": {"axes": [_new_axes]},
     "Upsample": {"mode": [_one_of("nearest", "linear", "bilinear")]},
 }
-"""By operator and attribute, in the order in which they are looked at."""
+"""The checks by operator and attribute, in the order in which they run."""

@@ -1,4 +1,4 @@
-"""ONNX attributes <-> MLIR attributes."""
+"""Conversion between ONNX attributes and MLIR attributes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class AttributeTable:
-    """Makes MLIR attributes in the current context, equal ones once."""
+    """Creates MLIR attributes in the current context, memoized by value."""
 
     def __init__(self, types: TypeTable) -> None:
         self._types = types
@@ -45,14 +45,14 @@ class AttributeTable:
         }
 
     def attribute(self, proto: onnx.AttributeProto) -> ir.Attribute:
-        """Return the MLIR attribute of any kind but a graph, which becomes a region."""
+        """Return the MLIR attribute for any kind except a graph, which becomes a region."""
         key = proto.SerializeToString()
         if key not in self._made:
             self._made[key] = self._makers[proto.type](proto)
         return self._made[key]
 
     def tensor(self, proto: onnx.TensorProto) -> ir.Attribute:
-        """Return the literal of a tensor whose bytes are in the proto."""
+        """Return the literal of a tensor with inline bytes."""
         if proto.data_location == onnx.TensorProto.EXTERNAL:
             raise UserError("tensor attribute has external or very large data, expected a literal")
         try:
@@ -66,7 +66,7 @@ def _array(make: Callable[[T], ir.Attribute], items: Iterable[T]) -> ir.Attribut
 
 
 def attribute_proto(name: str, value: ir.Attribute) -> onnx.AttributeProto:
-    """Return the ONNX attribute ``name``; raises :class:`UserError` for a kind ONNX has not."""
+    """Return the ONNX attribute ``name``; raises :class:`UserError` for a kind unknown to ONNX."""
     made = onnx.AttributeProto(name=name)
     for kind, number, fill in _WRITERS:
         if isinstance(value, kind):
@@ -76,7 +76,7 @@ def attribute_proto(name: str, value: ir.Attribute) -> onnx.AttributeProto:
     if isinstance(value, ir.ArrayAttr):
         return _array_proto(made, list(value))
     if not str(value).startswith("dense<"):
-        raise UserError(f"attribute '{name}' is of no ONNX kind, got: {value}")
+        raise UserError(f"attribute '{name}' has no ONNX kind, got: {value}")
     made.type = Kind.TENSOR
     made.t.CopyFrom(tensor_proto(dense_to_array(value)))
     return made

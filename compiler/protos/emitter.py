@@ -1,7 +1,7 @@
-"""MLIR -> ONNX: walks `func.func @main` and writes one node per operation.
+"""Export of MLIR to ONNX: walks `func.func @main` and writes one node per operation.
 
-Everything that leaves the module goes through here: whole models, per-rank graphs, and the
-skeletons on which shapes are inferred and constants folded.
+Everything that leaves the module is emitted here: whole models, per-rank graphs, and the skeletons
+used for shape inference and constant folding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["MIN_IR_VERSION", "Argument", "Emitter", "Lowering", "Store", "argume
 
 _ANY = 2**31 - 1
 _PAIR = 2
-MIN_IR_VERSION = 8  # from 4 on, initializers need not be inputs; 8 is what opset 15 came with
+MIN_IR_VERSION = 8  # released with opset 15; since 4, initializers need not be inputs
 
 Lowering = Callable[["Emitter", ir.Operation], None]
 Store = Callable[["Argument"], onnx.TensorProto | None]
@@ -53,7 +53,7 @@ class Argument:
 
     def __init__(self, value: ir.Value, attributes: ir.DictAttr, index: int) -> None:
         self.value = value
-        self.held = attributes
+        self.attributes = attributes
         self.name = keys.NAME.get(attributes, f"arg{index}")
         self.is_parameter = keys.PARAM.on(attributes)
 
@@ -69,17 +69,17 @@ def arguments(main: ir.Operation) -> list[Argument]:
 
 
 def dims_of(attributes: ir.DictAttr) -> list[str] | None:
-    """Return the names of symbolic dimensions that an argument or result carries."""
+    """Return the names of the symbolic dimensions of an argument or result."""
     return keys.DIMS.get(attributes)
 
 
 class Emitter:
-    """Builds one ModelProto. ``lowerings`` say what becomes of operations that are not ONNX's."""
+    """Builds one ModelProto. ``lowerings`` emit operations that are not ONNX's."""
 
     def __init__(self, module: ir.Module, lowerings: Mapping[str, Lowering] | None = None) -> None:
         self.module = module
         self.lowerings = lowerings or {}
-        self.main = self.graph = onnx.GraphProto(name="main")  # graph: the one being filled
+        self.main = self.graph = onnx.GraphProto(name="main")  # graph: receives new nodes
         self.opsets = opsets(module)
         self.values: dict[ir.Value, str] = {}
         self.stored: dict[ir.Value, onnx.TensorProto] = {}  # parameters
@@ -88,7 +88,7 @@ class Emitter:
         self.shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def function(self, store: Store) -> None:
-        """Emit `@main`; ``store`` makes the initializer of a parameter, or ``None``: an input."""
+        """Emit `@main`; ``store`` returns a parameter's initializer, or ``None`` for an input."""
         main = function(self.module)
         block = main.regions[0].blocks[0]
         given = arguments(main)
@@ -108,7 +108,7 @@ class Emitter:
             info.type.CopyFrom(type_proto(value.type, dims_of(own)))
 
     def describe_values(self) -> None:
-        """Write down the type of every value inside `@main`, so that a reader need not infer it."""
+        """Declare the type of every value inside `@main`, so that readers need not infer it."""
         known = {v.name for v in self.graph.output} | {v.name for v in self.graph.initializer}
         for op in function(self.module).regions[0].blocks[0]:
             for value in op.operation.results:
@@ -117,7 +117,7 @@ class Emitter:
                     self.graph.value_info.add(name=name).type.CopyFrom(type_proto(value.type))
 
     def _reserve(self, given: Sequence[Argument], ends: Sequence[tuple[ir.Value, str]]) -> None:
-        """Fix the names that the outside knows, before any other name is given."""
+        """Reserve the names of arguments and results before naming anything else."""
         for argument in given:
             self.values[argument.value] = self.value_names.unique(argument.name)
             if self.values[argument.value] != argument.name:
@@ -137,12 +137,12 @@ class Emitter:
             self.stored[argument.value] = self.graph.initializer[-1]
             return
         info = self.graph.input.add(name=argument.name)
-        info.type.CopyFrom(type_proto(argument.value.type, dims_of(argument.held)))
+        info.type.CopyFrom(type_proto(argument.value.type, dims_of(argument.attributes)))
 
     def _name_results(
         self, returned: Sequence[ir.Value], ends: Sequence[str]
     ) -> list[tuple[ir.Value, str]]:
-        """Name the values that are returned; return those that need a copy under the name."""
+        """Name the returned values; return the values that need a copy to have their name."""
         copies = []
         for value, name in zip(returned, ends, strict=True):
             if not isinstance(value.owner, ir.Block) and value not in self.values:
@@ -165,11 +165,11 @@ class Emitter:
             raise UserError(f"{self._where()}: '{op.name}' op has no ONNX form at this stage")
 
     def reshape(self, op: ir.Operation) -> None:
-        """Emit a Reshape; what nothing else reads of a parameter is stored in that shape."""
+        """Emit a Reshape; a parameter with no other reader is stored in the new shape instead."""
         given, made = op.operands[0], op.results[0]
         shape = static_shape(made.type)
-        alone = sum(1 for _ in given.uses) == 1 and made not in self.values
-        if given not in self.stored or not alone or shape is None:
+        is_only_use = sum(1 for _ in given.uses) == 1 and made not in self.values
+        if given not in self.stored or not is_only_use or shape is None:
             self._onnx(op)
             return
         tensor = self.stored[given]
@@ -178,36 +178,36 @@ class Emitter:
         self.values[made] = tensor.name
 
     def literal(self, op: ir.Operation, array: npt.NDArray[np.generic]) -> None:
-        """Emit an operation whose one result is ``array``."""
+        """Emit an operation with ``array`` as its single result."""
         value = op.results[0]
-        if value in self.values:  # it is returned, and named after the output
+        if value in self.values:  # a result of @main, which already has its name
             self.main.initializer.append(tensor_proto(array, self.values[value]))
         else:
             self.values[value] = self.constant(node_name(op) or "constant", array)
 
     def _onnx(self, op: ir.Operation) -> None:
         domain, op_type = split_name(op.name)
-        held = [attribute_proto(name, op.attributes[name]) for name in attributes(op)]
+        protos = [attribute_proto(name, op.attributes[name]) for name in attributes(op)]
         name = self.node_names.unique(node_name(op) or f"{op_type}_{len(self.graph.node)}")
         for attribute, region in zip(region_names(op), op.regions, strict=True):
             inner = onnx.AttributeProto(name=attribute, type=onnx.AttributeProto.GRAPH)
             inner.g.CopyFrom(self._region(region, f"{name}.{attribute}"))
-            held.append(inner)
-        op_type = "Add" if _adds_a_product(op) else op_type
+            protos.append(inner)
+        op_type = "Add" if _adds_gemm(op) else op_type
         node = self.graph.node.add(op_type=op_type, domain=domain, name=name)
-        node.input.extend(_trimmed([self.name(value) for value in op.operands]))
+        node.input.extend(_trim([self.name(value) for value in op.operands]))
         results = self.results(op, name)
-        node.output.extend(results if self._has_any_outputs(op) else _trimmed(results))
-        node.attribute.extend(sorted(held, key=lambda attribute: attribute.name))
+        node.output.extend(results if self._is_variadic(op) else _trim(results))
+        node.attribute.extend(sorted(protos, key=lambda attribute: attribute.name))
 
-    def _has_any_outputs(self, op: ir.Operation) -> bool:
-        """Say whether an operator has as many outputs as there are names, as Split does."""
+    def _is_variadic(self, op: ir.Operation) -> bool:
+        """Return whether an operator has a variable number of outputs, as Split does."""
         domain, op_type = split_name(op.name)
-        held = schema(domain, op_type, self.opsets.get(domain, 1))
-        return held is not None and held.max_outputs == _ANY
+        found = schema(domain, op_type, self.opsets.get(domain, 1))
+        return found is not None and found.max_outputs == _ANY
 
     def results(self, op: ir.Operation, name: str) -> list[str]:
-        """Name the results of ``op`` after its node, unless they are named already."""
+        """Return the names of the results of ``op``; unnamed results are named after the node."""
         many = len(op.results) > 1
         for index, value in enumerate(op.results):
             if is_no_value(value):
@@ -218,7 +218,7 @@ class Emitter:
         return [self.values[value] for value in op.results]
 
     def _region(self, region: ir.Region, name: str) -> onnx.GraphProto:
-        """Emit a region as a graph of its own, which sees the values around it."""
+        """Emit a region as a graph that can read the values around it."""
         outer, self.graph = self.graph, onnx.GraphProto(name=name)
         try:
             self._body(region.blocks[0], name)
@@ -236,7 +236,7 @@ class Emitter:
         own = {name for node in self.graph.node for name in node.output}
         for value in operations[-1].operation.operands:
             inner = self.name(value)
-            if inner not in own:  # a graph must compute what it returns, once
+            if inner not in own:  # a graph must compute each of its outputs, once
                 inner = self.node("Identity", [inner], name=f"{name}.Identity")[0]
             own.discard(inner)
             self.graph.output.add(name=inner).type.CopyFrom(type_proto(value.type))
@@ -246,8 +246,7 @@ class Emitter:
         return self.values[value]
 
     def constant(self, name: str, array: npt.NDArray[np.generic]) -> str:
-        """Return the name of an initializer of the main graph that is ``array``; equal ones are
-        one."""
+        """Return the name of an initializer with value ``array``; equal arrays share one."""
         if array.dtype.hasobject:
             return self._initializer(name, array)
         key = (array.dtype.name, array.shape, array.tobytes())
@@ -270,7 +269,7 @@ class Emitter:
         domain: str = "",
         **attributes: Any,
     ) -> list[str]:
-        """Add a node that no operation stands for; return the names of its results."""
+        """Add a node without an operation in the IR; return the names of its results."""
         unique = self.node_names.unique(name or f"{op_type}_{len(self.graph.node)}")
         results = results or [self.value_names.unique(f"{unique}_out")]
         made = onnx.helper.make_node(
@@ -294,11 +293,11 @@ class Emitter:
         return made
 
 
-def _adds_a_product(op: ir.Operation) -> bool:
-    """Say whether ``op`` is a Sum of two of which one is a Gemm.
+def _adds_gemm(op: ir.Operation) -> bool:
+    """Return whether ``op`` is a Sum of two operands, at least one from a Gemm.
 
-    ONNX Runtime makes one operator of these, and refuses the graph where the Gemm reads the third
-    or a later result of a Split. It leaves Add alone.
+    ONNX Runtime fuses the two operators, and then refuses the graph if the Gemm reads the third or
+    a later result of a Split. It does not fuse Add.
     """
     if op.name != "onnx.Sum" or len(op.operands) != _PAIR:
         return False
@@ -306,8 +305,8 @@ def _adds_a_product(op: ir.Operation) -> bool:
     return any(made is not None and made.name == "onnx.Gemm" for made in makers)
 
 
-def _trimmed(names: list[str]) -> list[str]:
-    """Drop the omitted names at the end, where ONNX lets them be left out."""
+def _trim(names: list[str]) -> list[str]:
+    """Remove omitted names from the end, where ONNX makes them optional."""
     while names and not names[-1]:
         names.pop()
     return names

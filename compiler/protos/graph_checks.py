@@ -1,4 +1,4 @@
-"""What must hold of a graph before it is imported; each mistake is one line that names the node."""
+"""Checks of a graph before import; each error is one line that names the node."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ _CONSTANTS = {
     "value_string": Attribute.STRING,
     "value_strings": Attribute.STRINGS,
 }
-"""The attributes of which a Constant has one, with their types."""
+"""The attributes of Constant, with their types; it has exactly one."""
 
 _PLAIN = (Attribute.FLOAT, Attribute.INT, Attribute.STRING, Attribute.FLOATS, Attribute.INTS)
 _UNSUPPORTED = {Attribute.GRAPHS: "several graphs", Attribute.UNDEFINED: "no type"}
 
 
 def node_error(path: Path, node: onnx.NodeProto, text: str) -> UserError:
-    """Return the error that says ``text`` of ``node``."""
+    """Return the error ``text`` about ``node``."""
     return UserError(f"{path}: {node_problem(node, text)}")
 
 
 def node_problem(node: onnx.NodeProto, text: str) -> str:
-    """Return what says ``text`` of ``node``, without the file."""
+    """Return ``text`` with the name of ``node``, but without the file."""
     return f"node '{node.name}' ({node.op_type}): {text}"
 
 
 def check_graph(path: Path, proto: onnx.ModelProto) -> None:
-    """Check the graph of ``proto`` and sort its nodes so that values come before their uses."""
+    """Check the graph of ``proto`` and sort its nodes so that values precede their uses."""
     versions = {entry.domain: entry.version for entry in proto.opset_import}
     _Checker(path, versions).graph(proto.graph, frozenset())
 
@@ -63,7 +63,7 @@ class _Checker:
         raise UserError(f"{self.path}: {text}")
 
     def graph(self, graph: onnx.GraphProto, outer: frozenset[str]) -> None:
-        """Check one graph, whose nodes may use the names in ``outer``."""
+        """Check one graph; its nodes may use the names in ``outer``."""
         stored = self._unique("initializer", (t.name for t in graph.initializer))
         inputs = self._unique("input", (value.name for value in graph.input))
         for tensor in graph.initializer:
@@ -73,7 +73,7 @@ class _Checker:
                 self.fail(f"initializer '{tensor.name}' has a negative size, got: {shape}")
         for what, values in (("input", graph.input), ("output", graph.output)):
             for value in values:
-                if value.type.tensor_type.elem_type:  # none is for inference to find
+                if value.type.tensor_type.elem_type:  # a missing type is inferred later
                     self._element(f"{what} '{value.name}'", value.type.tensor_type.elem_type)
         if not outer:
             for value in graph.input:
@@ -82,7 +82,7 @@ class _Checker:
         self._nodes(graph, frozenset(stored | inputs), outer)
 
     def _nodes(self, graph: onnx.GraphProto, given: frozenset[str], outer: frozenset[str]) -> None:
-        produced = self._produced(graph, given)
+        produced = self._producers(graph, given)
         for node in graph.node:
             self._operator(node)
             self._attributes(node)
@@ -107,7 +107,9 @@ class _Checker:
             seen.add(name)
         return seen
 
-    def _produced(self, graph: onnx.GraphProto, given: frozenset[str]) -> dict[str, onnx.NodeProto]:
+    def _producers(
+        self, graph: onnx.GraphProto, given: frozenset[str]
+    ) -> dict[str, onnx.NodeProto]:
         """Return the node that computes each value."""
         produced: dict[str, onnx.NodeProto] = {}
         for node in graph.node:
@@ -126,7 +128,7 @@ class _Checker:
         if kind is None:
             self.fail(f"input '{value.name}' has no type, expected a tensor type with a shape")
         if kind in ("sparse_tensor_type", "map_type", "opaque_type"):
-            self.fail(f"input '{value.name}' is no tensor, expected a tensor, got: {kind}")
+            self.fail(f"input '{value.name}' is not a tensor, expected a tensor, got: {kind}")
         if kind != "tensor_type":
             return
         self._element(f"input '{value.name}'", value.type.tensor_type.elem_type)
@@ -139,7 +141,7 @@ class _Checker:
             self.fail(f"{what} has an unknown element type, expected 1 to {last}, got: {number}")
 
     def _operator(self, node: onnx.NodeProto) -> None:
-        """Check that the operator exists in the version of its domain that is imported."""
+        """Check that the operator exists in the imported version of its domain."""
         version = self.versions.get(node.domain)
         if version is None:
             if node.domain in known_domains():
@@ -151,7 +153,7 @@ class _Checker:
         if node.op_type == "ZipMap":
             raise self._error(
                 node,
-                "makes a sequence of maps, expected tensors: export with zipmap=False "
+                "returns a sequence of maps, expected tensors: export with zipmap=False "
                 "(options={'zipmap': False} of skl2onnx)",
             )
 
@@ -174,7 +176,7 @@ class _Checker:
             if attribute.type in _UNSUPPORTED:
                 what = _UNSUPPORTED[attribute.type]
                 raise self._error(
-                    node, f"attribute '{attribute.name}' holds {what}, expected one value"
+                    node, f"attribute '{attribute.name}' contains {what}, expected one value"
                 )
             if attribute.type == Attribute.TENSOR:
                 self._element(f"node '{node.name}' ({node.op_type})", attribute.t.data_type)
@@ -183,7 +185,7 @@ class _Checker:
         self._schema(node)
 
     def _constant(self, node: onnx.NodeProto) -> None:
-        """Check what is read of a Constant before the standard's own checks are run."""
+        """Check the properties of a Constant that are read before the standard's own checks run."""
         for what, count in (("attribute", len(node.attribute)), ("result", len(node.output))):
             if count != 1:
                 raise self._error(node, f"expected exactly one {what}, got: {count}")
@@ -192,12 +194,12 @@ class _Checker:
             kind = Attribute.AttributeType.Name(attribute.type)
             raise self._error(
                 node,
-                f"attribute '{attribute.name}' of type {kind} is none of Constant, "
+                f"attribute '{attribute.name}' of type {kind} is not an attribute of Constant, "
                 f"expected one of: {', '.join(_CONSTANTS)}",
             )
 
     def _schema(self, node: onnx.NodeProto) -> None:
-        """Check the attributes against the schema, as far as that does not need ranks."""
+        """Check the attributes against the schema, except for checks that need ranks."""
         found = schema(node.domain, node.op_type, self.versions[node.domain])
         assert found is not None, "checked by _operator"
         problem = kind_problem(
@@ -215,10 +217,10 @@ class _Checker:
                 raise self._error(node, f"input '{name}' is not defined{near}")
 
     def _sort(self, graph: onnx.GraphProto) -> None:
-        """Reorder the nodes topologically, if they are not in order already."""
+        """Sort the nodes topologically, unless they are already in order."""
         position = {name: i for i, node in enumerate(graph.node) for name in node.output}
         needs = {
-            i: [position[name] for name in _needs(node) if name in position]
+            i: [position[name] for name in _used_names(node) if name in position]
             for i, node in enumerate(graph.node)
         }
         if all(before < i for i, befores in needs.items() for before in befores):
@@ -243,7 +245,7 @@ def _kind(attribute: onnx.AttributeProto) -> str:
 
 
 def _without_ranks(node: onnx.NodeProto) -> Uses:
-    """Return the attributes of numbers and texts, of operands of which nothing is known."""
+    """Return the numeric and text attributes of a node, with unknown operand ranks."""
     plain = (attribute for attribute in node.attribute if attribute.type in _PLAIN)
     values = {attribute.name: _value(attribute) for attribute in plain}
     op_type = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
@@ -255,17 +257,17 @@ def _value(attribute: onnx.AttributeProto) -> Any:
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
 
 
-def _needs(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names a node uses, those its subgraphs capture included."""
+def _used_names(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node uses, including those captured by its subgraphs."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         if attribute.HasField("g"):
-            yield from _captured(attribute.g)
+            yield from _captured_names(attribute.g)
 
 
-def _captured(graph: onnx.GraphProto) -> Iterator[str]:
+def _captured_names(graph: onnx.GraphProto) -> Iterator[str]:
     own = {value.name for value in graph.input} | {t.name for t in graph.initializer}
     own.update(name for node in graph.node for name in node.output)
     for node in graph.node:
-        yield from (name for name in _needs(node) if name not in own)
+        yield from (name for name in _used_names(node) if name not in own)
     yield from (value.name for value in graph.output if value.name not in own)

@@ -1,4 +1,4 @@
-"""Which tensors of a model are written into the module: what says how an operation works."""
+"""Selection of the tensors that are stored in the module: those that determine how an op works."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["is_literal", "settings"]
 
 _ELEMENTS = 1024
 
-# Operands that are floats and yet no values to compute with, by operator.
+# Operands that are floats but configure the operator, by operator.
 _SETTINGS = {"OneHot": (2,), "Resize": (1, 2), "Upsample": (1,)}
 
 
 def is_literal(tensor: onnx.TensorProto, *, setting: bool) -> bool:
-    """Say whether a tensor is written into the module: integers, numbers alone and settings."""
+    """Return whether a tensor is stored in the module: integers, single numbers and settings."""
     element = element_of(tensor.data_type)
     if element is None or element.is_complex:
         return False
@@ -28,11 +28,11 @@ def is_literal(tensor: onnx.TensorProto, *, setting: bool) -> bool:
 
 
 def settings(graph: onnx.GraphProto) -> set[str]:
-    """Return the names that nodes of ``graph`` read as nothing but settings, as scales are."""
+    """Return the names that nodes of ``graph`` read only as settings, such as scales."""
     uses = Counter(name for read in _reads(graph) for name in read)
-    own = Counter(name for node in graph.node for name in _read_as_settings(node))
-    given = {value.name for value in graph.output}
-    return {name for name, count in own.items() if count == uses[name] and name not in given}
+    setting_uses = Counter(name for node in graph.node for name in _read_as_settings(node))
+    outputs = {value.name for value in graph.output}
+    return {n for n, count in setting_uses.items() if count == uses[n] and n not in outputs}
 
 
 def _reads(graph: onnx.GraphProto) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""Names that are unique and depend on nothing but the order in which they are asked for."""
+"""Unique names that depend only on the order of requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Namer"]
 
 
 class Namer:
-    """Gives each name once: a second request for ``conv`` gets ``conv_1``."""
+    """Returns each name once: a second request for ``conv`` returns ``conv_1``."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)

@@ -13,7 +13,7 @@ __all__ = ["NamedBuild", "OpNamer"]
 
 
 class OpNamer:
-    """Names for ops that a pass makes in ``module``: no two named ops share one.
+    """Names for ops that a pass adds to ``module``; no two named ops share a name.
 
     A plan finds the strategy of an op by its name. Linear in the number of ops.
     """
@@ -22,8 +22,8 @@ class OpNamer:
         names = (node_name(op) for op in walk(function(module)))
         self._namer = Namer(name for name in names if name is not None)
 
-    def beside(self, op: ir.Operation, what: str) -> ir.Location:
-        """Return the location of a new op that belongs to ``op``, which may have no name."""
+    def location(self, op: ir.Operation, what: str) -> ir.Location:
+        """Return the location of a new op named after ``op``, which may have no name."""
         name = node_name(op)
         if name is None:
             return op.location
@@ -31,7 +31,7 @@ class OpNamer:
 
 
 class NamedBuild(Build):
-    """Builds the ops that replace ``op``, each with a name of its own."""
+    """Builds the ops that replace ``op``, each with a unique name."""
 
     def __init__(self, namer: OpNamer, op: ir.Operation, opset: int) -> None:
         super().__init__(op.location, opset)
@@ -49,5 +49,5 @@ class NamedBuild(Build):
         **attributes: ir.Attribute,
     ) -> list[ir.Value]:
         """Return the results of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
-        one = Build(self.namer.beside(self.op, op_type), self.opset)
-        return one.onnx_many(op_type, operands, results, **attributes)
+        build = Build(self.namer.location(self.op, op_type), self.opset)
+        return build.onnx_many(op_type, operands, results, **attributes)

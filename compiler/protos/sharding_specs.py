@@ -1,7 +1,7 @@
-"""How the standard's annotations say what a layout says: shards in row-major order, on devices.
+"""Conversion between layouts and the sharding specs of ONNX's multi-device annotations.
 
-A spec lists the devices of the shards of one tensor, in the order of the shards; a negative entry
-stands for a group of devices that all have the same shard (onnx.proto, ShardingSpecProto; ONNX
+A spec lists the devices of the shards of one tensor, in row-major order of the shards; a negative
+entry stands for a group of devices that have the same shard (onnx.proto, ShardingSpecProto; ONNX
 proposal "Multi-Device", since IR version 11).
 """
 
@@ -19,16 +19,16 @@ from tensoropt.compiler.layout.mesh import Mesh
 __all__ = ["IR_VERSION", "layout_of", "shard_counts", "shard_devices", "spec_of"]
 
 IR_VERSION = 11
-"""The first with annotations."""
+"""The first version with annotations."""
 
 Groups = tuple[tuple[int, ...], ...]
-"""Per shard, the devices that have it."""
+"""The devices of each shard."""
 
 
 def spec_of(
     name: str, shape: Sequence[int | None], layout: Layout, mesh: Mesh
 ) -> onnx.ShardingSpecProto:
-    """Return the spec of a tensor of ``shape`` that lies in ``layout``, which is not partial."""
+    """Return the spec of a tensor of ``shape`` in ``layout``, which must not be partial."""
     spec = onnx.ShardingSpecProto(tensor_name=name)
     counts = _counts(layout, mesh)
     for number, group in enumerate(_groups(layout, counts, mesh), 1):
@@ -44,10 +44,10 @@ def spec_of(
 
 
 def layout_of(spec: onnx.ShardingSpecProto, rank: int, mesh: Mesh) -> Layout | None:
-    """Return the layout on ``mesh`` that ``spec``, which is valid, says; ``None`` if none does.
+    """Return the layout on ``mesh`` that the valid ``spec`` describes; ``None`` if there is none.
 
-    Devices that are not listed, or one for each device rather than for each shard, may be any.
-    Cost: the layouts of the dimensions that are split, in every order of axes.
+    Devices are ignored if they are not listed, or if they are listed per device rather than per
+    shard. Cost: the layouts of the split dimensions, in every order of axes.
     """
     counts = shard_counts(spec, rank)
     devices = shard_devices(spec)
@@ -64,16 +64,16 @@ def layout_of(spec: onnx.ShardingSpecProto, rank: int, mesh: Mesh) -> Layout | N
 
 
 def shard_counts(spec: onnx.ShardingSpecProto, rank: int) -> dict[int, int]:
-    """Return into how many shards each dimension is split, in the order of the dimensions."""
+    """Return the number of shards of each split dimension, in the order of the dimensions."""
     counts = {
-        one.axis % rank: math.prod(simple.num_shards for simple in one.simple_sharding)
-        for one in spec.sharded_dim
+        dim.axis % rank: math.prod(simple.num_shards for simple in dim.simple_sharding)
+        for dim in spec.sharded_dim
     }
     return {dim: count for dim, count in sorted(counts.items()) if count > 1}
 
 
 def shard_devices(spec: onnx.ShardingSpecProto) -> Groups:
-    """Return the devices of each shard, in the order of the shards; nothing if none is listed."""
+    """Return the devices of each shard, in the order of the shards; empty if none are listed."""
     known = {entry.key: tuple(sorted(entry.value)) for entry in spec.index_to_device_group_map}
     return tuple(known.get(device, (device,)) for device in spec.device)
 

@@ -1,4 +1,4 @@
-"""What a node does to its operands as they are: to tell whether it still does, after passes."""
+"""Signatures of nodes, to check whether a node still computes the same function after passes."""
 
 from __future__ import annotations
 
@@ -10,51 +10,54 @@ from tensoropt.compiler.layout.layout import Layout, split
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["Signature", "signature", "signature_of", "swapped", "turned"]
+__all__ = ["Signature", "is_transposed", "signature", "signature_of", "swap_last_dims"]
 
-_TURNS = ("transA", "transB")
-"""What says that a product reads a matrix transposed; a pass may change it."""
+_TRANSPOSES = ("transA", "transB")
+"""Attributes for reading a matrix transposed; passes may change them."""
 _PRODUCTS = ("MatMul", "Gemm", "com.microsoft.FusedMatMul", "com.microsoft.TransposeMatMul")
 
 
 class Signature(NamedTuple):
-    """The operator, one name for all products of matrices, and which operands it transposes."""
+    """The operator, with one name for all matrix products, and the operands that it transposes."""
 
     operator: str
-    turns: tuple[bool, ...] = ()
+    transposes: tuple[bool, ...] = ()
 
 
 def signature(node: onnx.NodeProto) -> Signature:
-    """Return what a node of a model does."""
-    turns = {a.name for a in node.attribute if a.name in _TURNS and a.i}
+    """Return the signature of a node of a model."""
+    transposes = {a.name for a in node.attribute if a.name in _TRANSPOSES and a.i}
     domain = "" if node.domain == "ai.onnx" else node.domain
-    return _signature(domain, node.op_type, turns)
+    return _signature(domain, node.op_type, transposes)
 
 
 def signature_of(op: ir.Operation) -> Signature:
-    """Return what an operation does."""
-    turns = {turn for turn in _TURNS if onnx_ops.attribute(op, turn, 0)}
-    return _signature(*onnx_ops.split_name(op.name), turns)
+    """Return the signature of an operation."""
+    transposes = {attribute for attribute in _TRANSPOSES if onnx_ops.attribute(op, attribute, 0)}
+    return _signature(*onnx_ops.split_name(op.name), transposes)
 
 
-def _signature(domain: str, name: str, turns: set[str]) -> Signature:
+def _signature(domain: str, name: str, transposes: set[str]) -> Signature:
     operator = f"{domain}.{name}" if domain else name
     if operator in _PRODUCTS:
-        return Signature("MatMul", tuple(turn in turns for turn in _TURNS))
+        return Signature("MatMul", tuple(attribute in transposes for attribute in _TRANSPOSES))
     return Signature(operator)
 
 
-def turned(one: Signature, other: Signature, operand: int) -> bool | None:
-    """Say whether an operand of the one is that of the other transposed; ``None``: no telling."""
-    if one.operator != other.operator:
+def is_transposed(a: Signature, b: Signature, operand: int) -> bool | None:
+    """Return whether ``a`` and ``b`` read an operand transposed to each other.
+
+    ``None`` if their operators differ.
+    """
+    if a.operator != b.operator:
         return None
-    if operand >= len(one.turns):
+    if operand >= len(a.transposes):
         return False
-    return one.turns[operand] != other.turns[operand]
+    return a.transposes[operand] != b.transposes[operand]
 
 
-def swapped(layout: Layout, rank: int) -> Layout:
-    """Return the layout of a tensor of ``rank`` with its last two dimensions exchanged."""
+def swap_last_dims(layout: Layout, rank: int) -> Layout:
+    """Return the layout of a tensor of ``rank`` with its last two dimensions swapped."""
     dims = {rank - 2: rank - 1, rank - 1: rank - 2}
     placements = (
         split(dims.get(own.dim, own.dim)) if own.is_split else own for own in layout.placements

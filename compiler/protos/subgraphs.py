@@ -1,4 +1,4 @@
-"""The graphs of a model: the main one, and those in attributes of its nodes."""
+"""The graphs of a model: the main graph, and graphs in attributes of its nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 __all__ = ["Scope", "subgraphs"]
 
 Scope = tuple[tuple[int, str], ...]
-"""Where a graph is: (index of the node, name of its attribute) from the main graph inwards."""
+"""The path to a graph: (index of the node, name of its attribute) from the main graph inwards."""
 
 
 def subgraphs(graph: onnx.GraphProto, scope: Scope = ()) -> Iterator[tuple[onnx.GraphProto, Scope]]:

@@ -1,4 +1,4 @@
-"""ONNX types <-> MLIR types, and the names of symbolic dimensions."""
+"""Conversion between ONNX types and MLIR types, and the names of symbolic dimensions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import Element, element_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["TypeTable", "dim_names", "in_words", "static_shape", "tensor_element", "type_proto"]
+__all__ = [
+    "TypeTable",
+    "describe_type",
+    "dim_names",
+    "static_shape",
+    "tensor_element",
+    "type_proto",
+]
 
 _WRAPPED = {"sequence_type": "Seq", "optional_type": "Opt"}
 _WORDS = {"Seq": "a sequence, each item", "Opt": "an optional value,"}
 
 
 class TypeTable:
-    """Makes MLIR types in the current context, each one once."""
+    """Creates MLIR types in the current context, memoized by value."""
 
     def __init__(self) -> None:
         self._made: dict[bytes, ir.Type] = {}
@@ -38,7 +45,7 @@ class TypeTable:
         if not proto.tensor_type.HasField("shape"):
             return ir.UnrankedTensorType.get(element.type())
         dynamic = ir.ShapedType.get_dynamic_size()
-        # Some exporters write -1 for a size that is not known, and inference repeats it.
+        # Some exporters write -1 for an unknown size, and inference propagates it.
         known = [d.HasField("dim_value") and d.dim_value >= 0 for d in proto.tensor_type.shape.dim]
         dims = zip(proto.tensor_type.shape.dim, known, strict=True)
         sizes = [d.dim_value if is_known else dynamic for d, is_known in dims]
@@ -52,7 +59,7 @@ def dim_names(proto: onnx.TypeProto) -> list[str] | None:
 
 
 def static_shape(kind: ir.Type) -> list[int] | None:
-    """Return the shape of a tensor type whose every dimension is known, else ``None``."""
+    """Return the shape of a tensor type if all dimensions are known, else ``None``."""
     if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
         return None
     return list(kind.shape)
@@ -68,26 +75,26 @@ def tensor_element(kind: ir.Type) -> Element:
     return found
 
 
-def in_words(kind: ir.Type) -> str:
-    """Return a type as a person says it: `a sequence, each item a tensor of float32`."""
+def describe_type(kind: ir.Type) -> str:
+    """Return a type in words: `a sequence, each item a tensor of float32`."""
     for wrapper, words in _WORDS.items():
         if str(kind).startswith(f"!onnx.{wrapper}<"):
-            return f"{words} {in_words(_inner(kind))}"
+            return f"{words} {describe_type(_inner(kind))}"
     if not isinstance(kind, ir.RankedTensorType | ir.UnrankedTensorType):
         return f"no tensor ({kind})"
     element = element_of(str(kind.element_type))
     name = str(kind.element_type) if element is None else element.numpy
-    what = {"object": "strings", "bool": "booleans"}.get(name, name)
-    return f"a tensor of {what}" if kind.has_rank else f"a tensor of {what} of unknown rank"
+    items = {"object": "strings", "bool": "booleans"}.get(name, name)
+    return f"a tensor of {items}" if kind.has_rank else f"a tensor of {items} of unknown rank"
 
 
 def _inner(kind: ir.Type) -> ir.Type:
-    """Return what a sequence holds, or an optional value."""
+    """Return the type of the items of a sequence, or of an optional value."""
     return ir.Type.parse(str(kind).partition("<")[2][:-1], kind.context)
 
 
 def type_proto(kind: ir.Type, names: list[str] | None = None) -> onnx.TypeProto:
-    """Return the ONNX type of ``kind``; ``names`` are those of its symbolic dimensions."""
+    """Return the ONNX type of ``kind``; ``names`` are the names of its symbolic dimensions."""
     for field, wrapper in _WRAPPED.items():
         if str(kind).startswith(f"!onnx.{wrapper}<"):
             made = onnx.TypeProto()

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 __all__ = ["MAX_IR_VERSION", "MAX_OPSET"]
 
-# A test asks the installed ONNX Runtime.
+# A test compares these with the installed ONNX Runtime.
 MAX_IR_VERSION = 13
 MAX_OPSET = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1, "com.microsoft": 1}

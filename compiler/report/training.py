@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tensoropt.compiler.training.kernels import on_cuda, without_kernels
+from tensoropt.compiler.training.kernels import count_missing_kernels, runs_on_cuda
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
@@ -34,7 +34,7 @@ def training_notes(
     yield from _exporter(module)
     if precision == "bfloat16":
         yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: run this with --provider cuda"
-    left = sorted(without_kernels(step).items())
+    left = sorted(count_missing_kernels(step).items())
     if left:
         opset = onnx.opsets(step)[""]
         ops = ", ".join(_missing_kernel(name, count, opset) for name, count in left)
@@ -51,7 +51,11 @@ def batch_notes(step: ir.Module) -> list[str]:
 
 def _missing_kernel(name: str, count: int, opset: int) -> str:
     """Return an op with its count, and a hint if its version in an older opset has a kernel."""
-    older = opset > _WIDELY_KNOWN and on_cuda(name, _WIDELY_KNOWN) and not on_cuda(name, opset)
+    older = (
+        opset > _WIDELY_KNOWN
+        and runs_on_cuda(name, _WIDELY_KNOWN)
+        and not runs_on_cuda(name, opset)
+    )
     return (
         f"{name} ({count}; there is one in opset {_WIDELY_KNOWN})" if older else f"{name} ({count})"
     )

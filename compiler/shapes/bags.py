@@ -1,8 +1,8 @@
-"""Recognises loops over the bags of an embedding, as PyTorch's exporters write `EmbeddingBag`.
+"""Recognition of loops over the bags of an embedding, as PyTorch's exporters write `EmbeddingBag`.
 
-The body of a loop is run on descriptions instead of numbers: the number of a step, an offset, the
-rows from one offset to the next, their reduction. A loop with a result that is none of these is no
-loop over bags.
+The body of a loop is interpreted on descriptions instead of numbers: the number of a step, an
+offset, the rows between two offsets, their reduction. If the result of a loop is none of these, it
+is not a loop over bags.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Kind = Literal["Sum", "Mean", "Max"]
 
 
 class _OtherError(Exception):
-    """No description fits the result of an op, or a loop is no loop over bags."""
+    """No description fits the result of an op, or a loop is not a loop over bags."""
 
 
 @dataclass(frozen=True)
 class _Outer:
-    """A tensor that is made outside of the loop."""
+    """A tensor from outside the loop."""
 
     value: ir.Value
 
@@ -60,7 +60,7 @@ class _Count:
 
 @dataclass(frozen=True)
 class _Offset:
-    """``offsets[step + more]``, but ``last`` in the last step."""
+    """``offsets[step + more]``, or ``last`` in the last step."""
 
     offsets: ir.Value
     more: int
@@ -69,7 +69,7 @@ class _Offset:
 
 @dataclass(frozen=True)
 class _Factor:
-    """All rows of ``value``; of a ``table`` at the indices ``value``; or of a list as a column."""
+    """All rows of ``value``, or of ``table`` at the indices ``value``, or of a list as a column."""
 
     value: ir.Value
     table: _Outer | None = None
@@ -84,7 +84,7 @@ class _Factor:
 
 @dataclass(frozen=True)
 class _Padding:
-    """Leaves out the rows of a table, which has ``rows``, at the index of padding."""
+    """The row index that marks padding, in a table with ``rows`` rows."""
 
     indices: _Outer
     index: int
@@ -101,12 +101,12 @@ class _Rows:
     padding: _Padding | None = None
 
 
-# The inner loop that collects the numbers of the rows that are no padding.
+# The inner loop that collects the positions of rows that are not padding.
 
 
 @dataclass(frozen=True)
-class _Place:
-    """The number of a row plus ``more``."""
+class _Position:
+    """The position of a row plus ``more``."""
 
     more: int
 
@@ -120,16 +120,16 @@ class _Index:
 
 
 @dataclass(frozen=True)
-class _Places:
-    """The numbers of the rows that were kept before, and of this one if it is no ``padding``."""
+class _Positions:
+    """The positions collected so far, plus the current one (``adds``) if it is not ``padding``."""
 
     adds: bool = False
     padding: _Padding | None = None
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """The numbers of the rows from one offset to another that are no padding, or their count."""
+class _Unpadded:
+    """The positions of the rows between two offsets that are not padding, or their count."""
 
     padding: _Padding
     start: _Offset
@@ -147,7 +147,7 @@ class _Length:
 
 @dataclass(frozen=True)
 class _Test:
-    """Says something of a step, a bag, a length or an index."""
+    """A condition on a step, a bag, a length or an index."""
 
     about: Literal[
         "goes on", "last", "empty", "positive", "begins", "more rows", "negative", "padding", "kept"
@@ -159,8 +159,11 @@ class _Test:
 
 @dataclass(frozen=True)
 class _Reduced:
-    """Rows that are reduced; ``divisor`` is the length that divides the sum in the last step,
-    ``empty`` replaces it if there are no rows: zeros where it is ``None``."""
+    """A reduction of rows.
+
+    ``divisor`` is the length that divides the sum in the last step. ``empty`` replaces the result
+    if there are no rows; ``None`` stands for zeros.
+    """
 
     kind: Kind
     rows: _Rows
@@ -176,17 +179,17 @@ class _Zeros:
 
 @dataclass(frozen=True)
 class _Items:
-    """The results of the steps before."""
+    """The results of earlier steps."""
 
 
 @dataclass(frozen=True)
 class _Other:
-    """Anything else, which no bag is made of."""
+    """Any other value; no bag depends on it."""
 
 
 _Known = (
     _Outer | _Number | _Count | _Offset | _Rows | _Length | _Test | _Reduced | _Zeros | _Items
-    | _Other | _Place | _Index | _Places | _Kept
+    | _Other | _Position | _Index | _Positions | _Unpadded
 )  # fmt: skip
 
 
@@ -194,8 +197,8 @@ _Known = (
 class Bags:
     """``count`` bags of rows, each reduced to its sum, mean or maximum.
 
-    ``loop`` is the op that does so, ``made`` the one of the result: itself, or what joins its
-    sequence. ``empty`` (a row) is the result of an empty bag, zeros for ``None``.
+    ``loop`` is the op that computes them; ``made`` is the op of the result: the loop itself, or the
+    op that joins its sequence. ``empty`` (a row) is the result of an empty bag, ``None`` for zeros.
     """
 
     loop: ir.Operation
@@ -222,8 +225,8 @@ class Bags:
             first = make.mul(first, other)
         return first
 
-    def keeps(self, make: Build) -> ir.Value | None:
-        """Return which rows are no padding, ``None`` if all are."""
+    def row_mask(self, make: Build) -> ir.Value | None:
+        """Return the mask of rows that are not padding, or ``None`` if no row is padding."""
         padding = self.reduced.rows.padding
         if padding is None:
             return None
@@ -235,25 +238,25 @@ class Bags:
         return make.unary("Not", make.binary("Or", *same))
 
     def offsets(self, make: Build) -> ir.Value:
-        """Return where each bag begins, and the end of the last."""
+        """Return the start of each bag, followed by the end of the last."""
         end = self.reduced.rows.end
         assert isinstance(end, _Offset), "the rows of a bag end at an offset"
         return self._with_end(make, end.last)
 
-    def divided(self, make: Build) -> ir.Value:
-        """Return the offsets whose differences are the lengths of bags."""
+    def divisor_offsets(self, make: Build) -> ir.Value:
+        """Return the offsets with the lengths of bags as differences."""
         divisor = self.reduced.divisor
         return self.offsets(make) if divisor is None else self._with_end(make, divisor.end)
 
     def _with_end(self, make: Build, end: int | None) -> ir.Value:
         offsets = self.reduced.rows.start.offsets
-        if end is None or end == _last_of(offsets):
+        if end is None or end == _last_offset(offsets):
             return offsets
         last = make.cast(make.ints([end]), ir.RankedTensorType(offsets.type).element_type)
         return make.concat([make.slice(offsets, 0, 0, self.count), last], 0)
 
     def common_size(self) -> int | None:
-        """Return the rows of each bag if all have as many, and no row is in none."""
+        """Return the number of rows of each bag if it is constant and every row is in a bag."""
         offsets, end = constant_value(self.reduced.rows.start.offsets), self.reduced.rows.end
         if offsets is None or not isinstance(end, _Offset):
             return None
@@ -266,15 +269,15 @@ class Bags:
         return size if whole and np.array_equal(known, even) else None
 
     def erase(self) -> None:
-        """Remove the loop, which nothing reads any more."""
+        """Erase the loop after its last use."""
         is_joined = self.loop != self.made
         self.made.erase()
         if is_joined:
             self.loop.erase()
 
 
-def _last_of(offsets: ir.Value) -> int | None:
-    """Return the last offset, if it is known: of a literal, or one that a `Concat` appends."""
+def _last_offset(offsets: ir.Value) -> int | None:
+    """Return the last offset if it is known, from a literal or from one appended by `Concat`."""
     op, known = owner(offsets), constant_value(offsets)
     if known is None and op is not None and op.name == "onnx.Concat":
         known = constant_value(op.operands[len(op.operands) - 1])
@@ -282,16 +285,16 @@ def _last_of(offsets: ir.Value) -> int | None:
 
 
 def bags_of(loop: ir.Operation) -> Bags | None:
-    """Return the bags that a `Loop` reduces, ``None`` if it is another loop."""
+    """Return the bags that a `Loop` reduces, or ``None`` for any other loop."""
     try:
-        found = _with_sequence(loop) if len(loop.operands) > 2 else _with_scan(loop)
+        found = _sequence_bags(loop) if len(loop.operands) > 2 else _scan_bags(loop)
     except _OtherError:
         return None
     return found if _is_known(found) else None
 
 
 def _is_known(bags: Bags) -> bool:
-    """Say whether all sizes are known, and offsets are as many as bags, and an end."""
+    """Return whether all sizes are known, and there is one offset per bag plus an end."""
     rows = bags.reduced.rows
     shapes = [static_shape(f.value.type) for f in rows.factors]
     shapes += [static_shape(f.table.value.type) for f in rows.factors if f.table is not None]
@@ -310,7 +313,7 @@ def _is_known(bags: Bags) -> bool:
 
 
 def _follows(start: _Offset, end: _Offset) -> bool:
-    """Say whether a bag ends where the next one begins."""
+    """Return whether a bag ends where the next bag begins."""
     if start.more or start.last is not None:
         return False
     if end.offsets == start.offsets:
@@ -330,8 +333,8 @@ def _follows(start: _Offset, end: _Offset) -> bool:
     )
 
 
-def _with_scan(loop: ir.Operation) -> Bags:
-    """Return the bags of a loop that stacks its results, as PyTorch's older exporter writes it."""
+def _scan_bags(loop: ir.Operation) -> Bags:
+    """Return the bags of a loop that stacks its results, as in PyTorch's older exporter."""
     body = loop.regions[0].blocks[0]
     count = constant_value(loop.operands[0])
     _check(count is not None and count.size == 1)
@@ -345,8 +348,8 @@ def _with_scan(loop: ir.Operation) -> Bags:
     return _bags(loop, loop, int(count.item()), reduced, keeps_rank=False)
 
 
-def _with_sequence(loop: ir.Operation) -> Bags:
-    """Return the bags of a loop that inserts its results into a sequence, which is joined."""
+def _sequence_bags(loop: ir.Operation) -> Bags:
+    """Return the bags of a loop that inserts its results into a sequence, which is then joined."""
     body = loop.regions[0].blocks[0]
     _check(len(loop.operands) == 4 and len(loop.results) == 2)
     _check(is_no_value(loop.operands[0]) and _is_true(loop.operands[1]))
@@ -373,8 +376,8 @@ def _bags(
     return Bags(loop, made, count, reduced)
 
 
-def _check(right: bool) -> None:
-    if not right:
+def _check(condition: bool) -> None:
+    if not condition:
         raise _OtherError
 
 
@@ -384,18 +387,18 @@ def _is_true(value: ir.Value) -> bool:
 
 
 class _Body:
-    """Runs the body of a loop on descriptions."""
+    """Interprets the body of a loop on descriptions."""
 
     def __init__(self, known: dict[ir.Value, _Known]) -> None:
         self.known = known
         self.last_steps: set[int] = set()
 
     def check_last(self, count: int) -> None:
-        """Check that every test for the last step is about the last of ``count``."""
+        """Check that every test for the last step is about the last of ``count`` steps."""
         _check(self.last_steps <= {count - 1})
 
     def run(self, block: ir.Block) -> list[_Known]:
-        """Return the results of a block, the items for those that are sequences."""
+        """Return the results of a block; a sequence is described by its appended item."""
         ops = [op.operation for op in block]
         for argument in block.arguments:
             self.known.setdefault(argument, _Other())
@@ -407,14 +410,14 @@ class _Body:
         return [self.value(value) for value in ops[-1].operands]
 
     def value(self, value: ir.Value) -> _Known:
-        """Return the description of a value, which may come from outside."""
+        """Return the description of a value, which may come from outside the loop."""
         if value in self.known:
             return self.known[value]
         literal = constant_value(value)
         return _Outer(value) if literal is None else _Number(literal)
 
     def operands(self, op: ir.Operation, least: int = 2, most: int | None = None) -> list[_Known]:
-        """Return the operands that are given; raises if their number is another."""
+        """Return the operands that are present; raises if their number is out of range."""
         found = [self.value(value) for value in op.operands if not is_no_value(value)]
         _check(least <= len(found) <= (most or least))
         return found
@@ -425,13 +428,13 @@ class _Body:
         return _Number(literal)
 
     def same(self, op: ir.Operation) -> _Known:
-        """Return the operand of a `Cast`, `CastLike`, `Reshape`, `Unsqueeze` of one number."""
+        """Return the operand of a `Cast`, `CastLike`, `Reshape` or `Unsqueeze` of one number."""
         x = self.value(op.operands[0])
         if isinstance(x, _Rows) and op.name == "onnx.Unsqueeze":
             return self._column(op, x)
         if not isinstance(x, _Number | _Length):
-            held = str(ir.ShapedType(op.results[0].type).element_type)
-            _check(isinstance(x, _Count | _Offset | _Place) and held in ("i32", "i64"))
+            element = str(ir.ShapedType(op.results[0].type).element_type)
+            _check(isinstance(x, _Count | _Offset | _Position) and element in ("i32", "i64"))
         return x
 
     def _column(self, op: ir.Operation, x: _Rows) -> _Known:
@@ -450,7 +453,7 @@ class _Body:
 
     def add(self, op: ir.Operation) -> _Known:
         a, b = self.operands(op)
-        if isinstance(a, _Count | _Place) and isinstance(b, _Number):
+        if isinstance(a, _Count | _Position) and isinstance(b, _Number):
             return replace(a, more=a.more + b.integer)
         if isinstance(a, _Index) and isinstance(b, _Number):
             return replace(a, table=b.integer)
@@ -479,7 +482,7 @@ class _Body:
         return replace(a, kind="Mean", divisor=b)
 
     def compare(self, op: ir.Operation) -> _Known:
-        """Return the meaning of a `Less`, `Greater` or `Equal`."""
+        """Return the description of a `Less`, `Greater` or `Equal`."""
         a, b = self.operands(op)
         found = _COMPARISONS.get((op.name, type(a), type(b)))
         if found is None:
@@ -491,8 +494,8 @@ class _Body:
         self.last_steps.add(b.integer)
         return _Test("last")
 
-    def negated(self, op: ir.Operation) -> _Known:
-        """Return the meaning of a `Not`."""
+    def negate(self, op: ir.Operation) -> _Known:
+        """Return the description of a `Not`."""
         x = self.value(op.operands[0])
         if not isinstance(x, _Test) or x.about != "padding":
             raise _OtherError
@@ -500,30 +503,30 @@ class _Body:
 
     def size(self, op: ir.Operation) -> _Known:
         x = self.value(op.operands[0])
-        if not isinstance(x, _Kept):
+        if not isinstance(x, _Unpadded):
             raise _OtherError
         return replace(x, is_count=True)
 
     def concat(self, op: ir.Operation) -> _Known:
-        """Return the rows that were kept, and this one."""
-        _check(self.operands(op) == [_Places(), _Place(0)])
-        return _Places(adds=True)
+        """Return the positions collected so far, plus the current one."""
+        _check(self.operands(op) == [_Positions(), _Position(0)])
+        return _Positions(adds=True)
 
     def loop(self, op: ir.Operation) -> _Known:
-        """Return what a loop over the rows of a bag collects: those that are no padding."""
-        begins, places, start = self.operands(op, 3)
+        """Return the positions that a loop over the rows of a bag collects: all except padding."""
+        begins, positions, start = self.operands(op, 3)
         _check(is_no_value(op.operands[0]) and len(op.results) == 2)
         body = op.regions[0].blocks[0]
         _check(isinstance(begins, _Test) and begins.about == "begins")
-        _check(isinstance(places, _Number) and places.array.size == 0)
+        _check(isinstance(positions, _Number) and positions.array.size == 0)
         assert isinstance(begins, _Test)
-        self.known.update({body.arguments[2]: _Places(), body.arguments[3]: _Place(0)})
-        goes_on, kept, place = self.run(body)
-        _check(goes_on == _Test("more rows", offsets=begins.offsets[1:]) and place == _Place(1))
+        self.known.update({body.arguments[2]: _Positions(), body.arguments[3]: _Position(0)})
+        more, collected, row = self.run(body)
+        _check(more == _Test("more rows", offsets=begins.offsets[1:]) and row == _Position(1))
         first, end = begins.offsets
-        if not isinstance(kept, _Places) or kept.padding is None or start != first:
+        if not isinstance(collected, _Positions) or collected.padding is None or start != first:
             raise _OtherError
-        return _Kept(kept.padding, first, end)
+        return _Unpadded(collected.padding, first, end)
 
     def gather(self, op: ir.Operation) -> _Known:
         x, at = self.operands(op)
@@ -531,9 +534,9 @@ class _Body:
             raise _OtherError
         if isinstance(at, _Count):
             return _Offset(op.operands[0], at.more)
-        if isinstance(at, _Place):
+        if isinstance(at, _Position):
             return _Index(_Outer(op.operands[0]))
-        if isinstance(at, _Kept) and not at.is_count:
+        if isinstance(at, _Unpadded) and not at.is_count:
             return _Rows((_Factor(op.operands[0]),), at.start, at.end, at.padding)
         if not isinstance(at, _Rows) or len(at.factors) != 1 or at.factors[0].table is not None:
             raise _OtherError
@@ -584,8 +587,8 @@ class _Body:
         if test.about == "negative":
             return _of_negative(yes, no)
         if test.about == "kept":
-            _check((yes, no) == (_Places(adds=True), _Places()))
-            return replace(_Places(adds=True), padding=test.padding)
+            _check((yes, no) == (_Positions(adds=True), _Positions()))
+            return replace(_Positions(adds=True), padding=test.padding)
         return _of_positive(test, yes, no)
 
 
@@ -602,7 +605,7 @@ def _of_empty(test: _Test, yes: _Known, no: _Known) -> _Known:
 
 
 def _of_last(yes: _Known, no: _Known) -> _Known:
-    """Return rows, or their mean, that have an end or a divisor of their own in the last step."""
+    """Return rows, or their mean, with a different end or divisor in the last step."""
     if isinstance(yes, _Rows) and isinstance(no, _Rows) and isinstance(no.end, _Offset):
         _check(isinstance(yes.end, int) and yes == replace(no, end=yes.end))
         assert isinstance(yes.end, int)
@@ -621,7 +624,7 @@ def _of_negative(yes: _Known, no: _Known) -> _Known:
 
 
 def _of_positive(test: _Test, yes: _Known, no: _Known) -> _Known:
-    """Return a sum divided by a length: one that is not positive is of an empty bag."""
+    """Return a sum divided by a length; a length that is not positive means an empty bag."""
     if not isinstance(yes, _Reduced) or not isinstance(no, _Reduced):
         raise _OtherError
     _check(test.about == "positive" and yes.divisor == _Length(test.bound, *test.offsets))
@@ -643,11 +646,11 @@ def _padding(body: _Body, a: _Index, b: _Number) -> _Test:
 
 
 def _is_zero(test: _Test) -> Callable[[_Body, _Known, _Number], _Test]:
-    def found(body: _Body, a: _Known, b: _Number) -> _Test:
+    def compare(body: _Body, a: _Known, b: _Number) -> _Test:
         _check(b.integer == 0)
         return test
 
-    return found
+    return compare
 
 
 def _goes_on(body: _Body, a: _Count, b: _Number) -> _Test:
@@ -655,8 +658,8 @@ def _goes_on(body: _Body, a: _Count, b: _Number) -> _Test:
     return _Test("goes on", b.integer)
 
 
-def _more_rows(body: _Body, a: _Place, b: _Offset) -> _Test:
-    _check(a == _Place(1))
+def _more_rows(body: _Body, a: _Position, b: _Offset) -> _Test:
+    _check(a == _Position(1))
     return _Test("more rows", offsets=(b,))
 
 
@@ -665,7 +668,7 @@ def _positive(body: _Body, a: _Length, b: _Number) -> _Test:
     return _Test("positive", a.end, (a.start,))
 
 
-def _none_kept(body: _Body, a: _Kept, b: _Number) -> _Test:
+def _none_kept(body: _Body, a: _Unpadded, b: _Number) -> _Test:
     _check(a.is_count and b.integer == 0)
     return _Test("empty", offsets=(a.start, a.end), padding=a.padding)
 
@@ -674,11 +677,11 @@ _COMPARISONS: dict[tuple[str, type, type], Callable[[_Body, Any, Any], _Test]] =
     ("onnx.Equal", _Offset, _Offset): lambda body, a, b: _Test("empty", offsets=(a, b)),
     ("onnx.Equal", _Count, _Number): _Body.is_last,
     ("onnx.Equal", _Index, _Number): _padding,
-    ("onnx.Equal", _Kept, _Number): _none_kept,
+    ("onnx.Equal", _Unpadded, _Number): _none_kept,
     ("onnx.Less", _Count, _Number): _goes_on,
     ("onnx.Less", _Index, _Number): _is_zero(_Test("negative")),
     ("onnx.Less", _Offset, _Offset): lambda body, a, b: _Test("begins", offsets=(a, b)),
-    ("onnx.Less", _Place, _Offset): _more_rows,
+    ("onnx.Less", _Position, _Offset): _more_rows,
     ("onnx.Greater", _Length, _Number): _positive,
 }
 _KINDS: dict[str, Kind] = {
@@ -702,7 +705,7 @@ _OPS: dict[str, Callable[[_Body, ir.Operation], _Known]] = {
     "onnx.Less": _Body.compare,
     "onnx.Loop": _Body.loop,
     "onnx.Mul": _Body.mul,
-    "onnx.Not": _Body.negated,
+    "onnx.Not": _Body.negate,
     "onnx.ReduceMax": _Body.reduce,
     "onnx.ReduceMean": _Body.reduce,
     "onnx.ReduceSum": _Body.reduce,

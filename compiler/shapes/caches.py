@@ -1,6 +1,6 @@
-"""Caches of keys and values: which output of a decoder is which of its inputs in the next step.
+"""Caches of keys and values: pairs of a decoder's inputs and the outputs that replace them.
 
-Exporters name them alike but for the word that says which side they are on: `past_key_values.0.key`
+Exporters give both the same name, except for the word that marks the side: `past_key_values.0.key`
 and `present.0.key`, `past_0_key` and `present_0_key`, `past_0` and `present_0`.
 """
 
@@ -28,7 +28,7 @@ __all__ = [
 
 _PAST = re.compile(r"past(_key_values?|(?![a-z]))")
 _PRESENT = re.compile(r"present(_key_values?|(?![a-z]))")
-_RANKS = (4, 5)  # b h s d; the runtime's own Attention has keys and values in one: 2 b h s d
+_RANKS = (4, 5)  # b h s d; 2 b h s d if the runtime's Attention stores keys and values together
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class End:
 
 @dataclass(frozen=True)
 class Cache:
-    """An input and the output that takes its place in the next step."""
+    """An input and the output that replaces it in the next step."""
 
     past: str
     present: str
@@ -51,14 +51,14 @@ class Cache:
 def pair(
     inputs: Sequence[End], outputs: Sequence[End]
 ) -> tuple[list[Cache], list[tuple[str, str]]]:
-    """Return the caches, in the order of the inputs, and why other inputs so called are none."""
-    there = {found: end for end in outputs if (found := _rest(_PRESENT, end.name)) is not None}
+    """Return the caches in input order, and why other inputs with such names are not caches."""
+    present_of = {rest: end for end in outputs if (rest := _rest(_PRESENT, end.name)) is not None}
     caches, refused = [], []
     for past in inputs:
         rest = _rest(_PAST, past.name)
         if rest is None:
             continue
-        present = there.pop(rest, None)
+        present = present_of.pop(rest, None)
         reason = _unpaired(past) if present is None else _misfit(past, present)
         if present is None or reason is not None:
             refused.append((past.name, reason or ""))
@@ -68,7 +68,7 @@ def pair(
 
 
 def _rest(word: re.Pattern[str], name: str) -> str | None:
-    """Return what is left of ``name`` without ``word``, however its parts are joined."""
+    """Return the rest of ``name`` without ``word``, independent of its separators."""
     found = word.search(name)
     if found is None:
         return None
@@ -82,7 +82,7 @@ def _unpaired(past: End) -> str:
 
 
 def _misfit(past: End, present: End) -> str | None:
-    """Return why one cannot take the place of the other: all but one dimension are the same."""
+    """Return why ``present`` cannot replace ``past``: all dimensions except one must be equal."""
     if past.shape is None or present.shape is None or len(past.shape) not in _RANKS:
         rank = "an unknown number" if past.shape is None else len(past.shape)
         return f"expected four or five dimensions: batch, heads, tokens, head; got: {rank}"
@@ -99,9 +99,9 @@ def _misfit(past: End, present: End) -> str | None:
 
 
 def open_heads(module: ir.Module) -> list[str]:
-    """Return the names of sizes that caches leave open in their last dimension, how long a head is.
+    """Return the names of open sizes in the last dimension of caches, the length of a head.
 
-    Text is generated only where that is known.
+    Text is generated only if that length is known.
     """
     pasts = {cache.past for cache in find_caches(module)[0]}
     given = (own for _, own in onnx.arguments(onnx.function(module)))
@@ -110,7 +110,7 @@ def open_heads(module: ir.Module) -> list[str]:
 
 
 def find_caches(module: ir.Module) -> tuple[list[Cache], list[tuple[str, str]]]:
-    """Return the caches of ``module``, and why other inputs called so are none; see `pair`."""
+    """Return the caches of ``module``, and why other inputs with such names are not; see `pair`."""
     main = onnx.function(module)
     given = [_end(value.type, own) for value, own in onnx.arguments(main) if not keys.PARAM.on(own)]
     made = [_end(value.type, own) for value, own in _returned(main)]
@@ -118,7 +118,7 @@ def find_caches(module: ir.Module) -> tuple[list[Cache], list[tuple[str, str]]]:
 
 
 def _end(kind: ir.Type, attributes: ir.DictAttr) -> End:
-    name = keys.NAME.get(attributes) or ""  # none in text that somebody wrote
+    name = keys.NAME.get(attributes) or ""  # may be missing in hand-written text
     if not isinstance(kind, ir.RankedTensorType):
         return End(name, str(kind), None)
     shape = (None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank))
@@ -132,19 +132,18 @@ def _returned(main: ir.Operation) -> Iterator[tuple[ir.Value, ir.DictAttr]]:
 
 
 def past_names(main: ir.Operation) -> Mapping[str, ir.Value]:
-    """Return the results of a function that are caches, by the name of the argument that each
-    takes the place of."""
+    """Return the results of a function that are caches, by the argument that each replaces."""
     marked = ((keys.CACHE.get(own), value) for value, own in _returned(main))
     return {name: value for name, value in marked if name is not None}
 
 
 def in_place_pairs(module: ir.Module, pasts: Mapping[str, str]) -> dict[str, str]:
-    """Return which of ``pasts``, by the name of the result, are written where they lie.
+    """Return the pairs of ``pasts``, by the name of the result, that are updated in place.
 
-    The operator that makes the result can write it into the memory of the argument, and that has
-    room: both are of one fixed size, or the operator takes a cache with room for more tokens and
-    their number is open. Empty if another operation reads such an argument. The size it sees would
-    be that of the room, and the model may count the tokens by it.
+    The operator that returns the result can write it into the memory of the argument, which must
+    have room: both have the same fixed size, or the operator accepts a cache with room for more
+    tokens and their number is open. Empty if another operation reads such an argument: it would see
+    the size of the room, and the model may derive the number of tokens from it.
     """
     main = onnx.function(module)
     names = {value: keys.NAME.get(own) for value, own in onnx.arguments(main)}
@@ -160,8 +159,10 @@ def in_place_pairs(module: ir.Module, pasts: Mapping[str, str]) -> dict[str, str
 
 
 def too_small(module: ir.Module) -> list[tuple[Cache, int, int]]:
-    """Return the caches that could be updated in place if both had the size of the next one, and
-    how many tokens the two have."""
+    """Return the caches that a larger input would let the operator update in place.
+
+    Each comes with the sizes of its input and of its output, in tokens.
+    """
     main, found = onnx.function(module), []
     names = {value: keys.NAME.get(own, "") for value, own in onnx.arguments(main)}
     pairs = {(cache.past, cache.present): cache for cache in find_caches(module)[0]}
@@ -179,14 +180,14 @@ def too_small(module: ir.Module) -> list[tuple[Cache, int, int]]:
 
 
 def _overwritten(result: ir.Value) -> ir.Value | None:
-    """Return the argument that an operator can overwrite with ``result``."""
+    """Return the argument that the operator of ``result`` can overwrite with it."""
     past, op = _source(result), onnx.owner(result)
     has_room = past is not None and op is not None and _has_room(op, past.type, result.type)
     return past if has_room else None
 
 
 def _source(result: ir.Value) -> ir.Value | None:
-    """Return the argument whose memory an operator can use for ``result``, if it has room."""
+    """Return the argument with memory that the operator can reuse for ``result``, given room."""
     op = onnx.owner(result)
     number = None if op is None else overwritable(op).get(ir.OpResult(result).result_number)
     if op is None or number is None or onnx.owner(op.operands[number]) is not None:
@@ -195,7 +196,7 @@ def _source(result: ir.Value) -> ir.Value | None:
 
 
 def _has_room(op: ir.Operation, past: ir.Type, present: ir.Type) -> bool:
-    """Say whether the memory of a cache can have the size of the next one."""
+    """Return whether the memory of a cache can have the size of the next cache."""
     old, new = ir.RankedTensorType(past), ir.RankedTensorType(present)
     pairs = [
         (old.get_dim_size(dim), new.get_dim_size(dim))

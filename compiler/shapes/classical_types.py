@@ -1,4 +1,4 @@
-"""Types of what operators of `ai.onnx.ml` make, where ONNX's own inference does not know them."""
+"""Result types of `ai.onnx.ml` operators that ONNX's own inference does not know."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Types = dict[str, onnx.TypeProto]
 
 
 def classical_types(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto]) -> Types:
-    """Return the types of results that are not among the ``known``, which have shapes.
+    """Return the types of results that are missing in ``known``, which maps names to shaped types.
 
-    They are those that ONNX Runtime's kernels make. Linear in the nodes.
+    The types are those that ONNX Runtime's kernels return. Linear in the nodes.
     """
     found: Types = {}
     for node in graph.node:
         maker = _MAKERS.get(node.op_type) if node.domain == DOMAIN else None
         kinds = [found.get(name) or known.get(name) for name in node.input]
-        ranked = [one for one in kinds if one is not None and _has_rank(one)]
+        ranked = [kind for kind in kinds if kind is not None and _has_rank(kind)]
         if maker is None or len(ranked) < len(kinds):
             continue
         pairs = zip(node.output, maker(_attributes(node), ranked[0]), strict=False)
@@ -45,7 +45,7 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 Maker = Callable[[dict[str, Any], onnx.TypeProto], Iterator[onnx.TypeProto]]
 
 
-def _alike(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+def _same_type(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
     yield x
 
 
@@ -54,14 +54,14 @@ def _floats(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.Type
 
 
 def _classes(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
-    """Yield the type of the first LabelEncoder's result: numbers of names, or names of numbers."""
+    """Yield the type of the first LabelEncoder's result: strings become numbers or vice versa."""
     of_text = x.tensor_type.elem_type == TensorProto.STRING
     made = TensorProto.INT64 if of_text else TensorProto.STRING
     yield _tensor(made, list(x.tensor_type.shape.dim))
 
 
 def _columns(count: Callable[[dict[str, Any]], int]) -> Maker:
-    """Return the maker of a table with a row per sample and ``count`` columns."""
+    """Return a function that yields a table with a row per sample and ``count`` columns."""
 
     def make(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
         yield _tensor(TensorProto.FLOAT, [_samples(x), _size(count(attributes))])
@@ -80,7 +80,7 @@ def _vector_classes(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[o
 
 
 def _samples(x: onnx.TypeProto) -> onnx.TensorShapeProto.Dimension:
-    """Return the number of rows; a vector is one."""
+    """Return the number of rows; a vector is one row."""
     dims = x.tensor_type.shape.dim
     return dims[0] if len(dims) > 1 else _size(1)
 
@@ -97,13 +97,13 @@ def _tensor(element: int, dims: list[onnx.TensorShapeProto.Dimension]) -> onnx.T
 
 
 _MAKERS: dict[str, Maker] = {
-    "Imputer": _alike,
+    "Imputer": _same_type,
     "Scaler": _floats,
     "Normalizer": _floats,
     "LabelEncoder": _classes,
-    "FeatureVectorizer": _columns(lambda held: sum(held.get("inputdimensions", ()))),
-    "LinearRegressor": _columns(lambda held: held.get("targets", 1)),
-    "SVMRegressor": _columns(lambda held: 1),
+    "FeatureVectorizer": _columns(lambda attributes: sum(attributes.get("inputdimensions", ()))),
+    "LinearRegressor": _columns(lambda attributes: attributes.get("targets", 1)),
+    "SVMRegressor": _columns(lambda attributes: 1),
     "SVMClassifier": _vector_classes,
-    "TreeEnsembleRegressor": _columns(lambda held: held.get("n_targets", 1)),
+    "TreeEnsembleRegressor": _columns(lambda attributes: attributes.get("n_targets", 1)),
 }

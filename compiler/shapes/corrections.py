@@ -1,7 +1,7 @@
-"""Corrects what ONNX's inference says of shapes: see :mod:`shape_rules` for the sizes themselves.
+"""Corrections of the shapes that ONNX infers; :mod:`shape_rules` computes the right sizes.
 
-A node whose shape is corrected goes into inference as an operator of a domain that ONNX does not
-know, with its type declared, so that all that follows from it is inferred from the right shape.
+A node with a corrected shape is passed to inference as an operator of an unknown domain, with its
+type declared. Everything that depends on it is then inferred from the right shape.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from onnx import numpy_helper
 from tensoropt.compiler.protos.subgraphs import Scope, subgraphs
 from tensoropt.compiler.shapes.shape_rules import OPEN, RULES, Call, Shape
 
-__all__ = ["Corrections", "Place", "corrections", "is_masked", "masked", "unmask"]
+__all__ = ["Corrections", "Place", "find_corrections", "is_masked", "mask", "unmask"]
 
 Types = Mapping[str, onnx.TypeProto]
 Literals = Mapping[str, onnx.TensorProto]
 
 Place = tuple[int, int]
-"""Of a node: which of the graphs, in the order of `subgraphs`, and which node of it."""
+"""The position of a node: its graph's index in the order of `subgraphs`, and its own there."""
 
 Corrections = dict[Place, dict[str, onnx.TypeProto]]
-"""The types of the results, by name, of nodes that inference is wrong about."""
+"""The types of the results, by name, of nodes that are inferred wrongly."""
 
 _DOMAIN = "tensoropt.corrected"
-_MOST_BYTES = 1 << 16  # of a literal that rules read
+_MOST_BYTES = 1 << 16  # size limit of a literal that rules read
 
 
-def corrections(proto: onnx.ModelProto) -> Corrections:
-    """Return the nodes of an inferred ``proto`` whose shapes are wrong; linear in the nodes."""
+def find_corrections(proto: onnx.ModelProto) -> Corrections:
+    """Return the nodes of an inferred ``proto`` with wrong shapes; linear in the nodes."""
     found: Corrections = {}
     types: dict[Scope, Types] = {}
     literals: dict[Scope, Literals] = {}
@@ -41,14 +41,14 @@ def corrections(proto: onnx.ModelProto) -> Corrections:
         types[scope] = {**(types[outer] if scope else {}), **dict(_types(graph))}
         literals[scope] = {**(literals[outer] if scope else {}), **dict(_literals(graph))}
         for at, node in enumerate(graph.node):
-            made = _corrected(node, types[scope], literals[scope])
-            if made:
-                found[index, at] = made
+            corrected = _correct(node, types[scope], literals[scope])
+            if corrected:
+                found[index, at] = corrected
     return found
 
 
 def _outer(scope: Scope, known: Mapping[Scope, Types]) -> Scope:
-    """Return the scope around ``scope``."""
+    """Return the scope that encloses ``scope``."""
     return next((scope[:end] for end in reversed(range(len(scope))) if scope[:end] in known), ())
 
 
@@ -62,7 +62,7 @@ def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:
 
 
 def _literals(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Yield the tensors of integers that ``graph`` holds, by name."""
+    """Yield the tensors in ``graph`` by name, including small `Constant` nodes."""
     for tensor in graph.initializer:
         yield tensor.name, tensor
     for node in graph.node:
@@ -76,10 +76,10 @@ def _literals(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
                 yield node.output[0], numpy_helper.from_array(value)
 
 
-def _corrected(
+def _correct(
     node: onnx.NodeProto, types: Types, literals: Literals
 ) -> dict[str, onnx.TypeProto] | None:
-    """Return the right types of the results of ``node``, ``None`` if inference has them right."""
+    """Return the right types of the results of ``node``, or ``None`` if inference has them."""
     rule = RULES.get(f"{node.domain}.{node.op_type}" if node.domain else node.op_type)
     names = [name for name in node.output if name]
     if rule is None or not names:
@@ -91,7 +91,7 @@ def _corrected(
     if shape is None or all(_agrees(shape, _sizes(types.get(name))) for name in names):
         return None
     element = types.get(node.input[0])
-    return {name: _typed(shape, types.get(name) or element) for name in names}
+    return {name: _type_of(shape, types.get(name) or element) for name in names}
 
 
 def _array(tensor: onnx.TensorProto) -> npt.NDArray[np.generic] | None:
@@ -109,41 +109,41 @@ def _sizes(kind: onnx.TypeProto | None) -> Shape | None:
 
 
 def _agrees(shape: Shape, inferred: Shape | None) -> bool:
-    """Say whether ``inferred`` has all sizes that ``shape`` states, and no more."""
+    """Return whether ``inferred`` has exactly the sizes that ``shape`` states."""
     if inferred is None or len(inferred) != len(shape):
         return False
     pairs = zip(shape, inferred, strict=True)
     return all(own is None or own == (OPEN if other is None else other) for own, other in pairs)
 
 
-def _typed(shape: Shape, inferred: onnx.TypeProto | None) -> onnx.TypeProto:
-    """Return the type of ``shape``, with what ``inferred`` says of the rest."""
-    made, old = onnx.TypeProto(), _sizes(inferred)
+def _type_of(shape: Shape, inferred: onnx.TypeProto | None) -> onnx.TypeProto:
+    """Return the type of ``shape``, taking unstated sizes from ``inferred``."""
+    corrected, old = onnx.TypeProto(), _sizes(inferred)
     if inferred is not None:
-        made.tensor_type.elem_type = inferred.tensor_type.elem_type
-    made.tensor_type.shape.SetInParent()
+        corrected.tensor_type.elem_type = inferred.tensor_type.elem_type
+    corrected.tensor_type.shape.SetInParent()
     for at, size in enumerate(shape):
-        dim = made.tensor_type.shape.dim.add()
+        dim = corrected.tensor_type.shape.dim.add()
         if size is None and inferred is not None and old is not None and len(old) == len(shape):
             dim.CopyFrom(inferred.tensor_type.shape.dim[at])
         elif size is not None and size != OPEN:
             dim.dim_value = size
-    return made
+    return corrected
 
 
-def masked(proto: onnx.ModelProto, wrong: Corrections) -> onnx.ModelProto:
+def mask(proto: onnx.ModelProto, wrong: Corrections) -> onnx.ModelProto:
     """Return a copy in which ONNX does not know the nodes in ``wrong``, but has their types."""
-    made = onnx.ModelProto()
-    made.CopyFrom(proto)
-    graphs = [graph for graph, _ in subgraphs(made.graph)]
+    corrected = onnx.ModelProto()
+    corrected.CopyFrom(proto)
+    graphs = [graph for graph, _ in subgraphs(corrected.graph)]
     for (index, at), types in wrong.items():
         graph = graphs[index]
         graph.node[at].domain = f"{_DOMAIN}.{graph.node[at].domain}"
         for name, kind in types.items():
             _declare(graph, name, kind)
     for domain in {graphs[index].node[at].domain for index, at in wrong}:
-        made.opset_import.add(domain=domain, version=1)
-    return made
+        corrected.opset_import.add(domain=domain, version=1)
+    return corrected
 
 
 def _declare(graph: onnx.GraphProto, name: str, kind: onnx.TypeProto) -> None:
@@ -155,15 +155,15 @@ def _declare(graph: onnx.GraphProto, name: str, kind: onnx.TypeProto) -> None:
 
 
 def is_masked(node: onnx.NodeProto) -> bool:
-    """Say whether ONNX does not know ``node`` by its domain, which :func:`masked` has changed."""
+    """Return whether the domain of ``node`` was changed by :func:`mask`."""
     return bool(node.domain.startswith(f"{_DOMAIN}."))
 
 
 def unmask(proto: onnx.ModelProto) -> None:
-    """Give the nodes that were masked their own domains again."""
+    """Restore the domains of masked nodes."""
     for graph, _ in subgraphs(proto.graph):
         for node in graph.node:
             node.domain = node.domain.removeprefix(f"{_DOMAIN}.")
-    kept = [entry for entry in proto.opset_import if not entry.domain.startswith(_DOMAIN)]
+    entries = [entry for entry in proto.opset_import if not entry.domain.startswith(_DOMAIN)]
     del proto.opset_import[:]
-    proto.opset_import.extend(kept)
+    proto.opset_import.extend(entries)

@@ -1,6 +1,6 @@
-"""The values of operations whose operands are known: one ONNX Runtime session for all of them.
+"""Evaluation of operations with known operands, in a single ONNX Runtime session.
 
-It runs in a child process, since a division by zero ends the process that runs it.
+The session runs in a child process, since an integer division by zero ends its process.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Array = npt.NDArray[np.generic]
 Arrays = dict[ir.Value, Array]
 Known = Mapping[ir.Value, Array]
 
-_MOST_DEATHS = 8  # of the child: each takes a new one
+_MOST_DEATHS = 8  # child processes lost before the remaining operations are skipped
 
 
 def evaluate(module: ir.Module, ops: Sequence[ir.Operation], known: Known) -> Arrays:
-    """Return the values of all results of ``ops`` (in program order), given those ``known``.
+    """Return the values of all results of ``ops`` (in program order), given the values ``known``.
 
-    An operation that ONNX Runtime refuses, because of its values or for want of a kernel, or does
-    not survive is left out, as are those that depend on it.
+    An operation is left out if ONNX Runtime refuses it, because of its values or for lack of a
+    kernel, or crashes in it; so are its dependents.
     """
     try:
         return _run(module, ops, known)
-    except Exception:  # one bad operation must not keep the others from being evaluated
+    except Exception:  # a bad operation must not prevent the evaluation of the others
         return _one_by_one(module, ops, known)
 
 
@@ -41,20 +41,20 @@ def _one_by_one(module: ir.Module, ops: Sequence[ir.Operation], known: Known) ->
     found: Arrays = {}
     deaths = 0
     for op in ops:
-        have = {**known, **found}
-        if deaths < _MOST_DEATHS and all(v in have or is_no_value(v) for v in op.operands):
+        values = {**known, **found}
+        if deaths < _MOST_DEATHS and all(v in values or is_no_value(v) for v in op.operands):
             try:
-                found.update(_run(module, [op], have))
+                found.update(_run(module, [op], values))
             except native.NativeFailureError:
                 deaths += 1
-            except Exception:  # a model may take a square root on a path it never takes
+            except Exception:  # the operation may be on a path that the model never takes
                 continue
     return found
 
 
 def _run(module: ir.Module, ops: Sequence[ir.Operation], known: Known) -> Arrays:
     emitter = Emitter(module)
-    _operands(emitter, ops, known)
+    _add_operands(emitter, ops, known)
     for op in ops:
         emitter.operation(op)
     results = [value for op in ops for value in op.results if not is_no_value(value)]
@@ -70,8 +70,8 @@ def _values(model: bytes) -> list[Array]:
     return list(native.session(model).run(None, {}))
 
 
-def _operands(emitter: Emitter, ops: Sequence[ir.Operation], known: Known) -> None:
-    """Make the known operands initializers, and the omitted ones empty names."""
+def _add_operands(emitter: Emitter, ops: Sequence[ir.Operation], known: Known) -> None:
+    """Make initializers of the known operands, and empty names of omitted operands."""
     for op in ops:
         for value in op.operands:
             if value in emitter.values:

@@ -1,6 +1,6 @@
-"""The type of every value: ONNX's shape inference, and ONNX Runtime's for its own operators.
+"""Type inference for every value: by ONNX, and by ONNX Runtime for its own operators.
 
-Where the kernels of ONNX Runtime make other shapes than ONNX says, theirs count.
+If the kernels of ONNX Runtime return other shapes than ONNX infers, the kernels take precedence.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tensoropt.compiler.protos.subgraphs import subgraphs
 from tensoropt.compiler.shapes import onnx_inference
 from tensoropt.compiler.shapes.classical_types import DOMAIN as CLASSICAL
 from tensoropt.compiler.shapes.classical_types import classical_types
-from tensoropt.compiler.shapes.corrections import Corrections, corrections, masked, unmask
-from tensoropt.compiler.shapes.given_types import given_types, has_given_rule
+from tensoropt.compiler.shapes.corrections import Corrections, find_corrections, mask, unmask
+from tensoropt.compiler.shapes.rule_types import has_rule, rule_types
 from tensoropt.compiler.shapes.runtime_types import loads, runtime_types
 from tensoropt.compiler.shapes.symbols import open_sizes, substitute
 from tensoropt.compiler.support import native
@@ -26,59 +26,58 @@ __all__ = ["Types", "infer_types", "name_outputs", "value_types"]
 Types = dict[str, onnx.TypeProto]
 
 _STANDARD = ("", "ai.onnx")
-_ROUNDS = 10  # of a size that follows from one before it; models need two or three
+_ROUNDS = 10  # longest chain of sizes that depend on each other; models need two or three
 
 _WHERE = re.compile(r"\(op_type:(?P<op>[^,)]*)(?:, node name: (?P<node>.*?))?\): ?")
 _TAG = re.compile(r"\[[A-Za-z]+Error\] ?")
 
 
 def infer_types(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return ``proto`` with a type for every value, declared shapes only where none is inferred.
+    """Return ``proto`` with a type for every value; declared shapes are used only as a fallback.
 
-    Sizes that the file declares for outputs and inner values are not trusted where inference knows
-    them: a file made for another batch size often keeps stale ones. Raises :class:`UserError`,
+    Sizes that the file declares for outputs and inner values are ignored if inference determines
+    them: a file exported for another batch size often has stale sizes. Raises :class:`UserError`,
     which does not name the file.
     """
     declared = {graph_id: types for graph_id, types in _declared(proto)}
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     _drop_declared(bare)
-    _weights_as_inputs(bare)
-    inferred = _with_classical(_infer(bare), _shaped(declared[()]))
-    if not _complete(inferred):
-        known = {**_shaped(declared[()]), **_known(inferred.graph)}
+    _make_weights_inputs(bare)
+    inferred = _infer_extensions(_infer(bare), _shaped(declared[()]))
+    if not _is_complete(inferred):
+        known = {**_shaped(declared[()]), **_shaped_types(inferred.graph)}
         if _needs_runtime(inferred.graph, known, declared[()]):
             known = {**runtime_types(inferred), **known}
         known = {**declared[()], **known}
         _declare(inferred.graph, known)
         inferred = _infer(inferred)
         _fill(inferred, {**declared, (): known})
-    return _closed(inferred)
+    return _close_sizes(inferred)
 
 
-def _with_classical(inferred: onnx.ModelProto, declared: Types) -> onnx.ModelProto:
-    """Find types of `ai.onnx.ml`, and of operators that a person gave rules for, which inference
-    leaves open, and infer again while there are more.
+def _infer_extensions(inferred: onnx.ModelProto, declared: Types) -> onnx.ModelProto:
+    """Infer types of `ai.onnx.ml` and of operators with a user's rule until nothing changes.
 
-    A round for each time that others are between two of them.
+    Each round also infers the standard operators between them.
     """
     for _ in range(_ROUNDS):
         graph = inferred.graph
-        if not any(node.domain == CLASSICAL or has_given_rule(node) for node in graph.node):
+        if not any(node.domain == CLASSICAL or has_rule(node) for node in graph.node):
             break
         known = _shaped(_all_types(graph))
-        found = {**classical_types(graph, known), **given_types(graph, known, declared)}
+        found = {**classical_types(graph, known), **rule_types(graph, known, declared)}
         if not found:
             break
-        _declare(graph, {**_known(graph), **found})
+        _declare(graph, {**_shaped_types(graph), **found})
         inferred = _infer(inferred)
     return inferred
 
 
 def name_outputs(graph: onnx.GraphProto, declared: Types) -> None:
-    """Give the symbolic dimensions of outputs the names that the file has for them.
+    """Name the symbolic dimensions of outputs as the file does.
 
-    For people to read: that two of these are equal is not known.
+    The names are for readers only: equal names do not imply equal sizes.
     """
     for output in graph.output:
         dims = output.type.tensor_type.shape.dim
@@ -88,8 +87,8 @@ def name_outputs(graph: onnx.GraphProto, declared: Types) -> None:
                 dim.dim_param = own.dim_param
 
 
-def _closed(inferred: onnx.ModelProto) -> onnx.ModelProto:
-    """Find sizes that inference leaves open, and infer again with them while there are more."""
+def _close_sizes(inferred: onnx.ModelProto) -> onnx.ModelProto:
+    """Find sizes that inference leaves open, and infer again until nothing changes."""
     for _ in range(_ROUNDS):
         sizes = open_sizes(inferred.graph, _all_types(inferred.graph))
         if not sizes:
@@ -100,7 +99,7 @@ def _closed(inferred: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _all_types(graph: onnx.GraphProto) -> Types:
-    """Return the type of each value of ``graph``, those of its initializers too."""
+    """Return the type of each value of ``graph``, including its initializers."""
     stored = {
         t.name: onnx.helper.make_tensor_type_proto(t.data_type, t.dims) for t in graph.initializer
     }
@@ -123,7 +122,7 @@ def _declared(proto: onnx.ModelProto) -> Iterator[tuple[tuple[tuple[int, str], .
 
 
 def _needs_runtime(graph: onnx.GraphProto, known: Types, declared: Types) -> bool:
-    """Say whether a value has no type, or no shape though an operator of ONNX Runtime makes it."""
+    """Return whether a value has no type, or a result of a nonstandard operator has no shape."""
     typed = known.keys() | declared.keys() | value_types(graph).keys()
     return any(
         name and name not in (known if node.domain not in _STANDARD else typed)
@@ -133,10 +132,10 @@ def _needs_runtime(graph: onnx.GraphProto, known: Types, declared: Types) -> boo
 
 
 def _drop_declared(proto: onnx.ModelProto) -> None:
-    """Remove inner types and the shapes of outputs; the element types of outputs stay.
+    """Remove inner types and the shapes of outputs; output element types are retained.
 
-    An output that is an input or an initializer as well keeps its shape: there inference would
-    forget the one of the input.
+    An output that is also an input or an initializer retains its shape: inference would otherwise
+    drop the shape of the input.
     """
     for graph, _ in subgraphs(proto.graph):
         del graph.value_info[:]
@@ -146,8 +145,8 @@ def _drop_declared(proto: onnx.ModelProto) -> None:
                 output.type.tensor_type.ClearField("shape")
 
 
-def _weights_as_inputs(proto: onnx.ModelProto) -> None:
-    """Turn initializers without bytes into inputs: inference would refuse to look inside them."""
+def _make_weights_inputs(proto: onnx.ModelProto) -> None:
+    """Turn initializers without bytes into inputs: inference refuses to read them."""
     graph = proto.graph
     given = {value.name for value in graph.input}
     stored = [t for t in graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL]
@@ -161,15 +160,15 @@ def _weights_as_inputs(proto: onnx.ModelProto) -> None:
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Infer all types, as often as it takes until no shape is left that needs to be corrected.
+    """Infer all types, repeatedly until no shape needs a correction.
 
-    A shape that is wrong may be what stops inference at a node behind it.
+    A wrong shape may be the cause of an inference error at a later node.
     """
     wrong: Corrections = {}
     while True:
-        inferred, refused = _attempt(masked(proto, wrong) if wrong else proto)
+        inferred, refused = _attempt(mask(proto, wrong) if wrong else proto)
         unmask(inferred)
-        found = corrections(inferred)
+        found = find_corrections(inferred)
         if any(wrong.get(place) != types for place, types in found.items()):
             wrong.update(found)
         elif refused is not None:
@@ -179,7 +178,7 @@ def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _attempt(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, UserError | None]:
-    """Return what is inferred, and the error after which that is not all."""
+    """Return the inferred model, and the error if inference stopped early."""
     try:
         return _infer_once(proto), None
     except UserError as error:
@@ -190,29 +189,31 @@ def _attempt(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, UserError | None]
 
 
 def _infer_once(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Infer from shapes alone, and where that leaves sizes unknown from values too.
+    """Infer from shapes alone, and again with values if sizes remain unknown.
 
     Propagating values takes a hundred times as long: a third of a millisecond per node.
     """
     try:
         inferred = onnx_inference.run(proto, strict=True, values=False)
         return (
-            inferred if _static(inferred) else onnx_inference.run(proto, strict=True, values=True)
+            inferred
+            if _is_static(inferred)
+            else onnx_inference.run(proto, strict=True, values=True)
         )
     except native.NativeError as error:
-        return _without_values(proto, error)
+        return _infer_leniently(proto, error)
 
 
-def _without_values(proto: onnx.ModelProto, first: Exception) -> onnx.ModelProto:
-    """Infer again after a failure, skipping what fails, if the model is right nevertheless.
+def _infer_leniently(proto: onnx.ModelProto, first: Exception) -> onnx.ModelProto:
+    """Infer again after a failure, skipping failing nodes, if the model is nevertheless valid.
 
-    The propagation of values (not of shapes) fails where it takes a matrix for a vector, and the
-    inference of operators that are functions where these refer to attributes.
+    The propagation of values (not of shapes) fails if it takes a matrix for a vector. The inference
+    of function operators fails if their bodies refer to attributes.
     """
     try:
         onnx_inference.run(proto, strict=True, values=False)
     except native.NativeError:
-        plain = masked(proto, {})
+        plain = mask(proto, {})
         unmask(plain)
         if not loads(plain):
             raise UserError(_explain(str(first))) from None
@@ -223,7 +224,7 @@ def _without_values(proto: onnx.ModelProto, first: Exception) -> onnx.ModelProto
 
 
 def _explain(text: str) -> str:
-    """Turn the first error of an InferenceError into `node 'name' (Op): what is wrong`."""
+    """Turn the first error of an InferenceError into `node 'name' (Op): problem`."""
     where = _WHERE.search(text)
     what = _TAG.sub("", text[where.end() :] if where else text).strip().splitlines()[0].strip()
     what = what[:1].lower() + what[1:].rstrip(".")
@@ -232,7 +233,7 @@ def _explain(text: str) -> str:
     return f"node '{where['node'] or ''}' ({where['op']}): types do not fit: {what}"
 
 
-def _known(graph: onnx.GraphProto) -> Types:
+def _shaped_types(graph: onnx.GraphProto) -> Types:
     return _shaped(value_types(graph))
 
 
@@ -240,24 +241,24 @@ def _shaped(types: Types) -> Types:
     return {name: kind for name, kind in types.items() if _has_shape(kind)}
 
 
-def _has_shape(held: onnx.TypeProto) -> bool:
-    kind = held.WhichOneof("value")
+def _has_shape(proto: onnx.TypeProto) -> bool:
+    kind = proto.WhichOneof("value")
     if kind != "tensor_type":
         return kind is not None
-    return bool(held.tensor_type.elem_type) and held.tensor_type.HasField("shape")
+    return bool(proto.tensor_type.elem_type) and proto.tensor_type.HasField("shape")
 
 
-def _complete(proto: onnx.ModelProto) -> bool:
-    """Say whether every value of every graph has an element type and a rank."""
+def _is_complete(proto: onnx.ModelProto) -> bool:
+    """Return whether every value of every graph has an element type and a rank."""
     for graph, _ in subgraphs(proto.graph):
-        types = _known(graph)
+        types = _shaped_types(graph)
         if any(name and name not in types for node in graph.node for name in node.output):
             return False
     return True
 
 
-def _static(proto: onnx.ModelProto) -> bool:
-    """Say whether every value of every graph is a tensor of known sizes."""
+def _is_static(proto: onnx.ModelProto) -> bool:
+    """Return whether every value of every graph is a tensor of known sizes."""
     for graph, _ in subgraphs(proto.graph):
         types = value_types(graph)
         names = {name for node in graph.node for name in node.output if name}
@@ -276,8 +277,10 @@ def _has_sizes(kind: onnx.TypeProto) -> bool:
 
 
 def _declare(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
-    """Write ``types`` into the graph as what is known of its inner values, and of its outputs
-    where these have none: nodes may read them too."""
+    """Declare ``types`` for inner values of the graph, and for outputs that have no shape.
+
+    Nodes may read outputs too.
+    """
     ends = {value.name for value in (*graph.input, *graph.output)}
     copies = {name: kind.SerializeToString() for name, kind in types.items()}
     for output in graph.output:
@@ -292,9 +295,9 @@ def _declare(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> Non
 
 
 def _fill(proto: onnx.ModelProto, declared: Mapping[tuple[tuple[int, str], ...], Types]) -> None:
-    """Take the declared type, or the runtime's, of each value that inference left without one."""
+    """Fill in the declared type, or the runtime's, of each value without an inferred type."""
     for graph, scope in subgraphs(proto.graph):
-        known = _known(graph)
+        known = _shaped_types(graph)
         for info in (*graph.output, *graph.value_info):
             if info.name not in known and info.name in declared.get(scope, {}):
                 info.type.CopyFrom(declared[scope][info.name])

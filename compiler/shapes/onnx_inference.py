@@ -1,7 +1,7 @@
-"""ONNX's shape inference, run in the child: it does not survive every model, right or wrong.
+"""ONNX's shape inference, run in a child process: it can crash, even on a valid model.
 
-A node at which it dies in a model that ONNX Runtime loads is hidden from it; the types of what such
-a node makes are then ONNX Runtime's.
+If it crashes at a node of a model that ONNX Runtime loads, that operator is masked, and ONNX
+Runtime supplies the types of its results.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from onnx import shape_inference
 
 from tensoropt.compiler.protos.graph_checks import node_problem
 from tensoropt.compiler.protos.subgraphs import Scope, subgraphs
-from tensoropt.compiler.shapes.corrections import Corrections, Place, is_masked, masked, unmask
+from tensoropt.compiler.shapes.corrections import Corrections, Place, is_masked, mask, unmask
 from tensoropt.compiler.shapes.runtime_types import loads
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
@@ -23,58 +23,61 @@ __all__ = ["run"]
 
 
 def run(proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
-    """Return what ONNX infers, with nodes masked that it does not survive.
+    """Return the inferred model; operators that crash inference are masked.
 
-    Raises :class:`NativeError` with its words if it refuses, :class:`UserError` that names the node
-    at which it dies where ONNX Runtime does not load the model either.
+    Raises :class:`NativeError` with ONNX's message if inference refuses the model. Raises
+    :class:`UserError` with the name of the node if inference crashes and ONNX Runtime does not load
+    the model either.
     """
     while True:
         try:
-            return _inferred(proto, strict, values, native.seconds_for(len(proto.graph.node)))
+            return _infer(proto, strict, values, native.seconds_for(len(proto.graph.node)))
         except native.NativeFailureError as failure:
-            proto = _without_fatal(proto, failure, strict, values)
+            proto = _mask_fatal(proto, failure, strict, values)
 
 
-def _without_fatal(
+def _mask_fatal(
     proto: onnx.ModelProto, failure: Exception, strict: bool, values: bool
 ) -> onnx.ModelProto:
-    """Return ``proto`` with the operator masked that ends inference, wherever it stands.
+    """Return ``proto`` with all nodes of the operator masked that crashes inference.
 
-    Where one node of it is fatal, others are: each would cost a search of its own.
+    Other nodes of the operator are likely to crash too, and each would cost a separate search.
     """
     nodes = _nodes(proto)
-    fatal = _fatal(proto, list(nodes), strict, values)
+    fatal = _find_fatal(proto, list(nodes), strict, values)
     problem = f"types cannot be inferred: onnx {failure}"
     if fatal is None:
         raise UserError(problem)
     node = nodes[fatal]
-    if is_masked(node) or not _is_right(proto):
+    if is_masked(node) or not _is_valid(proto):
         raise UserError(node_problem(node, problem))
     same: Corrections = {p: {} for p, n in nodes.items() if _operator(n) == _operator(node)}
-    return masked(proto, same)
+    return mask(proto, same)
 
 
 def _operator(node: onnx.NodeProto) -> tuple[str, str]:
     return node.domain, node.op_type
 
 
-def _is_right(proto: onnx.ModelProto) -> bool:
-    """Say whether ONNX Runtime loads ``proto``, with all of its nodes unmasked."""
-    plain = masked(proto, {})
+def _is_valid(proto: onnx.ModelProto) -> bool:
+    """Return whether ONNX Runtime loads ``proto`` with all of its nodes unmasked."""
+    plain = mask(proto, {})
     unmask(plain)
     return loads(plain)
 
 
-def _fatal(proto: onnx.ModelProto, places: list[Place], strict: bool, values: bool) -> Place | None:
-    """Return the first place at which inference dies, ``None`` if it does so without any node.
+def _find_fatal(
+    proto: onnx.ModelProto, places: list[Place], strict: bool, values: bool
+) -> Place | None:
+    """Return the first place where inference crashes, ``None`` if it crashes without any node.
 
     Logarithmic in the number of nodes.
     """
 
     def fails(count: int) -> bool:
-        part = masked(proto, {place: {} for place in places[count:]})
+        part = mask(proto, {place: {} for place in places[count:]})
         try:
-            _inferred(part, strict, values, native.seconds_for(count, least=1))
+            _infer(part, strict, values, native.seconds_for(count, least=1))
         except native.NativeFailureError:
             return True
         except native.NativeError:
@@ -86,7 +89,7 @@ def _fatal(proto: onnx.ModelProto, places: list[Place], strict: bool, values: bo
 
 
 def _nodes(proto: onnx.ModelProto) -> dict[Place, onnx.NodeProto]:
-    """Return all nodes in the order of inference: those of its bodies before a node."""
+    """Return all nodes in the order of inference: the nodes of its bodies before a node."""
     graphs = {scope: index for index, (_, scope) in enumerate(subgraphs(proto.graph))}
 
     def visit(graph: onnx.GraphProto, scope: Scope) -> Iterator[tuple[Place, onnx.NodeProto]]:
@@ -99,7 +102,7 @@ def _nodes(proto: onnx.ModelProto) -> dict[Place, onnx.NodeProto]:
     return dict(visit(proto.graph, ()))
 
 
-def _inferred(proto: onnx.ModelProto, strict: bool, values: bool, seconds: int) -> onnx.ModelProto:
+def _infer(proto: onnx.ModelProto, strict: bool, values: bool, seconds: int) -> onnx.ModelProto:
     model_bytes = native.call(
         _infer_shapes, proto.SerializeToString(), strict, values, seconds=seconds
     )

@@ -1,4 +1,4 @@
-"""Shapes of Reshape operations, written down where the names of dimensions tell them."""
+"""Literal shapes of Reshape operations, derived from the names of dimensions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["shape_literal", "write_reshapes"]
 
 
 def write_reshapes(module: ir.Module, dims: Mapping[ir.Value, Dims | None]) -> bool:
-    """Make the shape of each `Reshape` a literal where ``dims`` tell it; say whether any changed.
+    """Make each `Reshape`'s shape a literal if ``dims`` determine it; return whether any changed.
 
-    A sharding rule reads such a literal: a 0 says which dimension stays as it is.
+    Sharding rules read these literals: a 0 marks a dimension that is copied from the operand.
     """
     changed, namer = False, OpNamer(module)
     for op in walk(function(module)):
@@ -40,8 +40,8 @@ def _write(op: ir.Operation, source: Dims | None, result: Dims | None, namer: Op
 
 
 def shape_literal(op: ir.Operation, shape: Sequence[int], namer: OpNamer) -> ir.Value:
-    """Return a literal of ``shape``, made in front of ``op``, which it is for."""
+    """Return a literal of ``shape``, created directly before its reader ``op``."""
     value = to_dense(np.array(shape, np.int64))
-    with ir.InsertionPoint(op), namer.beside(op, "shape"):
+    with ir.InsertionPoint(op), namer.location(op, "shape"):
         made = ir.Operation.create(CONSTANT, [value.type], [], {"value": value})
     return made.results[0]

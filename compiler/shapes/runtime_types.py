@@ -1,4 +1,4 @@
-"""The type of every value as ONNX Runtime sees it, which knows its own operators."""
+"""Types inferred by ONNX Runtime, including those of its own operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Types = dict[str, onnx.TypeProto]
 
 
 class _Output(NamedTuple):
-    """An output of a session: its type as `tensor(float)`, and sizes or names of dimensions."""
+    """An output of a session: its type (`tensor(float)`), and sizes or names of dimensions."""
 
     name: str
     type: str
@@ -27,27 +27,28 @@ class _Output(NamedTuple):
 
 
 def runtime_types(proto: onnx.ModelProto) -> Types:
-    """Ask ONNX Runtime for the types of all values.
+    """Return ONNX Runtime's types of all values, or none if it cannot load the model.
 
-    The values become outputs of a session that never runs. An empty answer if it cannot load.
+    The values become outputs of a session that never runs.
     """
-    asked = onnx.ModelProto()
-    asked.CopyFrom(proto)
-    _replace_normalisations(asked.graph)
-    del asked.graph.output[:]
-    names = [name for node in asked.graph.node for name in node.output if name]
-    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    outputs = _outputs(asked) or ()
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(proto)
+    _replace_normalisations(exposed.graph)
+    del exposed.graph.output[:]
+    names = [name for node in exposed.graph.node for name in node.output if name]
+    exposed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    outputs = _outputs(exposed) or ()
     types = {o.name: kind for o in outputs if (kind := _runtime_type(o)) is not None}
-    _forget_lengths(proto.graph, types)
+    _clear_lengths(proto.graph, types)
     return types
 
 
 def _replace_normalisations(graph: onnx.GraphProto) -> None:
-    """Put LayerNormalization where SimplifiedLayerNormalization gives its statistics.
+    """Replace SimplifiedLayerNormalization by LayerNormalization if it returns its statistics.
 
-    Their results have the same types, of which ONNX Runtime knows the first alone: along all but
-    one of the dimensions that are reduced, it takes the statistics to be as long as the operand.
+    Both have the same result types, but ONNX Runtime only infers those of LayerNormalization
+    correctly. For the other, it assumes that all reduced dimensions except one are as long as in
+    the operand.
     """
     for node in graph.node:
         if node.op_type == "SimplifiedLayerNormalization" and len(node.output) > 1:
@@ -55,9 +56,11 @@ def _replace_normalisations(graph: onnx.GraphProto) -> None:
             node.output.insert(1, "")
 
 
-def _forget_lengths(graph: onnx.GraphProto, types: Types) -> None:
-    """Forget how long the caches are that GroupQueryAttention gives, if its operand 6 is not known:
-    ONNX Runtime then takes them to be as long as those before."""
+def _clear_lengths(graph: onnx.GraphProto, types: Types) -> None:
+    """Clear the lengths of GroupQueryAttention's caches if its operand 6 is not a constant.
+
+    ONNX Runtime would assume that they are as long as the caches that the operator reads.
+    """
     constant = {t.name for t in graph.initializer}
     constant |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     for node in graph.node:
@@ -68,14 +71,14 @@ def _forget_lengths(graph: onnx.GraphProto, types: Types) -> None:
 
 
 def loads(proto: onnx.ModelProto) -> bool:
-    """Say whether ONNX Runtime loads a graph without weights."""
+    """Return whether ONNX Runtime loads a graph without weights."""
     return _outputs(proto) is not None
 
 
 def refusal(proto: onnx.ModelProto) -> str | None:
-    """Return what ONNX Runtime says where it does not load and optimise a graph without weights.
+    """Return ONNX Runtime's error from loading and optimising a graph without weights.
 
-    None where it does, and where the attempt itself took too much time or memory.
+    None if it succeeds, or if the attempt takes too much time or memory.
     """
     try:
         _session_outputs(proto, optimised=True)
@@ -90,19 +93,19 @@ def _outputs(proto: onnx.ModelProto) -> list[_Output] | None:
     """Return the outputs of ONNX Runtime's session, or ``None`` if it refuses the model."""
     try:
         return _session_outputs(proto)
-    except (native.NativeError, native.NativeFailureError):  # a mistake in it, or no kernel
+    except (native.NativeError, native.NativeFailureError):  # invalid model, or no kernel
         return None
 
 
 def _session_outputs(proto: onnx.ModelProto, *, optimised: bool = False) -> list[_Output]:
-    asked = onnx.ModelProto()
-    asked.CopyFrom(proto)
-    asked.ir_version = min(asked.ir_version, MAX_IR_VERSION)
-    stand_in = replace_bfloat16(asked)
-    for graph, _ in list(subgraphs(asked.graph)):
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    copy.ir_version = min(copy.ir_version, MAX_IR_VERSION)
+    stand_in = replace_bfloat16(copy)
+    for graph, _ in list(subgraphs(copy.graph)):
         _fill_constants(graph)
-    seconds = native.seconds_for(len(asked.graph.node))
-    found = native.call(_load, asked.SerializeToString(), optimised, seconds=seconds)
+    seconds = native.seconds_for(len(copy.graph.node))
+    found = native.call(_load, copy.SerializeToString(), optimised, seconds=seconds)
     outputs = [_Output(*output) for output in found]
     if stand_in is None:
         return outputs
@@ -111,26 +114,26 @@ def _session_outputs(proto: onnx.ModelProto, *, optimised: bool = False) -> list
 
 
 def _fill_constants(graph: onnx.GraphProto) -> None:
-    """Let tensors without bytes, which ONNX Runtime refuses, be filled with zeros as it loads."""
+    """Replace tensors without bytes, which ONNX Runtime refuses, by zeros computed at load time."""
     nodes = []
-    for tensor in [t for t in graph.initializer if _is_elsewhere(t)]:
-        nodes += _filled(tensor, tensor.name)
+    for tensor in [t for t in graph.initializer if _is_external(t)]:
+        nodes += _zero_nodes(tensor, tensor.name)
         graph.initializer.remove(tensor)
     for node in graph.node:
-        tensors = [a.t for a in node.attribute if node.op_type == "Constant" and _is_elsewhere(a.t)]
-        nodes += _filled(tensors[0], node.output[0]) if tensors else [node]
+        tensors = [a.t for a in node.attribute if node.op_type == "Constant" and _is_external(a.t)]
+        nodes += _zero_nodes(tensors[0], node.output[0]) if tensors else [node]
     if len(nodes) > len(graph.node):
         del graph.node[:]
         graph.node.extend(nodes)
 
 
-def _is_elsewhere(tensor: onnx.TensorProto) -> bool:
+def _is_external(tensor: onnx.TensorProto) -> bool:
     is_known = element_of(tensor.data_type) is not None
     return is_known and tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
-def _filled(tensor: onnx.TensorProto, name: str) -> list[onnx.NodeProto]:
-    """Return the nodes that make zeros of the type and shape of ``tensor``."""
+def _zero_nodes(tensor: onnx.TensorProto, name: str) -> list[onnx.NodeProto]:
+    """Return nodes that compute zeros of the type and shape of ``tensor``."""
     sizes = onnx.helper.make_tensor("", onnx.TensorProto.INT64, [len(tensor.dims)], tensor.dims)
     element = element_of(tensor.data_type)
     assert element is not None

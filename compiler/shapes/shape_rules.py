@@ -1,8 +1,8 @@
-"""Shapes as ONNX Runtime's kernels make them, where ONNX's own inference says otherwise.
+"""Shapes that ONNX Runtime's kernels return and ONNX's own inference gets wrong.
 
-What runs is what counts: a size that inference gets wrong is folded into numbers and laid out over
-ranks. `test/fuzz/fuzz_shapes.py` compares all shape arithmetic with ONNX Runtime; each rule here is
-for a difference that it found.
+The kernels decide: a wrongly inferred size would be folded into constants and sharded over ranks.
+`test/fuzz/fuzz_shapes.py` compares all shape arithmetic with ONNX Runtime; each rule here covers a
+difference that it found.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ from tensoropt.compiler.sharding.rule.windows import padded_windows
 __all__ = ["OPEN", "RULES", "Call", "Shape"]
 
 OPEN = -1
-"""A size that is not known, whatever inference says."""
+"""A size that is unknown, regardless of inference."""
 
 Shape = list[int | None]
-"""Sizes; ``None`` for one of which a rule says nothing."""
+"""Sizes; ``None`` for a size that a rule does not determine."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A node, the sizes of its operands (``None`` where not known) and those that are literals."""
+    """A node, the sizes of its operands (``None`` if unknown) and its literal operands."""
 
     node: onnx.NodeProto
     shapes: Sequence[Shape | None]
     literals: Mapping[int, npt.NDArray[np.generic]]
 
     def attribute(self, name: str, default: object = None) -> Any:
-        """Return an attribute: an int, a list of them or text."""
-        for held in self.node.attribute:
-            if held.name == name:
-                value = onnx.helper.get_attribute_value(held)
+        """Return an attribute: an int, a list of ints, or text."""
+        for attribute in self.node.attribute:
+            if attribute.name == name:
+                value = onnx.helper.get_attribute_value(attribute)
                 return value.decode() if isinstance(value, bytes) else value
         return default
 
     def has(self, index: int) -> bool:
-        """Say whether operand ``index`` is there."""
+        """Return whether operand ``index`` is present."""
         return index < len(self.node.input) and bool(self.node.input[index])
 
     def shape(self, index: int) -> Shape | None:
-        """Return the sizes of operand ``index``, ``None`` where its rank is not known."""
+        """Return the sizes of operand ``index``, or ``None`` if its rank is unknown."""
         return self.shapes[index] if index < len(self.shapes) else None
 
     def ints(self, index: int) -> list[int] | None:
-        """Return operand ``index`` as integers, ``None`` where it is no literal."""
+        """Return operand ``index`` as integers, or ``None`` if it is not a literal."""
         literal = self.literals.get(index)
         return None if literal is None else [int(value) for value in literal.reshape(-1)]
 
 
 def _pool(call: Call) -> Shape | None:
-    """Return the batch, the channels and how many windows there are along each other dimension."""
+    """Return the batch, the channels and the number of windows along each other dimension."""
     shape, kernel = call.shape(0), call.attribute("kernel_shape")
     if shape is None or not kernel or len(shape) != len(kernel) + 2:
         return None
@@ -82,7 +82,7 @@ def _pool(call: Call) -> Shape | None:
 
 
 def _slice(call: Call) -> Shape | None:
-    """Return the sizes where a step is, or may be, negative."""
+    """Return the sizes if a step is, or may be, negative."""
     shape, steps = call.shape(0), call.ints(4)
     if shape is None or not call.has(4) or (steps is not None and min(steps, default=1) > 0):
         return None
@@ -107,7 +107,7 @@ def _slice(call: Call) -> Shape | None:
 
 
 def _gather_nd(call: Call) -> Shape | None:
-    """Return the shape of one element, of which ONNX's inference says that its rank is unknown."""
+    """Return the shape of a scalar result, for which ONNX infers an unknown rank."""
     data, indices = call.shape(0), call.shape(1)
     if data is None or indices is None or not indices or indices[-1] is None:
         return None
@@ -117,7 +117,7 @@ def _gather_nd(call: Call) -> Shape | None:
 
 
 def _range(call: Call) -> Shape | None:
-    """Return how many integers there are; their difference may be beyond 64 bits."""
+    """Return the number of integers; the difference of the bounds may exceed 64 bits."""
     bounds = [call.literals.get(index) for index in range(3)]
     if any(bound is None or bound.size != 1 or bound.dtype.kind != "i" for bound in bounds):
         return None
@@ -128,21 +128,21 @@ def _range(call: Call) -> Shape | None:
 
 
 def _nonzero(call: Call) -> Shape | None:
-    """Return a row per dimension, and one for a scalar."""
+    """Return a row per dimension, and one row for a scalar."""
     shape = call.shape(0)
     return [1, None] if shape == [] else None
 
 
 def _squeeze(call: Call) -> Shape | None:
-    """Return the sizes but those of 1 where the list of axes is there, but empty."""
+    """Return the sizes other than 1 if the list of axes is present but empty."""
     shape = call.shape(0)
     if shape is None or None in shape or call.ints(1) != []:
         return None
     return [size for size in shape if size != 1]
 
 
-def _transposed(call: Call) -> Shape | None:
-    """Return the sizes of ConvTranspose that are given, or that SAME makes of strides."""
+def _conv_transpose(call: Call) -> Shape | None:
+    """Return the sizes of ConvTranspose from its explicit shape, or from strides for SAME."""
     shape, weight = call.shape(0), call.shape(1)
     if shape is None or weight is None or len(shape) != len(weight):
         return None
@@ -159,7 +159,7 @@ def _transposed(call: Call) -> Shape | None:
 
 
 def _spread(call: Call, space: Shape, kernel: Shape) -> Shape:
-    """Return a stride per element, but not more than there is without padding."""
+    """Return a stride per element, limited to the size without padding."""
     rank = len(space)
     strides, dilations, extra = (
         call.attribute(name) or [default] * rank
@@ -176,7 +176,7 @@ def _spread(call: Call, space: Shape, kernel: Shape) -> Shape:
 
 
 def _einsum(call: Call) -> Shape | None:
-    """Return the size of each letter: that which is not 1, where one is."""
+    """Return the size of each letter: its size other than 1, if it has one."""
     shapes = [shape for shape in call.shapes if shape is not None]
     if len(shapes) < len(call.shapes):
         return None
@@ -192,24 +192,24 @@ def _einsum(call: Call) -> Shape | None:
 
 
 def _widest(sizes: set[int | None]) -> int | None:
-    """Return the size that others are stretched to, ``None`` where it is not known."""
+    """Return the size that others are broadcast to, or ``None`` if it is unknown."""
     left = sizes - {1}
     return 1 if not left else next(iter(left)) if len(left) == 1 else None
 
 
 def _reduction(call: Call) -> Shape | None:
-    """Return the sizes where there is no element: ONNX Runtime keeps axes counted from the end."""
+    """Return the sizes without elements: ONNX Runtime does not reduce negative axes then."""
     shape, keep = call.shape(0), bool(call.attribute("keepdims", 1))
     axes = call.ints(1) if call.has(1) else call.attribute("axes")
     if shape is None or 0 not in shape or not axes or min(axes) >= 0:
         return None
-    kept = {axis for axis in axes if axis >= 0}
-    sizes = [1 if dim in kept else size for dim, size in enumerate(shape)]
-    return sizes if keep else [size for dim, size in enumerate(sizes) if dim not in kept]
+    reduced = {axis for axis in axes if axis >= 0}
+    sizes = [1 if dim in reduced else size for dim, size in enumerate(shape)]
+    return sizes if keep else [size for dim, size in enumerate(sizes) if dim not in reduced]
 
 
 def _extreme(call: Call) -> Shape | None:
-    """Return the sizes where there is no element: those of the operand, for a negative axis."""
+    """Return the sizes without elements: the operand's sizes for a negative axis."""
     shape = call.shape(0)
     if shape is None or 0 not in shape or call.attribute("axis", 0) >= 0:
         return None
@@ -225,7 +225,7 @@ RULES: Mapping[str, Callable[[Call], Shape | None]] = {
     "ArgMax": _extreme,
     "ArgMin": _extreme,
     "AveragePool": _pool,
-    "ConvTranspose": _transposed,
+    "ConvTranspose": _conv_transpose,
     "Einsum": _einsum,
     "GatherND": _gather_nd,
     "LpPool": _pool,
@@ -237,4 +237,4 @@ RULES: Mapping[str, Callable[[Call], Shape | None]] = {
     "com.microsoft.QLinearAveragePool": _pool,
     **dict.fromkeys(_REDUCTIONS.split(), _reduction),
 }
-"""By operator: the shape of each result, ``None`` where ONNX's inference may be trusted."""
+"""By operator: the shape of each result, or ``None`` if ONNX's inference is right."""

@@ -1,7 +1,7 @@
-"""Graphs in bfloat16, as ONNX Runtime loads them on a CPU: with another element type.
+"""Replacement of bfloat16 by another element type, so that ONNX Runtime loads a graph on a CPU.
 
-It loads a graph, and infers types, only if it has a kernel for every node. For bfloat16 it has
-nearly none, for float16 it has them.
+ONNX Runtime loads a graph, and infers types, only if it has a kernel for every node. It has almost
+no kernels for bfloat16, but many for float16.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["replace_bfloat16"]
 _BFLOAT16 = onnx.TensorProto.BFLOAT16
 _STAND_INS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
-"""The attributes of operators that hold an element type."""
+"""Attributes of operators that contain an element type."""
 
 
 def replace_bfloat16(proto: onnx.ModelProto) -> str | None:
     """Replace bfloat16 in ``proto`` by an element type that it does not use.
 
-    So a result of that type is known to be bfloat16. Returns the name of the type in ONNX, or None
-    if nothing was replaced: there is no bfloat16, or every type that could stand in is used.
+    A result of that type is then known to be bfloat16. Returns the name of the type in ONNX, or
+    None if nothing was replaced: there is no bfloat16, or every stand-in type is used.
     """
     used = set(_element_types(proto))
     free = next((kind for kind in _STAND_INS if kind not in used), None)
@@ -67,7 +67,7 @@ def _type_attributes(graph: onnx.GraphProto) -> Iterator[onnx.AttributeProto]:
 
 
 def _retype(tensor: onnx.TensorProto, kind: int) -> None:
-    """Convert the values of ``tensor``; if they are in another file, only their type changes."""
+    """Convert the values of ``tensor``; for external values, only the type changes."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         tensor.data_type = kind
         return

@@ -1,9 +1,8 @@
-"""Sizes that ONNX's shape inference leaves open, found by the symbolic dimensions around them.
+"""Open sizes of ONNX's shape inference, determined from the symbolic dimensions around them.
 
-Inference names each size that it does not know. A reshape keeps the number of elements, so what is
-on both sides by the same name cancels out: [b, seq, 64] to [b, seq, ?, 16] leaves 4. And the
-dimensions that a product sums over are equal. Both hold for all sizes but 0, of which a reshape
-tells nothing.
+Inference names each size that it does not know. A reshape preserves the number of elements, so
+names on both sides cancel: [b, seq, 64] to [b, seq, ?, 16] leaves 4. The dimensions that a product
+sums over are equal. Both hold for all sizes except 0, for which a reshape determines nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ import onnx
 __all__ = ["Dims", "dims_of", "open_sizes", "reshape_literal", "substitute"]
 
 Dims = list[int | str]
-"""A size or its name per dimension; a name of its own, "", for one that has none."""
+"""A size or its name per dimension; "" is a distinct name for each dimension without a name."""
 
 Types = Mapping[str, onnx.TypeProto]
 
 
 def dims_of(kind: onnx.TypeProto | None) -> Dims | None:
-    """Return the dimensions of a tensor type, ``None`` where it has no rank."""
+    """Return the dimensions of a tensor type, or ``None`` if it has no rank."""
     if kind is None or not kind.tensor_type.HasField("shape"):
         return None
     dims = kind.tensor_type.shape.dim
@@ -33,7 +32,7 @@ def dims_of(kind: onnx.TypeProto | None) -> Dims | None:
 
 
 def open_sizes(graph: onnx.GraphProto, types: Types) -> dict[str, int]:
-    """Return the sizes found, by the names that inference gave them; linear in the nodes."""
+    """Return the sizes found, by the names that inference assigned; linear in the nodes."""
     own = {d for info in graph.input for d in dims_of(info.type) or () if isinstance(d, str)}
     found: dict[str, int] = {}
     for node in graph.node:
@@ -57,21 +56,21 @@ def _reshape(node: onnx.NodeProto, types: Types) -> Iterator[tuple[str, int]]:
 def _matmul(node: onnx.NodeProto, types: Types) -> Iterator[tuple[str, int]]:
     left, right = (dims_of(types.get(name)) for name in node.input)
     if left and right:
-        yield from _equal(left[-1], right[-2:][0])
+        yield from _equate(left[-1], right[-2:][0])
 
 
-def _equal(one: int | str, other: int | str) -> Iterator[tuple[str, int]]:
-    if isinstance(one, str) and isinstance(other, int):
-        yield one, other
-    if isinstance(other, str) and isinstance(one, int):
-        yield other, one
+def _equate(a: int | str, b: int | str) -> Iterator[tuple[str, int]]:
+    if isinstance(a, str) and isinstance(b, int):
+        yield a, b
+    if isinstance(b, str) and isinstance(a, int):
+        yield b, a
 
 
 _FINDERS = {"Reshape": _reshape, "MatMul": _matmul}
 
 
 def substitute(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> None:
-    """Put the sizes in the place of their names, in all types of inner values and outputs."""
+    """Replace names by ``sizes`` in all types of inner values and outputs."""
     for info in (*graph.value_info, *graph.output):
         for dim in info.type.tensor_type.shape.dim:
             if dim.dim_param in sizes:
@@ -79,11 +78,11 @@ def substitute(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> None:
 
 
 def reshape_literal(source: Dims, result: Dims) -> list[int] | None:
-    """Return what a Reshape (without allowzero) from one to the other may be given as its shape.
+    """Return the shape operand of a Reshape (without allowzero) from ``source`` to ``result``.
 
-    A size that is known; 0 where the operand has the same name in the same place; one -1. ``None``
-    where that does not say it all. With a -1, ONNX Runtime refuses to run where a copied dimension
-    is of size 0.
+    It contains known sizes, 0 if the operand has the same name in the same place, and at most one
+    -1. ``None`` if that is not sufficient. With a -1, ONNX Runtime refuses to run if a copied
+    dimension has size 0.
     """
     if 0 in result:
         return None

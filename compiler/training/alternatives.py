@@ -1,7 +1,6 @@
-"""The ways to build one training step, side by side in a module until the search takes one.
+"""Alternative builds of one training step, all in one module until the search picks one.
 
-The first is `@main`; each function says what it computes anew in its backward pass, and in how many
-micro-batches it is run.
+The first is `@main`. Each function carries its recompute policy and its number of micro-batches.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from tensoropt.dialects.topt.keys import MICRO_BATCHES, OPSET, RECOMPUTE, TRAINI
 
 __all__ = [
     "INFERENCE",
-    "Way",
+    "Alternative",
     "alternatives",
     "keep_alternative",
     "put_alternatives",
-    "united",
+    "unite_alternatives",
 ]
 
 _MAIN = "main"
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to build a step: what it computes anew, and in how many micro-batches it is run."""
+class Alternative:
+    """An alternative build of a step: its recompute policy and its number of micro-batches."""
 
     recompute: str
     micro_batches: int = 1
@@ -38,57 +37,61 @@ class Way:
         return f"{self.recompute}{several}"
 
 
-INFERENCE = Way("")
-"""What is no training step."""
+INFERENCE = Alternative("")
+"""The key of a module that is not a training step."""
 
 
-def alternatives(module: ir.Module) -> dict[Way, ir.Operation]:
-    """Return the functions of ``module`` by the way that each is, :data:`INFERENCE` if none."""
+def alternatives(module: ir.Module) -> dict[Alternative, ir.Operation]:
+    """Return the alternative steps of ``module``; without any, `@main` under :data:`INFERENCE`."""
     main = onnx.function(module)
     training = TRAINING.get(module.operation.attributes)
     if training is None:
         return {INFERENCE: main}
     functions = [op.operation for op in module.body if op.operation.name == "func.func"]
     marked = {
-        _way(f, RECOMPUTE.of(f.attributes)): f for f in functions if RECOMPUTE.on(f.attributes)
+        _alternative_of(f, RECOMPUTE.of(f.attributes)): f
+        for f in functions
+        if RECOMPUTE.on(f.attributes)
     }
-    return marked or {_way(main, str(training.get("recompute", "none"))): main}
+    return marked or {_alternative_of(main, str(training.get("recompute", "none"))): main}
 
 
-def _way(function: ir.Operation, recompute: str) -> Way:
-    return Way(recompute, MICRO_BATCHES.get(function.attributes) or 1)
+def _alternative_of(function: ir.Operation, recompute: str) -> Alternative:
+    return Alternative(recompute, MICRO_BATCHES.get(function.attributes) or 1)
 
 
 def put_alternatives(module: ir.Module, steps: Mapping[str, ir.Module]) -> None:
-    """Put the `@main` of each of ``steps`` in the place of that of ``module``; steps are spent.
+    """Replace the `@main` of ``module`` by the `@main` of each of ``steps``, which are consumed.
 
-    They are given by what they compute anew. Of several, all but the first get another name, and
-    each says which way it is.
+    The keys of ``steps`` are recompute policies. If there are several steps, each is marked with
+    its policy and all except the first are renamed.
     """
     onnx.function(module).erase()
-    for number, (way, step) in enumerate(steps.items()):
+    for number, (alternative, step) in enumerate(steps.items()):
         main = onnx.function(step)
         module.body.append(main)
         if len(steps) > 1:
-            RECOMPUTE.set(main.attributes, way)
+            RECOMPUTE.set(main.attributes, alternative)
         if number:
-            main.attributes["sym_name"] = ir.StringAttr.get(f"{_MAIN}.{way}")
+            main.attributes["sym_name"] = ir.StringAttr.get(f"{_MAIN}.{alternative}")
         _take_opsets(module, step)
 
 
-def united(modules: Sequence[ir.Module]) -> ir.Module:
-    """Return a module with the alternatives of all ``modules``, each of another number of
-    micro-batches; `@main` is that of the first. They stay as they are."""
+def unite_alternatives(modules: Sequence[ir.Module]) -> ir.Module:
+    """Return a module with the alternatives of all ``modules``, which are left unchanged.
+
+    Each module has another number of micro-batches. `@main` is the `@main` of the first.
+    """
     made = copy_of(modules[0])
     with made.context, ir.Location.unknown():
-        for way, function in alternatives(made).items():
-            RECOMPUTE.set(function.attributes, way.recompute)
+        for alternative, function in alternatives(made).items():
+            RECOMPUTE.set(function.attributes, alternative.recompute)
         for other in modules[1:]:
             step = ir.Module.parse(bytecode(other), made.context)
-            for way, function in alternatives(step).items():
+            for alternative, function in alternatives(step).items():
                 made.body.append(function)
-                RECOMPUTE.set(function.attributes, way.recompute)
-                name = f"{_MAIN}.{way.recompute}.{way.micro_batches}"
+                RECOMPUTE.set(function.attributes, alternative.recompute)
+                name = f"{_MAIN}.{alternative.recompute}.{alternative.micro_batches}"
                 function.attributes["sym_name"] = ir.StringAttr.get(name)
             _take_opsets(made, step)
     return made
@@ -99,16 +102,20 @@ def _take_opsets(module: ir.Module, step: ir.Module) -> None:
     OPSET.set(attributes, {**OPSET.of(attributes), **OPSET.of(step.operation.attributes)})
 
 
-def keep_alternative(module: ir.Module, way: Way) -> None:
-    """Leave of all alternatives the one that is ``way``, as `@main`."""
+def keep_alternative(module: ir.Module, alternative: Alternative) -> None:
+    """Erase all alternatives except ``alternative``, which becomes `@main`."""
     functions = alternatives(module)
-    for other in functions.keys() - {way}:
+    for other in functions.keys() - {alternative}:
         functions[other].erase()
     with module.context, ir.Location.unknown():
-        main, attributes = functions[way].attributes, module.operation.attributes
+        main, attributes = functions[alternative].attributes, module.operation.attributes
         main["sym_name"] = ir.StringAttr.get(_MAIN)
         RECOMPUTE.remove(main)
-        if way != INFERENCE:
-            own = TRAINING.of(attributes)
-            own = {**own, "recompute": way.recompute, "micro_batches": way.micro_batches}
-            TRAINING.set(attributes, own)
+        if alternative != INFERENCE:
+            training = TRAINING.of(attributes)
+            training = {
+                **training,
+                "recompute": alternative.recompute,
+                "micro_batches": alternative.micro_batches,
+            }
+            TRAINING.set(attributes, training)

@@ -1,7 +1,7 @@
-"""Cutting the program of a training step in two: what makes the gradients, and what uses them.
+"""Split the program of a training step into a gradient program and an update program.
 
-Between the two only gradients pass. The state that the second changes is so nowhere read after it
-was written, and the first can run several times, or without the second.
+Only gradients pass from the first to the second. State that the update writes is therefore never
+read afterwards, and the gradient program can run several times or without the update.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ GRADIENTS, UPDATE = "gradients", "update"
 
 @dataclass(frozen=True)
 class Parts:
-    """The two programs of a step, and the name of each gradient by that of its parameter.
+    """The two programs of a step, and the name of each gradient by its parameter's name.
 
-    A gradient is a result of the first and an argument of the second.
+    A gradient is a result of the first program and an argument of the second.
     """
 
     gradients: ir.Module
@@ -59,16 +59,17 @@ def result_names(module: ir.Module) -> list[str]:
 
 
 def updated_names(module: ir.Module) -> list[str]:
-    """Return the names of the arguments whose new values `@main` returns, in that order."""
+    """Return the names of the arguments that `@main` returns new values for, in that order."""
     attributes = onnx.carried(onnx.function(module), "res_attrs")
     return [keys.UPDATES.of(own) for own in attributes if keys.UPDATES.on(own)]
 
 
 def cut_step(module: ir.Module) -> Parts:
-    """Return both parts of a (partitioned) training step; ``module`` stays as it is.
+    """Return both parts of a (partitioned) training step; ``module`` is left unchanged.
 
-    Literals, and what is computed of them and of scalars that every step is given, are in each part
-    that reads them. Linear in the operations. Raises RuntimeError where more than that would pass.
+    Literals, and values computed only from literals and from scalar inputs of the step, are
+    duplicated in each part that reads them. Linear in the operations. Raises RuntimeError if any
+    other value would have to pass between the parts.
     """
     names = _gradient_names(module)
     parts: list[ir.Module] = []
@@ -81,12 +82,12 @@ def cut_step(module: ir.Module) -> Parts:
 
 
 def copy_of(module: ir.Module) -> ir.Module:
-    """Return a copy of ``module`` in its context, with the names of the nodes."""
+    """Return a copy of ``module`` in its context, including node names."""
     return ir.Module.parse(bytecode(module), module.context)
 
 
 def bytecode(module: ir.Module) -> bytes:
-    """Return all of ``module`` in bytes, the same for the same."""
+    """Return ``module`` as bytes; equal modules have equal bytes."""
     written = BytesIO()
     module.operation.write_bytecode(written)
     return written.getvalue()
@@ -137,10 +138,10 @@ class _Part:
         }
 
     def keep(self, part: str) -> None:
-        """Remove all that is not of ``part``."""
+        """Remove everything that does not belong to ``part``."""
         own = [(v, result) for v, result in self.results if _is_update(v) == (part == UPDATE)]
         if part == GRADIENTS:
-            own += [(value, _named(name)) for name, value in self.gradients.items()]
+            own += [(value, _name_attributes(name)) for name, value in self.gradients.items()]
         else:
             self._take_gradients()
         self._return(own)
@@ -153,7 +154,7 @@ class _Part:
         for name, value in self.gradients.items():
             argument = self.block.add_argument(value.type, ir.Location.unknown())
             value.replace_all_uses_with(argument)
-            self.arguments.append(_named(name))
+            self.arguments.append(_name_attributes(name))
 
     def _return(self, results: Sequence[tuple[ir.Value, ir.DictAttr]]) -> None:
         with ir.InsertionPoint(self.end):
@@ -162,13 +163,14 @@ class _Part:
         self.main.attributes["res_attrs"] = ir.ArrayAttr.get([result for _, result in results])
 
     def _sweep(self) -> None:
-        """Remove what is not used: operations have no effect beside their results."""
+        """Remove unused operations: operations have no effect other than their results."""
         for op in reversed(_body(self.main)):
             if not any(_is_used(value) for value in op.results):
                 op.erase()
 
     def _check(self, part: str) -> None:
-        """Raise RuntimeError for an op of the other part that is more than a scalar's."""
+        """Raise RuntimeError if an op of the other part is left that depends on more than
+        scalars."""
         pairs = zip(self.block.arguments, self.arguments, strict=True)
         free: set[ir.Value] = {value for value, pair in pairs if keys.HYPER.on(pair)}
         for op in _body(self.main):
@@ -183,7 +185,7 @@ class _Part:
 
 
 def _body(main: ir.Operation) -> list[ir.Operation]:
-    """Return the operations of `@main` but its return."""
+    """Return the operations of `@main`, except its return."""
     return [op.operation for op in main.regions[0].blocks[0]][:-1]
 
 
@@ -196,5 +198,5 @@ def _is_used(value: ir.Value) -> bool:
     return next(iter(value.uses), None) is not None
 
 
-def _named(name: str) -> ir.DictAttr:
+def _name_attributes(name: str) -> ir.DictAttr:
     return ir.DictAttr.get(keys.NAME.item(name))

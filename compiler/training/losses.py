@@ -1,4 +1,4 @@
-"""The loss of a step, from an output of the model and the labels."""
+"""The loss of a step, computed from an output of the model and the labels."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ _ELEMENTS = {element.name: element for element in ELEMENTS}
 
 
 def build_loss(make: Build, signature: Signature, loss: Loss) -> ir.Value:
-    """Return the loss, a scalar; labels become an argument, unless an input has their name.
+    """Return the scalar loss; the labels become an argument unless an input has their name.
 
-    A narrow output is widened to float32 first. "softmax-cross-entropy" is the mean of minus the
-    logarithm of the probability of each label, "mse" that of the squares of the differences. Raises
-    UserError for an output that is not there or of the wrong shape or type, and for an input with
-    the name of the labels that is no such thing.
+    A narrow output is first widened to float32. "softmax-cross-entropy" is the mean negative log
+    probability of the labels; "mse" is the mean squared difference. Raises UserError if the output
+    does not exist or has the wrong shape or type, or if the input named as labels cannot hold them.
     """
     if loss.output not in signature.outputs:
         near = did_you_mean(loss.output, signature.outputs)
@@ -83,7 +82,7 @@ def _mse(make: Build, signature: Signature, loss: Loss, output: ir.Value) -> ir.
 def _labels(
     signature: Signature, loss: Loss, shape: Sequence[int | None], elements: Sequence[str]
 ) -> ir.Value:
-    """Return the argument with the labels, of the first of ``elements`` if it is a new one."""
+    """Return the labels argument; a new argument has the first type of ``elements``."""
     if not loss.labels:
         raise UserError(
             f"--loss {loss}: expected a name for the labels: --loss {loss.kind}:{loss.output},NAME"
@@ -91,18 +90,18 @@ def _labels(
     kinds = [tensor_type(shape, _ELEMENTS[name].type()) for name in elements]
     for value in signature.arguments:
         if signature.name_of(value) == loss.labels:
-            return _checked(signature, loss, value, kinds)
+            return _check_labels(signature, loss, value, kinds)
     return signature.argument(signature.free_name(loss.labels), kinds[0])
 
 
-def _checked(
+def _check_labels(
     signature: Signature, loss: Loss, value: ir.Value, kinds: Sequence[ir.Type]
 ) -> ir.Value:
     where = f"--loss {loss}: input '{loss.labels}'"
     if signature.is_parameter(value):
         raise UserError(f"{where} is a weight of the model, expected another name for the labels")
     if value.type not in kinds:
-        raise UserError(f"{where} holds no labels: expected {kinds[0]}, got: {value.type}")
+        raise UserError(f"{where} cannot be the labels: expected {kinds[0]}, got: {value.type}")
     return value
 
 

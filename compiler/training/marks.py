@@ -1,11 +1,11 @@
-"""What the ops of a training step carry in the IR: their phase, their number, whom they follow.
+"""The attributes of a training step's ops in the IR: phase, number and leader.
 
 - ``topt.phase``: one of `STEP_PARTS`.
-- ``topt.id``: a number of its own for every op, and for every argument of ``@main``.
-- ``topt.follows``: the number of the op or argument whose strategy decides that of this one.
-- ``topt.repeats``: the number of the op that this one computes anew, with the same strategy.
-- ``topt.gradients``: on an op that others follow, numbers in fours: (op, result) of a value of its
-  forward part, (op, result) of the gradient of that value.
+- ``topt.id``: a unique number for every op, and for every argument of ``@main``.
+- ``topt.follows``: the number of the leader, the op or argument that decides the strategy.
+- ``topt.repeats``: the number of the op that this op recomputes, with the same strategy.
+- ``topt.gradients``: on a leader, numbers in groups of four: (op, result) of a value of its
+  forward part, then (op, result) of that value's gradient.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def number_of(op: ir.Operation) -> int:
 
 
 class Marker:
-    """Gives numbers and unique names to the ops of one step; ``made`` are the new ones in order."""
+    """Assigns numbers and unique names to the ops of one step; ``made`` lists new ops in order."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -37,18 +37,18 @@ class Marker:
         self.made: list[ir.Operation] = []
 
     def number(self) -> int:
-        """Return a number that none had before."""
+        """Return an unused number."""
         self._next += 1
         return self._next - 1
 
     def name(self, wanted: str) -> str:
-        """Return ``wanted``, with a number behind where it is taken."""
+        """Return ``wanted``, with a numeric suffix if it is taken."""
         seen = self._names.get(wanted, 0)
         self._names[wanted] = seen + 1
         return self.name(f"{wanted}_{seen}") if seen else wanted
 
     def adopt(self, op: ir.Operation, phase: str) -> int:
-        """Mark an op that is there already; return its number."""
+        """Mark an existing op; return its number."""
         number = self.number()
         keys.ID.set(op.attributes, number)
         keys.PHASE.set(op.attributes, phase)
@@ -57,16 +57,16 @@ class Marker:
             self._names.setdefault(name, 1)
         return number
 
-    def at(self, name: str, opset: int, phase: str, follows: int | None = None) -> Marking:
-        """Return what builds the ops of ``phase`` for the forward op called ``name``."""
+    def builder(self, name: str, opset: int, phase: str, follows: int | None = None) -> Marking:
+        """Return a builder of ops of ``phase`` for the forward op called ``name``."""
         return Marking(ir.Location.unknown(), opset, {}, self, name, phase, follows)
 
 
 @dataclass(frozen=True)
 class Marking(Build):
-    """Builds ops that are marked, and named after the op that they are made for.
+    """Builds ops that are marked, and named after the op that they are built for.
 
-    Where ``follows`` is ``None``, every op is on its own.
+    If ``follows`` is ``None``, every op decides its own strategy.
     """
 
     marker: Marker = dataclasses.field(default_factory=Marker)
@@ -83,17 +83,17 @@ class Marking(Build):
     ) -> list[ir.Value]:
         """Return the results of a new, marked ``onnx.<op_type>``.
 
-        It computes in float32 what no kernel of ONNX Runtime computes in bfloat16.
+        An op without a bfloat16 kernel in ONNX Runtime is computed in float32.
         """
         types = [value.type for value in operands]
         if is_lacking(op_type, self.opset, types, results, attributes):
             return self._widened(op_type, operands, results, **attributes)
-        held = {**keys.ID.item(self.marker.number()), **keys.PHASE.item(self.phase)}
+        marks = {**keys.ID.item(self.marker.number()), **keys.PHASE.item(self.phase)}
         if self.follows is not None:
-            held |= keys.FOLLOWS.item(self.follows)
+            marks |= keys.FOLLOWS.item(self.follows)
         name = self.marker.name(f"{self.name}.{op_type}" if self.name else op_type)
-        one = Build(ir.Location.name(name), self.opset, held)
-        values = one.onnx_many(op_type, operands, results, **attributes)
+        build = Build(ir.Location.name(name), self.opset, marks)
+        values = build.onnx_many(op_type, operands, results, **attributes)
         self.marker.made.append(ir.OpResult(values[0]).owner.operation)
         return values
 
@@ -111,7 +111,7 @@ class Marking(Build):
         return [self.cast(v, ir.BF16Type.get()) if _is_narrow(kind) else v for v, kind in pairs]
 
     def following(self, leader: int | None) -> Marking:
-        """Return the same, for ops that follow ``leader``."""
+        """Return a copy of this builder for ops that follow ``leader``."""
         return dataclasses.replace(self, follows=leader)
 
 
@@ -125,10 +125,10 @@ def _wide(kind: ir.Type) -> ir.Type:
 
 
 def follow(op: ir.Operation, leader: ir.Operation) -> None:
-    """Let the strategy of ``leader`` decide that of ``op``."""
+    """Make ``op`` follow the strategy of ``leader``."""
     keys.FOLLOWS.set(op.attributes, number_of(leader))
 
 
 def set_gradients(op: ir.Operation, fours: Sequence[int]) -> None:
-    """Write down which values are the gradients of which."""
+    """Set the attribute that maps values to their gradients, in groups of four numbers."""
     keys.GRADIENTS.set(op.attributes, list(fours))

@@ -1,4 +1,4 @@
-"""What a training step keeps in memory between steps, by what it is."""
+"""The memory that a training step retains between steps, by kind of state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["StaticParts", "static_parts"]
 
 @dataclass(frozen=True)
 class StaticParts:
-    """Bytes of one rank, which add up to the static memory of a step."""
+    """Bytes on one rank; the fields add up to the static memory of a step."""
 
     parameters_bytes: int
     gradients_bytes: int
@@ -25,7 +25,7 @@ class StaticParts:
 
 
 def static_parts(module: ir.Module, memory: RankMemory) -> StaticParts:
-    """Return the parts of the static bytes of ``memory``, that of a partitioned training step."""
+    """Split the static bytes in ``memory``, the memory of one rank of a partitioned step."""
     main = onnx.function(module)
     sizes = {"parameter": 0, "gradient": 0, "buffer": 0, "optimizer": 0}
     for value, attributes in onnx.arguments(main):

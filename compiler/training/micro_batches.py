@@ -1,4 +1,4 @@
-"""In how many micro-batches a step takes its samples, where the search is to say so."""
+"""Candidate numbers of micro-batches, if the search is to choose the number."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _FLAG = "--micro-batches"
 
 
 def is_searched(text: str) -> bool:
-    """Say whether ``text`` leaves the number to the search: `auto`, or a range such as 1..8."""
+    """Return whether ``text`` leaves the number to the search: `auto`, or a range such as 1..8."""
     return text == AUTO or ".." in text
 
 
 def check_text(text: str) -> None:
-    """Raise UserError for what leaves the number to the search, but is no range."""
+    """Raise UserError if ``text``, which leaves the number to the search, is not a valid range."""
     if text != AUTO:
         _bounds(text)
 
@@ -32,9 +32,9 @@ def _bounds(text: str) -> tuple[int, int]:
 
 
 def numbers_of(text: str, samples: int) -> list[int]:
-    """Return in how many equal parts ``samples`` can be cut, of the numbers that ``text`` names.
+    """Return the numbers named by ``text`` that divide ``samples`` into equal parts.
 
-    `auto` names the powers of two. Raises UserError where there is none.
+    `auto` names the powers of two. Raises UserError if no number divides ``samples``.
     """
     if text == AUTO:
         named = [2**power for power in range(samples.bit_length())]

@@ -1,7 +1,7 @@
-"""The update of one parameter, as element by element ONNX operators.
+"""The update of one parameter, built from elementwise ONNX operators.
 
-Factors that all parameters share are computed once per step, so that a parameter is gone over as
-few times as the formula has terms.
+Factors that all parameters share are computed once per step, to minimise the number of passes over
+each parameter.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ MOMENTS: Mapping[str, tuple[str, ...]] = {
     "adam": ("mean", "variance"),
     "adamw": ("mean", "variance"),
 }
-"""What an optimizer keeps per parameter, in the shape of the parameter; zeros at the start."""
+"""Optimizer state per parameter, in the parameter's shape and initially zero."""
 
 Moments = Mapping[str, ir.Value]
 Scalar = float | ir.Value
-"""A number of Python's, or a float64 value of the graph without dimensions."""
+"""A Python number, or a float64 scalar in the graph."""
 
 
 class Scalars:
     """The scalars of a step, each computed once, in float64: 1 - beta^step cancels in float32.
 
-    ``rate`` is the learning rate; ``step`` counts from 1 (both float32 values of the graph).
-    ``factor`` is what every gradient is multiplied with.
+    ``rate`` is the learning rate and ``step`` counts from 1; both are float32 values in the graph.
+    Every gradient is multiplied by ``factor``.
     """
 
     def __init__(
         self, make: Build, rate: ir.Value, step: ir.Value | None = None, factor: Scalar = 1.0
     ) -> None:
         self._make, self._step = make, step
-        self._held: dict[str, Scalar] = {}
+        self._shared: dict[str, Scalar] = {}
         self._typed: dict[tuple[str, ir.Type], ir.Value] = {}
         self.rate, self.factor = self.wide(rate), factor
 
     def wide(self, x: ir.Value) -> ir.Value:
-        """Return a scalar of the graph in float64."""
+        """Return a graph scalar in float64."""
         return self._make.cast(x, ir.F64Type.get())
 
     def value(self, x: Scalar) -> ir.Value:
-        """Return a float64 value of the graph."""
+        """Return a float64 value in the graph."""
         if not isinstance(x, float):
             return x
         import numpy as np
@@ -56,11 +56,11 @@ class Scalars:
         return self._make.constant(np.array(x, np.float64))
 
     def op(self, op_type: str, a: Scalar, b: Scalar) -> ir.Value:
-        """Return a new scalar: Add, Sub, Mul, Div, Pow or Min of two."""
+        """Return a new scalar from two: Add, Sub, Mul, Div, Pow or Min."""
         return self._make.binary(op_type, self.value(a), self.value(b))
 
     def times(self, *factors: Scalar) -> Scalar:
-        """Return a product; numbers of Python's are multiplied here and now."""
+        """Return a product; Python numbers are multiplied at build time."""
         number = math.prod(x for x in factors if isinstance(x, float))
         result: Scalar | None = None
         for x in (x for x in factors if not isinstance(x, float)):
@@ -73,21 +73,21 @@ class Scalars:
         """Return ``1 - beta^step``."""
         given = self._step
         assert given is not None, "only an optimizer that counts steps corrects by them"
-        step = self._kept("step", lambda: self.wide(given))
+        step = self._memoize("step", lambda: self.wide(given))
         return self.op("Sub", 1.0, self.op("Pow", beta, step))
 
     def root(self, x: ir.Value) -> ir.Value:
-        """Return the square root of a value of the graph."""
+        """Return the square root of a graph value."""
         return self._make.unary("Sqrt", x)
 
     def root_correction(self, beta: float) -> Scalar:
         """Return the square root of ``1 - beta^step``."""
-        return self._kept("root", lambda: self.root(self.correction(beta)))
+        return self._memoize("root", lambda: self.root(self.correction(beta)))
 
     def get(self, name: str, like: ir.Value, formula: Callable[[Scalars], Scalar]) -> ir.Value:
-        """Return what ``formula`` computes, in the element type of ``like``; once per ``name``."""
+        """Return ``formula(self)`` in ``like``'s element type, memoized by ``name`` and type."""
         key = (name, element_type(like))
-        wide = self._kept(name, lambda: formula(self))
+        wide = self._memoize(name, lambda: formula(self))
         if key not in self._typed:
             self._typed[key] = self._as(wide, like)
         return self._typed[key]
@@ -98,18 +98,18 @@ class Scalars:
             return self._make.scalar(x, like)
         return self._make.cast(x, element_type(like))
 
-    def _kept(self, name: str, make: Callable[[], Scalar]) -> Scalar:
-        if name not in self._held:
-            self._held[name] = make()
-        return self._held[name]
+    def _memoize(self, name: str, make: Callable[[], Scalar]) -> Scalar:
+        if name not in self._shared:
+            self._shared[name] = make()
+        return self._shared[name]
 
 
 def update(
     make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value, moments: Moments
 ) -> tuple[ir.Value, Moments]:
-    """Return the new parameter and the new moments, from the gradient ``g``, all of one shape.
+    """Return the new parameter and moments for the gradient ``g``, all of one shape.
 
-    ``g`` is yet to be multiplied with ``scalars.factor``.
+    ``g`` is not yet multiplied by ``scalars.factor``.
     """
     return _UPDATES[optimizer.name](make, optimizer, scalars, w, g, moments)
 
@@ -125,8 +125,8 @@ def _momentum(
     make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value, moments: Moments
 ) -> tuple[ir.Value, Moments]:
     g = _decayed(make, optimizer, scalars, w, g)
-    kept = make.mul(moments["velocity"], scalars.get("momentum", w, lambda s: optimizer.momentum))
-    velocity = make.add(kept, g)
+    old = make.mul(moments["velocity"], scalars.get("momentum", w, lambda s: optimizer.momentum))
+    velocity = make.add(old, g)
     change = make.mul(velocity, scalars.get("rate", w, lambda s: s.rate))
     return make.sub(w, change), {"velocity": velocity}
 
@@ -156,16 +156,17 @@ def _adam_change(
     factor: Scalar,
     moments: Moments,
 ) -> tuple[ir.Value, Moments]:
-    """Kingma and Ba (arXiv 1412.6980), the efficient order of section 2.
+    """Return the change and the new moments: Kingma and Ba (arXiv 1412.6980), section 2.
 
-    rate sqrt(c2)/c1 mean / (sqrt(variance) + epsilon sqrt(c2)), where c = 1 - beta^step.
+    The efficient order: rate sqrt(c2)/c1 mean / (sqrt(variance) + epsilon sqrt(c2)), with c = 1 -
+    beta^step.
     """
 
     def averaged(old: str, new: ir.Value, beta: float, *factors: Scalar) -> ir.Value:
-        mine = scalars.get(f"new {old}", g, lambda s: s.times(1.0 - beta, *factors))
+        weight = scalars.get(f"new {old}", g, lambda s: s.times(1.0 - beta, *factors))
         return make.add(
             make.mul(moments[old], scalars.get(f"old {old}", g, lambda s: beta)),
-            make.mul(new, mine),
+            make.mul(new, weight),
         )
 
     mean = averaged("mean", g, optimizer.beta1, factor)
@@ -196,7 +197,7 @@ def _shrunk(make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value) ->
 def _decayed(
     make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value
 ) -> ir.Value:
-    """Return the scaled gradient with that of ``weight_decay / 2 * |w|^2``."""
+    """Return the scaled gradient plus the gradient of ``weight_decay / 2 * |w|^2``."""
     if scalars.factor != 1.0:
         g = make.mul(g, scalars.get("factor", g, lambda s: s.factor))
     if not optimizer.weight_decay:

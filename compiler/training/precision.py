@@ -1,10 +1,10 @@
-"""Mixed precision: which forward ops compute in float16 or bfloat16, and the casts between.
+"""Mixed precision: the forward ops that compute in float16 or bfloat16, and the casts between.
 
-After torch.autocast: products run narrow, what needs range or adds up many terms in float32, and
-every other op in the widest type of what it reads that was computed; in bfloat16 only what ONNX
-Runtime has a kernel for. Weights and literals have no say in that; they are cast to what their
-reader computes in, once per type. Parameters, moments and gradients stay in float32, as the
-gradient of a Cast is a Cast.
+As in torch.autocast, products run narrow and ops that need range or sum many terms run in float32.
+Every other op runs in the widest type among its computed operands; in bfloat16 only if ONNX Runtime
+has a kernel. Weights and literals do not affect the choice: they are cast to the type of their
+reader, once per type. Parameters, moments and gradients stay in float32, since the gradient of a
+Cast is a Cast.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _WIDE = """
     Sinh Softmax SoftmaxCrossEntropyLoss Softplus Sqrt Tan
 """
 WIDE = frozenset(_WIDE.split())
-"""Ops that run in float32: exponentials, statistics, sums; as well as those without a schema."""
+"""Ops that run in float32: exponentials, statistics and sums. Ops without a schema do too."""
 
 
 def compute_in(
     block: ir.Block, weights: Collection[ir.Value], marker: Marker, opset: int, precision: str
 ) -> None:
-    """Let the float32 ops of ``block`` compute in ``precision``, float16 or bfloat16.
+    """Make the float32 ops of ``block`` compute in ``precision``, float16 or bfloat16.
 
-    Values of other types, float64 among them, stay as they are. Linear in the operands.
+    Values of other types, including float64, are left unchanged. Linear in the operands.
     """
     narrow = {"float16": ir.F16Type.get, "bfloat16": ir.BF16Type.get}[precision]()
     walk = _Walk(weights, marker, opset, narrow)
@@ -54,7 +54,11 @@ def compute_in(
 
 
 class _Walk:
-    """``weak`` are the values whose type does not decide; ``casts`` those of each value."""
+    """The rewrite of one block.
+
+    The types of ``weak`` values do not affect the choice for their readers. ``casts`` memoizes the
+    casts by value and type.
+    """
 
     def __init__(
         self, weights: Collection[ir.Value], marker: Marker, opset: int, narrow: ir.Type
@@ -65,7 +69,7 @@ class _Walk:
         self.casts: dict[tuple[ir.Value, ir.Type], ir.Value] = {}
 
     def visit(self, op: ir.Operation) -> None:
-        """Choose the type that ``op`` computes in, and give it its operands in that type."""
+        """Choose the type that ``op`` computes in, and cast its operands to that type."""
         if op.name in (onnx.CONSTANT, onnx.NO_VALUE):
             self.weak.update(op.results)
             return
@@ -77,7 +81,7 @@ class _Walk:
             target = self.wide
             self.weak.update(op.results)
         with ir.InsertionPoint(op):
-            self._inside(op)
+            self._widen_regions(op)
             for i in range(len(op.operands)):
                 op.operands[i] = self._as(op.operands[i], target if i in operands else self.wide)
         for value in (op.results[i] for i in results if values):
@@ -102,7 +106,7 @@ class _Walk:
         return bool(domain) or f"tensor({text})" in _allowed(name, self.opset)
 
     def _typed(self, op: ir.Operation) -> tuple[list[int], list[int]]:
-        """Return which operands and results have the element type that the op computes in."""
+        """Return the indices of operands and results with the type that the op computes in."""
         domain, name = onnx.split_name(op.name)
         counts = len(op.operands), len(op.results)
         if not domain:
@@ -120,14 +124,14 @@ class _Walk:
             return False
         return element_type(value) in (self.wide, self.narrow)
 
-    def _inside(self, op: ir.Operation) -> None:
-        """Give what regions of ``op`` read from outside in float32."""
+    def _widen_regions(self, op: ir.Operation) -> None:
+        """Cast the values that regions of ``op`` read from outside to float32."""
         for inner in onnx.walk(op):
             for i in range(len(inner.operands)):
                 inner.operands[i] = self._as(inner.operands[i], self.wide)
 
     def _as(self, value: ir.Value, element: ir.Type) -> ir.Value:
-        """Return ``value`` in a type, where it is a float32 or narrow one of another."""
+        """Return ``value`` as ``element`` if it is a float32 or narrow value of the other type."""
         if not self._is_ours(value) or element_type(value) == element:
             return value
         if (value, element) not in self.casts:
@@ -137,7 +141,7 @@ class _Walk:
     def _cast(self, value: ir.Value, element: ir.Type) -> ir.Value:
         owner = onnx.owner(value)
         name = (None if owner is None else onnx.node_name(owner)) or "cast"
-        make = self.marker.at(f"{name}.{_TEXT[str(element)]}", self.opset, "forward")
+        make = self.marker.builder(f"{name}.{_TEXT[str(element)]}", self.opset, "forward")
         literal = onnx.constant_value(value)
         if literal is None:
             return make.cast(value, element)
@@ -148,7 +152,7 @@ _TEXT = {"f32": "float", "f16": "float16", "bf16": "bfloat16"}
 
 
 def _narrowed(literal: Array, element: ir.Type) -> Array:
-    """Return a literal in another type; large numbers, as masks have, stay finite."""
+    """Return a literal in another type; large finite numbers, as in masks, stay finite."""
     import ml_dtypes
     import numpy as np
 
@@ -160,7 +164,7 @@ def _narrowed(literal: Array, element: ir.Type) -> Array:
 
 @cache
 def _places(name: str, opset: int, operands: int, results: int) -> tuple[list[int], list[int]]:
-    """Return the operands and results of the type that the first result has in the schema."""
+    """Return the operands and results that share the type parameter of the first result."""
     import onnx.defs
 
     schema = onnx.defs.get_schema(name, opset)
@@ -180,5 +184,5 @@ def _allowed(name: str, opset: int) -> frozenset[str]:
 
     schema = onnx.defs.get_schema(name, opset)
     kind = schema.outputs[0].type_str
-    found = [one.allowed_type_strs for one in schema.type_constraints if one.type_param_str == kind]
-    return frozenset(text for texts in found for text in texts)
+    constraints = [c for c in schema.type_constraints if c.type_param_str == kind]
+    return frozenset(text for c in constraints for text in c.allowed_type_strs)

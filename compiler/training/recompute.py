@@ -1,9 +1,9 @@
 """Recomputation of activations: the backward pass reads clones of forward ops.
 
-The forward graph is divided into blocks. Of a block that is recomputed, only what other blocks read
-is kept; when the gradient arrives at it, its ops are run again as far as they are needed. A clone
-reads what is kept through ``tensoropt.Barrier(x, after)``: it is x once ``after``, the gradient, is
-there, so that clones are neither run early nor merged with what they repeat.
+The forward graph is divided into blocks. Of a recomputed block, only values that other blocks read
+are saved. When the gradient arrives at the block, the required ops are run again. A clone reads
+saved values through ``tensoropt.Barrier(x, after)``, which returns x once the gradient ``after``
+has been computed. This keeps clones from running early or being merged with their originals.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from tensoropt.dialects.topt import keys
 
 __all__ = ["CONTRACTIONS", "ForwardPass", "Recomputation"]
 
-_KEPT = """
+_SAVED = """
     MatMul Gemm Einsum Conv ConvTranspose ConvInteger MatMulInteger DeformConv
     Attention LSTM GRU RNN Gather GatherND com.microsoft.FusedMatMul com.microsoft.Attention
     com.microsoft.MoE com.microsoft.MultiHeadAttention com.microsoft.GroupQueryAttention
 """
-CONTRACTIONS = frozenset(f"onnx.{name}" for name in _KEPT.split())
-"""Ops whose results "light" keeps: products, and tables that are looked up."""
+CONTRACTIONS = frozenset(f"onnx.{name}" for name in _SAVED.split())
+"""Ops with results that "light" saves: products and table lookups."""
 
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """The ops that a batch runs through, in order; ``place`` says which makes each value."""
+    """The ops that depend on the batch, in order; ``place`` maps each value to its op's index."""
 
     ops: Sequence[ir.Operation]
     place: Mapping[ir.Value, int]
 
     @classmethod
-    def of(cls, block: ir.Block, weights: Collection[ir.Value]) -> ForwardPass:
+    def from_block(cls, block: ir.Block, weights: Collection[ir.Value]) -> ForwardPass:
         """Return the forward ops that depend on more than ``weights`` and literals. Linear."""
         ops = list(_batch_ops(block, weights))
         return cls(ops, {value: i for i, op in enumerate(ops) for value in op.results})
 
     def blocks(self) -> list[range]:
-        """Return the blocks that the ops are divided into."""
+        """Divide the ops into blocks."""
         last = dict(self.place)
         for i, op in enumerate(self.ops):
             last.update((value, i) for value in onnx.read_values(op) if value in self.place)
@@ -67,16 +67,16 @@ def _bytes(value: ir.Value) -> int:
 
 
 def _kind(op: ir.Operation) -> Hashable:
-    """Return what ops of repeated layers have in common; literals may differ (seeds of dropout)."""
+    """Return a key that ops of repeated layers share; literals may differ (seeds of dropout)."""
     return op.name, tuple(v.type for v in op.operands), tuple(v.type for v in op.results)
 
 
 class Recomputation:
-    """Gives the backward pass values of the forward graph, some of them computed anew.
+    """Supplies forward values to the backward pass, some of them recomputed.
 
-    ``policy`` is one of RECOMPUTE, not "none". The last block is never repeated: the backward pass
-    begins with it, when all of it is there. Clones are built at the insertion point when they are
-    first read.
+    ``policy`` is one of RECOMPUTE, but not "none". The last block is never recomputed: the backward
+    pass begins with it, while all its values are still live. Clones are built at the insertion
+    point when they are first read.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class Recomputation:
         policy: str,
     ) -> None:
         self.weights, self.marker, self.opset, self.policy = set(weights), marker, opset, policy
-        self.forward = ForwardPass.of(block, weights)
+        self.forward = ForwardPass.from_block(block, weights)
         self.blocks = self.forward.blocks()
-        self.block_of = [n for n, held in enumerate(self.blocks) for _ in held]
+        self.block_of = [n for n, block in enumerate(self.blocks) for _ in block]
         self.crossing = set(self._crossing())
         self.clones: dict[ir.Value, ir.Value] = {}
         self.barriers: dict[tuple[int, ir.Value], ir.Value] = {}
@@ -106,21 +106,21 @@ class Recomputation:
                     yield value
 
     def arrive(self, gradient: ir.Value) -> None:
-        """Note that the backward pass has come as far as ``gradient``."""
+        """Record ``gradient`` as the point that the backward pass has reached."""
         self.arriving = gradient
 
     def read(self, value: ir.Value) -> ir.Value:
-        """Return what the backward pass uses in place of ``value``."""
-        if self._keeps(value):
+        """Return the value that the backward pass reads instead of ``value``: itself or a clone."""
+        if self._saves(value):
             return value
         if value not in self.clones:
             number = self.block_of[self.forward.place[value]]
             self.after.setdefault(number, self.arriving)
             for op in self._needed(value):
-                self._repeat(op, number)
+                self._clone(op, number)
         return self.clones[value]
 
-    def _keeps(self, value: ir.Value) -> bool:
+    def _saves(self, value: ir.Value) -> bool:
         place = self.forward.place.get(value)
         if place is None or value in self.crossing:
             return True
@@ -133,7 +133,7 @@ class Recomputation:
         return onnx.is_random(op) or len(op.regions) > 0
 
     def _needed(self, value: ir.Value) -> list[ir.Operation]:
-        """Return the ops to repeat for ``value``, in order."""
+        """Return the ops to recompute for ``value``, in order."""
         found: set[int] = set()
         pending = [value]
         while pending:
@@ -142,10 +142,10 @@ class Recomputation:
                 continue
             found.add(place)
             operands = self.forward.ops[place].operands
-            pending += [v for v in operands if not self._keeps(v) and v not in self.clones]
+            pending += [v for v in operands if not self._saves(v) and v not in self.clones]
         return [self.forward.ops[place] for place in sorted(found)]
 
-    def _repeat(self, op: ir.Operation, number: int) -> None:
+    def _clone(self, op: ir.Operation, number: int) -> None:
         operands = [self._operand(value, op, number) for value in op.operands]
         attributes = {
             name: value for name, value in op.attributes.items() if name not in _OF_ORIGINAL
@@ -167,8 +167,8 @@ class Recomputation:
         self.clones.update(zip(op.results, made.results, strict=True))
 
     def _operand(self, value: ir.Value, reader: ir.Operation, number: int) -> ir.Value:
-        """Return what a clone reads: another clone, a weight, or what is kept, held back."""
-        if value in self.clones and not self._keeps(value):
+        """Return an operand of a clone: another clone, a weight, or a barrier of a saved value."""
+        if value in self.clones and not self._saves(value):
             return self.clones[value]
         made = onnx.owner(value)
         fixed = value in self.weights if made is None else value not in self.forward.place
@@ -176,7 +176,7 @@ class Recomputation:
             return value
         if (number, value) not in self.barriers:
             leader = leader_of(reader if made is None else made)
-            make = self.marker.at("barrier", self.opset, "recompute", leader)
+            make = self.marker.builder("barrier", self.opset, "recompute", leader)
             after = self.after[number]
             assert after is not None, "no gradient has arrived"
             self.barriers[number, value] = make.onnx(onnx.BARRIER, [value, after], value.type)
@@ -189,5 +189,5 @@ _OF_ORIGINAL = {
 
 
 def leader_of(op: ir.Operation) -> int:
-    """Return the number of the op whose strategy decides that of a marked op."""
+    """Return the number of the op that decides the strategy of a marked op."""
     return keys.FOLLOWS.get(op.attributes, number_of(op))

@@ -1,7 +1,7 @@
 """Reverse-mode differentiation of `@main`: the tape of its forward ops, walked backwards.
 
-Griewank and Walther, Evaluating Derivatives, ch. 3: the gradient of each value is the sum of what
-its uses contribute, and each op turns the gradients of its results into those of its operands.
+Griewank and Walther, Evaluating Derivatives, ch. 3: the gradient of a value is the sum of the
+contributions of its uses. Each op maps the gradients of its results to gradients of its operands.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = ["Reverse", "Taped", "is_float", "tape"]
 
 @dataclass
 class Taped:
-    """One forward op as the backward pass needs it.
+    """A forward op as the backward pass needs it.
 
-    ``leader`` is the op that its backward ops follow; ``results`` holds ``None`` for what is not
-    used; ``held`` what the training form of the op kept.
+    The backward ops follow ``leader``. ``results`` is ``None`` at unused results. ``saved``
+    contains the values that the training form of the op saved for its gradient.
     """
 
     info: OpInfo
@@ -49,11 +49,11 @@ class Taped:
     op: ir.Operation | None
     operands: list[ir.Value]
     results: list[ir.Value | None]
-    held: dict[str, ir.Value] = field(default_factory=dict)
+    saved: dict[str, ir.Value] = field(default_factory=dict)
 
 
 def is_float(value: ir.Value) -> bool:
-    """Say whether a value is a ranked tensor of floating point numbers."""
+    """Return whether a value is a ranked tensor of floating point numbers."""
     if not isinstance(value.type, ir.RankedTensorType):
         return False
     element = element_of(str(value.type.element_type))
@@ -63,10 +63,10 @@ def is_float(value: ir.Value) -> bool:
 def tape(
     block: ir.Block, versions: dict[str, int], marker: Marker, training: Training
 ) -> list[Taped]:
-    """Mark the ops of ``block``, give those that have one their training form, and list them.
+    """Mark and list the ops of ``block``, rewriting each op to its training form if it has one.
 
-    An op is decomposed or rewritten even where no gradient passes through it: normalization and
-    dropout are others in training. Linear in the operations.
+    An op is decomposed or rewritten even if no gradient passes through it: normalization and
+    dropout behave differently in training. Linear in the operations.
     """
     return _Tape(block, versions, marker, training).run()
 
@@ -97,16 +97,16 @@ class _Tape:
             if not keys.ID.on(op.attributes):
                 self.marker.adopt(op, "forward")
             info = describe(op, self.versions)
-            # What the branches of an If read counts: it is on the way to the loss as well.
+            # Values that the branches of an If read can contribute to the loss too.
             operands = onnx.read_values(op)
             self.taped.append(Taped(info, _label(op), op, op, operands, [*op.results]))
 
     def _forward(self, op: ir.Operation, follows: int | None) -> ForwardOp:
-        make = self.marker.at(_label(op), self.versions[""], "forward", follows)
+        make = self.marker.builder(_label(op), self.versions[""], "forward", follows)
         return ForwardOp(op, describe(op, self.versions), list(op.operands), make, self.training)
 
     def _decompose(self, op: ir.Operation, maker: FormMaker) -> None:
-        made = self._built(op, self._forward(op, None), maker)
+        made = self._build(op, self._forward(op, None), maker)
         for new in made:
             self._visit(new)
 
@@ -114,24 +114,24 @@ class _Tape:
         operands, info, name = list(op.operands), describe(op, self.versions), _label(op)
         forward = self._forward(op, None)
         results: list[ir.Value | None] = []
-        made = self._built(op, forward, maker, results)
+        made = self._build(op, forward, maker, results)
         if not made:
             return
-        # The first that is no literal decides for the others.
+        # The first op that is not a literal leads the others.
         leader = next((new for new in made if new.name != onnx.CONSTANT), made[0])
         for new in made:
             if new != leader:
                 follow(new, leader)
-        self.taped.append(Taped(info, name, leader, None, operands, results, forward.kept))
+        self.taped.append(Taped(info, name, leader, None, operands, results, forward.saved))
 
-    def _built(
+    def _build(
         self,
         op: ir.Operation,
         forward: ForwardOp,
         maker: FormMaker,
         results: list[ir.Value | None] | None = None,
     ) -> list[ir.Operation]:
-        """Build what replaces ``op`` before it; return the new ops."""
+        """Build the replacement of ``op`` before it, erase ``op`` and return the new ops."""
         start = len(self.marker.made)
         with ir.InsertionPoint(op):
             values = list(maker(forward))
@@ -151,8 +151,8 @@ def _label(op: ir.Operation) -> str:
 class Reverse:
     """The backward pass over a tape; ops are built at the current insertion point.
 
-    ``wanted`` are the arguments that gradients are wanted for; ``recomputation`` says what the
-    backward pass uses in place of a value of the forward graph, the value itself without it.
+    Gradients are computed for the arguments ``wanted``. ``recomputation`` maps forward values to
+    the values that the backward pass reads; without it, they are read directly.
     """
 
     def __init__(
@@ -171,27 +171,28 @@ class Reverse:
         self.fours: dict[ir.Operation, list[int]] = {}
 
     def run(self, loss: ir.Value, seed: ir.Value) -> None:
-        """Compute the gradients of ``loss``, whose own is ``seed``. Linear in the operations.
+        """Compute the gradients of ``loss`` from its own, ``seed``. Linear in the operations.
 
-        Raises UserError for an op on the way from an active argument to the loss that cannot be
-        differentiated, by its name.
+        Raises UserError, with the name of the node, for an op that has no gradient and is between
+        an active argument and the loss.
         """
         self.parts[loss] = [seed]
         for taped in reversed(self.taped):
             self._op(taped)
 
     def gradient(self, value: ir.Value) -> ir.Value | None:
-        """Return the gradient of a value, ``None`` where the loss does not depend on it."""
+        """Return the gradient of a value, or ``None`` if the loss does not depend on it."""
         if value not in self.sums and value in self.parts:
             self.sums[value] = self._sum(value, self.parts[value])
         return self.sums.get(value)
 
     def _sum(self, value: ir.Value, parts: list[ir.Value]) -> ir.Value:
-        """Add up what the uses contribute: first all but the one that came first, the last use.
+        """Add the contributions of the uses, the first contribution last.
 
-        The last use is often where a residual connection ends; the others may share partial sums.
+        It comes from the last use, which is often the end of a residual connection; the other
+        contributions may share partial sums.
         """
-        make = self.marker.at(f"{_value_name(value)}.grad", self.opset, "backward")
+        make = self.marker.builder(f"{_value_name(value)}.grad", self.opset, "backward")
         if len(parts) == 1:
             return parts[0]
         others = parts[1:]
@@ -199,10 +200,10 @@ class Reverse:
             others = [make.onnx("Sum", others, value.type)]
         return make.onnx("Sum", [parts[0], *others], value.type)
 
-    def _given(self, results: Sequence[ir.Value | None]) -> list[ir.Value | None]:
-        """Return the gradient of each result; of results that are one value the first has it.
+    def _gradients_of(self, results: Sequence[ir.Value | None]) -> list[ir.Value | None]:
+        """Return the gradient of each result; if two results are one value, only the first has it.
 
-        Through what has no elements nothing depends on anything: no rule sees such a gradient.
+        Nothing depends on a tensor without elements, so no rule is passed a gradient of one.
         """
         return [
             None if r is None or r in results[:at] or _is_empty(r) else self.gradient(r)
@@ -210,27 +211,29 @@ class Reverse:
         ]
 
     def _op(self, taped: Taped) -> None:
-        gradients = self._given(taped.results)
+        gradients = self._gradients_of(taped.results)
         wanted = [v in self.active and not _is_empty(v) for v in taped.operands]
         if not any(wanted) or all(dy is None for dy in gradients):
             return
         rule = gradient_of(taped.info.name)
         if rule is None:
             raise UserError(
-                f"node '{taped.name}' ({taped.info.name}) lies between a parameter and the loss "
-                "and has no gradient; expected an operator that can be differentiated "
+                f"node '{taped.name}' ({taped.info.name}) is between a parameter and the loss "
+                "but has no gradient; expected an operator that can be differentiated "
                 "(docs/training.md lists them), or its parameters frozen"
             )
-        make = self.marker.at(f"{taped.name}.grad", self.opset, "backward", number_of(taped.leader))
+        make = self.marker.builder(
+            f"{taped.name}.grad", self.opset, "backward", number_of(taped.leader)
+        )
         if self.recomputation is not None:
             self.recomputation.arrive(next(dy for dy in gradients if dy is not None))
         operands, results = taped.operands, taped.results
         given = Backward(
-            taped.info, make, operands, results, gradients, wanted, self._read, taped.held
+            taped.info, make, operands, results, gradients, wanted, self._read, taped.saved
         )
         found = rule(given)
-        given.check_asked()
-        self._collect(taped, wanted, _own(make, gradients, found))
+        given.check_requested()
+        self._collect(taped, wanted, _replace_passed_on(make, gradients, found))
         self._note(taped, gradients)
 
     def _read(self, value: ir.Value) -> ir.Value:
@@ -252,10 +255,12 @@ class Reverse:
         set_gradients(taped.leader, fours)
 
 
-def _own(make: Marking, gradients: Gradients, found: Gradients) -> list[ir.Value | None]:
-    """Return the gradients that a rule has found; one passed on as it came becomes the op's own.
+def _replace_passed_on(
+    make: Marking, gradients: Gradients, found: Gradients
+) -> list[ir.Value | None]:
+    """Return the gradients from a rule, with an Identity in place of each one it merely passed on.
 
-    It then lies as the op does: who reads it is not tied to those that the op's result goes to.
+    The copy follows the op, so its placement is independent of other readers of the op's gradient.
     """
     own: dict[ir.Value, ir.Value] = {}
     given = {dy for dy in gradients if dy is not None}
@@ -266,32 +271,32 @@ def _own(make: Marking, gradients: Gradients, found: Gradients) -> list[ir.Value
 
 
 def _active(taped: Sequence[Taped], wanted: set[ir.Value]) -> set[ir.Value]:
-    """Return every value that depends on one of ``wanted`` by more than integers.
+    """Return every value that depends on one of ``wanted`` other than through integers.
 
-    What a training form computed on the way is none: its gradient alone reads it.
+    Intermediate values of a training form are excluded: only its own gradient reads them.
     """
     active = set(wanted)
-    for one in taped:
-        if any(operand in active for operand in one.operands):
-            active.update(r for r in one.results if r is not None and _may_depend(r))
+    for op in taped:
+        if any(operand in active for operand in op.operands):
+            active.update(r for r in op.results if r is not None and _may_depend(r))
     return active
 
 
 def _may_depend(value: ir.Value) -> bool:
-    """Say whether a value can have a gradient, or hold one that can, as a sequence does."""
+    """Return whether a value can have a gradient, or contain such values, as a sequence can."""
     if isinstance(value.type, ir.RankedTensorType):
         return is_float(value)
     return not onnx.is_no_value(value)
 
 
 def _is_empty(value: ir.Value) -> bool:
-    """Say whether a value is a tensor without elements."""
+    """Return whether a value is a tensor without elements."""
     return isinstance(value.type, ir.RankedTensorType) and 0 in shape_of(value)
 
 
 def _reference(value: ir.Value) -> tuple[int, int]:
     op = onnx.owner(value)
-    assert op is not None, "the gradient of an argument is none of an op's results"
+    assert op is not None, "the gradient of an argument is not the result of an op"
     return number_of(op), ir.OpResult(value).result_number
 
 

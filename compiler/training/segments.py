@@ -1,8 +1,8 @@
-"""Dividing a forward graph into blocks, between which few bytes pass.
+"""Division of a forward graph into blocks with few bytes crossing between them.
 
-Repeated layers are found as tandem repeats in the sequence of its ops; what is left is divided into
-parts where the fewest tensors cross, sqrt(n) of them where nothing repeats (Chen et al.,
-arXiv 1604.06174, section 4).
+Repeated layers are found as tandem repeats in the sequence of ops. The remaining ops are divided at
+the points that the fewest tensors cross, into sqrt(n) parts if nothing repeats (Chen et al., arXiv
+1604.06174, section 4).
 """
 
 from __future__ import annotations
@@ -22,29 +22,32 @@ if TYPE_CHECKING:
 
 __all__ = ["divide"]
 
-_PERIODS = 64  # tried per part: the most frequent distances between equal ops
-_LEAST = 3  # ops of a block that repeats
-_SHARE = 16  # a stretch that repeats is at least one in so many of all ops
+_PERIODS = 64  # tried per stretch: the most frequent distances between equal ops
+_LEAST = 3  # minimum number of ops in a repeated block
+_SHARE = 16  # a repeated stretch has at least 1 / _SHARE of all ops
 
 
 def divide(kinds: Sequence[Hashable], values: Sequence[tuple[int, int, int]]) -> list[range]:
-    """Return the blocks in order, which cover all ops.
+    """Return the blocks in order; together they cover all ops.
 
-    ``kinds`` says per op which are alike; ``values`` are (made by op, last read by op, bytes).
-    Costs the ops and values, times the periods tried for each repetition found (at most 64).
+    Equal ``kinds`` mark equivalent ops; ``values`` are (index of producer, index of last reader,
+    bytes). Linear in ops and values, times the periods tried for each repetition found (at most
+    64).
     """
     if not kinds:
         return []
-    divided = _Divided(_Line.of(kinds, values))
+    divided = _Divided(_Line.from_ops(kinds, values))
     divided.divide(0, len(kinds), None)
     return divided.blocks
 
 
 @dataclass(frozen=True)
 class _Line:
-    """``crossing[i]`` counts the tensors that pass from before op i to it or behind it.
+    """The sequence of ops, and sums over the tensors at each position.
 
-    ``crossing_bytes[i]`` adds up their sizes, ``made[i]`` those of all made before op i.
+    ``crossing[i]`` counts the tensors produced before op i and read at or after it;
+    ``crossing_bytes[i]`` is their total size. ``made[i]`` is the total size of all tensors produced
+    before op i.
     """
 
     kinds: Ints
@@ -56,7 +59,7 @@ class _Line:
     made: Ints
 
     @classmethod
-    def of(cls, kinds: Sequence[Hashable], values: Sequence[tuple[int, int, int]]) -> _Line:
+    def from_ops(cls, kinds: Sequence[Hashable], values: Sequence[tuple[int, int, int]]) -> _Line:
         import numpy as np
 
         numbers: dict[Hashable, int] = {}
@@ -70,19 +73,22 @@ class _Line:
         return cls(named, first, last, sizes, *np.cumsum(steps, axis=1))
 
     def saved(self, run: _Run) -> int:
-        """Return the bytes that repeating the blocks of ``run`` saves: all but what is read by
-        other blocks, and one block in full."""
+        """Return the bytes that recomputing the blocks of ``run`` saves.
+
+        This is the size of all its tensors, less the tensors that other blocks read and the
+        tensors of one block.
+        """
         inside = (self.first >= run.begin) & (self.first < run.end)
         block_of_first = (self.first[inside] - run.begin) // run.period
-        kept = block_of_first != (self.last[inside] - run.begin) // run.period
+        crossing = block_of_first != (self.last[inside] - run.begin) // run.period
         whole = self.made[run.end] - self.made[run.begin]
-        one = self.made[run.begin + run.period] - self.made[run.begin]
-        return int(whole - one - self.sizes[inside][kept].sum())
+        block = self.made[run.begin + run.period] - self.made[run.begin]
+        return int(whole - block - self.sizes[inside][crossing].sum())
 
 
 @dataclass(frozen=True)
 class _Run:
-    """``count`` blocks of ``period`` ops that are alike, from op ``begin`` on."""
+    """``count`` equivalent blocks of ``period`` ops each, starting at op ``begin``."""
 
     begin: int
     period: int
@@ -103,18 +109,18 @@ class _Divided:
     line: _Line
     blocks: list[range] = field(default_factory=list)
 
-    def divide(self, low: int, high: int, beside: _Run | None) -> None:
-        """Append the blocks of ops ``low`` to ``high``, which lie ``beside`` repeated ones."""
+    def divide(self, low: int, high: int, neighbour: _Run | None) -> None:
+        """Append the blocks of ops ``low`` to ``high``, which adjoin the run ``neighbour``."""
         run = self._best_run(low, high)
         if run is None:
-            self.blocks += self._parts(low, high, beside)
+            self.blocks += self._part_ranges(low, high, neighbour)
             return
         self.divide(low, run.begin, run)
         self.blocks += run.blocks
         self.divide(run.end, high, run)
 
     def _best_run(self, low: int, high: int) -> _Run | None:
-        """Return that which saves the most, of these that with the shortest period."""
+        """Return the run that saves most; among equals, the run with the shortest period."""
         best, most = None, 0
         for period in _periods(self.line.kinds[low:high]):
             run = self._run(low, high, period)
@@ -123,7 +129,7 @@ class _Divided:
         return best
 
     def _run(self, low: int, high: int, period: int) -> _Run | None:
-        """Return the longest stretch with ``period``, cut where the fewest bytes cross."""
+        """Return the longest run of ``period``, starting where the fewest bytes cross."""
         kinds = self.line.kinds[low:high]
         begin, length = _longest(kinds[:-period] == kinds[period:])
         if length < period or (length + period) * _SHARE < len(self.line.kinds):
@@ -135,26 +141,26 @@ class _Divided:
         start = min(starts, key=lambda i: (cuts[i + period], -counts[i]))
         return _Run(start, period, counts[start])
 
-    def _parts(self, low: int, high: int, beside: _Run | None) -> list[range]:
-        """Return parts that make about as many bytes each, cut where the fewest tensors cross."""
+    def _part_ranges(self, low: int, high: int, neighbour: _Run | None) -> list[range]:
+        """Return parts of roughly equal bytes, divided where the fewest tensors cross."""
         made, crossing = self.line.made, self.line.crossing
         cuts = range(low + 1, high)
         fewest = min((crossing[i] for i in cuts), default=0)
         narrow = [i for i in cuts if crossing[i] == fewest]
         total, chosen = made[high] - made[low], set()
-        count = self._count(low, high, beside) if narrow else 1
+        count = self._count(low, high, neighbour) if narrow else 1
         for number in range(1, count):
             goal = made[low] + total * number / count
             chosen.add(min(narrow, key=lambda i: abs(made[i] - goal)))
         return [range(a, b) for a, b in itertools.pairwise([low, *sorted(chosen), high]) if a < b]
 
-    def _count(self, low: int, high: int, beside: _Run | None) -> int:
-        """Return how many parts there should be: as large as the blocks beside them."""
+    def _count(self, low: int, high: int, neighbour: _Run | None) -> int:
+        """Return the number of parts: each should be about as large as a block of ``neighbour``."""
         most = round(math.sqrt(high - low))
-        if beside is None:
+        if neighbour is None:
             return most
         made = self.line.made
-        block = made[beside.begin + beside.period] - made[beside.begin]
+        block = made[neighbour.begin + neighbour.period] - made[neighbour.begin]
         return int(min(most, round((made[high] - made[low]) / max(block, 1))))
 
 

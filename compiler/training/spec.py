@@ -1,4 +1,4 @@
-"""What a person asks of training: the loss, the optimizer and how a step is cut and rounded."""
+"""The training options: loss, optimizer, micro-batches, precision and recomputation."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ RECOMPUTE = ("none", "light", "half", "blocks")
 
 @dataclass(frozen=True)
 class Loss:
-    """``kind`` is one of :data:`LOSSES`; ``output`` names an output of the model.
+    """A loss: ``kind`` is one of :data:`LOSSES`; ``output`` names an output of the model.
 
-    With ``kind`` "output" that is the loss itself, a scalar; otherwise ``labels`` names the input
-    that it is compared with: class indices (int64), one per position of all but the last
-    dimension of ``output``, or for "mse" values of its shape.
+    With ``kind`` "output", the output is the loss itself, a scalar. Otherwise ``labels`` names the
+    input that it is compared with: class indices (int64), one for each position in all dimensions
+    except the last, or for "mse" values of the output's shape.
     """
 
     kind: str
@@ -50,9 +50,9 @@ class Loss:
 
 
 def parse_loss(text: str) -> Loss:
-    """Return the loss that ``output:NAME`` or ``KIND:OUTPUT,LABELS`` names.
+    """Parse a loss, ``output:NAME`` or ``KIND:OUTPUT,LABELS``.
 
-    Raises UserError for a kind that is not one of :data:`LOSSES` and for missing names.
+    Raises UserError for a kind outside :data:`LOSSES` and for missing names.
     """
     kind, _, names = text.partition(":")
     check_known("loss: unknown kind", kind, LOSSES)
@@ -67,22 +67,22 @@ def parse_loss(text: str) -> Loss:
 
 
 def parse_patterns(text: str) -> tuple[str, ...]:
-    """Return the patterns of parameter names that ``text`` lists, parted by commas."""
+    """Parse a comma-separated list of patterns of parameter names."""
     return tuple(pattern for pattern in text.split(",") if pattern)
 
 
 def check_patterns(
     flag: str, patterns: Sequence[str], names: Sequence[str], none: str = "no weight"
 ) -> None:
-    """Raise UserError, with the ``flag``, for a pattern that none of ``names`` matches."""
+    """Raise UserError, naming ``flag``, for a pattern that matches none of ``names``."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             near = did_you_mean(pattern, names)
-            raise UserError(f"{flag}: '{pattern}' matches the name of {none}{near}")
+            raise UserError(f"{flag}: '{pattern}' matches {none}{near}")
 
 
 def parse_rows(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return the rows by weight that ``NAME=0,3;OTHER=-1`` lists; raises UserError."""
+    """Parse rows by weight, such as ``NAME=0,3;OTHER=-1``. Raises UserError."""
     found = []
     for entry in filter(None, text.split(";")):
         name, _, numbers = entry.rpartition("=")
@@ -97,12 +97,12 @@ def parse_rows(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def check_rows(rows: Sequence[tuple[str, Sequence[int]]], sizes: Mapping[str, int | None]) -> None:
-    """Raise UserError for rows that no weight has; ``sizes`` are numbers of rows by name."""
+    """Raise UserError for rows that no weight has; ``sizes`` maps weights to numbers of rows."""
     for name, numbers in rows:
         size = sizes.get(name)
         if size is None:
             near = did_you_mean(name, sizes)
-            raise UserError(f"--freeze-rows: '{name}' is no weight with rows{near}")
+            raise UserError(f"--freeze-rows: '{name}' is not a weight with rows{near}")
         for number in numbers:
             if not -size <= number < size:
                 raise UserError(
@@ -111,16 +111,17 @@ def check_rows(rows: Sequence[tuple[str, Sequence[int]]], sizes: Mapping[str, in
 
 
 def pattern_of(name: str) -> str:
-    """Return a pattern that matches ``name``; a comma, which parts patterns, matches any letter."""
+    """Return a pattern that matches ``name``; commas, which separate patterns, become wildcards."""
     return "".join("?" if c == "," else f"[{c}]" if c in "[*?" else c for c in name)
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """``name`` is one of :data:`OPTIMIZERS`; the learning rate is an input of every step.
+    """An optimizer; ``name`` is one of :data:`OPTIMIZERS`.
 
-    SGD: w - lr (g + decay w). Momentum: v' = momentum v + g, w - lr v' (PyTorch's). Adam and AdamW:
-    Kingma and Ba, algorithm 1; Loshchilov and Hutter, algorithm 2 (decay apart from the gradient).
+    The learning rate is an input of every step. SGD: w - lr (g + decay w). Momentum: v' = momentum
+    v + g, w - lr v' (as in PyTorch). Adam and AdamW: Kingma and Ba, algorithm 1; Loshchilov and
+    Hutter, algorithm 2 (decay apart from the gradient).
     """
 
     name: str
@@ -142,16 +143,16 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """One training step.
+    """The options of one training step.
 
     Gradients are summed over ``micro_batches`` batches and divided by their number. ``clip_norm``
-    bounds the norm of all gradients together. With a narrow ``precision`` the forward and backward
-    passes compute in it, on copies of float32 parameters; with float16 an input scales the loss.
-    ``recompute`` says which activations are computed anew in the backward pass: none; "light":
-    all but results of products and convolutions; "half" and "blocks": all inside of every second
-    or of every repeated block. Parameters whose name matches a pattern of ``freeze`` stay as
-    they are. ``freeze_rows`` are rows of weights, by name, without a gradient, as with
-    PyTorch's ``padding_idx``.
+    bounds the global norm of the gradients. With a narrow ``precision`` the forward and backward
+    passes compute in that type, on copies of float32 parameters; with float16 an input scales the
+    loss. ``recompute`` selects the activations to recompute in the backward pass: "none"; "light":
+    all except results of products and convolutions; "half" and "blocks": everything inside every
+    second or every repeated block. Parameters that match a pattern of ``freeze`` are not trained.
+    ``freeze_rows`` lists rows of weights, by name, that get no gradient, as with PyTorch's
+    ``padding_idx``.
     """
 
     loss: Loss
@@ -172,7 +173,7 @@ class TrainingSpec:
 
     @property
     def scales_loss(self) -> bool:
-        """Whether a step is given a loss scale: the range of bfloat16 needs none."""
+        """True if the step has a loss scale as input; bfloat16 has enough range without it."""
         return self.precision == "float16"
 
 
@@ -180,6 +181,6 @@ _MOST = float("inf")
 
 
 def _check(holds: bool, what: str, expected: str, got: float) -> None:
-    """Raise the error about a number; one that is no number holds nowhere."""
+    """Raise UserError about a number unless ``holds``; NaN satisfies no condition."""
     if not holds:
         raise UserError(f"{what}: expected {expected}, got: {got}")

@@ -1,4 +1,4 @@
-"""Tables and masks among the weights of a model, which are not trained by default."""
+"""Tables and masks among a model's weights, which are frozen by default."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tensoropt.dialects.topt import keys
 
 __all__ = ["frozen_tables", "rows_of", "tables_of"]
 
-# Operators that read a mask or a table of positions, and those that only move its elements.
+# Operators that read a mask or a table of positions, and operators that only move its elements.
 _USES = "Add And Div Equal Greater Less Max Min Mul Not Or Pow Sub Where"
 _MOVES = "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze"
 _TABLE, _MOVED = frozenset(_USES.split()), frozenset(_MOVES.split())
 
 
 def frozen_tables(module: ir.Module, freeze: Sequence[str], unfreeze: Sequence[str]) -> list[str]:
-    """Return the tables of a prepared ``module`` that no pattern of either kind matches.
+    """Return the tables of a prepared ``module`` that match no pattern of either kind.
 
     Raises UserError for a pattern of ``unfreeze`` that matches no table.
     """
     tables = list(tables_of(module))
     check_patterns("--unfreeze", unfreeze, tables, "no table or mask")
-    known = (*freeze, *unfreeze)
-    return [name for name in tables if not any(fnmatchcase(name, each) for each in known)]
+    patterns = (*freeze, *unfreeze)
+    return [name for name in tables if not any(fnmatchcase(name, each) for each in patterns)]
 
 
 def rows_of(module: ir.Module) -> dict[str, int | None]:
-    """Return the weights of a module by name, each with its number of rows, None if it has none."""
+    """Return the number of rows of each weight by name, or None for a scalar."""
     found = {}
     for value, own in onnx.arguments(onnx.function(module)):
         if keys.PARAM.on(own):
@@ -43,7 +43,8 @@ def rows_of(module: ir.Module) -> dict[str, int | None]:
 def tables_of(module: ir.Module) -> Iterator[str]:
     """Yield the weights that look like tables and masks: only added, multiplied or compared.
 
-    A vector is none, as biases are, nor is a parameter that the exporter names. Linear in the ops.
+    Vectors, such as biases, are excluded, and so are parameters that the exporter lists. Linear in
+    the ops.
     """
     for value, own in onnx.arguments(onnx.function(module)):
         is_known = not keys.PARAM.on(own) or keys.FIXED.on(own) or keys.LISTED.on(own)
@@ -58,7 +59,8 @@ def _is_table(value: ir.Value) -> bool:
 
 
 def _readers(value: ir.Value) -> Iterator[str]:
-    """Yield the operators that read ``value``, through those that only move elements."""
+    """Yield the operators that read ``value``, looking through operators that only move
+    elements."""
     for use in value.uses:
         op = use.owner.operation if hasattr(use.owner, "operation") else use.owner
         name = op.name.removeprefix("onnx.")

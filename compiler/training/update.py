@@ -1,4 +1,4 @@
-"""The update phase of a step: from the gradients to new parameters and new moments."""
+"""The update phase of a step: new parameters and moments from the gradients."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CLIP_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_
 
 
 class Update:
-    """Builds the update of all parameters; what it reads of the other phases are the gradients.
+    """Builds the update of all parameters; only the gradients are read from other phases.
 
-    ``gradients`` maps each parameter to its gradient, made by the op that its update follows. Of
-    several micro-batches it is a sum that may be partial: the update begins with what is whole.
-    A parameter narrower than float32 is updated in float32, which its moments are kept in.
+    ``gradients`` maps each parameter to its gradient; the update follows the op that computes it.
+    With several micro-batches a gradient is a sum that may be partial, so the update first reduces
+    it. A parameter narrower than float32 is updated in float32, the type of its moments.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Update:
             self._parameter(w, scalars)
 
     def _shared(self, name: str) -> Marking:
-        return self.marker.at(name, self.signature.opset, "update")
+        return self.marker.builder(name, self.signature.opset, "update")
 
-    def _make(self, w: ir.Value) -> Marking:
-        """Return what builds ops that follow the gradient of ``w``."""
+    def _builder(self, w: ir.Value) -> Marking:
+        """Return a builder of ops that follow the gradient of ``w``."""
         return self._shared(self._name(w)).following(self._leader(w))
 
     def _name(self, w: ir.Value) -> str:
@@ -59,7 +59,7 @@ class Update:
         return number_of(owner)
 
     def _gradient(self, w: ir.Value) -> ir.Value:
-        """Return the gradient, whole: reduced where it is first read, so that few are alive."""
+        """Return the whole gradient, reduced on first use so that few whole gradients are live."""
         if w in self._partial:
             self._partial.remove(w)
             whole = self._shared(self._name(w)).unary("Identity", self.gradients[w])
@@ -76,7 +76,7 @@ class Update:
         return scalars
 
     def _factor(self, scalars: Scalars) -> Scalar:
-        """Return what all gradients are multiplied with: it undoes the loss scale, and clips."""
+        """Return the factor of all gradients: it undoes the loss scale and clips."""
         scale: Scalar = 1.0
         if self.spec.scales_loss:
             scale = scalars.op("Div", 1.0, scalars.wide(self.signature.hyper("loss_scale")))
@@ -88,33 +88,33 @@ class Update:
         return scalars.times(clip, scale)
 
     def _sum_of_squares(self) -> ir.Value:
-        """Return that of all gradients.
+        """Return the sum of squares over all gradients.
 
-        ``topt.norm`` lets each of them be a partial sum on the ranks that hold a part.
+        ``topt.norm`` lets each term be a partial sum on the ranks that hold a part of the gradient.
         """
         make = self._shared("norm")
-        found = [self._squares(w) for w in self.gradients]
-        widest = max(map(element_type, found), key=lambda kind: ir.FloatType(kind).width)
-        squares = [make.cast(one, widest) for one in found]
+        terms = [self._squares(w) for w in self.gradients]
+        widest = max(map(element_type, terms), key=lambda kind: ir.FloatType(kind).width)
+        squares = [make.cast(term, widest) for term in terms]
         return make.onnx("Sum", squares, squares[0].type, **keys.NORM.item(True))
 
     def _squares(self, w: ir.Value) -> ir.Value:
-        make, g = self._make(w), self._wide(w)
+        make, g = self._builder(w), self._wide(w)
         if not shape_of(g):
             return make.mul(g, g)
         result = tensor_type([], element_type(g))
         return make.onnx("ReduceSumSquare", [g], result, keepdims=int_attr(0))
 
     def _wide(self, w: ir.Value) -> ir.Value:
-        """Return the gradient in float32 or wider, anew for each use: so it need not be kept."""
-        return _at_least_float32(self._make(w), self._gradient(w))
+        """Return the gradient in float32 or wider; each use casts again, so no copy stays live."""
+        return _at_least_float32(self._builder(w), self._gradient(w))
 
     def _parameter(self, w: ir.Value, scalars: Scalars) -> None:
-        signature, make, leader = self.signature, self._make(w), self._leader(w)
+        signature, make, leader = self.signature, self._builder(w), self._leader(w)
         wide = _at_least_float32(make, w)
         moments = {kind: self._moment(w, kind, wide.type) for kind in self._moments}
         new, changed = update(make, self.spec.optimizer, scalars, wide, self._wide(w), moments)
-        signature.keep(w, "parameter")
+        signature.set_state(w, "parameter")
         signature.replace(w, make.cast(new, element_type(w)), signature.number_of(w))
         for kind in self._moments:
             signature.replace(moments[kind], changed[kind], leader)

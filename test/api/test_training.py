@@ -82,7 +82,7 @@ def test_frozen_weights(model: to.Model) -> None:
     frozen = to.Training("mse:y,labels", optimizer="sgd", recompute="none", freeze="w1")
     notes = model.frontier(devices=1, train=frozen).notes
     assert any("not trained: 1 tensor of 16,384 elements, 'w1'" in note for note in notes)
-    with pytest.raises(to.UserError, match="--freeze: 'w9' matches the name of no weight"):
+    with pytest.raises(to.UserError, match="--freeze: 'w9' matches no weight"):
         model.frontier(devices=1, train=to.Training("mse:y,labels", freeze=["w9"]))
 
 

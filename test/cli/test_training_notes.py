@@ -80,7 +80,7 @@ def test_a_table_is_trained_if_asked_for(noted) -> None:
 
 def test_only_tables_are_unfrozen(deep: Path, refused) -> None:
     message = refused(deep, *FLAGS, "--unfreeze", "w1")
-    assert message == "--unfreeze: 'w1' matches the name of no table or mask"
+    assert message == "--unfreeze: 'w1' matches no table or mask"
 
 
 def test_a_bias_and_a_weight_are_no_tables(noted) -> None:
@@ -103,12 +103,12 @@ def test_merged_tensors_are_pointed_at(noted) -> None:
 
 def test_a_pattern_that_matches_nothing_is_refused(refused, deep: Path) -> None:
     message = refused(deep, *FLAGS, "--freeze", "w1,w2x")
-    assert message == "--freeze: 'w2x' matches the name of no weight, did you mean 'w2'?"
+    assert message == "--freeze: 'w2x' matches no weight, did you mean 'w2'?"
 
 
 def test_a_model_with_nothing_to_train_is_refused(refused, deep: Path) -> None:
     message = refused(deep, *FLAGS, "--freeze", "*")
-    assert "the model has 0 to train and 4 that stay as they are" in message
+    assert "the model has 0 to train and 4 that are fixed or frozen" in message
 
 
 def test_a_precision_that_does_not_run_is_said(opt, deep: Path) -> None:

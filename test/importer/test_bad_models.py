@@ -304,7 +304,7 @@ def test_input_that_is_no_tensor(tmp_path: Path) -> None:
     given.type.map_type.key_type = TensorProto.INT64
     given.type.map_type.value_type.tensor_type.elem_type = F32
     assert graph_error(tmp_path, [node("Relu", ["x"], ["y"])], inputs=[given]) == (
-        "model.onnx: input 'x' is no tensor, expected a tensor, got: map_type"
+        "model.onnx: input 'x' is not a tensor, expected a tensor, got: map_type"
     )
 
 
@@ -342,7 +342,7 @@ def test_a_sparse_tensor_that_does_not_fit(indices: Any, dims: list[int], tmp_pa
     proto = relu()
     proto.graph.sparse_initializer.append(sparse(np.array(indices), dims))
     assert refused(saved(proto, tmp_path)).startswith(
-        "model.onnx: initializer 's' is no sparse tensor that can be dense: "
+        "model.onnx: initializer 's' cannot be converted to dense: "
     )
 
 
@@ -357,7 +357,7 @@ def test_attribute_of_several_graphs(tmp_path: Path) -> None:
     made = node("Relu", ["x"], ["y"], name="n")
     made.attribute.append(helper.make_attribute("gs", [helper.make_graph([], "g", [], [])]))
     assert graph_error(tmp_path, [made]) == (
-        "model.onnx: node 'n' (Relu): attribute 'gs' holds several graphs, expected one value"
+        "model.onnx: node 'n' (Relu): attribute 'gs' contains several graphs, expected one value"
     )
 
 
@@ -517,12 +517,12 @@ def test_maps_are_answered_with_the_flag_of_their_exporter(tmp_path: Path) -> No
     maps = node("ZipMap", ["x"], ["y"], name="z", domain="ai.onnx.ml", classlabels_int64s=[0, 1])
     proto = model([maps], [value("x", F32, [3, 2])], [untyped("y")], domains={"ai.onnx.ml": 3})
     assert refused(saved(proto, tmp_path)).endswith(
-        "node 'z' (ZipMap): makes a sequence of maps, expected tensors: export with zipmap=False "
+        "node 'z' (ZipMap): returns a sequence of maps, expected tensors: export with zipmap=False "
         "(options={'zipmap': False} of skl2onnx)"
     )
 
 
-def test_constants_that_hold_no_value(tmp_path: Path) -> None:
+def test_constants_without_a_valid_value(tmp_path: Path) -> None:
     for attributes in ({"value": 3}, {"value_int": [3]}, {"valeu": 3.0}):
         made = node("Constant", [], ["y"], name="c", **attributes)
         message = graph_error(tmp_path, [made])

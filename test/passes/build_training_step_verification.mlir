@@ -47,7 +47,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // -----
 
-// expected-error@unknown {{node 'draw' (Bernoulli) lies between a parameter and the loss and has no gradient}}
+// expected-error@unknown {{node 'draw' (Bernoulli) is between a parameter and the loss but has no gradient}}
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%w: tensor<f32> {topt.name = "w", topt.param}) -> (tensor<f32> {topt.name = "l"}) {
     %0 = "onnx.Bernoulli"(%w) : (tensor<f32>) -> tensor<f32> loc("draw")

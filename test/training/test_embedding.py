@@ -107,7 +107,7 @@ def test_frozen_rows_under_random_plans(tmp_path: Path) -> None:
     ("text", "line"),
     [
         ("table=16", "--freeze-rows table=16: expected a row from 0 to 15"),
-        ("tabel=0", "--freeze-rows: 'tabel' is no weight with rows, did you mean 'table'?"),
+        ("tabel=0", "--freeze-rows: 'tabel' is not a weight with rows, did you mean 'table'?"),
         ("table", "--freeze-rows: expected NAME=ROW,... such as w=0, got: 'table'"),
     ],
 )

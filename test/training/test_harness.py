@@ -38,17 +38,17 @@ def test_a_wrong_gradient_is_seen(monkeypatch: pytest.MonkeyPatch, torch: object
 
 def test_seed_buffers_and_kept_values(monkeypatch: pytest.MonkeyPatch) -> None:
     def form(f: registry.ForwardOp) -> list[object]:
-        f.kept["twice"] = f.make.scaled(f.operands[0], 2.0)
+        f.saved["twice"] = f.make.scaled(f.operands[0], 2.0)
         f.make.cast(f.training.seed(), f.operands[0].type.element_type)
         f.training.update(f.operands[1], f.make.scaled(f.operands[1], 3.0))
         return [f.make.mul(f.operands[0], f.operands[0])]
 
     def kept(b: registry.Backward) -> registry.Gradients:
-        return [b.make.mul(b.dy, b.kept("twice")), None]
+        return [b.make.mul(b.dy, b.saved("twice")), None]
 
     monkeypatch.setitem(registry._FORMS, "Sub", form)
     monkeypatch.setitem(
-        registry._GRADIENTS, "Sub", lambda b: [b.make.mul(b.dy, b.kept("twice")), None]
+        registry._GRADIENTS, "Sub", lambda b: [b.make.mul(b.dy, b.saved("twice")), None]
     )
     x, y = normal(3), normal(3, seed=1)
     vjp = check_node("Sub", [x, y], same_forward=False)

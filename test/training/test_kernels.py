@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from steps import Array, Node, build, model_of, spec_of
 
 from tensoropt.compiler.training.gradients.registry import registered
-from tensoropt.compiler.training.kernels import has_kernel, without_kernels
+from tensoropt.compiler.training.kernels import count_missing_kernels, has_kernel
 from tensoropt.dialects.mlir import ir
 
 RNG = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def types(module: ir.Module) -> set[str]:
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
 def test_a_step_without_gaps(opset: int, precision: str, tmp_path: Path) -> None:
     module = step(tmp_path, opset, precision)
-    assert without_kernels(module) == Counter()
+    assert count_missing_kernels(module) == Counter()
     narrow = {"float32": set(), "float16": {"f16"}, "bfloat16": {"bf16"}}[precision]
     assert types(module) == {"f32"} | narrow
 
@@ -86,7 +86,7 @@ def test_what_stays_on_the_cpu_is_counted(tmp_path: Path) -> None:
     for opset in (21, 22):
         model.opset_import[0].version = opset
         (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-        found.append(without_kernels(build(tmp_path / "model.onnx", spec_of("output:l"))))
+        found.append(count_missing_kernels(build(tmp_path / "model.onnx", spec_of("output:l"))))
     assert found[0] == {"ConvTranspose": 1, "Mean": 1}
     assert found[1] == {"ConvTranspose": 1, "Mean": 1, "MaxPool": 1}
 
@@ -103,7 +103,7 @@ def test_kernels_by_version_and_type() -> None:
     assert not has_kernel("MaxPool", 22, {"T": "float", "I": "int64"})
 
 
-def test_what_is_taken_apart_has_no_kernel_anywhere() -> None:
+def test_inlined_functions_have_no_kernel_anywhere() -> None:
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
 
     from tensoropt.compiler.training import kernels
@@ -112,5 +112,5 @@ def test_what_is_taken_apart_has_no_kernel_anywhere() -> None:
     standard = {name for name in registered() if "." not in name}
     schemas = (onnx.defs.get_schema(name) for name in standard - on_cpu)
     functions = {s.name for s in schemas if s.has_function or s.has_context_dependent_function}
-    assert functions - kernels._kernels().keys() == kernels._TAKEN_APART & standard
-    assert helper.make_node("Mish", ["x"], ["y"]).op_type in kernels._TAKEN_APART
+    assert functions - kernels._kernels().keys() == kernels._INLINED & standard
+    assert helper.make_node("Mish", ["x"], ["y"]).op_type in kernels._INLINED

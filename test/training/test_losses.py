@@ -140,7 +140,7 @@ def test_an_input_may_be_the_labels(tmp_path: Path) -> None:
         (
             with_labels(np.float32, 3),
             "softmax-cross-entropy:y,labels",
-            "input 'labels' holds no labels: expected tensor<3xi64>, got: tensor<3xf32>",
+            "input 'labels' cannot be the labels: expected tensor<3xi64>, got: tensor<3xf32>",
         ),
         (
             with_labels(np.int64, 3),

@@ -26,5 +26,5 @@ def test_large_scores_do_not_overflow() -> None:
 
 
 def test_hardmax_has_none() -> None:
-    with pytest.raises(UserError, match=r"\(Hardmax\) lies between a parameter and the loss"):
+    with pytest.raises(UserError, match=r"\(Hardmax\) is between a parameter and the loss"):
         Vjp(node_model("Hardmax", [normal(3, 4)]))

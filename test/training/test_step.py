@@ -127,7 +127,7 @@ def test_a_branch_that_reads_a_trained_value(tmp_path: Path) -> None:
         SUM,
     ]
     model = model_of(nodes, {"x": X, "c": np.array(True)}, ["l"], {"w": W})
-    _refused(tmp_path, model, r"node 'q' \(If\) lies between a parameter and the loss")
+    _refused(tmp_path, model, r"node 'q' \(If\) is between a parameter and the loss")
 
 
 def test_a_sequence_between_a_parameter_and_the_loss(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_sequence_between_a_parameter_and_the_loss(tmp_path: Path) -> None:
         SUM,
     ]
     model = model_of(nodes, {"x": X, "i": np.array(0)}, ["l"], {"w": W})
-    _refused(tmp_path, model, r"training needs static shapes|\(SequenceAt\) lies between")
+    _refused(tmp_path, model, r"training needs static shapes|\(SequenceAt\) is between")
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierRes
 from tensoropt.compiler.search.frontier.steps import StepPoint, search_steps
 from tensoropt.compiler.search.problem.evaluate import Cost
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.alternatives import Way
+from tensoropt.compiler.training.alternatives import Alternative
 
 Spot = tuple[float, int]
 """Seconds and bytes."""
@@ -45,7 +45,7 @@ def searched(
             raise answer
         return answer
 
-    graphs: Any = {Way(name): name for name in answers}
+    graphs: Any = {Alternative(name): name for name in answers}
     return search_steps(graphs, search, say, [(2,)], **options), limits
 
 

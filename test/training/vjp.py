@@ -18,7 +18,7 @@ from tensoropt.compiler.exporter.rank import export_model
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.driver import load
 from tensoropt.compiler.training.gradients.registry import Training
-from tensoropt.compiler.training.kernels import without_kernels
+from tensoropt.compiler.training.kernels import count_missing_kernels
 from tensoropt.compiler.training.marks import Marker
 from tensoropt.compiler.training.reverse import Reverse, is_float, tape
 from tensoropt.compiler.training.signature import Signature
@@ -129,7 +129,7 @@ class Vjp:
         """Fail where what is made for the model has no CUDA kernels, but what it has itself."""
         own = {node.op_type for node in self.model.graph.node}
         own |= _EACH_OTHERS if own & _EACH_OTHERS else set()
-        left = without_kernels(module).keys() - own
+        left = count_missing_kernels(module).keys() - own
         assert not left, f"{sorted(left)} have no CUDA kernels"
 
     def _run(self, passes: str, module: ir.Module) -> None:
@@ -147,7 +147,9 @@ class Vjp:
             training = Training(self._seed, buffers.__setitem__)
             taped = tape(signature.block, opsets(module), marker, training)
             reverse = Reverse(taped, {inputs[n] for n in names}, marker, self._opset)
-            reverse.run(loss, marker.at("loss.grad", self._opset, "backward").scalar(1.0, loss))
+            reverse.run(
+                loss, marker.builder("loss.grad", self._opset, "backward").scalar(1.0, loss)
+            )
             self._give({n: reverse.gradient(inputs[n]) for n in names}, buffers)
 
     def _is_wanted(self, value: Any, name: str) -> bool:
@@ -157,7 +159,7 @@ class Vjp:
 
     def _loss(self) -> Any:
         """Return the sum of all outputs times their cotangents; only its gradient is kept."""
-        make = self._marker.at("loss", self._opset, "forward")
+        make = self._marker.builder("loss", self._opset, "forward")
         # The tape replaces ops; what reads their results is told, a variable of ours is not.
         held = {n: make.unary("Identity", v) for n, v in self._signature.outputs.items()}
         self._outputs = held
@@ -188,15 +190,15 @@ class Vjp:
         """Return outputs, gradients and new buffers, in this order."""
         signature = self._signature
         for name, value in self._outputs.items():
-            signature.give(value, name)
+            signature.add_result(value, name)
         self.gradients = {n: None if g is None else f"g_{n}" for n, g in gradients.items()}
         for name, value in gradients.items():
             if value is not None:
-                signature.give(_own(self._marker, self._opset, value), f"g_{name}")
+                signature.add_result(_own(self._marker, self._opset, value), f"g_{name}")
         for old, new in buffers.items():
             name = signature.name_of(old)
             self.buffers[name] = f"b_{name}"
-            signature.give(new, f"b_{name}")
+            signature.add_result(new, f"b_{name}")
         signature.finish()
 
     def feeds(
@@ -219,5 +221,5 @@ class Vjp:
 
 def _own(marker: Marker, opset: int, value: Any) -> Any:
     """Return a gradient as the result of an op: an argument may not be a result as it is."""
-    make = marker.at("gradient", opset, "backward")
+    make = marker.builder("gradient", opset, "backward")
     return make.unary("Identity", value) if isinstance(value.owner, ir.Block) else value

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.protos.types import in_words
+from tensoropt.compiler.protos.types import describe_type
 from tensoropt.compiler.shapes.caches import past_names
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
-from tensoropt.runtime.plan.dims import unnamed
+from tensoropt.runtime.plan.dims import default_name
 from tensoropt.runtime.plan.entries import CacheEntry, StrategyEntry, TensorEntry
 
 __all__ = [
@@ -154,7 +154,7 @@ def dtype_of(type_: ir.Type, name: str, *, is_parameter: bool = False) -> str:
     if element is None or (odd and not is_parameter):
         raise UserError(
             f"'{name}': expected a tensor of known rank, of strings, of booleans or of numbers of "
-            f"8 bits or more, got: {in_words(type_)}"
+            f"8 bits or more, got: {describe_type(type_)}"
         )
     return "string" if is_text else element.numpy
 
@@ -185,7 +185,9 @@ def _shape(type_: ir.RankedTensorType, attributes: ir.DictAttr) -> list[int | st
     names += [""] * (type_.rank - len(names))
     tensor = keys.NAME.of(attributes)
     return [
-        (name or unnamed(tensor, dim)) if type_.is_dynamic_dim(dim) else type_.get_dim_size(dim)
+        (name or default_name(tensor, dim))
+        if type_.is_dynamic_dim(dim)
+        else type_.get_dim_size(dim)
         for dim, name in enumerate(names)
     ]
 

@@ -11,7 +11,12 @@ from tensoropt.compiler.importer.model_file import normalise
 from tensoropt.compiler.layout.layout import REPLICATE, Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.protos.sharding_specs import IR_VERSION, spec_of
-from tensoropt.compiler.protos.signatures import signature, signature_of, swapped, turned
+from tensoropt.compiler.protos.signatures import (
+    is_transposed,
+    signature,
+    signature_of,
+    swap_last_dims,
+)
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing
 from tensoropt.dialects import onnx as onnx_ops
@@ -137,7 +142,7 @@ def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -
         for number, (name, value, layout) in enumerate(
             zip(node.input, op.operands, operands, strict=False)
         ):
-            turn = turned(signature_of(op), signature(node), number)
+            turn = is_transposed(signature_of(op), signature(node), number)
             if not name or onnx_ops.is_no_value(value) or turn is None:
                 continue
             if _is_inexpressible(layout, operands, value in constants):
@@ -147,9 +152,11 @@ def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -
                 )
             shape, stored = _shape(value), _stored(layout)
             if turn:
-                shape, stored = (*shape[:-2], *shape[:-3:-1]), swapped(stored, len(shape))
+                shape, stored = (*shape[:-2], *shape[:-3:-1]), swap_last_dims(stored, len(shape))
             yield name, shape, stored
-    is_same = turned(signature_of(op), signature(node), 0) is not None and not len(op.regions)
+    is_same = is_transposed(signature_of(op), signature(node), 0) is not None and not len(
+        op.regions
+    )
     for name, value, layout in zip(node.output, op.results, results, strict=False):
         if name and layout.has_partial and not is_same:
             raise UserError(

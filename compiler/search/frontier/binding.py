@@ -8,7 +8,7 @@ from dataclasses import replace
 from tensoropt.compiler.layout.layout import PARTIAL_SUM, Layout, Placement
 from tensoropt.compiler.layout.rule import AxisRole
 from tensoropt.compiler.layout.rule_text import NamedRule, named
-from tensoropt.compiler.protos.signatures import signature_of, swapped, turned
+from tensoropt.compiler.protos.signatures import is_transposed, signature_of, swap_last_dims
 from tensoropt.compiler.search.frontier.kinds import (
     HEADS,
     KINDS,
@@ -171,12 +171,12 @@ def _annotated(graph: Graph, pin: Pin, ops: Mapping[str, int]) -> Iterator[tuple
     for number, (value, layout) in enumerate(
         zip(node.operands, pin.layouts[: pin.operands], strict=False)
     ):
-        turn = turned(own, pin.signature, number)
+        turn = is_transposed(own, pin.signature, number)
         if value is None or layout is None or turn is None:
             continue
         info = graph.values[value].info
         if turn and info is not None:
-            layout = tuple(swapped(Layout.parse(layout), info.rank).texts)
+            layout = tuple(swap_last_dims(Layout.parse(layout), info.rank).texts)
         subject = Tensor("operand", number, is_stored=graph.is_weight(value))
         more, axes = _tensor_terms(pin, subject, layout)
         terms += more

@@ -35,7 +35,7 @@ from tensoropt.compiler.search.methods.result import DoesNotFitError
 from tensoropt.compiler.search.problem.bounds import least_bytes
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.alternatives import INFERENCE, Way
+from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 
 __all__ = ["Row", "compare", "fewest_devices", "frontier", "pins_cost", "profile", "search"]
 
@@ -79,7 +79,7 @@ def _given(graphs: Graphs, request: Request, plan: Mapping[str, Any]) -> Frontie
     return as_step(pinned_frontier(graphs[way], plan, request.description), way)
 
 
-def _planned_way(graphs: Graphs, training: Mapping[str, Any] | None) -> Way:
+def _planned_way(graphs: Graphs, training: Mapping[str, Any] | None) -> Alternative:
     """Return the way of which a plan is; where there is none with its micro-batches, another one
     that recomputes the same, whose state is not that of the plan."""
     planned = "nothing, for inference" if training is None else training["recompute"]

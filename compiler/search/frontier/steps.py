@@ -17,7 +17,7 @@ from tensoropt.compiler.search.frontier.search import (
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.alternatives import Way, alternatives
+from tensoropt.compiler.training.alternatives import Alternative, alternatives
 from tensoropt.compiler.training.cut import argument_names, updated_names
 from tensoropt.dialects.mlir import ir
 
@@ -33,7 +33,7 @@ __all__ = [
 
 Say = Callable[[str], None]
 
-Graphs = Mapping[Way, Graph]
+Graphs = Mapping[Alternative, Graph]
 """The graphs to search by the ways to build a step; the one for inference by ``INFERENCE``."""
 
 Search = Callable[[Graph, float | None, Say], FrontierResult]
@@ -95,11 +95,11 @@ class _Union:
 
     def __init__(self, search: Search, shares: Iterator[float | None]) -> None:
         self.search, self.shares = search, shares
-        self.found: dict[Way, FrontierResult] = {}
-        self.refusals: dict[Way, UserError | str] = {}
+        self.found: dict[Alternative, FrontierResult] = {}
+        self.refusals: dict[Alternative, UserError | str] = {}
         self.interrupted = False
 
-    def add(self, way: Way, graph: Graph, say: Say) -> None:
+    def add(self, way: Alternative, graph: Graph, say: Say) -> None:
         """Search a step; Ctrl-C raises unless something was found before."""
         share = next(self.shares)
         if self.interrupted:
@@ -142,13 +142,13 @@ def _shares(limit_s: float | None, count: int) -> Iterator[float | None]:
             yield max(0.0, limit_s - (time.monotonic() - started)) / (count - number)
 
 
-def _prefixed(say: Say, way: Way) -> Say:
+def _prefixed(say: Say, way: Alternative) -> Say:
     return lambda text: say(f"recompute {way}, {text}")
 
 
 def _united(
-    found: Mapping[Way, FrontierResult],
-    refused: Sequence[tuple[Way, LeftOut]] = (),
+    found: Mapping[Alternative, FrontierResult],
+    refused: Sequence[tuple[Alternative, LeftOut]] = (),
     *,
     interrupted: bool = False,
 ) -> FrontierResult:
@@ -170,7 +170,7 @@ def _united(
 
 
 def _left_out(
-    found: Mapping[Way, FrontierResult], refused: Sequence[tuple[Way, LeftOut]]
+    found: Mapping[Alternative, FrontierResult], refused: Sequence[tuple[Alternative, LeftOut]]
 ) -> list[LeftOut]:
     """Return each mesh once per reason, with the steps that it was left out for unless for all."""
     steps: dict[LeftOut, list[str]] = {}
@@ -188,6 +188,6 @@ def _left_out(
     ]
 
 
-def as_step(result: FrontierResult, way: Way) -> FrontierResult:
+def as_step(result: FrontierResult, way: Alternative) -> FrontierResult:
     """Return the points of one step as such."""
     return _united({way: result})

@@ -1,5 +1,7 @@
-"""Gradients of activation functions: from the result where it says enough, since the next product
-keeps that for its own gradient."""
+"""Gradients of activation functions.
+
+They read the result if it is sufficient, since the next product saves it for its own gradient.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 @gradient("Relu")
 def relu(b: Backward) -> Gradients:
-    """The gradient where the result is positive."""
+    """dY where Y > 0."""
     zero = b.make.scalar(0.0, b.dy)
     return [b.make.where(b.make.compare("Greater", b.result(), zero), b.dy, zero)]
 
 
 @gradient("LeakyRelu")
 def leaky_relu(b: Backward) -> Gradients:
-    """The gradient where X > 0, alpha dY elsewhere; Y has the sign of X unless alpha < 0."""
+    """dY where X > 0, alpha dY elsewhere; Y has the sign of X unless alpha < 0."""
     alpha = b.info.attribute("alpha", 0.01)
     sign = b.result() if alpha >= 0 else b.operand(0)
     return [_where_positive(b, sign, b.dy, b.make.scaled(b.dy, alpha))]
@@ -34,13 +36,13 @@ def prelu(b: Backward) -> Gradients:
     if b.wanted[0]:
         dx = _where_positive(b, x, b.dy, make.mul(b.dy, b.operand(1)))
     if b.wanted[1]:
-        slope = b.reduced(_where_positive(b, x, zero, make.mul(b.dy, x)), 1)
+        slope = b.unbroadcast(_where_positive(b, x, zero, make.mul(b.dy, x)), 1)
     return [dx, slope]
 
 
 @gradient("ThresholdedRelu")
 def thresholded_relu(b: Backward) -> Gradients:
-    """The gradient where X > alpha."""
+    """dY where X > alpha."""
     alpha = b.make.scalar(b.info.attribute("alpha", 1.0), b.dy)
     passed = b.make.compare("Greater", b.operand(0), alpha)
     return [b.make.where(passed, b.dy, b.make.scalar(0.0, b.dy))]
@@ -48,7 +50,7 @@ def thresholded_relu(b: Backward) -> Gradients:
 
 @gradient("Shrink")
 def shrink(b: Backward) -> Gradients:
-    """The gradient where |X| > lambd."""
+    """dY where |X| > lambd."""
     bound = b.make.scalar(b.info.attribute("lambd", 0.5), b.dy)
     passed = b.make.compare("Greater", b.make.unary("Abs", b.operand(0)), bound)
     return [b.make.where(passed, b.dy, b.make.scalar(0.0, b.dy))]

@@ -1,4 +1,4 @@
-"""Attention of the standard and rotary embeddings."""
+"""Gradients of the standard Attention and of rotary embeddings."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from tensoropt.compiler.training.gradients.heads import (
     Heads,
-    any_of,
+    add_present,
+    any_along_last,
     attend,
-    between,
     boolean_bias,
     grouped_bias,
-    lowest,
-    total,
+    mask_value,
+    visible_keys,
 )
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
@@ -34,11 +34,11 @@ _PACKED = 3
 
 @decomposition("Attention")
 def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
-    """Return result, keys and values by head, and the scores that were asked for."""
+    """Return the result, keys and values by head, and the requested scores."""
     make, (query, key, value) = f.make, f.operands[:3]
     value = make.cast(value, element_type(query))
     if any(map(f.has, (*_CACHE, _LENGTHS))):
-        raise f.refused("it reads a cache of keys and values, which training does not have")
+        raise f.unsupported("it reads a cache of keys and values, which training does not have")
     heads = _heads(f)
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
     seen, bias = _masks(f, heads, q, k)
@@ -47,16 +47,22 @@ def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
     scores = attend(make, q, k, scale=scale, softcap=softcap, bias=bias, softmax=_precision(f))
     weights = scores[-1]
     if seen is not None:
-        rows = any_of(make, seen)
-        weights = make.where(rows, weights, make.scalar(0.0, weights)) if _asks(f, 3) else weights
+        rows = any_along_last(make, seen)
+        weights = (
+            make.where(rows, weights, make.scalar(0.0, weights))
+            if _returns_scores(f, 3)
+            else weights
+        )
     y = make.matmul(weights, heads.key(make, value, flip=False))
     if seen is not None:
         y = make.where(rows, y, make.scalar(0.0, y))
     found = [
         heads.result(make, y, packed=len(f.info.shape(0)) == _PACKED),
-        heads.unpacked(make, key) if f.gives(1) else None,
-        heads.unpacked(make, f.operands[2]) if f.gives(2) else None,
-        heads.result(make, (*scores[:3], weights)[_mode(f)], packed=False) if f.gives(3) else None,
+        heads.unpack(make, key) if f.has_result(1) else None,
+        heads.unpack(make, f.operands[2]) if f.has_result(2) else None,
+        heads.result(make, (*scores[:3], weights)[_mode(f)], packed=False)
+        if f.has_result(3)
+        else None,
     ]
     return found[: len(f.op.results)]
 
@@ -65,8 +71,8 @@ def _mode(f: ForwardOp) -> int:
     return int(f.info.attribute("qk_matmul_output_mode", 0))
 
 
-def _asks(f: ForwardOp, mode: int) -> bool:
-    return f.gives(3) and _mode(f) == mode
+def _returns_scores(f: ForwardOp, mode: int) -> bool:
+    return f.has_result(3) and _mode(f) == mode
 
 
 def _heads(f: ForwardOp) -> Heads:
@@ -86,21 +92,26 @@ def _precision(f: ForwardOp) -> ir.Type | None:
 def _masks(
     f: ForwardOp, heads: Heads, q: ir.Value, k: ir.Value
 ) -> tuple[ir.Value | None, ir.Value | None]:
-    """Return where rows see keys, ``None`` if each row sees one, and what is added to scores."""
+    """Return the mask of visible keys and the bias of the scores.
+
+    The mask is ``None`` if every row sees a key; the bias is ``None`` if nothing is added.
+    """
     make, (rows, keys) = f.make, (shape_of(q)[-2] or 0, shape_of(k)[-1] or 0)
-    causal = between(make, rows, keys, causal=bool(f.info.attribute("is_causal", 0)))
+    causal = visible_keys(make, rows, keys, causal=bool(f.info.attribute("is_causal", 0)))
     bias = None if causal is None else boolean_bias(make, causal, q)
     if not f.has(_MASK):
         return None, bias
     mask = grouped_bias(make, heads, f.operands[_MASK])
-    seen, added = _explicit(f, mask, q, keys)
+    seen, added = _explicit_mask(f, mask, q, keys)
     seen = seen if causal is None else make.binary("And", seen, causal)
-    return seen, total(make, [bias, added])
+    return seen, add_present(make, [bias, added])
 
 
-def _explicit(f: ForwardOp, mask: ir.Value, q: ir.Value, keys: int) -> tuple[ir.Value, ir.Value]:
-    """Return which keys a mask lets see, and what it adds; it may end before the last key."""
-    make, floor = f.make, lowest(q)
+def _explicit_mask(
+    f: ForwardOp, mask: ir.Value, q: ir.Value, keys: int
+) -> tuple[ir.Value, ir.Value]:
+    """Return the keys that a mask makes visible, and its bias; it may end before the last key."""
+    make, floor = f.make, mask_value(q)
     if element_type(mask) == ir.IntegerType.get_signless(1):
         seen, added = mask, boolean_bias(make, mask, q)
     else:
@@ -116,9 +127,9 @@ def _explicit(f: ForwardOp, mask: ir.Value, q: ir.Value, keys: int) -> tuple[ir.
 
 @gradient("RotaryEmbedding", "com.microsoft.RotaryEmbedding")
 def rotary_embedding(b: Backward) -> Gradients:
-    """Return the gradient turned back: by the same angles, with their sines negated.
+    """Return the gradient rotated back: by the same angles, with negated sines.
 
-    The angles themselves are constants.
+    The angles are constants.
     """
     sine = 2 if b.info.name == "RotaryEmbedding" else 3
     operands = [b.operand(i) if b.has(i) else b.make.no_value() for i in range(len(b.operands))]

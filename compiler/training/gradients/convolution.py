@@ -1,7 +1,7 @@
 """Gradients of convolutions and their transposes, over any number of spatial dimensions.
 
-Dumoulin and Visin, A guide to convolution arithmetic (arXiv 1603.07285), section 4: the gradient
-of a convolution in its image is a transposed convolution, and the other way round.
+Dumoulin and Visin, A guide to convolution arithmetic (arXiv 1603.07285), section 4: the gradient of
+a convolution with respect to its image is a transposed convolution, and vice versa.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tensoropt.compiler.training.gradients.sliding import (
 from tensoropt.dialects.build import Build, sizes_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["turned"]
+__all__ = ["flip_kernel"]
 
 # Before the first element of any dimension, counted from its end.
 _FAR = 2**31
@@ -37,7 +37,7 @@ def convolution(b: Backward) -> Gradients:
 
 @gradient("ConvTranspose")
 def transposed_convolution(b: Backward) -> Gradients:
-    """dX is the convolution of dY with W; dW sums X times dY over all windows, of dY."""
+    """dX is the convolution of dY with W; dW sums X times dY over all windows of dY."""
     windows, groups = windows_back_of(b.info), int(b.info.attribute("group", 1))
     dx, dw = None, None
     if b.wanted[0]:
@@ -48,7 +48,7 @@ def transposed_convolution(b: Backward) -> Gradients:
 
 
 def _bias(b: Backward) -> Gradients:
-    """Return dY summed over all but the channels, nothing where there is no bias."""
+    """Return dY summed over all dimensions except the channels, or nothing if there is no bias."""
     if len(b.operands) <= 2:
         return []
     dims = [0, *range(2, len(b.shape(0)))]
@@ -56,22 +56,22 @@ def _bias(b: Backward) -> Gradients:
 
 
 def _image(b: Backward, windows: Windows, groups: int) -> ir.Value:
-    """Return dX; with several groups, where windows lie densely, by a convolution.
+    """Return dX; with several groups and dense windows, by a convolution.
 
-    That of W turned round, which is faster then: `bench/gradients.py`.
+    That convolution uses the flipped W, which is faster in this case: `bench/kernels/gradients.py`.
     """
     sizes = b.shape(0)[2:]
     dense = all(w.stride == 1 and w.begin < w.extent for w in windows)
     if groups == 1 or not dense:
         return convolve_back(b.make, b.dy, b.operand(1), windows, sizes, groups)
     back = [replace(w, begin=w.extent - 1 - w.begin) for w in windows]
-    return convolve(b.make, b.dy, turned(b.make, b.operand(1), groups), back, sizes, groups)
+    return convolve(b.make, b.dy, flip_kernel(b.make, b.operand(1), groups), back, sizes, groups)
 
 
-def turned(make: Build, w: ir.Value, groups: int) -> ir.Value:
-    """Return ``w`` (M x C/G x K...) as C x M/G x K..., its windows backwards."""
+def flip_kernel(make: Build, w: ir.Value, groups: int) -> ir.Value:
+    """Return ``w`` (M x C/G x K...) as C x M/G x K..., with reversed windows."""
     outputs, inputs, *taps = sizes_of(w)
-    w = _backwards(make, w, [dim for dim, size in enumerate(taps, 2) if size > 1])
+    w = _reverse(make, w, [dim for dim, size in enumerate(taps, 2) if size > 1])
     if outputs == groups:
         return w if inputs == 1 else make.reshape(w, [groups * inputs, 1, *taps])
     w = make.reshape(w, [groups, outputs // groups, inputs, *taps])
@@ -79,8 +79,8 @@ def turned(make: Build, w: ir.Value, groups: int) -> ir.Value:
     return make.reshape(w, [groups * inputs, outputs // groups, *taps])
 
 
-def _backwards(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
-    """Return ``x`` with the order of its elements along ``dims`` turned round."""
+def _reverse(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
+    """Return ``x`` reversed along ``dims``."""
     if not dims:
         return x
     bounds = [[-1] * len(dims), [-_FAR] * len(dims), dims, [-1] * len(dims)]

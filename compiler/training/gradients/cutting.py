@@ -1,4 +1,4 @@
-"""Gradients of cutting out and of padding."""
+"""Gradients of slicing and padding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 @gradient("Slice")
 def slice_(b: Backward) -> Gradients:
-    """The gradient put back into zeros, spread out where the slice had steps."""
+    """dY put back into zeros, spread out if the slice had steps."""
     dx = b.dy
     for dim, cut in _cuts(b).items():
         dx = _put_back(b.make, dx, dim, cut, b.shape(0)[dim])
@@ -25,7 +25,7 @@ def slice_(b: Backward) -> Gradients:
 
 
 def _cuts(b: Backward) -> dict[int, range]:
-    """Return the elements that are taken, by dimension, without those that stay as they are."""
+    """Return the elements taken along each sliced dimension."""
     shape = b.shape(0)
     starts, ends = _constants(b, 1), _constants(b, 2)
     axes = _constants(b, 3) or list(range(len(starts)))
@@ -38,23 +38,23 @@ def _cuts(b: Backward) -> dict[int, range]:
 
 
 def _constants(b: Backward, index: int) -> list[int]:
-    """Return the numbers of an operand, none where it is omitted."""
+    """Return the numbers of an operand, none if it is omitted."""
     values = b.info.literal_ints(index) if b.has(index) else []
     if values is None:
-        raise b.refused(f"expected operand {index} to be a constant, got: one that is computed")
+        raise b.unsupported(f"expected operand {index} to be a constant, got: a computed value")
     return values
 
 
 def _put_back(make: Build, dy: ir.Value, dim: int, cut: range, size: int) -> ir.Value:
-    """Return zeros of ``size`` along ``dim``, but for ``dy`` where ``cut`` took it from."""
+    """Return zeros of ``size`` along ``dim``, with ``dy`` at the positions of ``cut``."""
     if cut.step < 0:
-        dy, cut = _reversed(make, dy, dim), cut[::-1]
+        dy, cut = _reverse(make, dy, dim), cut[::-1]
     if cut.step > 1 and len(cut) > 1:
         dy = _spread(make, dy, dim, cut.step)
-    return _padded(make, dy, dim, (cut[0], size - cut[-1] - 1))
+    return _pad_or_crop(make, dy, dim, (cut[0], size - cut[-1] - 1))
 
 
-def _reversed(make: Build, x: ir.Value, dim: int) -> ir.Value:
+def _reverse(make: Build, x: ir.Value, dim: int) -> ir.Value:
     count = shape_of(x)[dim] or 0
     return make.take(x, make.ints(range(count)[::-1]), dim)
 
@@ -67,24 +67,24 @@ def _spread(make: Build, x: ir.Value, dim: int, step: int) -> ir.Value:
     return make.slice(flat, dim, 0, (shape[dim] - 1) * step + 1)
 
 
-def _padded(make: Build, x: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
-    """Return ``x`` with zeros at its ends, or shorter where they are negative."""
+def _pad_or_crop(make: Build, x: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
+    """Return ``x`` padded with zeros at its ends; negative ends crop instead."""
     shape = shape_of(x)
-    before, behind = (max(0, -end) for end in ends)
-    if before or behind:
-        x = make.slice(x, dim, before, (shape[dim] or 0) - behind)
+    before, after = (max(0, -end) for end in ends)
+    if before or after:
+        x = make.slice(x, dim, before, (shape[dim] or 0) - after)
     added = max(0, ends[0]), max(0, ends[1])
     return make.pad(x, dim, added, 0.0) if any(added) else x
 
 
 @gradient("Pad")
 def pad(b: Backward) -> Gradients:
-    """The inner part of the gradient; what was added goes to where it was taken from."""
-    back = _cropped if _mode(b) == "constant" else _folded
+    """The inner part of dY; the gradient of padding goes to the elements that it copied."""
+    back = _crop if _mode(b) == "constant" else _fold
     dx = reduce(lambda dy, item: back(b, dy, *item), _pads(b).items(), b.dy)
     fill = None
     if b.has(2) and b.wanted[2]:
-        fill = b.reduced(b.make.sub(_total(b.make, b.dy), _total(b.make, dx)), 2)
+        fill = b.unbroadcast(b.make.sub(_total(b.make, b.dy), _total(b.make, dx)), 2)
         fill = b.make.reshape(fill, b.shape(2))
     return b.first(dx, None, fill)[: len(b.operands)]
 
@@ -94,19 +94,19 @@ def _mode(b: Backward) -> str:
 
 
 def _pads(b: Backward) -> dict[int, tuple[int, int]]:
-    """Return what is added before and behind, by dimension, where there is something."""
+    """Return the padding before and after, by dimension, where any is added."""
     pads, rank = _constants(b, 1), len(b.shape(0))
     axes = _constants(b, 3) or list(range(rank))
     pairs = zip(pads[: len(axes)], pads[len(axes) :], strict=True)
     return {axis % rank: pair for axis, pair in zip(axes, pairs, strict=True) if any(pair)}
 
 
-def _cropped(b: Backward, dy: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
-    return _padded(b.make, dy, dim, (-ends[0], -ends[1]))
+def _crop(b: Backward, dy: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
+    return _pad_or_crop(b.make, dy, dim, (-ends[0], -ends[1]))
 
 
-def _folded(b: Backward, dy: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
-    """Return the gradient of elements that were taken from a known place in the operand."""
+def _fold(b: Backward, dy: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
+    """Return the gradient if padding copied elements at known positions of the operand."""
     import numpy as np
 
     shape, size = sizes_of(dy), b.shape(0)[dim]
@@ -124,13 +124,13 @@ _NUMPY_MODES: Mapping[str, Literal["edge", "reflect", "wrap"]] = {
 
 
 def _sources(mode: str, size: int, ends: tuple[int, int]) -> list[int]:
-    """Return which element each of a padded dimension is; negative ends are cut off first."""
+    """Return the operand's index of each padded element; negative ends are cropped first."""
     import numpy as np
 
-    before, behind = (max(0, -end) for end in ends)
-    kept = np.arange(size)[before : size - behind]
+    before, after = (max(0, -end) for end in ends)
+    inner = np.arange(size)[before : size - after]
     added = max(0, ends[0]), max(0, ends[1])
-    return [int(i) for i in np.pad(kept, added, mode=_NUMPY_MODES[mode])]
+    return [int(i) for i in np.pad(inner, added, mode=_NUMPY_MODES[mode])]
 
 
 def _total(make: Build, x: ir.Value) -> ir.Value:
@@ -139,10 +139,10 @@ def _total(make: Build, x: ir.Value) -> ir.Value:
 
 @gradient("CenterCropPad")
 def center_crop_pad(b: Backward) -> Gradients:
-    """The gradient, padded where the operand was cropped and the other way round."""
+    """dY, padded where the operand was cropped and cropped where it was padded."""
     dx = b.dy
     for dim, (own, made) in enumerate(zip(b.shape(0), shape_of(b.dy), strict=True)):
         lost = own - (made or 0)
         before = lost // 2 if lost > 0 else -(-lost // 2)
-        dx = _padded(b.make, dx, dim, (before, lost - before))
+        dx = _pad_or_crop(b.make, dx, dim, (before, lost - before))
     return b.first(dx)

@@ -1,11 +1,11 @@
-"""Dropout in training (Srivastava et al., 2014), whose mask is the same however it is split.
+"""Dropout in training (Srivastava et al., 2014), with a mask that does not depend on the split.
 
-An element is dropped by a hash of the seed of the step, the number of the dropout and its place:
-the dimensions are cut into two groups, each group has a table of 64-bit keys (mixed of the seed and
-of random literals along single dimensions), and the hash of an element is x (x + c) of the product
-x of its two keys, modulo 2^64. So a rank hashes what it holds from parts of the tables, by products
-and sums of int64 alone, which wrap around alike on every device. The high bits of a product depend
-on all bits of its factors; they are what is compared.
+An element is dropped by a hash of the step's seed, the number of the dropout and the element's
+position. The dimensions are divided into two groups. Each group has a table of 64-bit keys, mixed
+from the seed and from random literals along single dimensions. The hash of an element is x (x + c)
+modulo 2^64 for the product x of its two keys. A rank can therefore hash its shard from shards of
+the tables, using only int64 products and sums, which wrap around identically on every device. The
+high bits of a product depend on all bits of its factors, so they decide the comparison.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ _HALF, _WORD = 2**32, 2**64
 
 @forward_form("Dropout")
 def dropout_form(f: ForwardOp) -> Sequence[ir.Value | None]:
-    """X / (1 - ratio) where the mask is, else zero, in whatever mode the operator is for inference.
+    """X / (1 - ratio) where the mask is true, else zero; the inference mode is ignored.
 
-    The results keep no copy of X; the mask is a byte per element.
+    The results save no copy of X; the mask is a byte per element.
     """
     make, x, ratio = f.make, f.operands[0], _ratio(f)
     if isinstance(ratio, float) and ratio == 0:
-        whole = make.expand(_true(make), sizes_of(x)) if f.gives(1) else None
+        whole = make.expand(_true(make), sizes_of(x)) if f.has_result(1) else None
         return [make.unary("Identity", x), whole][: len(f.op.results)]
-    # What reads X comes first: all that follows lies as it does.
+    # The reader of X comes first, as the leader of the other ops.
     x = x if isinstance(ratio, float) else make.unary("Identity", x)
     scale = _scale(make, ratio, x)
     scaled = make.mul(x, scale)
     mask = keep_mask(make, f.training, sizes_of(x), ratio)
-    f.kept.update(mask=mask, scale=scale)
+    f.saved.update(mask=mask, scale=scale)
     return [make.where(mask, scaled, make.scalar(0.0, x)), mask][: len(f.op.results)]
 
 
 @gradient("Dropout")
 def dropout(b: Backward) -> Gradients:
-    """The same of the gradient."""
-    if not b.held:
+    """dY / (1 - ratio) where the mask is true, else zero."""
+    if not b.saved_values:
         return b.first(b.dy)
-    scaled = b.make.mul(b.dy, b.kept("scale"))
-    return b.first(b.make.where(b.kept("mask"), scaled, b.make.scalar(0.0, scaled)))
+    scaled = b.make.mul(b.dy, b.saved("scale"))
+    return b.first(b.make.where(b.saved("mask"), scaled, b.make.scalar(0.0, scaled)))
 
 
 def _ratio(f: ForwardOp) -> float | ir.Value:
-    """Return the ratio as a number, or the value of the graph that holds it."""
+    """Return the ratio as a number, or as a value of the graph."""
     if not f.has(1):
         return _RATIO
     literal = f.info.literal(1)
@@ -78,7 +78,7 @@ def _true(make: Build) -> ir.Value:
 
 
 def _scale(make: Build, ratio: float | ir.Value, x: ir.Value) -> ir.Value:
-    """Return 1 / (1 - ratio), or 0 where all is dropped."""
+    """Return 1 / (1 - ratio), or 0 if everything is dropped."""
     if isinstance(ratio, float):
         return make.scalar(0.0 if ratio == 1 else 1.0 / (1.0 - ratio), x)
     left = make.sub(make.scalar(1.0, ratio), ratio)
@@ -93,9 +93,10 @@ def _scale(make: Build, ratio: float | ir.Value, x: ir.Value) -> ir.Value:
 def keep_mask(
     make: Build, training: Training, shape: Sequence[int], ratio: float | ir.Value
 ) -> ir.Value:
-    """Return booleans of ``shape``, each false with probability ``ratio``, by the step's seed.
+    """Return bools of ``shape``, each false with probability ``ratio``, from the step's seed.
 
-    ``ratio`` is a number or a floating point scalar. Literals: a key per index of each dimension.
+    ``ratio`` is a number or a floating point scalar. The literals are one key per index of each
+    dimension.
     """
     import numpy as np
 
@@ -111,7 +112,7 @@ def keep_mask(
 def _key(
     make: Build, rng: np.random.Generator, shape: Sequence[int] = (), *, even: bool = False
 ) -> ir.Value:
-    """Return a literal of random odd numbers, or even ones."""
+    """Return a literal of random odd (or ``even``) numbers."""
     import numpy as np
 
     words = rng.integers(-_WORD // 2, _WORD // 2, shape, np.int64) | 1
@@ -119,7 +120,7 @@ def _key(
 
 
 def _halves(shape: Sequence[int]) -> tuple[range, range]:
-    """Return the dimensions in two groups, of about as many elements each."""
+    """Return the dimensions in two groups with similar numbers of elements."""
     rank = len(shape)
     at = min(range(rank + 1), key=lambda d: math.prod(shape[:d]) + math.prod(shape[d:]))
     return range(at), range(at, rank)
@@ -128,20 +129,23 @@ def _halves(shape: Sequence[int]) -> tuple[range, range]:
 def _table(
     make: Build, seed: ir.Value, rng: np.random.Generator, shape: Sequence[int], dims: range
 ) -> ir.Value:
-    """Return the keys of a group of dimensions; the other ones are 1 in size."""
+    """Return the keys of a group of dimensions; all other dimensions have size 1."""
     rank = len(shape)
     keys = [_key(make, rng, [n if d == at else 1 for d, n in enumerate(shape)]) for at in dims]
     keys = keys or [_key(make, rng, [1] * rank)]
     odd = [_key(make, rng) for _ in keys]
     return reduce(
-        lambda x, pair: _mixed(make, make.mul(pair[0], x), pair[1]),
+        lambda x, pair: _mix(make, make.mul(pair[0], x), pair[1]),
         zip(keys, odd, strict=True),
         seed,
     )
 
 
-def _mixed(make: Build, x: ir.Value, key: ir.Value) -> ir.Value:
-    """Return ``x`` with its high bits, which depend on all others, brought down to the low ones."""
+def _mix(make: Build, x: ir.Value, key: ir.Value) -> ir.Value:
+    """Return ``x`` mixed with ``key``, its high bits added to the low ones.
+
+    The high bits depend on all other bits.
+    """
     import numpy as np
 
     x = make.mul(x, make.add(x, key))
@@ -150,7 +154,7 @@ def _mixed(make: Build, x: ir.Value, key: ir.Value) -> ir.Value:
 
 
 def _threshold(make: Build, ratio: float | ir.Value) -> ir.Value:
-    """Return the number, of int64, that a part ``ratio`` of all of them do not exceed."""
+    """Return the int64 number that is not exceeded with probability ``ratio``."""
     import numpy as np
 
     if isinstance(ratio, float):

@@ -1,4 +1,4 @@
-"""Gradients of arithmetic and of conversions, element by element with broadcasting."""
+"""Gradients of elementwise arithmetic and conversions, with broadcasting."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__: list[str] = []
 
 @gradient("Add", "Sum")
 def add(b: Backward) -> Gradients:
-    """The gradient itself, summed over what was broadcast."""
-    return [b.reduced(b.dy, i) if want else None for i, want in enumerate(b.wanted)]
+    """dY, summed over broadcast dimensions."""
+    return [b.unbroadcast(b.dy, i) if want else None for i, want in enumerate(b.wanted)]
 
 
 @gradient("Sub")
 def sub(b: Backward) -> Gradients:
     """dA = dY and dB = -dY."""
     return [
-        b.reduced(b.dy, 0) if b.wanted[0] else None,
-        b.make.unary("Neg", b.reduced(b.dy, 1)) if b.wanted[1] else None,
+        b.unbroadcast(b.dy, 0) if b.wanted[0] else None,
+        b.make.unary("Neg", b.unbroadcast(b.dy, 1)) if b.wanted[1] else None,
     ]
 
 
@@ -30,14 +30,14 @@ def sub(b: Backward) -> Gradients:
 def mean(b: Backward) -> Gradients:
     """dY / n for each of n operands."""
     share = b.make.scaled(b.dy, 1.0 / len(b.operands))
-    return [b.reduced(share, i) if want else None for i, want in enumerate(b.wanted)]
+    return [b.unbroadcast(share, i) if want else None for i, want in enumerate(b.wanted)]
 
 
 @gradient("Mul")
 def mul(b: Backward) -> Gradients:
     """dA = dY B and dB = dY A."""
     return [
-        b.reduced(b.make.mul(b.dy, b.operand(1 - i)), i) if want else None
+        b.unbroadcast(b.make.mul(b.dy, b.operand(1 - i)), i) if want else None
         for i, want in enumerate(b.wanted)
     ]
 
@@ -48,8 +48,8 @@ def div(b: Backward) -> Gradients:
     part = b.make.div(b.dy, b.operand(1))
     other = b.make.unary("Neg", b.make.mul(part, b.result())) if b.wanted[1] else None
     return [
-        b.reduced(part, 0) if b.wanted[0] else None,
-        None if other is None else b.reduced(other, 1),
+        b.unbroadcast(part, 0) if b.wanted[0] else None,
+        None if other is None else b.unbroadcast(other, 1),
     ]
 
 
@@ -66,20 +66,20 @@ def power(b: Backward) -> Gradients:
 
 
 def _to_constant_power(b: Backward, exponent: float) -> ir.Value:
-    """Return dY n A^(n-1) for a number n; with the result where n is 1/2."""
+    """Return dY n A^(n-1) for a number n; if n is 1/2, from the result."""
     make = b.make
     if exponent == 0.0:
-        return b.reduced(make.scaled(b.dy, 0.0), 0)
+        return b.unbroadcast(make.scaled(b.dy, 0.0), 0)
     if exponent == 1.0:
-        return b.reduced(b.dy, 0)
+        return b.unbroadcast(b.dy, 0)
     scaled = make.scaled(b.dy, exponent)
     if exponent == 0.5:
-        return b.reduced(make.div(scaled, b.result()), 0)
+        return b.unbroadcast(make.div(scaled, b.result()), 0)
     power = exponent - 1.0
     lowered = b.operand(0)
     if power != 1.0:
         lowered = make.binary("Pow", lowered, make.scalar(power, b.dy))
-    return b.reduced(make.mul(scaled, lowered), 0)
+    return b.unbroadcast(make.mul(scaled, lowered), 0)
 
 
 def _power_of_base(b: Backward) -> ir.Value:
@@ -88,7 +88,7 @@ def _power_of_base(b: Backward) -> ir.Value:
     lowered = make.binary("Pow", b.operand(0), make.shifted(exponent, -1.0))
     is_zero = make.compare("Equal", exponent, make.scalar(0.0, exponent))
     factor = make.where(is_zero, make.scalar(0.0, exponent), make.mul(exponent, lowered))
-    return b.reduced(make.mul(b.dy, factor), 0)
+    return b.unbroadcast(make.mul(b.dy, factor), 0)
 
 
 def _power_of_exponent(b: Backward) -> ir.Value:
@@ -96,14 +96,15 @@ def _power_of_exponent(b: Backward) -> ir.Value:
     is_zero = make.compare("Equal", base, make.scalar(0.0, base))
     log = make.unary("Log", make.where(is_zero, make.scalar(1.0, base), base))
     change = make.mul(b.dy, make.mul(b.result(), log))
-    return b.reduced(make.cast(change, element_type(b.operands[1])), 1)
+    return b.unbroadcast(make.cast(change, element_type(b.operands[1])), 1)
 
 
 @gradient("Max", "Min")
 def extreme(b: Backward) -> Gradients:
-    """The gradient goes to the operands that equal the result, in equal parts.
+    """dY, divided equally among the operands that equal the result.
 
-    Where a narrow result was rounded and ONNX Runtime compares what it was before, none may do.
+    No operand may equal it if a narrow result was rounded and ONNX Runtime compares unrounded
+    values.
     """
     if len(b.operands) == 1:
         return [b.dy]
@@ -112,13 +113,13 @@ def extreme(b: Backward) -> Gradients:
     ties = reduce(make.add, flags)
     share = make.div(b.dy, make.binary("Max", ties, make.scalar(1.0, ties)))
     return [
-        b.reduced(make.mul(share, flag), i) if want else None
+        b.unbroadcast(make.mul(share, flag), i) if want else None
         for i, (flag, want) in enumerate(zip(flags, b.wanted, strict=True))
     ]
 
 
 def _attains(b: Backward, index: int) -> ir.Value:
-    """Return where an operand is the result; of two, where it is no worse than the other."""
+    """Return the mask where an operand is the result; of two operands, where it is no worse."""
     if len(b.operands) > 2:
         return b.make.compare("Equal", b.operand(index), b.result())
     order = "GreaterOrEqual" if b.info.name == "Max" else "LessOrEqual"
@@ -127,27 +128,29 @@ def _attains(b: Backward, index: int) -> ir.Value:
 
 @gradient("Where")
 def where(b: Backward) -> Gradients:
-    """dA = dY where the condition holds, dB = dY elsewhere, 0 otherwise."""
+    """dA = dY where the condition is true, dB = dY elsewhere, 0 otherwise."""
     make, zero = b.make, b.make.scalar(0.0, b.dy)
     chosen = make.where(b.operand(0), b.dy, zero) if b.wanted[1] else None
     other = make.where(b.operand(0), zero, b.dy) if b.wanted[2] else None
     return [
         None,
-        None if chosen is None else b.reduced(chosen, 1),
-        None if other is None else b.reduced(other, 2),
+        None if chosen is None else b.unbroadcast(chosen, 1),
+        None if other is None else b.unbroadcast(other, 2),
     ]
 
 
 @gradient("Clip")
 def clip(b: Backward) -> Gradients:
-    """The gradient where the result lies between the bounds; at a bound it is the bound's."""
+    """dY where the result is between the bounds; at a bound it is the gradient of the bound."""
     below, above = _at_bound(b, 1), _at_bound(b, 2)
     outside = [mask for mask in (below, above) if mask is not None]
     zero = b.make.scalar(0.0, b.dy)
     dx = reduce(lambda dy, mask: b.make.where(mask, zero, dy), outside, b.dy)
     masks = [None, below, above][: len(b.operands)]
     bounds = [
-        b.reduced(b.make.where(mask, b.dy, zero), i) if mask is not None and b.wanted[i] else None
+        b.unbroadcast(b.make.where(mask, b.dy, zero), i)
+        if mask is not None and b.wanted[i]
+        else None
         for i, mask in enumerate(masks)
         if i
     ]
@@ -155,7 +158,7 @@ def clip(b: Backward) -> Gradients:
 
 
 def _at_bound(b: Backward, index: int) -> ir.Value | None:
-    """Return where the result is bound ``index``, ``None`` if there is no such bound."""
+    """Return the mask where the result is bound ``index``, or ``None`` if that bound is absent."""
     return b.make.compare("Equal", b.result(), b.operand(index)) if b.has(index) else None
 
 
@@ -163,20 +166,20 @@ def _at_bound(b: Backward, index: int) -> ir.Value | None:
 def mod(b: Backward) -> Gradients:
     """Y = A - B trunc(A / B), for floating point numbers: dA = dY, dB = -dY (A - Y) / B."""
     make = b.make
-    dx = b.reduced(b.dy, 0) if b.wanted[0] else None
+    dx = b.unbroadcast(b.dy, 0) if b.wanted[0] else None
     if not b.wanted[1]:
         return [dx, None]
     whole = make.div(make.sub(b.result(), b.operand(0)), b.operand(1))
-    return [dx, b.reduced(make.mul(b.dy, make.unary("Round", whole)), 1)]
+    return [dx, b.unbroadcast(make.mul(b.dy, make.unary("Round", whole)), 1)]
 
 
 @gradient("Cast", "CastLike")
 def cast(b: Backward) -> Gradients:
-    """The gradient, cast back."""
+    """dY, cast back."""
     return b.first(b.make.cast(b.dy, element_type(b.operands[0])))
 
 
 @gradient("Floor", "Ceil", "Round", "Sign")
 def steps(b: Backward) -> Gradients:
-    """None: the derivative is 0 wherever there is one."""
+    """None: the derivative is 0 wherever it exists."""
     return b.first(None)

@@ -1,4 +1,4 @@
-"""Gradients of functions of one number, element by element: dX = dY f'(X)."""
+"""Gradients of elementwise functions of one argument: dX = dY f'(X)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def cos(b: Backward) -> Gradients:
 @gradient("Tan")
 def tan(b: Backward) -> Gradients:
     """dY (1 + Y^2)."""
-    return [b.make.mul(b.dy, b.make.shifted(_squared(b, b.result()), 1.0))]
+    return [b.make.mul(b.dy, b.make.shifted(_square(b, b.result()), 1.0))]
 
 
 @gradient("Sinh")
@@ -86,7 +86,7 @@ def cosh(b: Backward) -> Gradients:
 @gradient("Tanh")
 def tanh(b: Backward) -> Gradients:
     """dY (1 - Y^2)."""
-    return [b.make.mul(b.dy, _from(b, 1.0, _squared(b, b.result())))]
+    return [b.make.mul(b.dy, _subtract_from(b, 1.0, _square(b, b.result())))]
 
 
 @gradient("Asin")
@@ -104,7 +104,7 @@ def acos(b: Backward) -> Gradients:
 @gradient("Atan")
 def atan(b: Backward) -> Gradients:
     """dY / (1 + X^2)."""
-    return [b.make.div(b.dy, b.make.shifted(_squared(b, b.operand(0)), 1.0))]
+    return [b.make.div(b.dy, b.make.shifted(_square(b, b.operand(0)), 1.0))]
 
 
 @gradient("Asinh")
@@ -122,23 +122,23 @@ def acosh(b: Backward) -> Gradients:
 @gradient("Atanh")
 def atanh(b: Backward) -> Gradients:
     """dY / (1 - X^2)."""
-    return [b.make.div(b.dy, _from(b, 1.0, _squared(b, b.operand(0))))]
+    return [b.make.div(b.dy, _subtract_from(b, 1.0, _square(b, b.operand(0))))]
 
 
-def _squared(b: Backward, x: ir.Value) -> ir.Value:
+def _square(b: Backward, x: ir.Value) -> ir.Value:
     return b.make.mul(x, x)
 
 
-def _from(b: Backward, number: float, x: ir.Value) -> ir.Value:
+def _subtract_from(b: Backward, number: float, x: ir.Value) -> ir.Value:
     """Return ``number - x``."""
     return b.make.sub(b.make.scalar(number, x), x)
 
 
 def _over_root(b: Backward) -> ir.Value:
     """Return dY / sqrt(1 - X^2)."""
-    return b.make.div(b.dy, b.make.unary("Sqrt", _from(b, 1.0, _squared(b, b.operand(0)))))
+    return b.make.div(b.dy, b.make.unary("Sqrt", _subtract_from(b, 1.0, _square(b, b.operand(0)))))
 
 
 def _root(b: Backward, term: float) -> ir.Value:
     """Return sqrt(X^2 + term)."""
-    return b.make.unary("Sqrt", b.make.shifted(_squared(b, b.operand(0)), term))
+    return b.make.unary("Sqrt", b.make.shifted(_square(b, b.operand(0)), term))

@@ -1,5 +1,8 @@
-"""Gradients of the Gaussian error linear unit: x times the normal distribution (arXiv 1606.08415),
-exact and approximated, with and without a bias."""
+"""Gradients of the Gaussian error linear unit (arXiv 1606.08415).
+
+The unit is x times the cumulative normal distribution: exact or approximated, with or without a
+bias.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,21 @@ def gelu(b: Backward) -> Gradients:
 
 @gradient("com.microsoft.BiasGelu")
 def bias_gelu(b: Backward) -> Gradients:
-    """dX = dY f'(X + bias), and the bias that summed."""
-    return _biased(b, _erf_slope)
+    """dX = dY f'(X + bias); dbias is its sum."""
+    return _bias_gradients(b, _erf_slope)
 
 
 @gradient("com.microsoft.FastGelu")
 def fast_gelu(b: Backward) -> Gradients:
-    """dX = dY f'(X + bias), f approximated, and the bias that summed."""
-    return _biased(b, _tanh_slope)
+    """dX = dY f'(X + bias) for the approximated f; dbias is its sum."""
+    return _bias_gradients(b, _tanh_slope)
 
 
-def _biased(b: Backward, slope: Callable[[Build, ir.Value], ir.Value]) -> Gradients:
-    biased = b.has(1)
-    x = b.make.add(b.operand(0), b.operand(1)) if biased else b.operand(0)
+def _bias_gradients(b: Backward, slope: Callable[[Build, ir.Value], ir.Value]) -> Gradients:
+    has_bias = b.has(1)
+    x = b.make.add(b.operand(0), b.operand(1)) if has_bias else b.operand(0)
     dx = b.make.mul(b.dy, slope(b.make, x))
-    return b.first(dx if b.wanted[0] else None, *([b.reduced(dx, 1)] if biased else []))
+    return b.first(dx if b.wanted[0] else None, *([b.unbroadcast(dx, 1)] if has_bias else []))
 
 
 def _erf_slope(make: Build, x: ir.Value) -> ir.Value:

@@ -1,8 +1,8 @@
-"""Attention in operators that have gradients: heads taken apart, masked scores, softmax, sums.
+"""Attention built from differentiable operators: splitting of heads, masked scores, softmax, sums.
 
 Vaswani et al. (arXiv 1706.03762), section 3.2. Every operator splits along batch, heads and rows of
-the query. Heads of the query that share one of key and value (arXiv 2305.13245) are a dimension of
-their own behind that one, along which key and value are stretched.
+the query. Query heads that share a key and value head (arXiv 2305.13245) are a separate dimension
+after it, along which key and value are broadcast.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = [
     "Heads",
-    "any_of",
+    "add_present",
+    "any_along_last",
     "attend",
-    "between",
     "boolean_bias",
     "grouped_bias",
-    "lowest",
+    "mask_value",
     "positions",
-    "total",
+    "visible_keys",
 ]
 
 
 @dataclass(frozen=True)
 class Heads:
-    """How many heads key and value have, and how many of the query share each."""
+    """The number of key and value heads, and the number of query heads that share each."""
 
     shared: int
     each: int
@@ -38,24 +38,26 @@ class Heads:
         """Return `b h s d` or, grouped, `b k g s d`, from `b h s d` or packed `b s (h d)`."""
         shape = sizes_of(x)
         if len(shape) == 4:
-            return x if self.each == 1 else make.reshape(x, [shape[0], *self._own, *shape[2:]])
+            return (
+                x if self.each == 1 else make.reshape(x, [shape[0], *self._query_dims, *shape[2:]])
+            )
         batch, rows, width = shape
         size = width // (self.shared * self.each)
-        x = make.reshape(x, [batch, rows, *self._own, size])
-        rank = 3 + len(self._own)
+        x = make.reshape(x, [batch, rows, *self._query_dims, size])
+        rank = 3 + len(self._query_dims)
         return make.transpose(x, [0, *range(2, rank - 1), 1, rank - 1])
 
     @property
-    def _own(self) -> list[int]:
+    def _query_dims(self) -> list[int]:
         return [self.shared] if self.each == 1 else [self.shared, self.each]
 
     def key(self, make: Build, x: ir.Value, *, flip: bool) -> ir.Value:
-        """Return `b h t d` (or `b h d t` with ``flip``), with 1 behind the heads if grouped."""
-        x = self.unpacked(make, x, flip=flip)
+        """Return `b h t d` (or `b h d t` with ``flip``), with a 1 after the heads if grouped."""
+        x = self.unpack(make, x, flip=flip)
         return x if self.each == 1 else make.unsqueeze(x, [2])
 
-    def unpacked(self, make: Build, x: ir.Value, *, flip: bool = False) -> ir.Value:
-        """Return `b h t d` (or `b h d t`), from that or from packed `b t (h d)`."""
+    def unpack(self, make: Build, x: ir.Value, *, flip: bool = False) -> ir.Value:
+        """Return `b h t d` (or `b h d t`) from the same, or from packed `b t (h d)`."""
         shape = sizes_of(x)
         if len(shape) == 4:
             return make.swapped(x) if flip else x
@@ -64,7 +66,7 @@ class Heads:
         return make.transpose(x, [0, 2, 3, 1] if flip else [0, 2, 1, 3])
 
     def result(self, make: Build, y: ir.Value, *, packed: bool) -> ir.Value:
-        """Return `b h s d` or packed `b s (h d)` from what attention gives."""
+        """Return `b h s d` or packed `b s (h d)` from the result of attention."""
         shape = sizes_of(y)
         rank = len(shape)
         heads, (rows, size) = self.shared * self.each, shape[-2:]
@@ -84,10 +86,10 @@ def attend(
     bias: ir.Value | None = None,
     softmax: ir.Type | None = None,
 ) -> tuple[ir.Value, ...]:
-    """Return the scores as they are, capped and masked, and their softmax over the keys.
+    """Return the raw, capped and masked scores, and their softmax over the keys.
 
-    ``q`` and ``k`` are those of :class:`Heads`, ``k`` flipped. ``bias`` is added to the scores;
-    ``softmax`` is the element type that it is computed in.
+    ``q`` and ``k`` come from :class:`Heads`, ``k`` flipped. ``bias`` is added to the scores;
+    ``softmax`` is the element type of the softmax.
     """
     raw = make.matmul(q if scale == 1.0 else make.scaled(q, scale), k)
     capped = raw
@@ -100,8 +102,8 @@ def attend(
     return raw, capped, masked, weights
 
 
-def lowest(like: ir.Value) -> float:
-    """Return what is added to the score of a key that must not be seen: several add up."""
+def mask_value(like: ir.Value) -> float:
+    """Return the bias of a hidden key's score, small enough that several can be added."""
     import ml_dtypes
     import numpy as np
 
@@ -119,11 +121,14 @@ def positions(make: Build, count: int, rank: int = 1) -> ir.Value:
     return make.constant(np.arange(count, dtype=np.int64).reshape(count, *[1] * (rank - 1)))
 
 
-def between(
+def visible_keys(
     make: Build, rows: int, keys: int, *, causal: bool, window: int = -1
 ) -> ir.Value | None:
-    """Return which keys a row sees, bools of (rows, keys): none behind it if ``causal``, and no
-    more than ``window`` ones before it; ``None`` where it sees all."""
+    """Return bools (rows, keys) of the keys that each row sees, or ``None`` if it sees all.
+
+    If ``causal``, a row sees no later key. It sees at most ``window`` earlier keys if that is not
+    negative.
+    """
     row, key, seen = positions(make, rows, 2), positions(make, keys), None
     if causal:
         seen = make.compare("LessOrEqual", key, row)
@@ -136,13 +141,13 @@ def between(
 def boolean_bias(
     make: Build, seen: ir.Value, like: ir.Value, hidden: float | None = None
 ) -> ir.Value:
-    """Return 0 where ``seen`` holds and ``hidden`` elsewhere, of the element type of ``like``."""
-    hidden = lowest(like) if hidden is None else hidden
+    """Return 0 where ``seen`` is true and ``hidden`` elsewhere, in the element type of ``like``."""
+    hidden = mask_value(like) if hidden is None else hidden
     return make.where(seen, make.scalar(0.0, like), make.scalar(hidden, like))
 
 
 def grouped_bias(make: Build, heads: Heads, x: ir.Value) -> ir.Value:
-    """Return what broadcasts to `b h s t` so that it broadcasts to grouped scores."""
+    """Return ``x``, which broadcasts to `b h s t`, reshaped to broadcast to grouped scores."""
     shape = sizes_of(x)
     if heads.each == 1 or len(shape) <= 2:
         return x
@@ -152,16 +157,16 @@ def grouped_bias(make: Build, heads: Heads, x: ir.Value) -> ir.Value:
     return make.reshape(x, [*batch, heads.shared, heads.each, *rest])
 
 
-def total(make: Build, biases: Sequence[ir.Value | None]) -> ir.Value | None:
-    """Return the sum of what there is; ``None`` if that is nothing."""
+def add_present(make: Build, biases: Sequence[ir.Value | None]) -> ir.Value | None:
+    """Return the sum of the biases that are present, or ``None`` without any."""
     summed = None
     for bias in (bias for bias in biases if bias is not None):
         summed = bias if summed is None else make.add(summed, bias)
     return summed
 
 
-def any_of(make: Build, seen: ir.Value) -> ir.Value:
-    """Return whether there is any along the last dimension of bools, which becomes 1."""
+def any_along_last(make: Build, seen: ir.Value) -> ir.Value:
+    """Return whether any bool along the last dimension is true; the dimension becomes 1."""
     ones = make.cast(seen, ir.F32Type.get())
     most = make.reduce("ReduceMax", ones, [len(shape_of(ones)) - 1])
     return make.compare("Greater", most, make.scalar(0.0, most))

@@ -11,7 +11,7 @@ from tensoropt.compiler.training.gradients.scattering import (
     add_elements,
     add_slices,
     put_elements,
-    zeros_beside,
+    zeros_of_run,
 )
 from tensoropt.dialects.build import element_type, int_attr, shape_of
 from tensoropt.dialects.mlir import ir
@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 @gradient("Gather")
 def gather(b: Backward) -> Gradients:
-    """Slices of the gradient added up by index; padding with zeros for one constant index."""
+    """Slices of dY summed by index; for one constant index, dY padded with zeros."""
     make, shape = b.make, b.shape(0)
     axis, rank = axis_of(b.info, 0, len(shape)), len(b.shape(1))
     indices = b.literal(1)
@@ -38,7 +38,7 @@ def gather(b: Backward) -> Gradients:
 
 @gradient("GatherElements")
 def gather_elements(b: Backward) -> Gradients:
-    """Elements of the gradient added up by index, padded where not all was read."""
+    """Elements of dY summed by index, padded if not all elements were read."""
     shape = b.shape(0)
     axis = axis_of(b.info, 0, len(shape))
     dx = add_elements(b.make, b.dy, b.operand(1), axis, shape[axis])
@@ -50,14 +50,14 @@ def gather_elements(b: Backward) -> Gradients:
 
 @gradient("GatherND")
 def gather_nd(b: Backward) -> Gradients:
-    """Slices of the gradient added up by index, within each batch."""
+    """Slices of dY summed by index, within each batch."""
     if b.info.attribute("batch_dims", 0):
-        return b.first(_added_in_batches(b, b.info.attribute("batch_dims")))
+        return b.first(_add_in_batches(b, b.info.attribute("batch_dims")))
     return b.first(add_slices(b.make, b.dy, b.operand(1), b.shape(0)))
 
 
-def _added_in_batches(b: Backward, batch: int) -> ir.Value:
-    """Return the gradient of the data; the dimensions that are indexed, or behind them, are one."""
+def _add_in_batches(b: Backward, batch: int) -> ir.Value:
+    """Return the gradient of the data, with indexed dimensions merged, and those after them too."""
     make, shape, outer = b.make, b.shape(0), b.shape(1)[:-1]
     inner = batch + b.shape(1)[-1]
     size, width = math.prod(shape[batch:inner]), math.prod(shape[inner:])
@@ -70,7 +70,7 @@ def _added_in_batches(b: Backward, batch: int) -> ir.Value:
 
 @gradient("ScatterElements")
 def scatter_elements(b: Backward) -> Gradients:
-    """The gradient at the indices for the updates; the rest of it, or all if they were added."""
+    """dUpdates: dY at the indices. dData: the rest of dY, or all of dY if updates were added."""
     added = _adds(b)
     axis = axis_of(b.info, 0, len(b.shape(0)))
     dx = updates = None
@@ -87,7 +87,7 @@ def scatter_elements(b: Backward) -> Gradients:
 
 @gradient("ScatterND")
 def scatter_nd(b: Backward) -> Gradients:
-    """The gradient at the indices for the updates; the rest of it, or all if they were added."""
+    """dUpdates: dY at the indices. dData: the rest of dY, or all of dY if updates were added."""
     added = _adds(b)
     dx = updates = None
     if b.wanted[0]:
@@ -101,24 +101,24 @@ def scatter_nd(b: Backward) -> Gradients:
 
 
 def _adds(b: Backward) -> bool:
-    """Say whether updates are added and do not replace."""
+    """Return whether updates are added rather than assigned."""
     reduction = b.info.attribute("reduction", "none")
     if reduction not in ("none", "add"):
-        raise b.refused(f"expected reduction 'none' or 'add', got: '{reduction}'")
+        raise b.unsupported(f"expected reduction 'none' or 'add', got: '{reduction}'")
     return bool(reduction == "add")
 
 
 @gradient("TopK")
 def top_k(b: Backward) -> Gradients:
-    """The gradient of the values, put where they were found."""
+    """dY of the values, at the positions that they were taken from."""
     axis = axis_of(b.info, -1, len(b.shape(0)))
-    zeros = zeros_beside(b.make, b.result(1), element_type(b.dy), b.shape(0))
+    zeros = zeros_of_run(b.make, b.result(1), element_type(b.dy), b.shape(0))
     return b.first(put_elements(b.make, zeros, b.dy, b.result(1), axis))
 
 
 @gradient("OneHot")
 def one_hot(b: Backward) -> Gradients:
-    """The values (off, on) get the sums of the gradient where the hot ones are, and elsewhere."""
+    """The gradients of the values (off, on) are the sums of dY at cold and at hot positions."""
     import numpy as np
 
     make, dims = b.make, range(len(shape_of(b.dy)))

@@ -1,7 +1,7 @@
 """Gradients of layer normalisations (Ba et al., arXiv 1607.06450), also of a sum.
 
-LayerNormalization gives its statistics away in training, two numbers per row; the others take them
-anew from X.
+In training, LayerNormalization saves its statistics, two numbers per row; the other operators
+recompute theirs from X.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STATISTICS = ("mean", "inverse")
 
 @forward_form("LayerNormalization")
 def layer_form(f: ForwardOp) -> Sequence[ir.Value | None]:
-    """The op with its statistics, N x 1 in float32; those of doubles would be too coarse."""
+    """The op with its statistics, N x 1 in float32, which is too coarse for float64 operands."""
     x, make = f.operands[0], f.make
     rank = len(shape_of(x))
     first = axis_of(f.info, -1, rank)
@@ -54,7 +54,7 @@ def layer_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     }
     found = make.onnx_many("LayerNormalization", f.operands, [x.type, rows, rows], **attributes)
     if not isinstance(element_type(x), ir.F64Type):
-        f.kept.update(zip(_STATISTICS, found[1:], strict=True))
+        f.saved.update(zip(_STATISTICS, found[1:], strict=True))
     return found[: len(f.op.results)]
 
 
@@ -62,15 +62,15 @@ def layer_form(f: ForwardOp) -> Sequence[ir.Value | None]:
 def layer(b: Backward) -> Gradients:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`."""
     standardised = _standardised(b)
-    return _scaled(b, standardised, (standardised.of_mean, standardised.of_inverse))
+    return _scale_gradients(b, standardised, (standardised.of_mean, standardised.of_inverse))
 
 
 def _standardised(b: Backward) -> Standardised:
     make, x = b.make, wide(b.make, b.operand(0))
     dims = _dims(b)
-    if not b.held:
+    if not b.saved_values:
         return standardise(make, x, dims, _epsilon(b))
-    mean, inverse = map(b.kept, _STATISTICS)
+    mean, inverse = map(b.saved, _STATISTICS)
     value = make.mul(make.sub(x, mean), inverse)
     return Standardised(make, value, inverse, dims, centred=True)
 
@@ -89,15 +89,15 @@ def root_mean_square(b: Backward) -> Gradients:
     """The same with x' = X / sqrt(mean(X^2)): Zhang and Sennrich (arXiv 1910.07467)."""
     x = wide(b.make, b.operand(0))
     standardised = standardise(b.make, x, _dims(b), _epsilon(b), centred=False)
-    return _scaled(b, standardised, (standardised.of_inverse,))
+    return _scale_gradients(b, standardised, (standardised.of_inverse,))
 
 
-def _scaled(
+def _scale_gradients(
     b: Backward, standardised: Standardised, statistics: Sequence[Callable[[ir.Value], ir.Value]]
 ) -> Gradients:
-    """Return the gradients of X, scale and bias, of x' scale + bias.
+    """Return the gradients of X, scale and bias for x' scale + bias.
 
-    ``statistics`` turn the gradients of the results behind the first into what X gets of them.
+    ``statistics`` map the gradients of the results after the first to their contributions to X.
     """
     make, found = b.make, _of_result(b, standardised)
     for index, own in enumerate(statistics, start=1):
@@ -111,7 +111,7 @@ def _scaled(
 
 
 def _of_result(b: Backward, standardised: Standardised) -> list[ir.Value | None]:
-    """Return what X, scale and bias get of the first result."""
+    """Return the contributions of the first result to the gradients of X, scale and bias."""
     make, found = b.make, list[ir.Value | None]([None] * len(b.operands))
     if b.gradient() is None:
         return found
@@ -127,23 +127,23 @@ def _of_result(b: Backward, standardised: Standardised) -> list[ir.Value | None]
 
 
 def _whole(make: Build, x: ir.Value, like: ir.Value) -> ir.Value:
-    """Return ``x`` in the shape of ``like``: that of the mean alone is a number per row."""
+    """Return ``x`` broadcast to ``like``: the gradient of a mean alone is a number per row."""
     return x if shape_of(x) == shape_of(like) else make.expand(x, sizes_of(like))
 
 
 @decomposition("com.microsoft.SkipLayerNormalization")
 def skip(f: ForwardOp) -> Sequence[ir.Value | None]:
     """The normalised sum of operands 0, 1 and 4, and the sum itself as result 3."""
-    return _normalised_sum(f, "LayerNormalization", (0, 1, 4), (2, 3))
+    return _normalise_sum(f, "LayerNormalization", (0, 1, 4), (2, 3))
 
 
 @decomposition("com.microsoft.SkipSimplifiedLayerNormalization")
 def skip_simplified(f: ForwardOp) -> Sequence[ir.Value | None]:
     """The normalised sum of operands 0, 1 and 3, and the sum itself as result 3."""
-    return _normalised_sum(f, "SimplifiedLayerNormalization", (0, 1, 3), (2,))
+    return _normalise_sum(f, "SimplifiedLayerNormalization", (0, 1, 3), (2,))
 
 
-def _normalised_sum(
+def _normalise_sum(
     f: ForwardOp, op_type: str, terms: Sequence[int], parameters: Sequence[int]
 ) -> Sequence[ir.Value | None]:
     f.check_unused((1, 2))  # statistics, which no runtime on a CPU returns

@@ -1,4 +1,4 @@
-"""Gradients of products of matrices: MatMul, Gemm, Einsum and the runtime's fused forms."""
+"""Gradients of matrix products: MatMul, Gemm, Einsum and the runtime's fused forms."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ROW, _COLUMN, _SUM = "m", "n", "k"
 
 @gradient("MatMul", "com.microsoft.FusedMatMul", "com.microsoft.TransposeMatMul")
 def matmul(b: Backward) -> Gradients:
-    """dA = dY B^T and dB = A^T dY, each one product that sums over the batch too where it must."""
+    """dA = dY B^T and dB = A^T dY, each one product, which sums over the batch too if required."""
     if b.info.attribute("transBatchA", 0) or b.info.attribute("transBatchB", 0):
-        raise b.refused("its batch is behind the rows, expected transBatchA and transBatchB of 0")
+        raise b.unsupported("its batch follows the rows, expected transBatchA and transBatchB of 0")
     batch = max(len(b.shape(0)), len(b.shape(1))) - 2
     sides = _matrix_labels(b, 0, batch, _ROW), _matrix_labels(b, 1, batch, _COLUMN)
     result = [label for label in _batch(batch, batch) if batch > 0]
@@ -35,7 +35,7 @@ def matmul(b: Backward) -> Gradients:
 
 
 def _matrix_labels(b: Backward, index: int, batch: int, own: str) -> list[str]:
-    """Return the labels of operand ``index``, whose ``own`` dimension a vector lacks."""
+    """Return the labels of operand ``index``; a vector lacks the ``own`` dimension."""
     rank = len(b.shape(index))
     if rank == 1:
         return [_SUM]
@@ -52,7 +52,7 @@ def _batch(whole: int, own: int) -> list[str]:
 def _operand_gradients(
     b: Backward, dy: ir.Value, sides: Sequence[Labels], result: Labels
 ) -> list[ir.Value | None]:
-    """Return the gradient of each operand of a product, from that of its result."""
+    """Return the gradient of each operand of a product from the gradient of its result."""
     return [
         operand_gradient(
             b.make,
@@ -68,20 +68,20 @@ def _operand_gradients(
 
 @gradient("Gemm")
 def gemm(b: Backward) -> Gradients:
-    """Return alpha times the gradients of the product, and beta dY for what was added."""
+    """Return alpha times the gradients of the product, and beta dY for the added operand."""
     alpha, beta = (float(b.info.attribute(name, 1.0)) for name in ("alpha", "beta"))
     sides = _matrix_labels(b, 0, 0, _ROW), _matrix_labels(b, 1, 0, _COLUMN)
     dy = b.dy if alpha == 1.0 or not any(b.wanted[:2]) else b.make.scaled(b.dy, alpha)
     found = _operand_gradients(b, dy, sides, [_ROW, _COLUMN])
     if not b.has(2) or not b.wanted[2]:
         return b.first(*found)
-    added = b.reduced(b.dy, 2)
+    added = b.unbroadcast(b.dy, 2)
     return [*found, added if beta == 1.0 else b.make.scaled(added, beta)]
 
 
 @decomposition("com.microsoft.FusedGemm")
 def fused_gemm(f: ForwardOp) -> Sequence[ir.Value | None]:
-    """Return Gemm, and the activation behind it as an operator of its own."""
+    """Return Gemm, followed by the activation as a separate operator."""
     attributes = {name: f.op.attributes[name] for name in ("alpha", "beta", "transA", "transB")
             if name in f.op.attributes}  # fmt: skip
     options = {
@@ -96,10 +96,12 @@ def fused_gemm(f: ForwardOp) -> Sequence[ir.Value | None]:
 
 @gradient("Einsum")
 def einsum(b: Backward) -> Gradients:
-    """Return for each operand the Einsum of the gradient with all other operands."""
+    """Return for each operand the Einsum of dY with all other operands."""
     equation = str(b.info.attribute("equation"))
     ranks = [len(b.shape(index)) for index in range(len(b.operands))]
     sides, result = parse_equation(equation, ranks)
     if any(len(set(labels)) < len(labels) for labels in sides):
-        raise b.refused(f"'{equation}' takes a diagonal, expected no letter twice in one operand")
+        raise b.unsupported(
+            f"'{equation}' takes a diagonal, expected no letter twice in one operand"
+        )
     return _operand_gradients(b, b.dy, sides, result)

@@ -1,8 +1,8 @@
-"""Losses over classes, in parts that split along samples, positions and classes.
+"""Losses over classes, built from ops that split along samples, positions and classes.
 
-What is read of all classes is the logarithms of their probabilities, once forwards and once
-backwards; the rest is one number per sample. See Bridle, Probabilistic Interpretation (1990):
-the gradient of the cross entropy is softmax minus one-hot.
+Only the log probabilities are read for all classes, once forwards and once backwards; everything
+else is one number per sample. See Bridle, Probabilistic Interpretation (1990): the gradient of the
+cross entropy is softmax minus one-hot.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tensoropt.dialects.mlir import ir
 __all__ = ["CROSS_ENTROPY", "cross_entropy"]
 
 CROSS_ENTROPY = "tensoropt.CrossEntropy"
-"""An operator that is there only until a step has its training form."""
+"""An operator that exists only until a step has its training form."""
 
 _WEIGHTS = "tensoropt.ClassWeights"
 _CLASSES = 1
 
 
 def cross_entropy(make: Build, scores: ir.Value, labels: ir.Value, axis: int) -> list[ir.Value]:
-    """Return minus the logarithm of the probability of each label, and those of all classes.
+    """Return the negative log probability of each label, and the log probabilities of all classes.
 
     ``scores`` has the classes along ``axis``; ``labels`` (int32 or int64, each below the number of
     classes) and the first result have its shape without that dimension.
@@ -47,7 +47,7 @@ def cross_entropy(make: Build, scores: ir.Value, labels: ir.Value, axis: int) ->
 def _cross_entropy_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     make, (scores, index), axis = f.make, f.operands, int(f.info.attribute("axis"))
     logarithms = make.unary("LogSoftmax", scores, axis=int_attr(axis))
-    f.kept["logarithms"] = logarithms
+    f.saved["logarithms"] = logarithms
     return [_minus_picked(make, logarithms, index, axis), logarithms]
 
 
@@ -66,8 +66,8 @@ def _cross_entropy_gradient(b: Backward) -> Gradients:
     if of_logarithms is not None:
         total = make.reduce("ReduceSum", of_logarithms, [axis])
         factor = make.unary("Neg", total) if factor is None else make.sub(factor, total)
-    assert factor is not None, "one of the results has a gradient"
-    dx = make.mul(make.unary("Exp", b.kept("logarithms")), factor)
+    assert factor is not None, "neither result has a gradient"
+    dx = make.mul(make.unary("Exp", b.saved("logarithms")), factor)
     if of_logarithms is not None:
         dx = make.add(dx, of_logarithms)
     if of_loss is None:
@@ -83,37 +83,39 @@ def _cross_entropy_gradient(b: Backward) -> Gradients:
 
 @decomposition("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(f: ForwardOp) -> Sequence[ir.Value | None]:
-    """Return the loss, and the logarithms of the probabilities of all classes where they are."""
-    labels, kept = _labels(f)
+    """Return the loss, and the log probabilities of all classes if they are a result."""
+    labels, counted = _labels(f)
     loss, logarithms = cross_entropy(f.make, f.operands[0], labels, _CLASSES)
-    found = [_reduced(f, loss, labels, kept), logarithms]
+    found = [_reduce(f, loss, labels, counted), logarithms]
     return found[: len(f.op.results)]
 
 
 @decomposition("NegativeLogLikelihoodLoss")
 def negative_log_likelihood(f: ForwardOp) -> Sequence[ir.Value | None]:
-    """Return minus the logarithms at the labels, weighted and reduced."""
-    labels, kept = _labels(f)
+    """Return the negative log probabilities at the labels, weighted and reduced."""
+    labels, counted = _labels(f)
     index = f.make.unsqueeze(labels, [_CLASSES])
     loss = _minus_picked(f.make, f.operands[0], index, _CLASSES)
-    return [_reduced(f, loss, labels, kept)]
+    return [_reduce(f, loss, labels, counted)]
 
 
 def _labels(f: ForwardOp) -> tuple[ir.Value, ir.Value | None]:
-    """Return the labels with class 0 for those that are ignored, and which are not: bools or
-    ``None``."""
+    """Return the labels, with class 0 for ignored ones, and the mask of labels not ignored.
+
+    The mask is ``None`` if no label can be ignored.
+    """
     make, labels, ignored = f.make, f.operands[1], f.info.attribute("ignore_index")
     if ignored is None:
         return labels, None
     same = make.compare("Equal", labels, make.scalar(int(ignored), labels))
-    kept = make.unary("Not", same)
-    return make.where(kept, labels, make.scalar(0, labels)), kept
+    counted = make.unary("Not", same)
+    return make.where(counted, labels, make.scalar(0, labels)), counted
 
 
-def _reduced(f: ForwardOp, loss: ir.Value, labels: ir.Value, kept: ir.Value | None) -> ir.Value:
-    """Return the losses of all samples weighted, then summed or averaged over their weights."""
+def _reduce(f: ForwardOp, loss: ir.Value, labels: ir.Value, counted: ir.Value | None) -> ir.Value:
+    """Return the weighted losses, summed or averaged over their weights if requested."""
     make, how = f.make, str(f.info.attribute("reduction", "mean"))
-    weights, dims = _weights(f, labels, kept), range(len(shape_of(loss)))
+    weights, dims = _weights(f, labels, counted), range(len(shape_of(loss)))
     loss = loss if weights is None else make.mul(loss, weights)
     if how == "none":
         return loss
@@ -125,17 +127,17 @@ def _reduced(f: ForwardOp, loss: ir.Value, labels: ir.Value, kept: ir.Value | No
     return make.div(total, make.reduce("ReduceSum", weights, dims, keepdims=False))
 
 
-def _weights(f: ForwardOp, labels: ir.Value, kept: ir.Value | None) -> ir.Value | None:
-    """Return the weight of each sample, ``None`` where all are 1."""
+def _weights(f: ForwardOp, labels: ir.Value, counted: ir.Value | None) -> ir.Value | None:
+    """Return the weight of each sample, ``None`` if all are 1."""
     make, weights = f.make, None
     if len(f.operands) > 2 and not onnx.is_no_value(f.operands[2]):
         kind = tensor_type(shape_of(labels), element_type(f.operands[2]))
         weights = make.onnx(_WEIGHTS, [f.operands[2], labels], kind)
-    if kept is None:
+    if counted is None:
         return weights
     if weights is None:
-        return make.cast(kept, element_type(f.operands[0]))
-    return make.where(kept, weights, make.scalar(0.0, weights))
+        return make.cast(counted, element_type(f.operands[0]))
+    return make.where(counted, weights, make.scalar(0.0, weights))
 
 
 @forward_form(_WEIGHTS)
@@ -145,5 +147,5 @@ def _class_weights(f: ForwardOp) -> Sequence[ir.Value | None]:
 
 @gradient(_WEIGHTS)
 def _class_weights_gradient(b: Backward) -> Gradients:
-    """The weights of classes are constants, be they weights of the model or not."""
+    """No gradient: class weights are constants, even if they are weights of the model."""
     return b.first()

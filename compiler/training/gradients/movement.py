@@ -1,4 +1,4 @@
-"""Gradients of operators that move elements without computing: they are moved back."""
+"""Gradients of operators that only move elements: the inverse movement."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ __all__: list[str] = []
 
 @gradient("Identity")
 def identity(b: Backward) -> Gradients:
-    """The gradient itself."""
+    """dY."""
     return [b.dy]
 
 
 @gradient("Reshape", "Flatten")
 def reshape(b: Backward) -> Gradients:
-    """The gradient in the shape of the operand."""
+    """dY in the shape of the operand."""
     return b.first(b.make.reshape(b.dy, b.shape(0)))
 
 
 @gradient("Squeeze")
 def squeeze(b: Backward) -> Gradients:
-    """The gradient with the dimensions of 1 put back."""
+    """dY with the dimensions of size 1 inserted again."""
     return b.first(b.make.unsqueeze(b.dy, _named_dims(b, b.shape(0))))
 
 
 @gradient("Unsqueeze")
 def unsqueeze(b: Backward) -> Gradients:
-    """The gradient without the new dimensions."""
+    """dY without the new dimensions."""
     return b.first(b.make.squeeze(b.dy, _named_dims(b, sizes_of(b.dy))))
 
 
 def _named_dims(b: Backward, shape: Sequence[int]) -> list[int]:
-    """Return the axes of operand 1; all that are 1 where it is omitted."""
+    """Return the axes of operand 1, or all dimensions of size 1 if it is omitted."""
     axes = b.info.literal_ints(1) if b.has(1) else None
     if axes is None:
         return [dim for dim, size in enumerate(shape) if size == 1]
@@ -46,7 +46,7 @@ def _named_dims(b: Backward, shape: Sequence[int]) -> list[int]:
 
 @gradient("Transpose")
 def transpose(b: Backward) -> Gradients:
-    """The gradient with its dimensions put back."""
+    """dY with its dimensions in the original order."""
     rank = len(b.shape(0))
     order = b.info.attribute("perm", tuple(reversed(range(rank))))
     return [b.make.transpose(b.dy, [order.index(dim) for dim in range(rank)])]
@@ -54,13 +54,13 @@ def transpose(b: Backward) -> Gradients:
 
 @gradient("Expand")
 def expand(b: Backward) -> Gradients:
-    """The gradient summed over what was broadcast."""
-    return b.first(b.reduced(b.dy, 0))
+    """dY, summed over broadcast dimensions."""
+    return b.first(b.unbroadcast(b.dy, 0))
 
 
 @gradient("Tile")
 def tile(b: Backward) -> Gradients:
-    """The gradient summed over the copies, which are major in each dimension."""
+    """dY summed over the copies, which are the major part of each dimension."""
     make, shape = b.make, b.shape(0)
     copies = [made // size if size else 1 for made, size in zip(sizes_of(b.dy), shape, strict=True)]
     parts: list[int] = []
@@ -77,7 +77,7 @@ def tile(b: Backward) -> Gradients:
 
 @gradient("Concat")
 def concat(b: Backward) -> Gradients:
-    """The parts of the gradient: one Split where all are wanted."""
+    """The parts of dY: one Split if all are wanted."""
     axis = axis_of(b.info, 0, len(b.shape(0)))
     sizes = [b.shape(i)[axis] for i in range(len(b.operands))]
     if all(b.wanted) and len(sizes) > 1:
@@ -93,12 +93,12 @@ def concat(b: Backward) -> Gradients:
 
 @gradient("Split")
 def split(b: Backward) -> Gradients:
-    """The gradients of the parts joined, zeros for those that nothing depends on."""
+    """The gradients of the parts joined, with zeros for parts that nothing depends on."""
     make, axis = b.make, axis_of(b.info, 0, len(b.shape(0)))
     given, sizes = [b.gradient(i) for i in range(len(b.results))], _part_sizes(b, axis)
-    there = [(i, dy) for i, dy in enumerate(given) if dy is not None]
-    at, first = there[0]
-    if len(there) == 1:
+    present = [(i, dy) for i, dy in enumerate(given) if dy is not None]
+    at, first = present[0]
+    if len(present) == 1:
         ends = sum(sizes[:at]), sum(sizes[at + 1 :])
         return b.first(make.pad(first, axis, ends, 0.0))
     shapes = ([*b.shape(0)[:axis], size, *b.shape(0)[axis + 1 :]] for size in sizes)
@@ -110,7 +110,7 @@ def split(b: Backward) -> Gradients:
 
 
 def _part_sizes(b: Backward, axis: int) -> list[int]:
-    """Return the sizes of the parts of a Split along ``axis``, of those omitted too."""
+    """Return the sizes of all parts of a Split along ``axis``, including omitted parts."""
     results = [result for result in b.results if result is not None]
     count, size = len(results), b.shape(0)[axis]
     if not b.has(1):
@@ -118,15 +118,15 @@ def _part_sizes(b: Backward, axis: int) -> list[int]:
         return [max(0, min(each, size - at * each)) for at in range(count)]
     sizes = b.info.literal_ints(1)
     if sizes is None and any(map(onnx.is_no_value, results)):
-        raise b.refused(
-            "expected operand 1, the sizes, to be a constant, got: one that is computed"
+        raise b.unsupported(
+            "expected operand 1, the sizes, to be a constant, got: a computed value"
         )
     return [sizes_of(result)[axis] for result in results] if sizes is None else sizes
 
 
 @gradient("Trilu")
 def trilu(b: Backward) -> Gradients:
-    """The same triangle of the gradient."""
+    """The same triangle of dY."""
     diagonal = [b.operand(1)] if b.has(1) else []
     upper = int_attr(b.info.attribute("upper", 1))
     return b.first(b.make.onnx("Trilu", [b.dy, *diagonal], b.dy.type, upper=upper))
@@ -134,7 +134,7 @@ def trilu(b: Backward) -> Gradients:
 
 @gradient("ReverseSequence")
 def reverse_sequence(b: Backward) -> Gradients:
-    """The gradient, reversed likewise: that undoes it."""
+    """dY reversed in the same way: the operator is its own inverse."""
     axes = {"batch_axis": 1, "time_axis": 0}
     attributes = {name: int_attr(b.info.attribute(name, default)) for name, default in axes.items()}
     return b.first(b.make.onnx("ReverseSequence", [b.dy, b.operand(1)], b.dy.type, **attributes))

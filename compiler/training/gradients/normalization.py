@@ -1,7 +1,7 @@
-"""Gradients of normalisations of images, and of vectors by their norm.
+"""Gradients of image normalisations, and of vectors divided by their norm.
 
-In training, BatchNormalization takes the statistics of the batch and moves the running ones
-towards them; as ONNX defines it, by the variance of the population (PyTorch: of a sample).
+In training, BatchNormalization uses the statistics of the batch and updates the running statistics.
+As ONNX defines it, the variance is the population's (PyTorch: a sample's).
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ _EUCLIDEAN = 2
 
 @forward_form("BatchNormalization")
 def batch_form(f: ForwardOp) -> Sequence[ir.Value | None]:
-    """Normalise by the statistics of the batch, which are kept: C numbers each.
+    """Normalise by the statistics of the batch, which are saved: C numbers each.
 
-    The op does the last step, on X less its mean; its own training mode is not on every device, and
-    writes into its operands. Where the batch is split, each statistic is added up as it is read.
+    The op itself does the last step, on X minus its mean; its training mode is not available on
+    every device, and writes into its operands. If the batch is split, each statistic is reduced
+    where it is read.
     """
     make, x = f.make, wide(f.make, f.operands[0])
     dims = [dim for dim in range(len(shape_of(x))) if dim != 1]
@@ -51,12 +52,12 @@ def batch_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     centred = make.sub(x, centre)
     variance = make.squeeze(squares(make, centred, dims), dims)
     inverse = inverse_deviation(make, variance, float(f.info.attribute("epsilon", _EPSILON)))
-    f.kept["mean"], f.kept["inverse"] = centre, inverse
-    moved = [_moved(f, 3, make.squeeze(centre, dims)), _moved(f, 4, variance)]
-    return [_given_scale(f, centred, inverse), *moved][: len(f.op.results)]
+    f.saved["mean"], f.saved["inverse"] = centre, inverse
+    running = [_update_running(f, 3, make.squeeze(centre, dims)), _update_running(f, 4, variance)]
+    return [_scale(f, centred, inverse), *running][: len(f.op.results)]
 
 
-def _given_scale(f: ForwardOp, centred: ir.Value, inverse: ir.Value) -> ir.Value:
+def _scale(f: ForwardOp, centred: ir.Value, inverse: ir.Value) -> ir.Value:
     """Return ``centred`` times ``inverse`` and scale, plus bias, per channel."""
     make, own = f.make, [wide(f.make, x) for x in f.operands[1:3]]
     sizes = shape_of(inverse)
@@ -67,8 +68,8 @@ def _given_scale(f: ForwardOp, centred: ir.Value, inverse: ir.Value) -> ir.Value
     return make.cast(y, element_type(f.operands[0]))
 
 
-def _moved(f: ForwardOp, index: int, batch: ir.Value) -> ir.Value:
-    """Return the new running statistics, and give them to the buffer, if it is one."""
+def _update_running(f: ForwardOp, index: int, batch: ir.Value) -> ir.Value:
+    """Return the new running statistics, and update the buffer if the old ones are one."""
     make, old = f.make, f.operands[index]
     batch = make.cast(batch, element_type(old))
     momentum = float(f.info.attribute("momentum", _MOMENTUM))
@@ -80,16 +81,16 @@ def _moved(f: ForwardOp, index: int, batch: ir.Value) -> ir.Value:
 
 
 def _uncast(value: ir.Value) -> ir.Value:
-    """Return what a narrow copy was cast from."""
+    """Return the value that a narrow copy was cast from."""
     op = onnx.owner(value)
     return _uncast(op.operands[0]) if op is not None and op.name == "onnx.Cast" else value
 
 
 @gradient("BatchNormalization")
 def batch(b: Backward) -> Gradients:
-    """The gradients of what is normalised and of the running statistics: means of X, moved."""
+    """The gradients of the normalised result and of the running statistics."""
     make = b.make
-    centred = make.sub(wide(make, b.operand(0)), b.kept("mean"))
+    centred = make.sub(wide(make, b.operand(0)), b.saved("mean"))
     found: list[ir.Value | None] = [None] * 3
     if b.gradient() is not None:
         found = _of_normalised(b, centred)
@@ -100,16 +101,16 @@ def batch(b: Backward) -> Gradients:
             part = _of_statistic(b, index, make.scaled(dy, 1.0 - momentum), centred)
             found[0] = part if found[0] is None else make.add(found[0], part)
         found.append(None if dy is None else make.scaled(dy, momentum))
-    return _given(b, found)
+    return _select_wanted(b, found)
 
 
 def _of_normalised(b: Backward, centred: ir.Value) -> list[ir.Value | None]:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`.
 
-    Scale is per channel, so it is taken out of the means: they are dScale and dBias.
+    Scale is per channel, so it is factored out of the means, which are then dScale and dBias.
     """
     make, dy, dims, count = b.make, wide(b.make, b.dy), _batch_dims(b), _batch_count(b)
-    inverse = _per_channel(b, b.kept("inverse"))
+    inverse = _per_channel(b, b.saved("inverse"))
     total = make.reduce("ReduceSum", dy, dims)
     product = make.mul(make.reduce("ReduceSum", make.mul(dy, centred), dims), inverse)
     found: list[ir.Value | None] = [None, make.squeeze(product, dims), make.squeeze(total, dims)]
@@ -122,9 +123,9 @@ def _of_normalised(b: Backward, centred: ir.Value) -> list[ir.Value | None]:
 
 
 def _of_statistic(b: Backward, index: int, dy: ir.Value, centred: ir.Value) -> ir.Value:
-    """Return what X gets of the mean (result 1) or the variance (2) of a batch of n numbers.
+    """Return the contribution of the mean (result 1) or variance (2) of n numbers to dX.
 
-    That is dy / n, or 2 dy (X - mean) / n.
+    It is dy / n, or 2 dy (X - mean) / n.
     """
     make = b.make
     share = make.scaled(make.cast(dy, element_type(centred)), index / _batch_count(b))
@@ -137,7 +138,7 @@ def _batch_dims(b: Backward) -> list[int]:
 
 
 def _batch_count(b: Backward) -> int:
-    """Return of how many numbers a statistic is the mean."""
+    """Return the number of elements that a statistic averages."""
     return math.prod(b.shape(0)[dim] for dim in _batch_dims(b))
 
 
@@ -145,8 +146,8 @@ def _per_channel(b: Backward, x: ir.Value) -> ir.Value:
     return b.make.unsqueeze(x, _batch_dims(b))
 
 
-def _given(b: Backward, found: Gradients) -> Gradients:
-    """Return what is wanted of ``found``, in the types of the operands."""
+def _select_wanted(b: Backward, found: Gradients) -> Gradients:
+    """Return the wanted gradients in ``found``, in the types of the operands."""
     rows = zip(found, b.wanted, b.operands, strict=False)
     cast = [
         b.make.cast(x, element_type(own)) if want and x is not None else None
@@ -157,38 +158,38 @@ def _given(b: Backward, found: Gradients) -> Gradients:
 
 @gradient("InstanceNormalization")
 def instance(b: Backward) -> Gradients:
-    """The gradient of GroupNormalization with a channel per group."""
-    return _grouped(b, b.shape(0)[1])
+    """The gradient of GroupNormalization with one channel per group."""
+    return _group_gradients(b, b.shape(0)[1])
 
 
 @gradient("GroupNormalization")
 def group(b: Backward) -> Gradients:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`."""
-    return _grouped(b, int(b.info.attribute("num_groups")))
+    return _group_gradients(b, int(b.info.attribute("num_groups")))
 
 
-def _grouped(b: Backward, groups: int) -> Gradients:
+def _group_gradients(b: Backward, groups: int) -> Gradients:
     """Return the gradients of X, scale and bias (per channel or per group)."""
     make, sizes = b.make, b.shape(0)
     each = sizes[1] // groups
     whole = [sizes[0], groups, each, math.prod(sizes[2:])]
-    one = [1, groups, b.shape(1)[0] // groups, 1]
-    x, dy = (make.reshape(wide(make, held), whole) for held in (b.operand(0), b.dy))
-    held = standardise(make, x, [2, 3], float(b.info.attribute("epsilon", _EPSILON)))
-    product = make.mul(dy, held.value)
-    scale = make.reshape(wide(make, b.operand(1)), one)
-    dx = held.gradient(make.mul(dy, scale), make.mul(product, scale)) if b.wanted[0] else None
+    per_group = [1, groups, b.shape(1)[0] // groups, 1]
+    x, dy = (make.reshape(wide(make, value), whole) for value in (b.operand(0), b.dy))
+    normal = standardise(make, x, [2, 3], float(b.info.attribute("epsilon", _EPSILON)))
+    product = make.mul(dy, normal.value)
+    scale = make.reshape(wide(make, b.operand(1)), per_group)
+    dx = normal.gradient(make.mul(dy, scale), make.mul(product, scale)) if b.wanted[0] else None
     found = [None if dx is None else make.reshape(dx, sizes)]
     found += [
-        make.reshape(unbroadcast(make, term, one), b.shape(1)) if b.wanted[index] else None
+        make.reshape(unbroadcast(make, term, per_group), b.shape(1)) if b.wanted[index] else None
         for index, term in ((1, product), (2, dy))
     ]
-    return _given(b, found)
+    return _select_wanted(b, found)
 
 
 @gradient("MeanVarianceNormalization")
 def mean_variance(b: Backward) -> Gradients:
-    """The gradient of X standardised over `axes`, whose deviation has an epsilon added."""
+    """The gradient of X standardised over `axes`, with an epsilon added to the deviation."""
     make, rank = b.make, len(b.shape(0))
     dims = sorted({axis % rank for axis in b.info.attribute("axes", (0, 2, 3))})
     x, dy = wide(make, b.operand(0)), wide(make, b.dy)
@@ -196,14 +197,14 @@ def mean_variance(b: Backward) -> Gradients:
     deviation = make.shifted(make.unary("Sqrt", squares(make, centred, dims)), _VARIANCE_EPSILON)
     inverse = make.unary("Reciprocal", deviation)
     standardised = Standardised(make, make.mul(centred, inverse), inverse, dims, centred=True)
-    return _given(b, [standardised.gradient(dy, make.mul(dy, standardised.value))])
+    return _select_wanted(b, [standardised.gradient(dy, make.mul(dy, standardised.value))])
 
 
 @gradient("LpNormalization")
 def lp(b: Backward) -> Gradients:
     """dX = (dY - n sum(dY Y)) / norm, with n the gradient of the norm: Y, or sign(X) for p = 1.
 
-    Zero where the norm is.
+    Zero where the norm is zero.
     """
     make, order = b.make, int(b.info.attribute("p", _EUCLIDEAN))
     axis = axis_of(b.info, -1, len(b.shape(0)))
@@ -220,7 +221,8 @@ def lp(b: Backward) -> Gradients:
 def local_response(b: Backward) -> Gradients:
     """With s = bias + alpha / size * (sum of X^2 over neighbouring channels), Y = X s^-beta:
 
-    dX = dY s^-beta - 2 alpha beta / size X (sum of dY Y / s over those that X is a neighbour of).
+    dX = dY s^-beta - 2 alpha beta / size X (sum of dY Y / s over the channels that X is a neighbour
+    of).
     """
     make, x, y = b.make, b.operand(0), b.result()
     size, beta = int(b.info.attribute("size")), float(b.info.attribute("beta", 0.75))
@@ -234,7 +236,7 @@ def local_response(b: Backward) -> Gradients:
 
 
 def _neighbours(make: Build, x: ir.Value, before: int, after: int) -> ir.Value:
-    """Return the sum of every channel and those so far before and after it."""
+    """Return for every channel its sum with the ``before`` previous and ``after`` next channels."""
     channels, padded = sizes_of(x)[1], pad(make, x, {1: (before, after)})
     parts = [strided(make, padded, {1: (at, channels, 1)}) for at in range(before + after + 1)]
     return make.onnx("Sum", parts, x.type) if len(parts) > 1 else parts[0]

@@ -1,8 +1,8 @@
 """Gradients of pooling over windows and over all spatial dimensions; Y has an element per window.
 
-What the maxima came from is found again in the backward pass: MaxPool is fast without indices,
-which would have to be kept, and can then split rows. Indices are counted within an image and a
-channel before use, so that both of these dimensions can be split.
+Positions of maxima are found again in the backward pass: MaxPool is fast without indices, which
+would have to be saved, and can then split rows. Indices are reduced to positions within one image
+and channel before use, so both of these dimensions can be split.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tensoropt.compiler.sharding.rule.windows import Window, windows_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
-from tensoropt.compiler.training.gradients.scattering import zeros_beside
+from tensoropt.compiler.training.gradients.scattering import zeros_of_run
 from tensoropt.compiler.training.gradients.sliding import (
     Windows,
     convolve_back,
@@ -30,7 +30,7 @@ _NORM_ORDER = 2
 
 @gradient("MaxPool")
 def max_pool(b: Backward) -> Gradients:
-    """dY, at the first maximum of each window; where windows overlap they add up."""
+    """dY at the first maximum of each window, summed where windows overlap."""
     make, sizes, counts = b.make, b.shape(0), sizes_of(b.dy)
     planes = [*sizes[:2], math.prod(sizes[2:])]
     windows = [*counts[:2], math.prod(counts[2:])]
@@ -41,7 +41,7 @@ def max_pool(b: Backward) -> Gradients:
 
 
 def _indices(b: Backward) -> ir.Value:
-    """Return, per window, the place of its first maximum, counted from the start of the input."""
+    """Return, per window, the position of its first maximum, counted over the whole input."""
     attributes = {name: _attribute(value) for name, value in b.info.attributes}
     attributes["storage_order"] = int_attr(0)
     types = [b.dy.type, _integers(sizes_of(b.dy))]
@@ -67,8 +67,8 @@ def _whole(make: Build, value: int) -> ir.Value:
 def _scatter(
     make: Build, shape: list[int], at: ir.Value, values: ir.Value, *, reduction: str = "none"
 ) -> ir.Value:
-    """Return zeros (N x C x L) with ``values`` at the places ``at`` of the last dimension."""
-    zeros = zeros_beside(make, at, element_type(values), shape, shared=2)
+    """Return zeros (N x C x L) with ``values`` at the positions ``at`` of the last dimension."""
+    zeros = zeros_of_run(make, at, element_type(values), shape, shared=2)
     how = ir.StringAttr.get(reduction)
     operands = [zeros, at, values]
     return make.onnx("ScatterElements", operands, zeros.type, axis=int_attr(2), reduction=how)
@@ -76,9 +76,9 @@ def _scatter(
 
 @gradient("MaxUnpool")
 def max_unpool(b: Backward) -> Gradients:
-    """dY at the places that X went to.
+    """dY at the positions that X was written to.
 
-    Where the result has a given shape, places are counted in another tensor, so all is one list.
+    If the shape of the result is an operand, positions count in another tensor and are used flat.
     """
     make, sizes, whole = b.make, b.shape(0), sizes_of(b.dy)
     if b.has(2):
@@ -96,20 +96,21 @@ def max_unpool(b: Backward) -> Gradients:
 
 @gradient("AveragePool")
 def average_pool(b: Backward) -> Gradients:
-    """dY over the elements that are counted in a window, at each element of it."""
+    """dY divided by the number of elements counted in each window, at each element of it."""
     windows, sizes = windows_of(b.info), b.shape(0)
     include = bool(b.info.attribute("count_include_pad", 0))
     dy = b.dy
     for window in windows:
-        counted = _counted(window, sizes[window.dim], sizes_of(dy)[window.dim], include=include)
-        dy = _divided(b.make, dy, window.dim, counted)
+        count = sizes_of(dy)[window.dim]
+        counts = _element_counts(window, sizes[window.dim], count, include=include)
+        dy = _divide(b.make, dy, window.dim, counts)
     return [_spread(b.make, dy, windows, sizes)]
 
 
-def _counted(window: Window, size: int, count: int, *, include: bool) -> list[int]:
-    """Return how many elements each window along one dimension counts.
+def _element_counts(window: Window, size: int, count: int, *, include: bool) -> list[int]:
+    """Return the number of elements that each window along one dimension counts.
 
-    Beyond the padding that is written out (`ceil_mode`) nothing is counted.
+    Elements beyond the explicit padding (`ceil_mode`) are not counted.
     """
     first, last = (-window.begin, size + window.end) if include else (0, size)
     starts = (i * window.stride - window.begin for i in range(count))
@@ -117,8 +118,8 @@ def _counted(window: Window, size: int, count: int, *, include: bool) -> list[in
     return [sum(first <= start + tap < last for tap in taps) for start in starts]
 
 
-def _divided(make: Build, x: ir.Value, dim: int, counts: list[int]) -> ir.Value:
-    """Return ``x`` over ``counts`` along ``dim``; a number for all is a scalar."""
+def _divide(make: Build, x: ir.Value, dim: int, counts: list[int]) -> ir.Value:
+    """Return ``x`` divided by ``counts`` along ``dim``; equal counts become a scalar."""
     if len(set(counts)) == 1:
         return x if counts[0] == 1 else make.scaled(x, 1.0 / counts[0])
     shape = [1] * len(sizes_of(x))
@@ -128,19 +129,19 @@ def _divided(make: Build, x: ir.Value, dim: int, counts: list[int]) -> ir.Value:
 
 
 def _spread(make: Build, y: ir.Value, windows: Windows, sizes: list[int]) -> ir.Value:
-    """Return, per element of N x C x I..., the sum of ``y`` over the windows that hold it.
+    """Return, per element of N x C x I..., the sum of ``y`` over the windows that contain it.
 
-    Elements before the first window, and those a stride and more behind the last, are in none.
+    No window contains elements before the first window, or a stride or more after the last.
     """
     counts = sizes_of(y)
-    ends = {w.dim: _outside(w, sizes[w.dim], counts[w.dim]) for w in windows}
+    ends = {w.dim: _uncovered(w, sizes[w.dim], counts[w.dim]) for w in windows}
     inner = [size - sum(ends.get(dim, (0, 0))) for dim, size in enumerate(sizes)]
-    held = [replace(window, begin=max(window.begin, 0)) for window in windows]
-    return pad(make, _spread_inside(make, y, held, inner), ends)
+    starts = [replace(window, begin=max(window.begin, 0)) for window in windows]
+    return pad(make, _spread_inside(make, y, starts, inner), ends)
 
 
-def _outside(window: Window, size: int, count: int) -> tuple[int, int]:
-    """Return how many elements before and behind the windows are left out of what they span."""
+def _uncovered(window: Window, size: int, count: int) -> tuple[int, int]:
+    """Return the number of elements before and after the windows that no window covers."""
     rest = -end_padding(window, size, count)
     return max(-window.begin, 0), rest if rest >= window.stride else 0
 
@@ -157,43 +158,43 @@ def _spread_inside(make: Build, y: ir.Value, windows: Windows, sizes: list[int])
 
 
 def _tiles(window: Window, size: int, count: int) -> bool:
-    alone = window.stride == window.taps and window.dilation == 1
-    return alone and window.begin == 0 and end_padding(window, size, count) == 0
+    is_disjoint = window.stride == window.taps and window.dilation == 1
+    return is_disjoint and window.begin == 0 and end_padding(window, size, count) == 0
 
 
 @gradient("LpPool")
 def lp_pool(b: Backward) -> Gradients:
     """dX = sign(X) |X|^(p-1) times the sum over the windows of dY Y^(1-p)."""
     shares = _shares(b)
-    return [_weighted(b, _spread(b.make, shares, windows_of(b.info), b.shape(0)))]
+    return [_weigh(b, _spread(b.make, shares, windows_of(b.info), b.shape(0)))]
 
 
 @gradient("GlobalLpPool")
 def global_lp_pool(b: Backward) -> Gradients:
     """The gradient of LpPool over all spatial dimensions."""
-    return [_weighted(b, _shares(b))]
+    return [_weigh(b, _shares(b))]
 
 
 def _shares(b: Backward) -> ir.Value:
-    """Return dY Y^(1-p), zero where Y is."""
+    """Return dY Y^(1-p), zero where Y is zero."""
     make, order = b.make, int(b.info.attribute("p", _NORM_ORDER))
     if order == 1:
         return b.dy
-    y = _counted_again(b)
+    y = _shaped_result(b)
     power = y if order == _NORM_ORDER else make.binary("Pow", y, make.scalar(order - 1, y))
     zero = make.scalar(0.0, y)
     return make.where(make.compare("Equal", y, zero), zero, make.div(b.dy, power))
 
 
-def _counted_again(b: Backward) -> ir.Value:
-    """Return Y, of which ONNX Runtime's inference may count other windows than its kernel makes."""
+def _shaped_result(b: Backward) -> ir.Value:
+    """Return Y in the shape of dY: ONNX Runtime's shape inference and kernel can disagree."""
     y, same = b.result(), str(b.info.attribute("auto_pad", "")).startswith("SAME")
     dilated = max(b.info.attribute("dilations", ()), default=1) > 1
     differs = b.info.attribute("ceil_mode", 0) or (same and dilated)
     return b.make.reshape(y, sizes_of(b.dy)) if differs else y
 
 
-def _weighted(b: Backward, shares: ir.Value) -> ir.Value:
+def _weigh(b: Backward, shares: ir.Value) -> ir.Value:
     """Return sign(X) |X|^(p-1) times ``shares``."""
     make, x, order = b.make, b.operand(0), int(b.info.attribute("p", _NORM_ORDER))
     if order == _NORM_ORDER:
@@ -207,7 +208,7 @@ def _weighted(b: Backward, shares: ir.Value) -> ir.Value:
 
 @gradient("GlobalAveragePool")
 def global_average_pool(b: Backward) -> Gradients:
-    """dY over the number of elements, everywhere."""
+    """dY divided by the number of elements, everywhere."""
     sizes = b.shape(0)
     return [b.make.expand(b.make.scaled(b.dy, 1.0 / math.prod(sizes[2:])), sizes)]
 

@@ -1,7 +1,7 @@
 """Sums of products over labelled dimensions, each built as the one op that splits along all loops.
 
-A dimension of an operand or of the result is named by a label, as in Einsum: what two operands have
-in common and the result lacks is summed over. Gradients of products are such sums again: the
+Each dimension of an operand or of the result has a label, as in Einsum: labels that two operands
+share and the result lacks are summed over. Gradients of products are sums of the same kind: the
 gradient of an operand sums over the labels that the operand lacks.
 """
 
@@ -16,7 +16,7 @@ from tensoropt.dialects.mlir import ir
 __all__ = ["Labels", "contract", "einsum", "operand_gradient"]
 
 Labels = Sequence[str]
-"""A name per dimension; equal names are one loop."""
+"""A name per dimension; equal names are the same loop."""
 
 _MATRIX = 2
 
@@ -29,15 +29,16 @@ def operand_gradient(
 ) -> ir.Value:
     """Return the gradient of an operand of ``shape``: a sum of products of ``factors``.
 
-    They are the gradient of the result and the other operands. A dimension of size 1 that was
-    stretched is summed over; one that nothing else has (it was summed over alone) is repeated.
+    The factors are the gradient of the result and the other operands. A dimension of size 1 that
+    was stretched is summed over. A dimension that no factor has (it was summed over alone) is
+    repeated.
     """
-    if any(0 in shape_of(x) for x, _ in factors):  # a sum of nothing
+    if any(0 in shape_of(x) for x, _ in factors):  # an empty sum
         return make.expand(make.scalar(0.0, factors[0][0]), shape)
     sizes = _sizes(factors)
-    kept = [label for label, n in zip(own, shape, strict=True) if sizes.get(label) == n]
-    x = contract(make, factors, kept)
-    missing = [dim for dim, label in enumerate(own) if label not in kept]
+    common = [label for label, n in zip(own, shape, strict=True) if sizes.get(label) == n]
+    x = contract(make, factors, common)
+    missing = [dim for dim, label in enumerate(own) if label not in common]
     if not missing:
         return x
     x = make.unsqueeze(x, missing)
@@ -45,7 +46,7 @@ def operand_gradient(
 
 
 def _sizes(factors: Sequence[tuple[ir.Value, Labels]]) -> Mapping[str, int]:
-    """Return how long each loop is; a stretched dimension of 1 does not count."""
+    """Return the length of each loop, ignoring stretched dimensions of size 1."""
     sizes: dict[str, int] = {}
     for value, labels in factors:
         for label, n in zip(labels, shape_of(value), strict=True):
@@ -57,9 +58,9 @@ def contract(make: Build, factors: Sequence[tuple[ir.Value, Labels]], result: La
     """Return the product of ``factors`` with dimensions ``result``, summed over all other labels.
 
     Two matrices are multiplied by Gemm, which reads either of them transposed; stacks of matrices
-    by MatMul; all else by Einsum, which splits along every label.
+    by MatMul; everything else by Einsum, which splits along every label.
     """
-    squeezed = [_without_stretched(make, factor, factors) for factor in factors]
+    squeezed = [_squeeze_stretched(make, factor, factors) for factor in factors]
     if len(squeezed) == 1:
         [(x, labels)] = squeezed
         if set(labels) == set(result):
@@ -69,15 +70,15 @@ def contract(make: Build, factors: Sequence[tuple[ir.Value, Labels]], result: La
     return einsum(make, squeezed, result)
 
 
-def _without_stretched(
+def _squeeze_stretched(
     make: Build, factor: tuple[ir.Value, Labels], factors: Sequence[tuple[ir.Value, Labels]]
 ) -> tuple[ir.Value, list[str]]:
-    """Return a factor without the dimensions of size 1 that others stretch."""
+    """Return a factor without the dimensions of size 1 that other factors stretch."""
     (x, labels), sizes = factor, _sizes(factors)
     shape = shape_of(x)
     ones = [d for d, label in enumerate(labels) if shape[d] == 1 and sizes[label] > 1]
-    kept = [label for d, label in enumerate(labels) if d not in ones]
-    return (make.squeeze(x, ones) if ones else x), kept
+    common = [label for d, label in enumerate(labels) if d not in ones]
+    return (make.squeeze(x, ones) if ones else x), common
 
 
 def _product(
@@ -103,7 +104,7 @@ def _matrices(
     shared: list[str],
     summed: str,
 ) -> tuple[bool, bool] | None:
-    """Return which of the two stacks of matrices are transposed, ``None`` if they are none."""
+    """Return whether each of two stacks of matrices is transposed, ``None`` if not stacks."""
     count, rows, columns = len(shared), list(a[1]), list(b[1])
     if not len(rows) == len(columns) == len(result) == count + _MATRIX:
         return None
@@ -136,7 +137,7 @@ def _matmul(
 
 
 def einsum(make: Build, factors: Sequence[tuple[ir.Value, Labels]], result: Labels) -> ir.Value:
-    """Return ``factors`` multiplied and summed over all labels that ``result`` lacks, by Einsum."""
+    """Return the Einsum of ``factors``, summed over all labels that ``result`` lacks."""
     sizes = _sizes(factors)
     letters = dict(zip(sizes, string.ascii_letters, strict=False))
     terms = ("".join(letters[label] for label in labels) for _, labels in factors)

@@ -1,8 +1,9 @@
-"""The steps of a recurrent network and backpropagation through them, unrolled over time.
+"""Recurrent networks unrolled over time, and backpropagation through them.
 
-The products with the input are one product for all steps, outside; so are the gradients of all
-weights, after the last step: nothing of the size of a weight is made per step. A step keeps what
-its activations give. All steps together follow one op, so that a search decides once for them.
+The products with the input are one product for all steps, computed outside; so are the gradients of
+all weights, after the last step: no step produces a tensor of a weight's size. A step saves the
+results of its activations. All steps follow one op, so the search decides for all of them in one
+choice.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from tensoropt.dialects.mlir import ir
 __all__ = ["RECURRENCE"]
 
 RECURRENCE = "tensoropt.Recurrence"
-"""All steps of a direction: (gates `b t g h`, states `b 1 1 h`, [lengths `b 1 1 1`,] weights) ->
-(`b t 1 h`, states). Attributes: the name of the ``cell``, its ``activations``, how many ``states``
-and ``lengths`` there are, and whether it runs ``backwards``.
+"""An operator for all steps of a direction.
 
-A sequence that has ended keeps its state and gives zeros; backwards it begins at its end.
+(gates `b t g h`, states `b 1 1 h`, [lengths `b 1 1 1`,] weights) -> (`b t 1 h`, states).
+Attributes: the name of the ``cell``, its ``activations``, the numbers of ``states`` and
+``lengths``, and whether it runs ``backwards``. A sequence that has ended preserves its state and
+returns zeros; backwards, it begins at its end.
 """
 
 _TIME = 1
 
 
 class _Operands:
-    """The operands of a recurrence by what they are."""
+    """The operands of a recurrence by role."""
 
     def __init__(self, make: Build, info: OpInfo, operands: Sequence[ir.Value]) -> None:
         self.make, count = make, int(info.attribute("states"))
@@ -49,36 +51,37 @@ class _Operands:
         activations = info.attribute("activations")
         self.cell: Cell = CELLS[info.attribute("cell")](make, self.weights, activations)
 
-    def each(self, x: ir.Value) -> list[ir.Value]:
-        """Return the steps of ``x``."""
+    def split_steps(self, x: ir.Value) -> list[ir.Value]:
+        """Split ``x`` into its steps."""
         return split(self.make, x, _TIME, [1] * len(self.order))
 
-    def runs(self, step: int) -> ir.Value | None:
-        """Return which sequences reach ``step``, bools `b 1 1 1`; ``None`` where all do."""
+    def running(self, step: int) -> ir.Value | None:
+        """Return the mask of sequences that reach ``step``, bools `b 1 1 1`; ``None`` if all do."""
         if self.lengths is None:
             return None
         return self.make.compare("Less", self.make.scalar(step, self.lengths), self.lengths)
 
     def zero(self) -> ir.Value:
-        """Return a scalar of the type of the gates, which are not read."""
+        """Return a scalar of the type of the gates, without reading them."""
         return self.make.scalar(0.0, self.gates)
 
 
 @forward_form(RECURRENCE)
 def _recurrence(f: ForwardOp) -> Sequence[ir.Value | None]:
-    """Return all steps; each keeps what its cell says, and the states of ended sequences."""
+    """Return all steps; each saves the values of its cell, and the states if sequences can end."""
     operands = _Operands(f.make, f.info, f.operands)
-    each, states, results = operands.each(operands.gates), operands.states, dict[int, ir.Value]()
+    gates, states = operands.split_steps(operands.gates), operands.states
+    results: dict[int, ir.Value] = {}
     for step in operands.order:
-        new, kept = operands.cell.forward(each[step], states)
-        runs = operands.runs(step)
+        new, saved = operands.cell.forward(gates[step], states)
+        running = operands.running(step)
         results[step] = new[0]
-        if runs is not None:
-            results[step] = f.make.where(runs, new[0], operands.zero())
-            new = [f.make.where(runs, a, b) for a, b in zip(new, states, strict=True)]
-            kept = [*kept, *new]
+        if running is not None:
+            results[step] = f.make.where(running, new[0], operands.zero())
+            new = [f.make.where(running, a, b) for a, b in zip(new, states, strict=True)]
+            saved = [*saved, *new]
         states = new
-        f.kept.update({f"{step}.{i}": value for i, value in enumerate(kept)})
+        f.saved.update({f"{step}.{i}": value for i, value in enumerate(saved)})
     return [f.make.concat([results[step] for step in sorted(results)], _TIME), *states]
 
 
@@ -92,14 +95,14 @@ class _Backpropagation:
     def __init__(self, b: Backward) -> None:
         self.b, self.make = b, b.make
         operands = [b.operands[0], *(b.operand(i) for i in range(1, len(b.operands)))]
-        self.held = _Operands(b.make, b.info, operands)
-        self.order, self.states = self.held.order, self.held.states
+        self.operands = _Operands(b.make, b.info, operands)
+        self.order, self.states = self.operands.order, self.operands.states
 
     def run(self) -> Gradients:
-        results = self.held.each(self.b.result())
+        results = self.operands.split_steps(self.b.result())
         dy, *last = map(self.b.gradient, range(len(self.b.results)))
         after: Gradients = last
-        of_results = None if dy is None else self.held.each(dy)
+        of_results = None if dy is None else self.operands.split_steps(dy)
         steps: dict[int, CellStep] = {}
         for number in reversed(range(len(self.order))):
             step = self.order[number]
@@ -107,53 +110,55 @@ class _Backpropagation:
             steps[step], after = self._step(number, results, given, after)
         every = [steps[step] for step in sorted(steps)]
         gates = self._stack([step.gates for step in every])
-        lengths = [None] * (self.held.first_weight - 1 - len(self.states))
-        weights = (self._weight(i, every, gates) for i in range(len(self.held.weights)))
+        lengths = [None] * (self.operands.first_weight - 1 - len(self.states))
+        weights = (self._weight(i, every, gates) for i in range(len(self.operands.weights)))
         return [gates, *after, *lengths, *weights]
 
     def _step(
         self, number: int, results: list[ir.Value], dy: ir.Value | None, after: Gradients
     ) -> tuple[CellStep, list[ir.Value]]:
-        """Return what the step that runs as ``number`` gives, and the gradients of the states
-        before it, from those ``after`` it and that of its result (``None`` for nothing)."""
-        step, runs = self.order[number], self.held.runs(self.order[number])
+        """Return the gradients of the step that runs as ``number``, and of the states before it.
+
+        ``after`` are the gradients of the states after it, ``dy`` the gradient of its result;
+        ``None`` stands for no gradient.
+        """
+        step, running = self.order[number], self.operands.running(self.order[number])
         known = [self.make.zeros(self.states[0]) if x is None else x for x in after]
         given = [x if dy is None or i else self.make.add(x, dy) for i, x in enumerate(known)]
-        if runs is not None:
-            given = [self.make.where(runs, x, self.held.zero()) for x in given]
-        before, kept = self._before(number, results), self._kept(step)
-        made = self.held.cell.backward(kept, results[step], before, given)
-        if runs is None:
+        if running is not None:
+            given = [self.make.where(running, x, self.operands.zero()) for x in given]
+        before, saved = self._states_before(number, results), self._cell_saved(step)
+        made = self.operands.cell.backward(saved, results[step], before, given)
+        if running is None:
             return made, made.states
-        passed = (self.make.where(runs, self.held.zero(), x) for x in known)
+        passed = (self.make.where(running, self.operands.zero(), x) for x in known)
         both = zip(made.states, passed, strict=True)
         return made, [self.make.add(own, past) for own, past in both]
 
-    def _all_kept(self, step: int) -> list[ir.Value]:
-        count = len(self.b.held) // len(self.order)
-        return [self.b.kept(f"{step}.{i}") for i in range(count)]
+    def _all_saved(self, step: int) -> list[ir.Value]:
+        count = len(self.b.saved_values) // len(self.order)
+        return [self.b.saved(f"{step}.{i}") for i in range(count)]
 
-    def _kept(self, step: int) -> list[ir.Value]:
-        """Return what the cell kept."""
-        kept = self._all_kept(step)
-        return kept if self.held.lengths is None else kept[: len(kept) - len(self.states)]
+    def _cell_saved(self, step: int) -> list[ir.Value]:
+        """Return the values that the cell saved."""
+        saved = self._all_saved(step)
+        return saved if self.operands.lengths is None else saved[: len(saved) - len(self.states)]
 
-    def _before(self, number: int, results: list[ir.Value]) -> list[ir.Value]:
+    def _states_before(self, number: int, results: list[ir.Value]) -> list[ir.Value]:
         """Return the states before the step that runs as ``number``."""
         if number == 0:
             return self.states
         step = self.order[number - 1]
-        if self.held.lengths is not None:
-            return self._all_kept(step)[-len(self.states) :]
-        return [results[step], *self._kept(step)[-1:]][: len(self.states)]
+        if self.operands.lengths is not None:
+            return self._all_saved(step)[-len(self.states) :]
+        return [results[step], *self._cell_saved(step)[-1:]][: len(self.states)]
 
     def _stack(self, parts: list[ir.Value]) -> ir.Value:
         return self.make.concat(parts, _TIME)
 
     def _weight(self, index: int, steps: Sequence[CellStep], gates: ir.Value) -> ir.Value | None:
-        """Return the gradient of a weight: one product for all steps, or a sum for what is
-        added."""
-        if not self.b.wanted[self.held.first_weight + index]:
+        """Return the gradient of a weight: one product for all steps, or a sum for a bias."""
+        if not self.b.wanted[self.operands.first_weight + index]:
             return None
         pairs = [step.products[index] for step in steps]
         same = all(left == step.gates for (left, _), step in zip(pairs, steps, strict=True))

@@ -1,4 +1,4 @@
-"""Gradients of reductions: what a result has is spread over what was reduced."""
+"""Gradients of reductions: the gradient of the result is spread over the reduced dimensions."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__: list[str] = []
 
 @gradient("ReduceSum")
 def reduce_sum(b: Backward) -> Gradients:
-    """The gradient, broadcast along what was reduced."""
+    """dY, broadcast along the reduced dimensions."""
     return b.first(b.make.expand(_spread(b, b.dy), b.shape(0)))
 
 
 @gradient("ReduceMean")
 def reduce_mean(b: Backward) -> Gradients:
-    """dY / n, n elements in each mean."""
+    """dY / n for n elements in each mean."""
     share = b.make.scaled(_spread(b, b.dy), 1.0 / _count(b))
     return b.first(b.make.expand(share, b.shape(0)))
 
 
 @gradient("ReduceMax", "ReduceMin")
 def reduce_extreme(b: Backward) -> Gradients:
-    """The gradient goes to the elements that equal the result, in equal parts."""
+    """dY, divided equally among the elements that equal the result."""
     make = b.make
     equal = make.compare("Equal", b.operand(0), _spread(b, b.result()))
     flags = make.cast(equal, element_type(b.dy))
     dims = _dims(b)
     share = _spread(b, b.dy)
     if dims:
-        ties = make.reduce("ReduceSum", flags, dims)  # none where the operand is not rounded alike
+        ties = make.reduce("ReduceSum", flags, dims)  # 0 if operand and result round differently
         share = make.div(share, make.binary("Max", ties, make.scalar(1.0, ties)))
     return b.first(make.mul(flags, share))
 
@@ -53,7 +53,7 @@ def reduce_l1(b: Backward) -> Gradients:
 
 @gradient("ReduceL2")
 def reduce_l2(b: Backward) -> Gradients:
-    """dY X / Y, 0 where Y is."""
+    """dY X / Y, 0 where Y is zero."""
     make, y = b.make, _spread(b, b.result())
     is_zero = make.compare("Equal", y, make.scalar(0.0, y))
     share = make.div(_spread(b, b.dy), make.where(is_zero, make.scalar(1.0, y), y))
@@ -80,7 +80,7 @@ def reduce_log_sum_exp(b: Backward) -> Gradients:
 def reduce_prod(b: Backward) -> Gradients:
     """dY times the product of the other elements.
 
-    That is P / X for the product P of all elements but zeros, where none of the others is zero.
+    It is P / X, where P is the product of all nonzero elements, or zero if another element is zero.
     """
     make, x = b.make, b.operand(0)
     zero, one = make.scalar(0.0, x), make.scalar(1.0, x)
@@ -98,7 +98,7 @@ def reduce_prod(b: Backward) -> Gradients:
 
 @gradient("CumSum")
 def cum_sum(b: Backward) -> Gradients:
-    """The gradient summed from the other end."""
+    """dY summed from the other end."""
     backward = {
         "reverse": int_attr(1 - b.info.attribute("reverse", 0)),
         "exclusive": int_attr(b.info.attribute("exclusive", 0)),
@@ -109,12 +109,12 @@ def cum_sum(b: Backward) -> Gradients:
 def _dims(b: Backward) -> list[int]:
     dims = reduced_dims(b.info)
     if dims is None:
-        raise b.refused("expected operand 1, the axes, to be a constant, got: one that is computed")
+        raise b.unsupported("expected operand 1, the axes, to be a constant, got: a computed value")
     return dims
 
 
 def _spread(b: Backward, y: ir.Value) -> ir.Value:
-    """Return a result, or its gradient, with dimensions of 1 where it was reduced."""
+    """Return a result, or its gradient, with reduced dimensions of size 1."""
     dims = _dims(b)
     return b.make.unsqueeze(y, dims) if dims and not b.info.attribute("keepdims", 1) else y
 

@@ -1,15 +1,16 @@
-"""The gradients by operator name: what a rule gets, what it returns, and where rules are kept.
+"""Registry of gradients by operator name, and the interface of gradient rules.
 
-A rule builds, in standard ONNX operators, the vector-Jacobian product of one op: from the gradients
-of its results those of its operands. All shapes are static, the opset is ``TRAINING_OPSET`` or
-later, and ops are built at the end of `@main`, so that whatever the forward graph made can be read.
+A rule builds the vector-Jacobian product of one op from standard ONNX operators: it maps the
+gradients of the op's results to gradients of its operands. All shapes are static, the opset is
+``TRAINING_OPSET`` or later, and ops are built at the end of `@main`, where every value of the
+forward graph can be read.
 
-There are three ways to teach an operator:
+An operator is supported in one of three ways:
 
-- ``@gradient("Relu")``: the forward op stays as it is; the function returns the gradients.
-- ``@forward_form("BatchNormalization")`` beside a gradient: training runs other ops in place of the
-  op (statistics of the batch), and hands values on to the gradient in ``Forward.kept``.
-- ``@decomposition("LSTM")``: training runs other ops, each with a gradient of its own.
+- ``@gradient("Relu")``: the forward op is left unchanged; the function returns the gradients.
+- ``@forward_form("BatchNormalization")`` together with a gradient: training runs other ops instead
+  of the op (statistics of the batch), and saves values for the gradient in ``ForwardOp.saved``.
+- ``@decomposition("LSTM")``: training runs other ops, and each has its own gradient.
 """
 
 from __future__ import annotations
@@ -47,11 +48,14 @@ __all__ = [
 ]
 
 TRAINING_OPSET = 20
-"""The least version of the standard operators that gradients are written for."""
+"""The lowest version of the standard operators that gradients support."""
 
 Gradients = Sequence[ir.Value | None]
-"""Per operand its gradient (``ir.Value`` of the operand's type), ``None`` where it has none: an
-operand that nothing wants, an integer, one that was omitted, or one that only places others."""
+"""The gradient of each operand (``ir.Value`` of the operand's type), ``None`` if it has none.
+
+An operand has no gradient if none is wanted, if it is an integer or was omitted, or if it only
+selects positions.
+"""
 
 _FAMILIES = (
     "activations",
@@ -79,11 +83,11 @@ _FAMILIES = (
 
 @dataclass
 class ForwardOp:
-    """One op of the forward graph, about to be built in its training form.
+    """An op of the forward graph, about to be built in its training form.
 
-    ``operands`` are its operands; ``make`` builds at the place of the op. What is put into ``kept``
-    by name is handed on to the gradient (as :meth:`Backward.kept`). ``training`` is what the whole
-    step has to offer: the seed, the buffers (running statistics) and their new values.
+    ``make`` builds ops at the op's position. Values put into ``saved`` are available to the
+    gradient (:meth:`Backward.saved`). ``training`` provides the step's seed and the update of
+    buffers (running statistics).
     """
 
     op: ir.Operation
@@ -91,34 +95,34 @@ class ForwardOp:
     operands: list[ir.Value]
     make: Build
     training: Training
-    kept: dict[str, ir.Value] = field(default_factory=dict)
+    saved: dict[str, ir.Value] = field(default_factory=dict)
 
     def has(self, index: int) -> bool:
-        """Say whether operand ``index`` is there (not omitted)."""
+        """Return whether operand ``index`` is present (not omitted)."""
         return index < len(self.operands) and not onnx.is_no_value(self.operands[index])
 
-    def gives(self, index: int) -> bool:
-        """Say whether result ``index`` is there (not omitted)."""
+    def has_result(self, index: int) -> bool:
+        """Return whether result ``index`` is present (not omitted)."""
         return index < len(self.op.results) and not onnx.is_no_value(self.op.results[index])
 
     def check_unused(self, indices: Sequence[int]) -> None:
-        """Raise the error about the first of results ``indices`` that is there."""
-        for index in filter(self.gives, indices):
-            raise self.refused(f"expected its {_result_name(self.info, index)} to be unused")
+        """Raise UserError for the first of results ``indices`` that is present."""
+        for index in filter(self.has_result, indices):
+            raise self.unsupported(f"expected its {_result_name(self.info, index)} to be unused")
 
-    def refused(self, text: str) -> UserError:
-        """Return the error about a form of the operator that has no gradient."""
+    def unsupported(self, text: str) -> UserError:
+        """Return the error for a form of the operator that has no gradient."""
         name = onnx.node_name(self.op) or self.op.name
         return UserError(f"node '{name}' ({self.info.name}) has no gradient: {text}")
 
 
 @dataclass
 class Training:
-    """What forms of the forward ops may use of the step around them.
+    """The parts of the step that training forms of forward ops can use.
 
-    ``seed`` returns the int64 scalar input of a step, another one in every step. ``update`` gives
-    the buffer (an argument of ``@main``, such as a running mean) the value it has after the step.
-    ``number`` returns another number each time, for what draws random numbers of its own.
+    ``seed`` returns the int64 scalar input of the step, which differs in every step. ``update``
+    sets the value that a buffer (an argument of ``@main``, such as a running mean) has after the
+    step. ``number`` returns a new number each time, to seed random numbers of an op.
     """
 
     seed: Callable[[], ir.Value]
@@ -128,13 +132,13 @@ class Training:
 
 @dataclass
 class Backward:
-    """One op of the forward graph whose gradients are asked for.
+    """An op of the forward graph during the backward pass.
 
-    ``given`` holds, per result, its gradient, ``None`` where nothing depends on it; at least one is
-    there, and of those behind the first a rule must ask for each that is, by :meth:`gradient`.
-    ``wanted`` says which operands need one: work for others is wasted. ``read`` returns a value of
-    the forward graph for use here: the value itself, or one computed anew where activations are
-    recomputed; only what is asked for is kept until the backward pass.
+    ``given`` is the gradient of each result, ``None`` if nothing depends on it. At least one
+    gradient is present, and a rule must request every present gradient after the first by
+    :meth:`gradient`. ``wanted`` marks the operands that need a gradient: work for other operands is
+    wasted. ``read`` returns a value of the forward graph for use in the backward pass: the value
+    itself, or a recomputed one. Only values that are read stay live until the backward pass.
     """
 
     info: OpInfo
@@ -144,15 +148,15 @@ class Backward:
     given: list[ir.Value | None]
     wanted: list[bool]
     read: Callable[[ir.Value], ir.Value]
-    held: dict[str, ir.Value] = field(default_factory=dict)
-    asked: set[int] = field(default_factory=set, init=False)
+    saved_values: dict[str, ir.Value] = field(default_factory=dict)
+    requested: set[int] = field(default_factory=set, init=False)
 
     def operand(self, index: int) -> ir.Value:
         """Return operand ``index`` as the forward op read it."""
         return self.read(self.operands[index])
 
     def has(self, index: int) -> bool:
-        """Say whether operand ``index`` is there (not omitted)."""
+        """Return whether operand ``index`` is present (not omitted)."""
         return index < len(self.operands) and not onnx.is_no_value(self.operands[index])
 
     def result(self, index: int = 0) -> ir.Value:
@@ -162,40 +166,40 @@ class Backward:
         return self.read(value)
 
     def shape(self, index: int) -> list[int]:
-        """Return the shape of operand ``index``, which keeps nothing."""
+        """Return the shape of operand ``index``, without extending its live range."""
         return sizes_of(self.operands[index])
 
     def first(self, *found: ir.Value | None) -> Gradients:
-        """Return ``found`` for the first operands and nothing for the others."""
+        """Return ``found`` as the gradients of the first operands, and None for all others."""
         return [*found, *[None] * (len(self.operands) - len(found))]
 
-    def kept(self, name: str) -> ir.Value:
-        """Return what the training form of the op kept under ``name``."""
-        return self.read(self.held[name])
+    def saved(self, name: str) -> ir.Value:
+        """Return the value that the training form of the op saved under ``name``."""
+        return self.read(self.saved_values[name])
 
     def gradient(self, index: int = 0) -> ir.Value | None:
-        """Return the gradient of result ``index``, ``None`` where nothing depends on it."""
-        self.asked.add(index)
+        """Return the gradient of result ``index``, or ``None`` if nothing depends on it."""
+        self.requested.add(index)
         return self.given[index] if index < len(self.given) else None
 
     @property
     def dy(self) -> ir.Value:
-        """The gradient of the first result, which must be there."""
+        """The gradient of the first result, which must be present."""
         dy = self.gradient()
         if dy is None:
-            self.check_asked()
+            self.check_requested()
         assert dy is not None, f"{self.info.name}: nothing depends on the first result"
         return dy
 
-    def check_asked(self) -> None:
-        """Raise UserError for a result behind the first whose gradient was not asked for."""
+    def check_requested(self) -> None:
+        """Raise UserError for a result after the first with a gradient that was not requested."""
         for index, dy in enumerate(self.given):
-            if index and dy is not None and index not in self.asked:
+            if index and dy is not None and index not in self.requested:
                 name = _result_name(self.info, index)
-                raise self.refused(f"the loss depends on its {name}")
+                raise self.unsupported(f"the loss depends on its {name}")
 
-    def refused(self, text: str) -> UserError:
-        """Return the error about a form of the operator that has no gradient."""
+    def unsupported(self, text: str) -> UserError:
+        """Return the error for a form of the operator that has no gradient."""
         name = str(getattr(self.make, "name", "")).removesuffix(".grad")
         return UserError(f"node '{name}' ({self.info.name}) has no gradient: {text}")
 
@@ -203,13 +207,13 @@ class Backward:
         """Return the array of operand ``index`` if it is a literal, else ``None``."""
         return self.info.literal(index)
 
-    def reduced(self, x: ir.Value, operand: int) -> ir.Value:
-        """Return ``x`` summed over what operand ``operand`` was broadcast along: its gradient."""
+    def unbroadcast(self, x: ir.Value, operand: int) -> ir.Value:
+        """Return ``x`` summed over the dimensions that ``operand`` was broadcast along."""
         return unbroadcast(self.make, x, shape_of(self.operands[operand]))
 
 
 def _result_name(info: OpInfo, index: int) -> str:
-    """Return `output 1 (Mean)`, the names being those of the operator's schema."""
+    """Return the name of a result, such as `output 1 (Mean)`, from the operator's schema."""
     domain, _, op_type = info.name.rpartition(".")
     schema = onnx.schema(domain, op_type, info.version)
     names = schema.outputs if schema is not None else ()
@@ -217,11 +221,11 @@ def _result_name(info: OpInfo, index: int) -> str:
 
 
 def unbroadcast(make: Build, x: ir.Value, shape: Sequence[int | None]) -> ir.Value:
-    """Return ``x`` summed to ``shape``, from which it was broadcast."""
-    held = shape_of(x)
-    assert broadcast(held, shape) == held, f"{held} is not broadcast from {shape}"
-    extra = len(held) - len(shape)
-    stretched = [d for d in range(extra, len(held)) if shape[d - extra] == 1 and held[d] != 1]
+    """Return ``x`` summed to ``shape``, which broadcasts to the shape of ``x``."""
+    wide = shape_of(x)
+    assert broadcast(wide, shape) == wide, f"{wide} is not broadcast from {shape}"
+    extra = len(wide) - len(shape)
+    stretched = [d for d in range(extra, len(wide)) if shape[d - extra] == 1 and wide[d] != 1]
     dims = [*range(extra), *stretched]
     if not dims:
         return x
@@ -243,23 +247,23 @@ _DECOMPOSITIONS: dict[str, FormMaker] = {}
 
 def gradient(*names: str) -> Callable[[GradientMaker], GradientMaker]:
     """Register the decorated function as the gradient of the operators ``names``."""
-    return _registering(_GRADIENTS, names)
+    return _register(_GRADIENTS, names)
 
 
 def forward_form(*names: str) -> Callable[[FormMaker], FormMaker]:
-    """Register what training runs for ``names``; it returns one value per result of the op.
+    """Register the training form of ``names``; the function returns one value per result of the op.
 
-    ``None`` stands for a result that is not used.
+    ``None`` stands for an unused result.
     """
-    return _registering(_FORMS, names)
+    return _register(_FORMS, names)
 
 
 def decomposition(*names: str) -> Callable[[FormMaker], FormMaker]:
-    """Register what training runs for ``names``: ops that have gradients of their own."""
-    return _registering(_DECOMPOSITIONS, names)
+    """Register a training form of ``names`` built from ops that each have a gradient."""
+    return _register(_DECOMPOSITIONS, names)
 
 
-def _registering(table: dict[str, _Maker], names: Sequence[str]) -> Callable[[_Maker], _Maker]:
+def _register(table: dict[str, _Maker], names: Sequence[str]) -> Callable[[_Maker], _Maker]:
     def register(maker: _Maker) -> _Maker:
         for name in names:
             assert name not in table, f"{name} is registered already"
@@ -276,13 +280,13 @@ def gradient_of(name: str) -> GradientMaker | None:
 
 
 def forward_form_of(name: str) -> FormMaker | None:
-    """Return what training runs in place of ``name``, if it has a gradient of its own."""
+    """Return the training form of ``name``, if it has one with a gradient."""
     _load_families()
     return _FORMS.get(name)
 
 
 def decomposition_of(name: str) -> FormMaker | None:
-    """Return what training runs in place of ``name``, op by op differentiable."""
+    """Return the training form of ``name`` built from ops that each have a gradient, if any."""
     _load_families()
     return _DECOMPOSITIONS.get(name)
 

@@ -30,7 +30,7 @@ _ROI, _SCALES, _SIZES = 1, 2, 3
 
 @gradient("DepthToSpace")
 def depth_to_space(b: Backward) -> Gradients:
-    """The gradient with the blocks of each place put back among the channels."""
+    """dY with each block moved back into the channels."""
     batch, channels, height, width = b.shape(0)
     block = b.info.attribute("blocksize")
     parts = [batch, channels // block**2, height, block, width, block]
@@ -42,7 +42,7 @@ def depth_to_space(b: Backward) -> Gradients:
 
 @gradient("SpaceToDepth")
 def space_to_depth(b: Backward) -> Gradients:
-    """The gradient with the blocks among the channels put back in place."""
+    """dY with the blocks moved from the channels back to their positions."""
     batch, channels, height, width = b.shape(0)
     block = b.info.attribute("blocksize")
     parts = [batch, block, block, channels, height // block, width // block]
@@ -52,28 +52,30 @@ def space_to_depth(b: Backward) -> Gradients:
 
 @gradient("Resize")
 def resize(b: Backward) -> Gradients:
-    """The gradient times the weights of the interpolation, dimension by dimension.
+    """dY times the interpolation weights, dimension by dimension.
 
-    Resizing is linear, and along several dimensions it is one after the other.
+    Resizing is linear, and separable over dimensions.
     """
     policy = b.info.attribute("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
-        raise b.refused(f"expected keep_aspect_ratio_policy 'stretch', got: '{policy}'")
+        raise b.unsupported(f"expected keep_aspect_ratio_policy 'stretch', got: '{policy}'")
     dx = b.dy
     for at, dim in enumerate(_axes(b)):
         times = _copies(b, at, dim)
-        dx = _times_weights(b, dx, at, dim) if times is None else _summed(b.make, dx, dim, times)
+        dx = (
+            _apply_weights(b, dx, at, dim) if times is None else _sum_copies(b.make, dx, dim, times)
+        )
     return b.first(dx)
 
 
 def _axes(b: Backward) -> list[int]:
-    """Return the dimensions that scales, sizes and regions are given for."""
+    """Return the dimensions that scales, sizes and regions apply to."""
     rank = len(b.shape(0))
     return [axis % rank for axis in b.info.attribute("axes", range(rank))]
 
 
 def _copies(b: Backward, at: int, dim: int) -> int | None:
-    """Return how often every element is repeated, ``None`` if it is not, or may not be."""
+    """Return the number of copies of every element, or ``None`` if it may not be constant."""
     size, made = b.shape(0)[dim], b.info.result_shape()[dim]
     assert made is not None
     scales = b.literal(_SCALES)
@@ -88,7 +90,7 @@ def _copies(b: Backward, at: int, dim: int) -> int | None:
     return int(scale) if scale == 1.0 or (nearest and repeats) else None
 
 
-def _summed(make: Build, dy: ir.Value, dim: int, times: int) -> ir.Value:
+def _sum_copies(make: Build, dy: ir.Value, dim: int, times: int) -> ir.Value:
     if times == 1:
         return dy
     shape = sizes_of(dy)
@@ -96,8 +98,8 @@ def _summed(make: Build, dy: ir.Value, dim: int, times: int) -> ir.Value:
     return make.reduce("ReduceSum", make.reshape(dy, parts), [dim + 1], keepdims=False)
 
 
-def _times_weights(b: Backward, dy: ir.Value, at: int, dim: int) -> ir.Value:
-    """Return the sums along ``dim`` of ``dy`` times the weight of each operand's element."""
+def _apply_weights(b: Backward, dy: ir.Value, at: int, dim: int) -> ir.Value:
+    """Return the product of ``dy`` along ``dim`` with the weights of the operand's elements."""
     make, last = b.make, len(shape_of(dy)) - 1
     weights = make.cast(_weights(b, at, dim), element_type(dy))
     if last == 0:
@@ -110,9 +112,9 @@ def _times_weights(b: Backward, dy: ir.Value, at: int, dim: int) -> ir.Value:
 
 
 def _weights(b: Backward, at: int, dim: int) -> ir.Value:
-    """Return the weights along ``dim`` [operand's, result's]: unit vectors, resized.
+    """Return the weights along ``dim`` [operand's, result's]: resized unit vectors.
 
-    They depend on constants alone, and ONNX Runtime computes them when it loads the graph.
+    They depend only on constants, so ONNX Runtime computes them when it loads the graph.
     """
     import numpy as np
 
@@ -126,20 +128,20 @@ def _weights(b: Backward, at: int, dim: int) -> ir.Value:
     else:
         operands.append(make.slice(b.operand(_SCALES), 0, at, at + 1))
     result = tensor_type([1, size, 1, made], element_type(units))
-    weights = make.onnx("Resize", operands, result, axes=ints_attr([3]), **_kept(b))
+    weights = make.onnx("Resize", operands, result, axes=ints_attr([3]), **_interpolation(b))
     return make.reshape(weights, [size, made])
 
 
 def _region(b: Backward, at: int) -> ir.Value | None:
-    """Return start and end of what is resized, ``None`` where that is all."""
+    """Return start and end of the resized region, or ``None`` for the whole dimension."""
     if b.info.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
         return None
     roi, count = b.operand(_ROI), len(_axes(b))
     return b.make.concat([b.make.slice(roi, 0, i, i + 1) for i in (at, at + count)], 0)
 
 
-def _kept(b: Backward) -> dict[str, ir.Attribute]:
-    """Return the attributes of the op that say how to interpolate."""
+def _interpolation(b: Backward) -> dict[str, ir.Attribute]:
+    """Return the attributes of the op that define the interpolation."""
     attributes = {name: b.info.attribute(name) for name in _ATTRIBUTES}
     return {name: _attribute(v) for name, v in attributes.items() if v is not None}
 

@@ -1,4 +1,4 @@
-"""The runtime's own attention operators, in operators that have gradients."""
+"""ONNX Runtime's own attention operators, decomposed into operators that have gradients."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from tensoropt.compiler.training.gradients.cells import split
 from tensoropt.compiler.training.gradients.heads import (
     Heads,
+    add_present,
     attend,
-    between,
     boolean_bias,
     grouped_bias,
     positions,
-    total,
+    visible_keys,
 )
 from tensoropt.compiler.training.gradients.registry import ForwardOp, decomposition
 from tensoropt.dialects.build import element_type, int_attr, shape_of, sizes_of, tensor_type
@@ -39,13 +39,13 @@ def _result(
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
     scale = float(f.info.attribute("scale", 0.0)) or 1.0 / math.sqrt(shape_of(q)[-1] or 1)
     added = [grouped_bias(make, heads, bias) for bias in biases if bias is not None]
-    *_, weights = attend(make, q, k, scale=scale, softcap=softcap, bias=total(make, added))
+    *_, weights = attend(make, q, k, scale=scale, softcap=softcap, bias=add_present(make, added))
     y = make.matmul(weights, heads.key(make, value, flip=False))
     return heads.result(make, y, packed=True)
 
 
 def _padding(f: ForwardOp, index: int, keys: int, like: ir.Value) -> ir.Value | None:
-    """Return what a mask of keys adds: one length or one 0 or 1 per key, for each sequence."""
+    """Return the bias of a mask of keys: a length, or a 0 or 1 per key, for each sequence."""
     if not f.has(index):
         return None
     make, mask, shape = f.make, f.operands[index], sizes_of(f.operands[index])
@@ -58,60 +58,60 @@ def _padding(f: ForwardOp, index: int, keys: int, like: ir.Value) -> ir.Value | 
         mask = make.unsqueeze(mask, [1, 2] if len(shape) == 2 else [1])
         seen = make.compare("Greater", mask, make.scalar(0, mask))
     else:
-        raise f.refused(f"a mask of shape {shape}, expected a length or a mask per sequence")
+        raise f.unsupported(f"a mask of shape {shape}, expected a length or a mask per sequence")
     return boolean_bias(make, seen, like, hidden)
 
 
 def _causal(f: ForwardOp, rows: int, keys: int, like: ir.Value) -> ir.Value | None:
     causal = bool(f.info.attribute("unidirectional", 0))
-    seen = between(f.make, rows, keys, causal=causal)
+    seen = visible_keys(f.make, rows, keys, causal=causal)
     return None if seen is None else boolean_bias(f.make, seen, like)
 
 
 @decomposition("com.microsoft.MultiHeadAttention")
 def multi_head(f: ForwardOp) -> Sequence[ir.Value | None]:
-    """Return result, keys and values; the bias holds those of query, key and value in order."""
+    """Return result, keys and values; the bias concatenates those of query, key and value."""
     make = f.make
     if any(map(f.has, (6, 7, 8, 9))):
-        raise f.refused(_CACHE)
+        raise f.unsupported(_CACHE)
     f.check_unused((3,))
     if not (f.has(1) and f.has(2)) or len(f.info.shape(0)) != 3:
-        raise f.refused("its query, key and value are packed in one, expected three operands")
+        raise f.unsupported("its query, key and value are packed in one, expected three operands")
     heads = Heads(int(f.info.attribute("num_heads")), 1)
-    query, key, value = _with_bias(f)
+    query, key, value = _add_bias(f)
     q_rows, keys = shape_of(query)[1] or 0, f.info.shape(1)[-2] or 0
     biases = [_causal(f, q_rows, keys, query), _padding(f, 4, keys, query)]
     biases.append(f.operands[5] if f.has(5) else None)
     found = [
         _result(f, heads, query, key, value, biases=biases),
-        heads.unpacked(make, key) if f.gives(1) else None,
-        heads.unpacked(make, value) if f.gives(2) else None,
+        heads.unpack(make, key) if f.has_result(1) else None,
+        heads.unpack(make, value) if f.has_result(2) else None,
     ]
     return found[: len(f.op.results)]
 
 
-def _with_bias(f: ForwardOp) -> list[ir.Value]:
-    """Return query, key and value, each with its part of the bias; by head there is none."""
+def _add_bias(f: ForwardOp) -> list[ir.Value]:
+    """Return query, key and value, each plus its part of the bias; keys by head have no bias."""
     operand = f.operands[:3]
     if not f.has(3):
         return operand
     if any(len(shape_of(x)) != 3 for x in operand):
-        raise f.refused("it has a bias and keys by head, expected keys of three dimensions")
+        raise f.unsupported("it has a bias and keys by head, expected keys of three dimensions")
     parts = split(f.make, f.operands[3], 0, [shape_of(x)[-1] or 0 for x in operand])
     return [f.make.add(x, part) for x, part in zip(operand, parts, strict=True)]
 
 
 @decomposition("com.microsoft.Attention")
-def merged(f: ForwardOp) -> Sequence[ir.Value | None]:
+def merged_attention(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return the result; query, key and value are products of the input with parts of one weight.
 
-    The parts are taken apart before they are multiplied, so that each splits along its heads.
+    The weight is split before it is multiplied, so that each part splits along its heads.
     """
     make = f.make
     if f.has(4) or f.has(6):
-        raise f.refused(_CACHE)
+        raise f.unsupported(_CACHE)
     if f.info.attribute("do_rotary", 0):
-        raise f.refused("it turns what it multiplies, expected do_rotary of 0")
+        raise f.unsupported("it applies rotary embeddings, expected do_rotary of 0")
     x, columns = f.operands[0], f.info.shape(1)[1] or 0
     sizes = list(f.info.attribute("qkv_hidden_sizes", ())) or [columns // 3] * 3
     parts = [make.matmul(x, w) for w in split(make, f.operands[1], 1, sizes)]
@@ -124,8 +124,8 @@ def merged(f: ForwardOp) -> Sequence[ir.Value | None]:
     heads = Heads(int(f.info.attribute("num_heads")), 1)
     y = _result(f, heads, *parts, biases=added)
     unpacked = (
-        [make.unsqueeze(heads.unpacked(make, part), [0]) for part in parts[1:]]
-        if f.gives(1)
+        [make.unsqueeze(heads.unpack(make, part), [0]) for part in parts[1:]]
+        if f.has_result(1)
         else []
     )
     return [y, make.concat(unpacked, 0) if unpacked else None][: len(f.op.results)]
@@ -140,43 +140,43 @@ _UNSUPPORTED = {
 
 
 @decomposition("com.microsoft.GroupQueryAttention")
-def grouped(f: ForwardOp) -> Sequence[ir.Value | None]:
-    """Return result, keys and values of sequences that start here: there is nothing in a cache."""
+def grouped_attention(f: ForwardOp) -> Sequence[ir.Value | None]:
+    """Return result, keys and values of sequences without a past: the cache is empty."""
     make, own, shared = f.make, *(int(f.info.attribute(n)) for n in ("num_heads", "kv_num_heads"))
     _check_grouped(f)
     heads = Heads(shared, own // shared)
-    query, key, value = _unpacked(f, own, shared)
-    query, key = _turned(f, query, own), _turned(f, key, shared)
+    query, key, value = _unpack(f, own, shared)
+    query, key = _rotate(f, query, own), _rotate(f, key, shared)
     rows, keys = shape_of(query)[1] or 0, shape_of(key)[1] or 0
     causal, window = (
         bool(f.info.attribute("causal", 1)),
         int(f.info.attribute("local_window_size", -1)),
     )
-    seen = between(make, rows, keys, causal=causal, window=window - 1 if window > 0 else -1)
+    seen = visible_keys(make, rows, keys, causal=causal, window=window - 1 if window > 0 else -1)
     added = [None if seen is None else boolean_bias(make, seen, query), _lengths(f, keys, query)]
     added.append(f.operands[10] if f.has(10) else None)
     softcap = float(f.info.attribute("softcap", 0.0))
     found = [
         _result(f, heads, query, key, value, biases=added, softcap=softcap),
-        heads.unpacked(make, key) if f.gives(1) else None,
-        heads.unpacked(make, value) if f.gives(2) else None,
+        heads.unpack(make, key) if f.has_result(1) else None,
+        heads.unpack(make, value) if f.has_result(2) else None,
     ]
     return found[: len(f.op.results)]
 
 
 def _check_grouped(f: ForwardOp) -> None:
-    """Raise the error about what has no gradient here."""
+    """Raise UserError for options that have no gradient."""
     if any(f.has(i) and 0 not in f.info.shape(i) for i in (3, 4)):
-        raise f.refused(_CACHE)
+        raise f.unsupported(_CACHE)
     if any(f.has(i) for i in range(11, len(f.operands))):
-        raise f.refused("it has sinks, scales or norms, expected none of these")
+        raise f.unsupported("it has sinks, scales or norms, expected none of these")
     f.check_unused((3,))
     for name, default in _UNSUPPORTED.items():
         if f.info.attribute(name, default) not in (default, -1):
-            raise f.refused(f"it has the attribute {name}, expected none")
+            raise f.unsupported(f"it has the attribute {name}, expected none")
 
 
-def _unpacked(f: ForwardOp, own: int, shared: int) -> list[ir.Value]:
+def _unpack(f: ForwardOp, own: int, shared: int) -> list[ir.Value]:
     """Return query, key and value, which may be packed in the first operand."""
     if f.has(1):
         return f.operands[:3]
@@ -184,8 +184,8 @@ def _unpacked(f: ForwardOp, own: int, shared: int) -> list[ir.Value]:
     return split(f.make, f.operands[0], 2, [own * size, shared * size, shared * size])
 
 
-def _turned(f: ForwardOp, x: ir.Value, count: int) -> ir.Value:
-    """Return query or key turned by the angles of its positions, if that is asked for."""
+def _rotate(f: ForwardOp, x: ir.Value, count: int) -> ir.Value:
+    """Return query or key rotated by the angles of its positions, if requested."""
     import numpy as np
 
     if not f.info.attribute("do_rotary", 0):
@@ -205,7 +205,7 @@ def _turned(f: ForwardOp, x: ir.Value, count: int) -> ir.Value:
 
 
 def _lengths(f: ForwardOp, keys: int, like: ir.Value) -> ir.Value | None:
-    """Return what hides the keys behind the end of each sequence; ``None`` if all are full."""
+    """Return the bias that hides keys after the end of each sequence; ``None`` if all are full."""
     make, last = f.make, f.operands[5]
     known = f.info.literal(5)
     if known is not None and (known == keys - 1).all():

@@ -10,7 +10,7 @@ __all__: list[str] = []
 
 @gradient("Softmax")
 def softmax(b: Backward) -> Gradients:
-    """dX = Y (dY - sum of Y dY), which reads the result alone."""
+    """dX = Y (dY - sum of Y dY), which reads only the result."""
     make, y = b.make, b.result()
     total = make.reduce("ReduceSum", make.mul(y, b.dy), normalised_dims(b.info))
     return [make.mul(y, make.sub(b.dy, total))]
@@ -18,7 +18,7 @@ def softmax(b: Backward) -> Gradients:
 
 @gradient("LogSoftmax")
 def log_softmax(b: Backward) -> Gradients:
-    """dX = dY - exp(Y) times the sum of dY, which reads the result alone."""
+    """dX = dY - exp(Y) times the sum of dY, which reads only the result."""
     make = b.make
     total = make.reduce("ReduceSum", b.dy, normalised_dims(b.info))
     return [make.sub(b.dy, make.mul(make.unary("Exp", b.result()), total))]

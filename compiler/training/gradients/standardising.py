@@ -1,7 +1,7 @@
-"""Mean 0 and deviation 1 along some dimensions, and the gradient through that.
+"""Standardisation to mean 0 and deviation 1 along some dimensions, and its gradient.
 
-Sums are scaled, so that they split; narrow floats are summed in float32. Ioffe and Szegedy
-(arXiv 1502.03167), section 3, with the terms collected.
+Sums are scaled rather than averaged, so that they split; narrow floats are summed in float32. Ioffe
+and Szegedy (arXiv 1502.03167), section 3, with the terms collected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Standardised", "inverse_deviation", "mean", "squares", "standardise"
 
 
 def wide(make: Build, x: ir.Value) -> ir.Value:
-    """Return ``x`` in float32 if its own type is too narrow for sums."""
+    """Return ``x`` in float32 if its type is too narrow for sums."""
     element = element_type(x)
     narrow = isinstance(element, ir.F16Type | ir.BF16Type)
     return make.cast(x, ir.F32Type.get()) if narrow else x
@@ -44,7 +44,7 @@ def inverse_deviation(make: Build, variance: ir.Value, epsilon: float) -> ir.Val
 
 @dataclass(frozen=True)
 class Standardised:
-    """``value`` is (x - mean) ``inverse``, or x ``inverse`` where no mean is subtracted."""
+    """``value`` is (x - mean) ``inverse``, or x ``inverse`` if no mean is subtracted."""
 
     make: Build
     value: ir.Value
@@ -53,9 +53,10 @@ class Standardised:
     centred: bool
 
     def gradient(self, g: ir.Value, product: ir.Value) -> ir.Value:
-        """Return dX from the gradient ``g`` of ``value`` and the ``product`` of the two.
+        """Return dX from the gradient ``g`` of ``value`` and the ``product`` of both.
 
-        dX = inverse (g - value mean(g value) - mean(g)), the last where a mean is subtracted.
+        dX = inverse (g - value mean(g value) - mean(g)); the last term only if a mean is
+        subtracted.
         """
         make = self.make
         found = make.sub(g, make.mul(self.value, mean(make, product, self.dims)))
@@ -65,15 +66,15 @@ class Standardised:
 
     def of_mean(self, dy: ir.Value) -> ir.Value:
         """Return dX from the gradient of the mean: dX = dy / n."""
-        return self._shared(dy)
+        return self._divide_by_count(dy)
 
     def of_inverse(self, dy: ir.Value) -> ir.Value:
         """Return dX from the gradient of the inverse: dX = -dy inverse^2 value / n."""
-        share = self.make.mul(self._shared(dy), self.make.mul(self.inverse, self.inverse))
+        share = self.make.mul(self._divide_by_count(dy), self.make.mul(self.inverse, self.inverse))
         return self.make.unary("Neg", self.make.mul(self.value, share))
 
-    def _shared(self, dy: ir.Value) -> ir.Value:
-        """Return ``dy``, in the type of the values, over the number of elements."""
+    def _divide_by_count(self, dy: ir.Value) -> ir.Value:
+        """Return ``dy`` in the type of the values, divided by the number of elements."""
         make = self.make
         count = math.prod(shape_of(self.value)[dim] or 1 for dim in self.dims)
         return make.scaled(make.cast(dy, element_type(self.value)), 1.0 / count)

@@ -1,4 +1,4 @@
-"""Types of what operators make that only the rule of a person tells of."""
+"""Result types of operators that are known only from a user's sharding rule."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import onnx
 from tensoropt.compiler.sharding.rule.files import has_user_rule, user_result_shapes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
-__all__ = ["given_types", "has_given_rule"]
+__all__ = ["has_rule", "rule_types"]
 
 Types = dict[str, onnx.TypeProto]
 
 
-def has_given_rule(node: onnx.NodeProto) -> bool:
-    """Say whether a person gave a rule for the operator of ``node``."""
+def has_rule(node: onnx.NodeProto) -> bool:
+    """Return whether the user supplied a rule for the operator of ``node``."""
     return has_user_rule(_name(node))
 
 
-def given_types(graph: onnx.GraphProto, known: Types, declared: Types) -> Types:
-    """Return the types that rules tell and ``known`` does not have; those ``declared`` count more.
+def rule_types(graph: onnx.GraphProto, known: Types, declared: Types) -> Types:
+    """Return the types that rules determine and ``known`` lacks; ``declared`` ones come first.
 
-    A dimension of a result is as long as those of operands along the same factor; elements are of
-    the type of the first operand. Linear in the nodes.
+    A dimension of a result is as long as the dimensions of operands along the same factor; elements
+    have the type of the first operand. Linear in the nodes.
     """
     found: Types = {}
     for node in graph.node:
-        if has_given_rule(node) and any(name and name not in known for name in node.output):
-            said = {name: declared[name] for name in node.output if name in declared}
-            found.update({**_of_node(node, known), **said})
+        if has_rule(node) and any(name and name not in known for name in node.output):
+            in_file = {name: declared[name] for name in node.output if name in declared}
+            found.update({**_node_types(node, known), **in_file})
     return found
 
 
-def _of_node(node: onnx.NodeProto, known: Types) -> Types:
+def _node_types(node: onnx.NodeProto, known: Types) -> Types:
     names = [name for name in node.input]
     if any(name and name not in known for name in names):
         return {}

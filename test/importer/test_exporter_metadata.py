@@ -10,7 +10,7 @@ import pytest
 from importer.models import F32, imported, model, node, text, untyped, value
 from onnx import numpy_helper
 
-from tensoropt.compiler.importer.declared import declared
+from tensoropt.compiler.importer.exporter_metadata import read_metadata
 
 pytestmark = pytest.mark.usefixtures("mlir_context")
 
@@ -54,7 +54,7 @@ def exported() -> onnx.ModelProto:
 
 
 def test_a_signature_says_what_is_trained() -> None:
-    said = declared(exported())
+    said = read_metadata(exported())
     fixed = {"mask": False, "val_2": False, "val_3": False}
     assert said.trained == {"w": True, "scale": True, "val_1": True, **fixed}
     assert said.lost == ("b1.weight",)
@@ -87,24 +87,24 @@ def test_a_scalar_is_trained_where_it_is_an_attribute(
 ) -> None:
     proto = model([node("Mul", ["x", name], ["y"])], [], [untyped("y")], stored((name, [])))
     proto.producer_name = producer
-    assert declared(proto).trained.get(name) is trained
+    assert read_metadata(proto).trained.get(name) is trained
 
 
 def test_tensors_of_constant_nodes_are_no_parameters() -> None:
     table = numpy_helper.from_array(np.ones((4, 4), np.float32))
     proto = model([node("Constant", [], ["c"], value=table)], [], [untyped("c")])
-    assert declared(proto).trained == {"c": False}
+    assert read_metadata(proto).trained == {"c": False}
 
 
 def test_merged_initializers_are_listed() -> None:
     nodes = [node("Identity", ["w"], ["v"]), node("Identity", ["x"], ["y"])]
     proto = model(nodes, [value("x", F32, [4])], [untyped("y")], stored(("w", [4])))
-    assert declared(proto).merged == ()
+    assert read_metadata(proto).merged == ()
     proto.producer_name = "pytorch"
-    assert declared(proto).merged == ("w",)
+    assert read_metadata(proto).merged == ("w",)
 
 
 def test_damaged_origins_say_nothing() -> None:
     proto = exported()
     proto.graph.value_info[0].metadata_props[0].value = "[head"
-    assert declared(proto).trained["val_1"] is False
+    assert read_metadata(proto).trained["val_1"] is False

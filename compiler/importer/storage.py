@@ -1,4 +1,4 @@
-"""Where the bytes of a parameter are, checked without reading them."""
+"""Location of a parameter's bytes, checked without reading them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tensoropt.compiler.importer.wire import INLINE_KEY
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import Element, element_of
 
-__all__ = ["Folder", "Stored", "check_stored", "fetch", "locate"]
+__all__ = ["Folder", "StoredTensor", "check_stored", "fetch", "locate"]
 
-_MOST_DIGITS = 19  # of a number of bytes in 64 bits
+_MOST_DIGITS = 19  # digits of a 64-bit number of bytes
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """A stored tensor: ``nbytes`` at ``offset`` of ``path``, or in ``tensor`` if there is no path.
 
-    Elements narrower than a byte are packed from the low bits up (onnx.proto, TensorProto).
+    Elements narrower than a byte are packed starting from the low bits (onnx.proto, TensorProto).
     """
 
     element: Element
@@ -38,7 +38,7 @@ class Stored:
 
 
 class Folder:
-    """The folder of a model: what external data may lie in. Looks at each file once."""
+    """The folder of a model, which must contain its external data. Checks each file once."""
 
     def __init__(self, model: Path) -> None:
         self.model = model
@@ -47,34 +47,34 @@ class Folder:
 
     @cached_property
     def homes(self) -> tuple[Path, Path]:
-        """The folder; and the one that the model, if a link as in a download cache, leads to."""
+        """The folder, and the target's folder if the model is a link, as in a download cache."""
         return self.model.parent.resolve(), self.model.resolve().parent
 
     def path(self, what: str, location: str) -> Path:
         """Return the file of external data at ``location``; raises :class:`UserError`."""
         if location not in self._paths:
-            self._paths[location] = _inside(what, self, location)
+            self._paths[location] = _resolve(what, self, location)
         return self._paths[location]
 
     def size_bytes(self, path: Path) -> int | None:
-        """Return the size of a file, ``None`` if it is not there."""
+        """Return the size of a file, or ``None`` if it does not exist."""
         if path not in self._sizes:
             self._sizes[path] = path.stat().st_size if path.is_file() else None
         return self._sizes[path]
 
 
-def locate(folder: Folder, tensor: onnx.TensorProto) -> Stored:
-    """Return where ``tensor`` of the model in ``folder`` is stored; nothing is opened.
+def locate(folder: Folder, tensor: onnx.TensorProto) -> StoredTensor:
+    """Return the location of ``tensor`` in the model of ``folder``, without opening files.
 
-    Raises :class:`UserError` if its external data is outside the model's folder, is not there, or
-    is too short.
+    Raises :class:`UserError` if its external data is outside the model's folder, missing, or too
+    short.
     """
     element = element_of(tensor.data_type)
     assert element is not None, "checked by check_graph"
     nbytes = (math.prod(tensor.dims) * element.bits + 7) // 8
     shape = tuple(tensor.dims)
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return Stored(element, shape, nbytes, None, 0, tensor)
+        return StoredTensor(element, shape, nbytes, None, 0, tensor)
     entries = {entry.key: entry.value for entry in tensor.external_data}
     what = f"{folder.model}: parameter '{tensor.name}'"
     inline = INLINE_KEY in entries
@@ -86,13 +86,13 @@ def locate(folder: Folder, tensor: onnx.TensorProto) -> Stored:
     if length != nbytes:
         raise UserError(f"{what}: has the wrong length, expected {nbytes} bytes, got: {length}")
     _check_size(what, path, folder.size_bytes(path), offset + nbytes)
-    return Stored(element, shape, nbytes, path, offset, tensor)
+    return StoredTensor(element, shape, nbytes, path, offset, tensor)
 
 
 def fetch(folder: Folder, tensor: onnx.TensorProto) -> None:
-    """Read the external data of ``tensor`` into it, as if the model file held it all.
+    """Read the external data of ``tensor`` into it, as if it were stored in the model file.
 
-    For tensors that say how an operation works: shapes follow from them. Raises as `locate` does.
+    For tensors that determine how an operation works, such as shapes. Raises like `locate`.
     """
     stored = locate(folder, tensor)
     if stored.path is None:
@@ -116,11 +116,11 @@ def check_stored(folder: Folder, tensor: onnx.TensorProto) -> None:
             )
 
 
-def _inside(what: str, folder: Folder, location: str) -> Path:
-    """Return the file ``location``, which must lie in the folder of the model."""
+def _resolve(what: str, folder: Folder, location: str) -> Path:
+    """Return the file ``location``, which must be in the folder of the model."""
     relative = Path(location)
-    odd = not location or "\0" in location or "\\" in location
-    if odd or relative.is_absolute() or ".." in relative.parts:
+    is_malformed = not location or "\0" in location or "\\" in location
+    if is_malformed or relative.is_absolute() or ".." in relative.parts:
         raise UserError(
             f"{what}: external data must be in the model's folder, expected a plain relative "
             f"path, got: '{location}'"

@@ -1,4 +1,4 @@
-"""What training wants of a model: operators that gradients are written for, and known sizes."""
+"""Preparation of a model for training: operators that have gradients, and static shapes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET
 from tensoropt.runtime.plan.dims import dim_flags
 
-__all__ = ["check_static", "converted", "may_train"]
+__all__ = ["check_static", "convert_opset", "may_train"]
 
 _PLACE = re.compile(r"^\S+:\d+: [\w()]+: ")
-"""Where in its own source the converter gave up."""
+"""The place in the converter's source where it failed."""
 
 _FREE_INITIALIZERS_SINCE = 4
-"""The version of ONNX's format from which initializers need not be inputs as well."""
+"""The version of ONNX's format from which initializers need not also be inputs."""
 
 _FLOATS = {
     onnx.TensorProto.FLOAT,
@@ -39,15 +39,15 @@ def check_static(path: Path, graph: onnx.GraphProto) -> None:
         raise UserError(f"{path}: training needs static shapes, expected {flags}")
 
 
-def converted(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
+def convert_opset(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return ``proto`` with its standard operators in ``TRAINING_OPSET`` or later.
 
-    Weights by reference stay references. Raises :class:`UserError` where ONNX has no conversion.
+    Weights by reference stay references. Raises :class:`UserError` if ONNX has no conversion.
     """
     versions = [entry.version for entry in proto.opset_import if not entry.domain]
     if not versions or versions[0] >= TRAINING_OPSET:
         return proto
-    # Before, the converter takes an initializer that is no input for missing.
+    # With an older format, the converter requires initializers to be inputs too.
     proto.ir_version = max(proto.ir_version, _FREE_INITIALIZERS_SINCE)
     seconds = native.seconds_for(len(proto.graph.node))
     try:
@@ -69,10 +69,10 @@ def _convert(model: bytes) -> bytes:
     return bytes(version_converter.convert_version(proto, TRAINING_OPSET).SerializeToString())
 
 
-def may_train(tensor: onnx.TensorProto, said: Mapping[str, bool]) -> bool:
-    """Say whether an initializer of one element is a parameter to train, such as a bias.
+def may_train(tensor: onnx.TensorProto, trained: Mapping[str, bool]) -> bool:
+    """Return whether an initializer of one element is a parameter to train, such as a bias.
 
-    A scalar without dimensions is what exporters write for the constants of a formula; ``said``
-    is what the exporter says of it, if it does.
+    ``trained`` is the exporter's metadata. Without it, a scalar without dimensions is taken for a
+    constant of a formula.
     """
-    return said.get(tensor.name, bool(tensor.dims)) and tensor.data_type in _FLOATS
+    return trained.get(tensor.name, bool(tensor.dims)) and tensor.data_type in _FLOATS
