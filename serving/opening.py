@@ -87,7 +87,7 @@ class Opener:
 
     def _find_digests(self, name: str) -> list[str]:
         folders = [plans[name] for plans in (self._plans, self._prefills) if name in plans]
-        return [Plan.described(folder).sha256 for folder in folders]
+        return [Plan.load_description(folder).sha256 for folder in folders]
 
 
 def split_plans(

@@ -19,7 +19,7 @@ from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.blocks import DeviceBlock, Opened, Pinned, Stream
 from tensoropt.runtime.device.cuda import CudaProvider
 from tensoropt.runtime.device.provider import PlacedArray
-from tensoropt.runtime.device.strided import Part, strided
+from tensoropt.runtime.device.strided import Part, strided_copies
 from tensoropt.runtime.support.arena import Arena, Block, address_of, mapped
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
@@ -171,7 +171,7 @@ class _CudaSource:
             Part.from_box(ours.shape, move.piece.mine),
             Part.from_box(theirs.shape, move.piece.theirs),
         )
-        for box in strided(*parts, ours.dtype.itemsize):
+        for box in strided_copies(*parts, ours.dtype.itemsize):
             stream.copy_box(to, holder.address + theirs.start, box)
 
     def close(self) -> None:

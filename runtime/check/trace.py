@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from tensoropt.runtime.support.collectives import ALONE, JOINED, PLAIN, STARTS, WAITS
 
-__all__ = ["Times", "kernel_times_s", "merged"]
+__all__ = ["Times", "kernel_times_s", "merge_ranks"]
 
 _WAITING = frozenset({*PLAIN, *ALONE, *JOINED, *STARTS, *WAITS})
 """Operators that wait for other ranks, or start a collective."""
@@ -37,8 +37,8 @@ def kernel_times_s(
     """Return the mean kernel time of each node of a trace, without the first ``warm_up`` runs.
 
     A node in a loop's body counts each time that it ran. ``transfers`` has the seconds of the
-    collectives in each run, from `library.recorded`: they replace the kernel time of a node that
-    starts a collective.
+    collectives in each run, from `library.recorded_times`: they replace the kernel time of a node
+    that starts a collective.
     """
     times = _kernel_times_s(path, warm_up)
     for name, runs in (transfers or {}).items():
@@ -78,7 +78,7 @@ def _mean(times: list[float]) -> float:
     return sum(kept) / len(kept)
 
 
-def merged(ranks: list[Times]) -> dict[str, float]:
+def merge_ranks(ranks: list[Times]) -> dict[str, float]:
     """Return one time per node of rank 0: the mean over the ranks, for a collective the minimum.
 
     The first rank to arrive at a collective waits in it for the others.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Part", "Strided", "strided"]
+__all__ = ["Part", "Strided", "strided_copies"]
 
 _MOST_PITCH = (1 << 31) - 1  # bytes: limit of CUDA's copies (cudaDeviceProp.memPitch)
 
@@ -57,13 +57,13 @@ class _Side:
     to: int
     source: int
 
-    def joined(self, inner: _Side) -> _Side | None:
+    def merge(self, inner: _Side) -> _Side | None:
         """Return both dimensions merged, None if there is a gap between them."""
         dense = self.to == inner.count * inner.to and self.source == inner.count * inner.source
         return _Side(self.count * inner.count, inner.to, inner.source) if dense else None
 
 
-def strided(to: Part, source: Part, item: int) -> Iterator[Strided]:
+def strided_copies(to: Part, source: Part, item: int) -> Iterator[Strided]:
     """Yield the copies of a box of elements of ``item`` bytes; the parts have the same size.
 
     Yields one copy per index of the dimensions beyond the third.
@@ -108,8 +108,8 @@ def _sides(to: Part, source: Part, item: int) -> list[_Side]:
         side = _Side(count, ours, theirs)
         if count == 1:
             continue
-        joined = side.joined(sides[0])
-        sides[:1] = [side, sides[0]] if joined is None else [joined]
+        merged = side.merge(sides[0])
+        sides[:1] = [side, sides[0]] if merged is None else [merged]
     return sides
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.plan import TrainingPlan
 
-__all__ = ["check_shared", "shared"]
+__all__ = ["check_shared", "shared_values"]
 
 
-def shared(plan: TrainingPlan) -> dict[str, object]:
+def shared_values(plan: TrainingPlan) -> dict[str, object]:
     """Return the values that every plan of a family must share with ``plan``, by their names.
 
     Layouts and recomputation in the backward pass may differ.
@@ -36,13 +36,13 @@ def check_shared(plans: Iterable[TrainingPlan]) -> None:
         if plan.start != "checkpoint":
             raise UserError(f"{plan.folder}: has weights of its own, expected a plan of a family")
         if first is None:
-            first, expected = plan, shared(plan)
+            first, expected = plan, shared_values(plan)
             continue
         _compare(first, expected, plan)
 
 
 def _compare(first: TrainingPlan, expected: Mapping[str, object], plan: TrainingPlan) -> None:
-    found = shared(plan)
+    found = shared_values(plan)
     for what in [*expected, *found]:
         if expected.get(what) != found.get(what):
             raise UserError(

@@ -89,7 +89,7 @@ def diff(before: Plan, after: Plan) -> Difference:
         str(before.folder),
         str(after.folder),
         _model(before, after),
-        _changed("mesh", list(before.mesh), list(after.mesh)),
+        _change("mesh", list(before.mesh), list(after.mesh)),
         _settings(a, b),
         _values("", _figures(a), _figures(b)),
         _layouts(a["inputs"], b["inputs"]),
@@ -113,20 +113,20 @@ def _model(before: Plan, after: Plan) -> Changed | None:
     return Changed("model", *texts)
 
 
-def _changed(name: str, before: Any, after: Any) -> Changed | None:
+def _change(name: str, before: Any, after: Any) -> Changed | None:
     return Changed(name, before, after) if before != after else None
 
 
 def _settings(a: Any, b: Any) -> tuple[Changed, ...]:
-    found = [_changed(name, a[name], b[name]) for name in _SETTINGS]
-    found.append(_changed("dims", a.get("dims"), b.get("dims")))
+    found = [_change(name, a[name], b[name]) for name in _SETTINGS]
+    found.append(_change("dims", a.get("dims"), b.get("dims")))
     own = [(row.get("training") or {}) for row in (a, b)]
     asked = ("loss", "optimizer", "micro_batches", "clip_norm", "precision", "recompute", "start")
-    found += [_changed(f"training.{n}", own[0].get(n), own[1].get(n)) for n in asked]
+    found += [_change(f"training.{n}", own[0].get(n), own[1].get(n)) for n in asked]
     pins = [row.get("pins") for row in (a, b)]
-    found.append(_changed("pins", *(None if one is None else pins_text(one) for one in pins)))
+    found.append(_change("pins", *(None if one is None else pins_text(one) for one in pins)))
     costs = (None if one is None else pins_cost_text(one["cost"]) for one in pins)
-    found.append(_changed("pins cost", *costs))
+    found.append(_change("pins cost", *costs))
     return tuple(one for one in found if one is not None)
 
 

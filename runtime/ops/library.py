@@ -22,7 +22,7 @@ __all__ = [
     "fail",
     "ranks",
     "record",
-    "recorded",
+    "recorded_times",
     "settle",
     "start",
     "watch",
@@ -60,11 +60,11 @@ def collectives_s() -> float:
 
 
 def record(is_on: bool) -> None:
-    """Start or stop recording the time of each collective; see `recorded`."""
+    """Start or stop recording the time of each collective; see `recorded_times`."""
     _function("tensoropt_record", None, ctypes.c_int)(is_on)
 
 
-def recorded() -> dict[str, list[float]]:
+def recorded_times() -> dict[str, list[float]]:
     """Return the seconds of each collective since `record`, by the name of its node."""
     found: dict[str, list[float]] = {}
     for line in _text("tensoropt_recorded").splitlines():

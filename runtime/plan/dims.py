@@ -14,6 +14,7 @@ __all__ = [
     "MAX_SIZE",
     "Sizes",
     "bound",
+    "default_name",
     "dim_flags",
     "divisor",
     "divisor_of",
@@ -24,7 +25,6 @@ __all__ = [
     "sizes_in_words",
     "sizes_text",
     "terms",
-    "unnamed",
 ]
 
 MAX_SIZE = 2**31
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 def parse_dims(texts: Sequence[str]) -> dict[str, int]:
     """Return the sizes in ``--dim`` texts such as ``batch=8``, by the name of the dimension."""
-    return _parsed(texts, _size)
+    return _parse(texts, _size)
 
 
 def parse_ranges(texts: Sequence[str]) -> dict[str, Sizes]:
@@ -48,10 +48,10 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, Sizes]:
     The last size of a range must be a whole number of steps from the first. A range of one size
     becomes that size.
     """
-    return _parsed(texts, _size_or_range)
+    return _parse(texts, _size_or_range)
 
 
-def _parsed(texts: Sequence[str], read: Callable[[str, str], T]) -> dict[str, T]:
+def _parse(texts: Sequence[str], read: Callable[[str, str], T]) -> dict[str, T]:
     dims: dict[str, T] = {}
     for text in texts:
         name, _, size = text.rpartition("=")
@@ -146,7 +146,7 @@ def dim_flags(names: Iterable[str], size: str) -> str:
     return " ".join(f"--dim {shlex.quote(f'{name}={size}')}" for name in names)
 
 
-def unnamed(tensor: str, index: int) -> str:
+def default_name(tensor: str, index: int) -> str:
     """Return the name of a dimension that the model does not name: `x:0` for the first of `x`."""
     return f"{tensor}:{index}"
 

@@ -72,7 +72,7 @@ def schema_errors(document: Any, schema: Path = _PLAN, most: int = 100) -> list[
 
 def _text(error: ValidationError) -> str:
     place = error.json_path.removeprefix("$").removeprefix(".") or "top level"
-    return f"{_shortened(place)}: {_shortened(' '.join(_message(error).split()))}"
+    return f"{_shorten(place)}: {_shorten(' '.join(_message(error).split()))}"
 
 
 def _message(error: ValidationError) -> str:
@@ -94,7 +94,7 @@ def _validator(schema: Path) -> Validator:
     return extend(own, type_checker=types)(json.loads(text))
 
 
-def _shortened(text: str, limit: int = 160) -> str:
+def _shorten(text: str, limit: int = 160) -> str:
     """Cut out the middle: a schema's message begins with the value, which may be the whole file."""
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]} ... {text[-half:]}"

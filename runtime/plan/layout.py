@@ -21,7 +21,7 @@ import numpy as np
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["Layout", "gather_global", "joined", "parse_layout"]
+__all__ = ["Layout", "assemble", "gather_global", "parse_layout"]
 
 _PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})(?:, (0|[1-9][0-9]?))?\)|P\((sum|max|min)\)")
 _PADDING = 3  # padding is at most 1/3 of the dimension
@@ -207,10 +207,10 @@ def _order(
 
 def gather_global(parts: Mapping[int, Array], layout: Layout, copy: int = 0) -> Array:
     """Return the global array of ``parts``, by rank; needs `Layout.sources` of ``copy``."""
-    return joined(((rank, parts[rank]) for rank in layout.sources(copy)), layout)
+    return assemble(((rank, parts[rank]) for rank in layout.sources(copy)), layout)
 
 
-def joined(parts: Iterable[tuple[int, Array]], layout: Layout) -> Array:
+def assemble(parts: Iterable[tuple[int, Array]], layout: Layout) -> Array:
     """Return the global array of at least one (rank, part): `Layout.sources` of a copy, in order.
 
     Each part is copied before the next is requested, so parts may share a buffer.

@@ -32,7 +32,7 @@ __all__ = [
     "allowed_dims",
     "check_dims",
     "dim_names",
-    "given_dims",
+    "read_dims",
     "read_document",
     "tensor_of",
 ]
@@ -91,7 +91,7 @@ class Plan:
     @classmethod
     def load(cls, folder: Path | str) -> Plan:
         """Return the plan in ``folder`` after checking all of it; raises `UserError`."""
-        plan = cls.described(folder)
+        plan = cls.load_description(folder)
         if "target" in plan.document:
             raise UserError(
                 f"{folder}: its graphs are for {plan.document['target']}, "
@@ -101,7 +101,7 @@ class Plan:
         return plan
 
     @classmethod
-    def described(cls, folder: Path | str) -> Plan:
+    def load_description(cls, folder: Path | str) -> Plan:
         """Return the plan in ``folder`` after checking plan.json alone; raises `UserError`."""
         if not isinstance(folder, str | os.PathLike):
             raise UserError(f"plan: expected the path of a folder, got: {type(folder).__name__}")
@@ -259,7 +259,7 @@ def check_dims(dims: Iterable[str], tensors: Iterable[Tensor], flag: str = "--di
             )
 
 
-def given_dims(dims: Mapping[str, int] | None, plan: Plan) -> dict[str, int]:
+def read_dims(dims: Mapping[str, int] | None, plan: Plan) -> dict[str, int]:
     """Return the sizes passed in Python, by the plan's dimension names; raises `UserError`."""
     where = f"{plan.folder}: dims"
     if not isinstance(dims, Mapping | None):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tensoropt.runtime.check.trace import kernel_times_s, merged
+from tensoropt.runtime.check.trace import kernel_times_s, merge_ranks
 
 
 def kernel(name: str, start: int, duration: int, operator: str = "Add") -> dict[str, Any]:
@@ -55,8 +55,8 @@ def test_a_collective_beside_other_nodes_has_the_time_of_its_transfer(tmp_path: 
     assert found["w"] == ("AllReduceWait", pytest.approx(3.5e-6))
     assert found["a"] == ("Add", pytest.approx(10.5e-6))
     other = {"s": ("AllReduceStart", 0.125), "w": ("AllReduceWait", 1.0), "a": ("Add", 0.0)}
-    assert merged([found, other])["s"] == 0.125
-    assert merged([found, other])["w"] == pytest.approx(3.5e-6)
+    assert merge_ranks([found, other])["s"] == 0.125
+    assert merge_ranks([found, other])["w"] == pytest.approx(3.5e-6)
 
 
 def test_ranks_agree_on_a_mean_but_on_the_shortest_wait() -> None:
@@ -64,8 +64,8 @@ def test_ranks_agree_on_a_mean_but_on_the_shortest_wait() -> None:
         {"a": ("Add", 1.0), "c": ("AllReduce", 9.0)},
         {"a": ("Add", 3.0), "c": ("AllReduce", 4.0)},
     ]
-    assert merged(ranks) == {"a": 2.0, "c": 4.0}
+    assert merge_ranks(ranks) == {"a": 2.0, "c": 4.0}
 
 
 def test_a_node_of_one_rank_alone_has_its_time() -> None:
-    assert merged([{"a": ("Add", 1.0)}, {}]) == {"a": 1.0}
+    assert merge_ranks([{"a": ("Add", 1.0)}, {}]) == {"a": 1.0}

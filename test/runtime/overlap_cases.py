@@ -261,7 +261,7 @@ def told() -> dict[str, object]:
     before = library.collectives_s()
     session.run()
     held = library.collectives_s() - before
-    recorded = library.recorded()
+    recorded = library.recorded_times()
     library.record(False)
     return {"where": library.where(), "held_s": held, "recorded": recorded}
 

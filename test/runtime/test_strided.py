@@ -48,7 +48,7 @@ def box(part: Part) -> tuple[slice, ...]:
 
 def copied(to: np.ndarray, source: np.ndarray, ours: Part, theirs: Part) -> int:
     """Copy a box as CUDA would; returns the number of copies."""
-    copies = list(strided.strided(ours, theirs, to.itemsize))
+    copies = list(strided.strided_copies(ours, theirs, to.itemsize))
     stream = Stream()
     for copy in copies:
         stream.copy_box(to.ctypes.data, source.ctypes.data, copy)
