@@ -46,7 +46,7 @@ class RanksSession(Protocol):
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the current run started; 0 without a run."""
+        """Seconds that the current run has been without an answer; 0 without a run."""
         ...
 
     def restart(self) -> None:

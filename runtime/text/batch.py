@@ -19,7 +19,7 @@ class Batch:
     """A batch of prompts, each to be followed by ``limit`` tokens; short prompts are left-padded.
 
     ``reader`` reads the prompts and may be another plan of the same model. It reads as many tokens
-    as it can: its steps may need a fixed number of tokens, or one that its ranks can divide.
+    as it can: its steps may need a fixed number of tokens, or a multiple of its parts.
     ``decoder`` reads the rest.
 
     If the plan does not allow this number of sequences, the last prompt is repeated to fill the

@@ -165,7 +165,7 @@ class TextSession(Closing):
     ) -> list[Continuation]:
         """Return a list of the continuation of each prompt, or of the single prompt.
 
-        Options and errors are those of `stream`.
+        Takes the options and raises the errors of `stream`.
         """
         many = _as_list(prompts)
         pieces: list[list[Piece]] = [[] for _ in many]
@@ -214,7 +214,7 @@ class TextSession(Closing):
     def chat(self, messages: Chat, **how: Unpack[How]) -> Continuation:
         """Return the model's answer to messages, each with a ``role`` and its ``content``.
 
-        The model's chat template renders the messages. The options are those of `stream`. Raises
+        The model's chat template renders the messages. Takes the options of `stream`. Raises
         `UserError` if the plan has no template, or the template refuses the messages.
         """
         (answer,) = self.generate(self.tokens_of_chat(messages), **how)

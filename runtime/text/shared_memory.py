@@ -23,7 +23,7 @@ class SharedScores:
     """Scores of ``shape``, `[batch, 1, vocabulary]`, shared by all ranks; a collective constructor.
 
     Scores are double-buffered: ranks may write the next scores while others still read the last
-    ones, and the barrier of each step keeps ranks from getting further ahead.
+    scores. The barrier of each step keeps ranks from getting further ahead.
     """
 
     def __init__(self, comm: MPI.Comm, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:

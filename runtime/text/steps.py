@@ -93,7 +93,7 @@ class Steps:
     def _room(
         self, cache: Cache, batch: int, tokens: int, local: tuple[int, ...] | None = None
     ) -> PlacedArray:
-        """Return an array for this rank's part of a cache; reuse one of the same shape."""
+        """Return an array for this rank's part of a cache; reuse an old array of its shape."""
         if local is None:
             local = cache.past.layout.local_shape(cache.shape(batch, tokens, self._dims))
         old = self._placed.get(cache.past.name)

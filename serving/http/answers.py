@@ -68,7 +68,7 @@ class Asked(Given):
 
     @model_validator(mode="after")
     def has_options_of_streams(self) -> Self:
-        """Refuse options of a stream without one, as OpenAI does."""
+        """Refuse stream options without a stream, as OpenAI does."""
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options: expected stream to be true")
         return self

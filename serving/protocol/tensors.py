@@ -44,7 +44,7 @@ _KINDS: dict[str, set[type]] = {
 }
 _WORDS = {"b": "true and false", "u": "integers", "i": "integers", "f": "numbers", "V": "numbers"}
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""JSON lacks these numbers: the strings are those of protobuf's JSON mapping."""
+"""JSON lacks these numbers: the strings are from protobuf's JSON mapping."""
 
 _ROWS = "data: expected a list of rows of one length"
 _MOST_DIMENSIONS = 64  # numpy's limit
