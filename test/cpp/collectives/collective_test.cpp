@@ -1,4 +1,4 @@
-// What collectives do with whole tensors, element by element.
+// Results of collectives on whole tensors, element by element.
 #include "collective.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ std::vector<Shape> indices(const Shape& shape) {
   return all;
 }
 
-// x of a rank: no two elements of the job are equal.
+// x of a rank: all elements of the job are distinct.
 Tensor input_of(std::size_t rank, const Shape& shape) {
   Tensor x(shape);
   for (std::size_t i = 0; i < x.data.size(); ++i)
@@ -66,7 +66,7 @@ std::vector<Tensor> run_on_ranks(const Collective& node, const Shape& shape, std
 
 constexpr std::size_t kRanks = 3;
 const Shape kGroup{4, 0, 2};  // places are not ranks
-// Rows that a transport takes as they lie, and bytes that it packs at a time: an element of each
+// Rows that a transport takes in place, and bytes that it packs at a time: one element of each
 // piece, a few, all.
 constexpr std::pair<std::size_t, std::size_t> kWays[] = {
     {1, 24}, {1, 50}, {1, 150}, {1, 300}, {1, 100'000}, {4, 24}, {4, 100'000}, {100, 24}};
@@ -170,7 +170,7 @@ TEST(Collective, MessageFromOneToTheOther) {
 }
 
 TEST(Collective, NothingIsSentOfNothingNorToOneself) {
-  LocalGroup nobody(2);  // a call would wait for the other rank for ever
+  LocalGroup nobody(2);  // a call would wait for the other rank forever
   LocalTransport transport(nobody, 0, 1);
   run({.kind = Kind::AllReduce, .group = {0, 1}}, kInt64, {0, 3}, nullptr, nullptr, transport);
   const Tensor x = input_of(0, {3});

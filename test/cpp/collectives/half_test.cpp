@@ -26,8 +26,8 @@ double value_of(std::uint32_t bits, int exponent_bits, int fraction_bits) {
   return sign * std::ldexp(1 + fraction, exponent - bias);
 }
 
-// The nearest number of the format, of two the one whose last bit is 0; what would follow the
-// largest one stands for infinity.
+// Rounding to the nearest number of the format, ties to even. The number after the largest stands
+// for infinity.
 class Rounding {
  public:
   Rounding(int exponent_bits, int fraction_bits) {
@@ -69,7 +69,7 @@ void check_rounding(int exponent_bits, int fraction_bits) {
   const Rounding rounding(exponent_bits, fraction_bits);
   std::vector<float> tried;
   for (const double value : rounding.values()) tried.push_back(float(value));
-  for (std::size_t i = 1; i < rounding.values().size(); ++i) {  // halfway, and beside it
+  for (std::size_t i = 1; i < rounding.values().size(); ++i) {  // ties, and their neighbours
     const auto middle = float((rounding.values()[i - 1] + rounding.values()[i]) / 2);
     tried.insert(tried.end(),
                  {middle, std::nextafter(middle, 0.0f), std::nextafter(middle, HUGE_VALF)});

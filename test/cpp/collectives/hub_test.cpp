@@ -1,4 +1,4 @@
-// Jobs whose ranks are threads, which come to a hub over the network.
+// Jobs with threads as ranks, which connect to a hub over the network.
 #include "start/hub.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 const Identity kIdentity{.key = "sixteen characters", .job = "plan=1", .source = "here"};
 
-// A hub that is served until it is over.
+// A hub, served by a thread until the job ends.
 class Meeting {
  public:
   explicit Meeting(int size, double timeout_s = 10)
@@ -31,7 +31,7 @@ class Meeting {
             .identity = identity};
   }
 
-  // All ranks come, each in a thread of its own.
+  // Connects all ranks, each in a separate thread.
   std::vector<Joined> all() const {
     std::vector<Joined> joined;
     joined.resize(std::size_t(size_));
@@ -43,7 +43,7 @@ class Meeting {
     return joined;
   }
 
-  // Until the hub's thread has ended.
+  // Waits for the hub's thread to end.
   void end() { thread_.join(); }
 
  private:
@@ -102,7 +102,7 @@ TEST(Hub, AFailureEndsAllOthers) {
   meeting.end();
 }
 
-// Who is lost while the others are called is what the job ended by.
+// A rank that is lost during the probe is reported as the cause.
 TEST(Hub, ADeadRankExplainsTheFailureOfAnother) {
   Meeting meeting(3);
   auto ranks = meeting.all();
@@ -150,7 +150,7 @@ TEST(Hub, SaysWhoDidNotCome) {
   meeting.end();
 }
 
-// Strangers get one line, and the job goes on.
+// Strangers receive one line, and the job continues.
 TEST(Hub, StrangersDoNoHarm) {
   Meeting meeting(1);
   const auto visit = meeting.visit(0);
@@ -167,7 +167,7 @@ TEST(Hub, StrangersDoNoHarm) {
   meeting.end();
 }
 
-// Lines of the handshake, whole and in pieces, of any words and of none.
+// Lines of the handshake, whole or cut, with arbitrary or no words.
 std::string nonsense(std::mt19937& draw) {
   static const std::vector<std::string> words = {"tensoropt",
                                                  "3",
@@ -206,12 +206,12 @@ TEST(Hub, NonsenseDoesNoHarm) {
   meeting.end();
 }
 
-// A stranger where a rank expects the hub: the other end of a pair that the test holds.
+// A stranger in the hub's place: the test's end of a socket pair.
 class Squatter {
  public:
   Squatter() { std::tie(rank_, mine_) = socket_pair(); }
 
-  // What becomes of a rank to which `answer` says what it is to read, from what it has said.
+  // The error of a rank that reads the replies of `answer` to its own lines.
   template <class Answer>
   std::string error(Answer answer, double timeout_s = 5) {
     const Visit visit{.connect = [this] { return once(); },
@@ -237,7 +237,7 @@ class Squatter {
     try {
       for (;;) send_all(mine_, answer(receive_line(mine_, read, after(5))), after(1));
     } catch (const Error&) {
-      mine_ = Socket();  // the rank has gone
+      mine_ = Socket();  // the rank has closed the connection
     }
   }
 
@@ -246,7 +246,7 @@ class Squatter {
 
 const std::string kNoHub = "there is no rank 0 of this job: it does not know the secret";
 
-// It answers like a hub that knows another secret, or like the rank itself.
+// It answers like a hub with another secret, or repeats the rank's own proof.
 TEST(Squatter, IsNotBelieved) {
   const std::string nonce(32, '0'), zeros(64, '0');
   for (const std::string verb : {"accepted ", "denied "}) {
@@ -263,7 +263,7 @@ TEST(Squatter, IsNotBelieved) {
   EXPECT_EQ(Squatter().error(mirror), kNoHub);
 }
 
-// What it says is not repeated either.
+// Its words are not quoted, either.
 TEST(Squatter, IsNotQuoted) {
   for (const std::string said : {"end the disk is full\n", "refused \x1b[2J pay here\n", "ready\n",
                                  "accepted \n", "denied\n", "\n", "challenge\nend of it\n"}) {

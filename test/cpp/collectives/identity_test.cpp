@@ -14,7 +14,7 @@ TEST(Identity, ProofIsAnHmac) {
             "a3e10b977fc1f0c2bfe61a822722bbf7df1bf92cf7a6d985c683b506d7b691c3");
 }
 
-// Nothing that was said before, elsewhere, by the other side or otherwise will do.
+// Proofs differ by key, role, opening and words.
 TEST(Identity, ProofsDiffer) {
   const auto proof = proof_of("key", "hub", {"hello", "00"}, "accepted 1");
   EXPECT_TRUE(is_same_proof(proof, proof_of("key", "hub", {"hello", "00"}, "accepted 1")));

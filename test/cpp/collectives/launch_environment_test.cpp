@@ -1,4 +1,4 @@
-// What every launcher says of a process, in the variables that it sets.
+// The variables that every launcher sets for a process.
 #include "start/launch_environment.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using How = Place::How;
 
-// These variables of the environment, and none of the others that matter, while it lives.
+// Sets these environment variables, and unsets all other relevant ones, during its lifetime.
 class Variables {
  public:
   explicit Variables(const std::map<std::string, std::string>& values) {

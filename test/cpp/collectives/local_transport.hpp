@@ -1,5 +1,5 @@
-// A group whose ranks are threads of this process: what a collective does with whole tensors can be
-// tested without MPI.
+// A group with threads of this process as ranks, for tests of collectives on whole tensors without
+// MPI.
 #pragma once
 
 #include <barrier>
@@ -11,12 +11,12 @@
 
 namespace tensoropt {
 
-// What the ranks of a group see of each other. They meet at every call.
+// State shared by the ranks of a group, which synchronise at every call.
 struct LocalGroup {
   explicit LocalGroup(std::size_t ranks);
 
   std::size_t ranks;
-  std::vector<const void*> shown;  // one pointer for each rank
+  std::vector<const void*> shown;  // one pointer per rank
   std::barrier<> meeting;
 };
 
@@ -45,11 +45,11 @@ class LocalTransport final : public Transport {
   void unpack(const Cut& cut, const void* pieces, void* tensor) override;
   void* scratch(std::size_t index, std::size_t bytes) override;
 
-  // The most that `scratch` was asked for.
+  // The largest size requested from `scratch`.
   std::size_t most_scratch() const { return most_scratch_; }
 
  private:
-  // Shows x to all ranks, lets `take` read theirs (rank, element), and waits until all have.
+  // Publishes x, lets `take` read any (rank, element), and waits until all ranks have done so.
   using Reader = std::function<std::int64_t(std::size_t rank, std::size_t element)>;
   void show(const void* x, const std::function<void(const Reader&)>& take);
   std::int64_t combined(const Reader& read, std::size_t element, Reduction reduction) const;
@@ -61,7 +61,7 @@ class LocalTransport final : public Transport {
   std::size_t most_scratch_ = 0;
 };
 
-// Runs `body` for every rank, each in a thread of its own.
+// Runs `body` for every rank, each in a separate thread.
 void on_ranks(std::size_t ranks, const std::function<void(std::size_t)>& body);
 
 }  // namespace tensoropt

@@ -1,4 +1,4 @@
-// Reductions and pieces over MPI, on every rank of a job of any size.
+// Reductions and gathers over MPI, on every rank of a job of any size.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -14,7 +14,7 @@
 namespace tensoropt {
 namespace {
 
-// A rank's value in tests where all can compute what the others have.
+// A rank's value in tests, which every rank can compute.
 std::int64_t value_of(int rank, std::size_t i) {
   return std::int64_t(i * 13 % 101) - 50 + 7 * rank;
 }
@@ -68,7 +68,7 @@ TEST(MpiTransport, AllReduceOfEveryType) {
   check_all_reduce<std::int8_t>(Element::Int8, 40);
 }
 
-// So many that they are reduced in pieces, and not all at a time.
+// Large enough to be reduced in pieces, and in several calls.
 TEST(MpiTransport, AllReduceOfMany) { check_all_reduce<float>(Element::Float32, 1'300'001); }
 
 TEST(MpiTransport, AllReduceAsleep) {
@@ -109,7 +109,7 @@ TEST(MpiTransport, NotANumberPasses) {
 }
 
 TEST(MpiTransport, ReduceScatterOfFewAndMany) {
-  for (const std::size_t count : {7, 500'000}) {  // elements for each rank
+  for (const std::size_t count : {7, 500'000}) {  // elements per rank
     MpiTransport transport(MPI_COMM_WORLD, element_info(int(Element::Int64)));
     std::vector<std::int64_t> x(count * std::size_t(job_size())), y(count);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = value_of(job_rank(), i);

@@ -1,4 +1,4 @@
-// The server's side of PMI-1, as MPICH talks to it.
+// The server side of PMI-1, with MPICH's requests.
 #include "start/pmi_server.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace tensoropt {
 namespace {
 
-// The only answer, which goes to the rank that asked.
+// The single answer, which goes to the requesting rank.
 std::string ask(PmiServer& server, int rank, const std::string& line) {
   const auto answers = server.take(rank, line);
   if (answers.size() != 1 || answers[0].rank != rank) return "not one answer";

@@ -1,4 +1,4 @@
-// Where a user's secret is from, and what is no secret.
+// Sources of a user's secret, and invalid secrets.
 #include "start/secret.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A home of its own for each test, and none of the variables.
+// Gives each test a home folder of its own, and unsets the variables.
 class SecretTest : public testing::Test {
  protected:
   SecretTest() {
@@ -36,7 +36,7 @@ class SecretTest : public testing::Test {
 
   fs::path file() const { return home_ / ".config/tensoropt/secret"; }
 
-  // The file, with these contents and permissions.
+  // Writes the file with these contents and permissions.
   void write(const std::string& text, mode_t mode = 0600) const {
     fs::create_directories(file().parent_path());
     std::ofstream(file()) << text;

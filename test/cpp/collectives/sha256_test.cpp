@@ -17,8 +17,8 @@ TEST(Sha256, PublishedDigests) {
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-// RFC 4231, test cases 1 to 4, 6 and 7, whose keys are longer than a block; 5 is of a code cut
-// short.
+// RFC 4231, test cases 1 to 4, 6 and 7; the last two have keys longer than a block. Case 5 is for
+// truncated codes.
 TEST(Sha256, PublishedCodes) {
   EXPECT_EQ(hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");

@@ -1,4 +1,4 @@
-// Transfers beside the threads that start and wait for them; and what is known of those under way.
+// Transfers, the threads that start and wait for them, and the registry of transfers in flight.
 #include "overlap/transfers.hpp"
 
 #include <gtest/gtest.h>
@@ -55,10 +55,10 @@ TEST(Transfers, SleepExactly) {
   EXPECT_EQ(slack_ns, 1000);
 }
 
-// Where the kernel tells slices: from Linux 6.12.
+// Skipped before Linux 6.12, which does not report slices.
 TEST(Transfers, HaveShortSlices) {
   const auto slice_ns = [] {
-    std::uint64_t attributes[6] = {sizeof attributes};  // `struct sched_attr`, whose 4th is runtime
+    std::uint64_t attributes[6] = {sizeof attributes};  // `struct sched_attr`; word 3 is runtime
     return syscall(SYS_sched_getattr, 0, attributes, sizeof attributes, 0) ? 0 : attributes[3];
   };
   if (slice_ns() == 0) GTEST_SKIP();

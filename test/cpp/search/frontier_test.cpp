@@ -1,4 +1,4 @@
-// Whole frontiers, against all choices of small problems.
+// Complete frontiers, compared with an enumeration of small problems.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ Result solve(Prepared& whole, const Options& options) {
   return solve_frontier(whole, options, {enough, last}, progress);
 }
 
-// Every point costs what its choice costs the user.
+// Every point has the cost of its choice in the user's problem.
 void check_choices(const Problem& problem, const Result& result, const Units& units) {
   for (const Solution& point : result.points) {
     const Cost cost = problem.cost_of({point.choice.begin(), point.choice.end()});
@@ -41,7 +41,7 @@ struct Way {
   double direct_sums, box_sums;
 };
 
-// In one elimination; gap by gap; and in gaps that have to be divided again and again.
+// By one elimination, gap by gap, and by gaps that must be split repeatedly.
 class Frontiers : public testing::TestWithParam<Way> {
  protected:
   Options options(double epsilon, int threads = 1) const {
@@ -107,7 +107,7 @@ TEST_P(Frontiers, ChainOfEqualLayers) {
   EXPECT_EQ(points_of(solve(*whole, options(0, 2)).points, units), enumerated(problem));
 }
 
-// Two nodes that have to choose alike: of 160,000 lists in one step, all but 400 are empty.
+// Two nodes that must make the same choice: of 160,000 lists in one step, 400 are not empty.
 TEST(Lists, EmptyOnesAreMergedWithAnEyeOnTheClock) {
   constexpr std::size_t kSize = 400;
   Problem problem{
@@ -171,7 +171,7 @@ TEST(Frontier, FastestAndLeanestEvenWhereTimeIsUp) {
   EXPECT_TRUE(covers(found, expected, result.epsilon));
 }
 
-// Layers of which each has other costs: every choice is on the frontier, so that lists grow.
+// Layers with distinct costs: every choice is on the frontier, so that lists grow.
 Problem chain_of_powers(std::size_t layers) {
   Problem problem = chain_of_layers(layers);
   for (std::size_t n = 0; n < layers; ++n) {

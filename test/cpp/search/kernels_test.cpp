@@ -1,4 +1,4 @@
-// The loops over rows, against the sentences that describe them.
+// The loops over rows, compared with straightforward versions.
 #include "kernels.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The frontier of one cell, against all sums of its lists' points.
+// The frontier of one cell, compared with all sums of its lists' points.
 #include "merge.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ struct Staircase {
   }
 };
 
-// What no other beats or equals, sorted: a point of a lower level may beat one of a higher.
+// The non-dominated points, sorted; a point of a lower level may dominate one of a higher level.
 std::vector<Triple> best_of(std::vector<Triple> points) {
   std::sort(points.begin(), points.end());
   points.erase(std::unique(points.begin(), points.end()), points.end());

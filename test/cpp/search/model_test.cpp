@@ -1,4 +1,4 @@
-// Taking a problem in, and leaving out what it does not need.
+// Conversion of a problem to a model, and its simplification.
 #include "model.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace tensoropt::search {
 namespace {
 
-// The cost of a user's choice by the model, in the user's units.
+// The model's cost of a user's choice, in the user's units.
 Cost cost_by(const Model& model, const Units& units, const std::vector<int>& choice) {
   const Cost cost = cost_of(model, choice);
   return {cost.time * units.time, cost.fixed * units.memory, cost.transient * units.memory};

@@ -1,4 +1,4 @@
-// Elimination over numbers, against the least over all choices.
+// Elimination over numbers, compared with the minimum over all choices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void each_choice(const Model& model, const std::function<void(const std::vector<
   }
 }
 
-// What the tables cost, without what is fixed already.
+// The cost of a choice in the tables, without the model's base cost.
 double value_of(const Model& model, const std::vector<int>& choice, const Weights& weights) {
   Model free = model;
   free.base = {};
@@ -39,7 +39,7 @@ double least_of(const Model& model, const Weights& weights) {
   return low;
 }
 
-// The plans there are for numbers.
+// All kinds of plans for numbers.
 std::vector<Plan> plans_of(const Prepared& whole, std::mt19937& random) {
   std::vector<int> order(whole.model.nodes.size());
   std::iota(order.begin(), order.end(), 0);
@@ -70,7 +70,7 @@ TEST(Eliminate, LeastOfAllChoices) {
   }
 }
 
-// Entry by entry of the node tables: the least of all choices that pass through it.
+// For each entry of the node tables: the minimum over all choices that contain it.
 TEST(Outside, LeastThroughEveryEntry) {
   std::mt19937 random(11);
   for (int round = 0; round < 300; ++round) {
@@ -82,7 +82,7 @@ TEST(Outside, LeastThroughEveryEntry) {
     const Values values = eliminate(whole->plan, weights);
     const Outside rest = outside(whole->plan, values, Around::All);
     for (std::size_t n = 0; n < model.nodes.size(); ++n) {
-      if (whole->plan.same[n] != int(n)) continue;  // bounded by the least over all places
+      if (whole->plan.same[n] != int(n)) continue;  // bounded by the minimum over all places
       std::vector<double> through(model.nodes[n]->size(), kInfinity);
       each_choice(model, [&](const auto& choice) {
         double& low = through[std::size_t(choice[n])];
@@ -122,7 +122,7 @@ TEST(AmongTies, LeastSecondValueOfTheBestChoices) {
   }
 }
 
-// A weighted sum of time and the whole memory, the transient maximum among it.
+// A weighted sum of time and total memory, including the transient maximum.
 TEST(Minimise, LeastWeightedSum) {
   std::mt19937 random(13);
   for (int round = 0; round < 400; ++round) {
@@ -148,7 +148,7 @@ TEST(Minimise, LeastWeightedSum) {
   }
 }
 
-// Twice the layers take a few distinct steps more, not twice as many.
+// Doubling the layers adds a few distinct steps instead of doubling them.
 TEST(Plan, EqualLayersAreComputedOnce) {
   auto distinct = [](std::size_t layers) {
     Units units;

@@ -1,4 +1,4 @@
-// Small random problems, and what enumerating all of their choices says of them.
+// Small random problems, and the enumeration of their choices.
 #pragma once
 
 #include <random>
@@ -11,8 +11,8 @@
 
 namespace tensoropt::search {
 
-// A problem as a user gives it. Costs are small whole numbers, so that sums are exact and ties are
-// met often; an infinite time forbids an entry, and memory may be left out.
+// A user's problem. Costs are small whole numbers, so that sums are exact and ties are frequent. An
+// infinite time forbids an entry, and memory may be omitted.
 struct Problem {
   struct Costs {
     std::vector<double> time, fixed, transient;
@@ -25,7 +25,7 @@ struct Problem {
   };
   std::vector<Costs> tables;
   std::vector<std::size_t> nodes;  // node -> table
-  std::vector<Pair> edges;         // between any two nodes, more than one as well
+  std::vector<Pair> edges;         // between any two nodes; may be parallel
 
   std::size_t size_of(std::size_t node) const { return tables[nodes[node]].size(); }
   Cost cost_of(const std::vector<int>& choice) const;
@@ -40,20 +40,20 @@ struct Size {
 
 Problem random_problem(std::mt19937& random, const Size& size = {});
 
-// A chain of `layers` equal nodes, of which each may be fast or lean.
+// A chain of `layers` equal nodes, each with fast and lean choices.
 Problem chain_of_layers(std::size_t layers);
 
-// (time, memory), sorted by time: those of `points` that no other one beats or equals.
+// The non-dominated (time, memory) of `points`, sorted by time.
 using Points = std::vector<std::pair<double, double>>;
 Points best_of(Points points);
 
-// The frontier, by looking at every choice.
+// The frontier, by enumeration.
 Points enumerated(const Problem& problem);
 
-// As the engine takes it in: equal tables shared, parallel edges merged, costs in whole units.
+// The engine's model: equal tables shared, parallel edges merged, costs in whole units.
 Model model_of(const Problem& problem, Units& units);
 
-// The model with its plans, entries that no choice can have dropped; nothing where none is allowed.
+// The model with its plans, without impossible entries; none if no choice is allowed.
 std::optional<Prepared> prepared(const Problem& problem, Units& units);
 
 // In the user's units.
