@@ -187,5 +187,5 @@ def diff(before: str | PathLike[str], after: str | PathLike[str]) -> Shown[Diffe
     from tensoropt.runtime.inspection.differences import diff
     from tensoropt.runtime.inspection.text import difference_text
 
-    found = diff(Checked.described(Path(before)), Checked.described(Path(after)))
+    found = diff(Checked.load_description(Path(before)), Checked.load_description(Path(after)))
     return Shown(found, difference_text(found))
