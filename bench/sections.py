@@ -1,4 +1,4 @@
-"""Sections of docs/benchmarks.md that benchmarks write."""
+"""Writer of the sections of docs/benchmarks.md that benchmarks generate."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 def write_section(name: str, text: str, document: Path = _DOCUMENT) -> None:
     """Put ``text`` between the markers ``<!-- name -->`` and ``<!-- /name -->`` of the document.
 
-    Without such markers the section is added at the end; what lies outside them is kept.
+    Without these markers, the section is appended. Text outside them does not change.
     """
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    held = document.read_text(encoding="utf-8") if document.exists() else "# Benchmarks\n\n"
-    before, found, rest = held.partition(begin)
+    whole = document.read_text(encoding="utf-8") if document.exists() else "# Benchmarks\n\n"
+    before, found, rest = whole.partition(begin)
     after = rest.partition(end + "\n")[2] if found else ""
     gap = "" if found or before.endswith("\n\n") else "\n"
     section = f"{begin}\n{text.strip()}\n{end}\n"
@@ -26,7 +26,7 @@ def write_section(name: str, text: str, document: Path = _DOCUMENT) -> None:
 
 
 def print_section(description: str | None, name: str, text: str, table: Callable[[], str]) -> None:
-    """Be a command that prints a table and, with --write, puts it below ``text`` in a section."""
+    """Run a command that prints a table and, with --write, writes it below ``text``."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Plans that train a small model: points of the frontier, ZeRO by hand, and random ones."""
+"""Plans that train a small model: points of the frontier, manual ZeRO plans, and random plans."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained."""
+    """Optimizer and learning rate of a model."""
 
     optimizer: str
     learning_rate: float
@@ -63,7 +63,7 @@ _EXTREMES = {"fastest": fastest, "leanest": leanest}
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan by name, not written yet."""
+    """A named plan, not yet written."""
 
     name: str
     recipe: Recipe
@@ -73,7 +73,7 @@ class Plan:
 
 
 def trained(path: Path, recipe: Recipe, recompute: str = "auto") -> driver.ir.Module:
-    """Return the training step of the model in a file, or all ways to build it."""
+    """Return the training step of the model in a file; with "auto", all recompute alternatives."""
     module = driver.load(path, {})
     driver.run_phase(module, "prepare")
     driver.train(module, BuildTrainingStepPass.of(training_spec(recipe.optimizer), recompute))
@@ -88,7 +88,7 @@ def extremes(devices: int) -> Request:
 def plans(path: Path, recipe: Recipe, devices: int, names: Iterable[str]) -> Iterator[Plan]:
     """Yield the plans of these names: `fastest`, `leanest`, `zero 1`, `zero 3`, `random 0`, ...
 
-    Only what they need is searched, the frontier once.
+    Searches run lazily, and the frontier is searched at most once.
     """
     module, request = trained(path, recipe), extremes(devices)
     frontier = cache(lambda: driver.frontier(module, request))
@@ -104,7 +104,7 @@ def plans(path: Path, recipe: Recipe, devices: int, names: Iterable[str]) -> Ite
 
 
 def _random_plan(path: Path, recipe: Recipe, devices: int, seed: int) -> Plan:
-    """Return a random plan; every way to recompute in turn: a random search takes one graph."""
+    """Return a random plan; the seed selects the recompute mode, as a search takes one graph."""
     way = RECOMPUTE[seed % len(RECOMPUTE)]
     request = replace(extremes(devices), search="random", seed=seed)
     drawn = driver.frontier(trained(path, recipe, way), request)
@@ -112,7 +112,7 @@ def _random_plan(path: Path, recipe: Recipe, devices: int, seed: int) -> Plan:
 
 
 def one_device(path: Path, recipe: Recipe) -> Plan:
-    """Return the plan for one device, which computes nothing anew."""
+    """Return the plan for one device, without recomputation."""
     request = extremes(1)
     result = driver.frontier(trained(path, recipe, "none"), request)
     return Plan("fastest", recipe, request, result, fastest(result.points))
@@ -129,10 +129,10 @@ def write_plan(path: Path, plan: Plan, folder: Path) -> Path:
 
 
 def zero_point(module: driver.ir.Module, devices: int, stage: int) -> StepPoint:
-    """Return the plan that splits the batch, and moments (stage 1 and 2) or all state (3).
+    """Return the plan that splits the batch, and moments (stages 1 and 2) or all state (3).
 
-    Rajbhandari et al., arXiv 1910.02054. On one axis; what neither decides is chosen best.
-    ``module`` is a step, or all ways to build it, of which the first is taken.
+    Rajbhandari et al., arXiv 1910.02054. The mesh has one axis. Choices that neither pin decides
+    are optimal. ``module`` is a step or all its alternatives; the first is used.
     """
     way, graph = next(iter(read_graphs(module).items()))
     tables = mesh_tables(graph, Mesh((devices,)), load_device("cpu"))
@@ -151,7 +151,7 @@ def zero_point(module: driver.ir.Module, devices: int, stage: int) -> StepPoint:
 
 
 def _stored(tables: TrainingTables, cluster: Cluster, *, split: bool) -> int:
-    """Return the option with the smallest part of the first result, or with all of it."""
+    """Return the option with the smallest part of the first result, or with a whole copy."""
     info = tables.graph.values[tables.graph.nodes[cluster.leader].results[0]].info
     options = tables.options[cluster.leader]
     layouts = [options[number].results[0] for number in tables.kind(cluster).picks[:, 0]]

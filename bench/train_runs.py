@@ -1,4 +1,4 @@
-"""Running plans that train, at once or by turns, and what their logs say."""
+"""Runs of training plans, alone or in turns, and their logs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENDLESS = 1_000_000
 
 @dataclass(frozen=True)
 class Run:
-    """The loss and the seconds of every step, and what the ranks say in the end."""
+    """Loss and seconds of every step, and the final result of the ranks."""
 
     losses: list[float]
     times_s: list[float]
@@ -33,9 +33,9 @@ class Run:
 
 
 def run_plan(directory: Path, data: Path, steps: int, learning_rate: float, **options: Any) -> Run:
-    """Train ``directory`` on ranks, samples in the order of ``data``; `TrainJob` has the options.
+    """Train ``directory`` on ranks, with samples in the order of ``data``.
 
-    Raises UserError where the job cannot run to its end.
+    ``options`` are fields of `TrainJob`. Raises UserError if the job cannot finish.
     """
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         log = Path(folder) / "log.jsonl"
@@ -50,7 +50,7 @@ def _rows(log: Path) -> list[dict[str, Any]]:
 
 
 class _Gated(LauncherLink):
-    """Asks before each step whether to go on: here it waits for its turn."""
+    """A launcher link that blocks before each step until its turn."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -62,9 +62,9 @@ class _Gated(LauncherLink):
 def trained_by_turns(
     place: Place, gate: Gate, directory: Path, data: Path, learning_rate: float
 ) -> list[float]:
-    """Be a rank of ``directory``, on one thread; a `turns.Way` once plan and data are given.
+    """Run a rank of ``directory`` on one thread; a `turns.Way` once plan and data are bound.
 
-    Returns the losses of the steps on rank 0, nothing on others.
+    Returns the losses of the steps on rank 0, an empty list on other ranks.
     """
     place.announce()
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
@@ -83,6 +83,6 @@ def trained_by_turns(
 
 def difference(losses: list[float], wanted: list[float]) -> float:
     """Return the largest relative difference of two curves of equal length; NaN if one has any."""
-    found, held = np.array(losses), np.array(wanted)
-    assert found.shape == held.shape
-    return float(np.max(np.abs(found - held) / np.abs(held)))
+    found, expected = np.array(losses), np.array(wanted)
+    assert found.shape == expected.shape
+    return float(np.max(np.abs(found - expected) / np.abs(expected)))

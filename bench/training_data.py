@@ -1,7 +1,7 @@
-"""Samples to train on: random, but the same for everyone.
+"""Random training samples, the same in every run.
 
-Images are noise, and so are their classes; texts are random tokens, and the label of each is the
-one behind it. Segments and masks are random too.
+Images and their classes are noise. Texts are random tokens, and the label of a token is the next
+token. Segments and masks are random too.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import onnx
 __all__ = ["batch_size", "draw"]
 
 _TWO_VALUED = ("segments", "mask")
-"""Inputs of integers that are no tokens."""
+"""Integer inputs that are not tokens."""
 
 
 def draw(path: Path, samples: int, seed: int = 0) -> dict[str, Any]:
     """Return arrays [samples, ...] by name: every input of the model, and ``labels``.
 
-    Tokens and labels lie below the number of classes, the last size of the output ``scores``.
+    Tokens and labels are below the number of classes, the last size of the output ``scores``.
     """
     graph = onnx.load(path, load_external_data=False).graph
     rng = np.random.default_rng(seed)
@@ -35,7 +35,7 @@ def draw(path: Path, samples: int, seed: int = 0) -> dict[str, Any]:
 
 
 def batch_size(path: Path) -> int:
-    """Return the number of samples of one step: the first size of the inputs."""
+    """Return the number of samples of a step: the first size of the inputs."""
     return _shape(onnx.load(path, load_external_data=False).graph.input[0])[0]
 
 

@@ -1,7 +1,7 @@
-"""Several ways to do the same work, which take turns: all are ready, and all but one sleep.
+"""Interleaved measurement: contenders for the same work take turns, while the others sleep.
 
-Other work on the machine hits all of them, and a ratio of neighbouring turns hardly knows of it.
-A way is a function of a `Place` and of its `Gate`; it runs in processes of its own, one per rank.
+Other work on the machine affects all of them, so it hardly changes ratios of neighbouring turns. A
+way is a function of a `Place` and of its `Gate`; it runs in its own processes, one per rank.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _SETTLE_S = 0.01
-"""Between turns: threads that spin a while for more work have gone to sleep by then."""
+"""Pause between turns, in which spinning threads of the last contender fall asleep."""
 _LEAVE_S = 10.0
 _QUIET = 0.1
 _LEAST_PORT, _PORTS = 20000, 10000
@@ -43,7 +43,7 @@ _LEAST_PORT, _PORTS = 20000, 10000
 
 @dataclass(frozen=True)
 class Place:
-    """Which rank of how many a process is, and where they meet."""
+    """Rank of a process, number of ranks, and their rendezvous."""
 
     rank: int
     ranks: int
@@ -51,7 +51,7 @@ class Place:
     secret: str
 
     def announce(self) -> None:
-        """Say so in the environment, where PyTorch and our library look for it."""
+        """Set the environment variables that PyTorch and our library read."""
         facts = {"RANK": self.rank, "WORLD_SIZE": self.ranks, "MASTER_PORT": self.port}
         os.environ.update({name: str(value) for name, value in facts.items()})
         os.environ.update(MASTER_ADDR="127.0.0.1", TENSOROPT_SECRET=self.secret)
@@ -59,36 +59,36 @@ class Place:
 
 
 class Gate:
-    """Holds a rank back until its turn: asked before each step, it says whether to take one."""
+    """Blocks a rank until its turn: called before each step, it returns whether to run the step."""
 
     def __init__(self, channel: Connection) -> None:
         self._channel, self._left = channel, 0
 
     def __call__(self) -> bool:
         if not self._left:
-            self._channel.send(None)  # ready, or done with the turn
+            self._channel.send(None)  # ready, or finished with the turn
             self._left = self._channel.recv()
         self._left -= 1
         return self._left >= 0
 
 
 Way = Callable[[Place, Gate], Any]
-"""Gets ready, takes a step each time the gate lets it, and then returns what it has to say."""
+"""Initializes, runs a step whenever the gate opens, and then returns its results."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Seconds of a step in one turn: of the slowest rank, and of the processors of all."""
+    """Seconds of a step in one turn: of the slowest rank, and of all processors together."""
 
     step_s: float
     cores_s: float
 
 
 class Team:
-    """The processes of one way, ready; a context that ends them.
+    """The initialized processes of a way; a context manager that kills them.
 
-    ``results`` are what the ranks returned, and ``peak_bytes`` what the largest process had
-    resident; both are there after `finish`.
+    After `finish`, ``results`` are the values that the ranks returned, and ``peak_bytes`` is the
+    peak resident memory of the largest process.
     """
 
     def __init__(self, way: Way, ranks: int) -> None:
@@ -121,14 +121,14 @@ class Team:
             process.join()
 
     def wait(self) -> list[Any]:
-        """Return what each rank says next. Raises RuntimeError where one has ended."""
+        """Return the next message of each rank. Raises RuntimeError if a rank has ended."""
         try:
             return [channel.recv() for channel in self._channels]
         except (EOFError, OSError):
             raise RuntimeError("a rank has ended, see above") from None
 
     def turn(self, steps: int) -> Turn:
-        """Take so many steps."""
+        """Run ``steps`` steps on all ranks."""
         time.sleep(_SETTLE_S)
         before, begin = self._cores_s(), time.perf_counter()
         for channel in self._channels:
@@ -138,7 +138,7 @@ class Team:
         return Turn(taken_s / steps, (self._cores_s() - before) / steps)
 
     def finish(self) -> None:
-        """End the ranks in order."""
+        """End the ranks in an orderly way."""
         status = [_text(f"{pid}/status").splitlines() for pid in self._pids()]
         peaks = (int(line.split()[1]) for lines in status for line in lines if "VmHWM" in line)
         self.peak_bytes = max(peaks, default=0) << 10
@@ -149,9 +149,9 @@ class Team:
             process.join(_LEAVE_S)
 
     def _pids(self) -> list[int]:
-        """Return the processes of the ranks, and those that they have started."""
+        """Return the processes of the ranks, and all their descendants."""
         found = [process.pid for process in self._processes if process.pid is not None]
-        for pid in found:  # which grows meanwhile
+        for pid in found:  # grows in the loop
             for task in Path(f"/proc/{pid}/task").glob("*"):
                 found += map(int, _text(f"{pid}/task/{task.name}/children").split())
         return found
@@ -162,7 +162,7 @@ class Team:
 
 
 def _text(name: str) -> str:
-    """Return a file in /proc, nothing where its process has ended."""
+    """Return the text of a file in /proc, empty if its process has ended."""
     try:
         return Path(f"/proc/{name}").read_text(encoding="utf-8")
     except OSError:
@@ -170,7 +170,7 @@ def _text(name: str) -> str:
 
 
 def _free_port() -> int:
-    """Return a port that is free, of those that the system gives to nobody by itself."""
+    """Return a free port outside the range of ephemeral ports."""
     while True:
         port = _LEAST_PORT + secrets.randbelow(_PORTS)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -184,10 +184,10 @@ def _member(way: Way, place: Place, channel: Connection) -> None:
 def take_turns(
     ways: Mapping[str, tuple[Way, int]], rounds: int, steps: int, warm_up: int
 ) -> tuple[dict[str, list[Turn]], dict[str, Team]]:
-    """Return the turns of each way, by its name, and its team, which has finished.
+    """Return the turns of each way, by its name, and its finished team.
 
-    ``ways`` are functions and their numbers of ranks. All take ``warm_up`` steps first, and then
-    ``rounds`` turns of ``steps``; every second round goes backwards.
+    ``ways`` are functions and their numbers of ranks. All take ``warm_up`` steps first, then
+    ``rounds`` turns of ``steps``; every second round runs in reverse order.
     """
     with ExitStack() as stack:
         teams = {name: stack.enter_context(Team(*way)) for name, way in ways.items()}
@@ -209,7 +209,7 @@ def _order(names: Sequence[str], rounds: int) -> Iterator[str]:
 
 
 def ratio_of(turns: Sequence[Turn], base: Sequence[Turn]) -> float:
-    """Return the time of ``turns`` over that of ``base``: the median of neighbouring turns."""
+    """Return the time of ``turns`` over ``base``: the median over neighbouring turns."""
     return statistics.median(a.step_s / b.step_s for a, b in zip(turns, base, strict=True))
 
 
@@ -219,6 +219,6 @@ def mean_ratio(ratios: Sequence[float]) -> float:
 
 
 def busy_note(busy: float) -> str:
-    """Return what to say of figures while other work had the part ``busy`` of the cores."""
+    """Return a note on figures taken while other work used the share ``busy`` of the cores."""
     note = f"Other work had {busy:.0%} of the cores."
     return note if busy < _QUIET else f"{note} To be measured again on a quiet machine."

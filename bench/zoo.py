@@ -1,7 +1,7 @@
-"""The models that sweeps run on: nine real CNNs, four transformers, a dynamic one, small others.
+"""Models of the sweeps: nine real CNNs, transformers, one of them dynamic, and small models.
 
-The CNNs come with the onnx package, every weight the same number: their outputs would agree
-whatever a compiler did to them. :func:`randomise` gives them weights that tell.
+The CNNs come with the onnx package, where all elements of a weight are equal, so that their outputs
+would agree whatever a compiler did. :func:`randomise` gives them useful weights.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ CNNS = (
 )
 TRANSFORMERS = ("bert_tiny", "gpt2_tiny", "llama_tiny", "llama_tiny_dynamic", "vit_tiny")
 NAMES = (*CNNS, *TRANSFORMERS, *SMALL)
-"""All of them; the last come from ``graphs/small.py``."""
+"""All models; the last are from ``graphs/small.py``."""
 
-# ONNX Runtime's own attention takes one new token at a time.
+# ONNX Runtime's attention operator takes one new token at a time.
 _STEP = {"batch": 4, "sequence": 1, "past": 12}
 DIMS = {
     "llama_tiny_dynamic": {"batch": 4, "seq": 32},
@@ -51,7 +51,7 @@ DIMS = {
     "decoder_runtime": _STEP,
     "decoder_4_bits": _STEP,
 }
-"""Sizes for symbolic dimensions, so that they can be split."""
+"""Sizes of symbolic dimensions, so that they can be split."""
 
 _TRANSFORMERS = Path(__file__).parent.parent / "test" / "models"
 
@@ -68,9 +68,9 @@ def transformer_path(name: str) -> Path:
 
 
 def provide(name: str, folder: Path) -> Path:
-    """Return the file of one of :data:`NAMES`, made in ``folder`` unless it lies elsewhere.
+    """Return the file of one of :data:`NAMES`, created in ``folder`` unless it exists elsewhere.
 
-    Any other name is that of a file.
+    Any other name is the path of a file.
     """
     if name not in NAMES:
         return Path(name)
@@ -85,10 +85,10 @@ def provide(name: str, folder: Path) -> Path:
 def randomise(source: Path, target: Path, seed: int = 0) -> None:
     """Write ``source`` with every ConstantOfShape weight replaced by random numbers.
 
-    Weights of rank 2 and more are normal with variance 2 / fan-in (He et al., 2015); vectors lie in
-    [0.5, 1.5], as a variance must be positive. The last product is scaled so that what enters the
-    softmax, which becomes an output too, stays about 1: a saturated softmax would hide errors.
-    The weights go to one external data file beside ``target``.
+    Weights of rank 2 and more are normal with variance 2 / fan-in (He et al., 2015). Vectors are in
+    [0.5, 1.5], as a variance must be positive. The last product is scaled so that the input of the
+    softmax, which becomes an output too, is about 1: a saturated softmax would hide errors. The
+    weights are written to one external data file next to ``target``.
     """
     model = onnx.load(source)
     _fill(model.graph, np.random.default_rng(seed))
@@ -104,7 +104,7 @@ def _save(model: onnx.ModelProto, target: Path) -> None:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     onnx.save(copy, target, save_as_external_data=True, location=data)
-    (target.parent / data).chmod(file_mode())  # onnx makes it for its owner alone
+    (target.parent / data).chmod(file_mode())  # onnx creates it readable by its owner only
 
 
 def _fill(graph: onnx.GraphProto, rng: np.random.Generator) -> None:
@@ -116,8 +116,8 @@ def _fill(graph: onnx.GraphProto, rng: np.random.Generator) -> None:
         graph.node.remove(node)
     used = {name for node in graph.node for name in node.input}
     for group in (graph.initializer, graph.input):
-        for held in [item for item in group if item.name not in used]:
-            group.remove(held)
+        for unused in [item for item in group if item.name not in used]:
+            group.remove(unused)
 
 
 def _weights(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

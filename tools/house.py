@@ -1,8 +1,9 @@
-"""Counts what reviews of the code ask for: `python tools/house.py [FOLDER]`, of a checkout.
+"""Count properties of the code that reviews ask for: `python tools/house.py [FOLDER]`, a checkout.
 
 Per package: uses of `Any` per 1,000 lines, comments per 100 lines, functions and their lengths, the
-share of private ones and of those used once, public functions with a docstring. Of all: lit files,
-CHECK lines, CHECKs that name a fixed SSA value, the name `held`, attributes of topt in literals.
+shares of private functions and of those used once, and of public functions with a docstring. In
+total: lit files, CHECK lines, CHECKs that name a fixed SSA value, uses of the name `held`, and
+attributes of topt in literals.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Source:
-    """A file of Python: its path below the checkout, text and tree."""
+    """A Python file: its path below the checkout, text and tree."""
 
     path: Path
     text: str
@@ -36,22 +37,22 @@ class Source:
 
     @property
     def package(self) -> str:
-        """The package it counts for: `compiler/search`, `dialects`."""
+        """The package that it counts for: `compiler/search`, `dialects`."""
         parts = self.path.parent.parts
         return "/".join(parts[:2]) if parts[0] in ("compiler", "elastic", "runtime") else parts[0]
 
     @property
     def lines(self) -> int:
-        """All lines, blank ones and comments too."""
+        """All lines, including blank lines and comments."""
         return len(self.text.splitlines())
 
     def functions(self) -> Iterator[Function]:
-        """Yield functions and methods, inner ones too."""
+        """Yield functions and methods, including inner functions."""
         return (node for node in ast.walk(self.tree) if isinstance(node, Function))
 
 
 def sources(root: Path) -> list[Source]:
-    """Return all Python of the rooms below ``root``."""
+    """Return all Python files of the rooms below ``root``."""
     paths = sorted(path for room in ROOMS for path in (root / room).rglob("*.py"))
     texts = [(path.relative_to(root), path.read_text(encoding="utf-8")) for path in paths]
     return [Source(path, text, ast.parse(text)) for path, text in texts if text]
@@ -67,20 +68,20 @@ def annotations(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def count_any(source: Source) -> int:
-    """Return how often annotations say `Any`."""
-    nodes = (node for held in annotations(source.tree) for node in ast.walk(held))
+    """Return the number of uses of `Any` in annotations."""
+    nodes = (node for part in annotations(source.tree) for node in ast.walk(part))
     return sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes)
 
 
 def count_comments(source: Source) -> int:
-    """Return the lines with a comment that is not for a tool."""
+    """Return the number of lines with a comment that is not for a tool."""
     tokens = tokenize.generate_tokens(io.StringIO(source.text).readline)
     found = [token.string for token in tokens if token.type == tokenize.COMMENT]
     return sum(not re.match(r"#\s*(type:|noqa|!)", text) for text in found)
 
 
 def names_used(files: list[Source]) -> Counter[str]:
-    """Return how often each name is read, as a name or behind a dot."""
+    """Return the number of reads of each name, as a name or after a dot."""
     used: Counter[str] = Counter()
     for node in (node for source in files for node in ast.walk(source.tree)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -118,7 +119,7 @@ def package_row(files: list[Source]) -> list[str]:
 
 
 def packages(files: list[Source]) -> Iterator[list[str]]:
-    """Yield the row of each package and that of all."""
+    """Yield the row of each package and the row of all packages."""
     for package in sorted({source.package for source in files}):
         yield [package, *package_row([s for s in files if s.package == package])]
     yield ["all", *package_row(files)]
@@ -139,7 +140,7 @@ def lit_counts(root: Path) -> dict[str, int]:
 
 
 def word_counts(files: list[Source]) -> dict[str, int]:
-    """Return how often code says `held`, and literals outside the dialect name `topt.`."""
+    """Return the uses of the name `held`, and of `topt.` in literals outside the dialect."""
     nodes = [(s, node) for s in files for node in ast.walk(s.tree)]
     held = sum(
         isinstance(n, ast.Name | ast.arg)
@@ -159,7 +160,7 @@ HEADER += ["private", "private used once", "public with docstring"]
 
 
 def main() -> None:
-    """Print the counts as tables of Markdown."""
+    """Print the counts as Markdown tables."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
     files = sources(root)
     for row in (HEADER, ["---"] * len(HEADER), *packages(files)):

@@ -1,1 +1,1 @@
-"""Predictions compared with measurements."""
+"""Accuracy of predictions, by measurements."""

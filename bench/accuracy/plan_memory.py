@@ -1,20 +1,23 @@
-"""What the search knows of memory, beside what its plans have: ``python bench/accuracy/plan_memory.py``.
+"""Memory in the tables of the search, compared with the memory of its plans.
 
-    python bench/accuracy/plan_memory.py [MODELS] [--write]    benchmark models: the tables beside programs
-    python bench/accuracy/plan_memory.py --plans 2000          small models: the search beside every plan
+    python bench/accuracy/plan_memory.py [MODELS] [--write]    benchmark models: tables and programs
+    python bench/accuracy/plan_memory.py --plans 2000          small models: search and all plans
     python bench/accuracy/plan_memory.py --steps 200           the same for small training steps
-    python bench/accuracy/plan_memory.py --graphs [MODELS]     default searches beside their programs
+    python bench/accuracy/plan_memory.py --graphs [MODELS]     default searches and their programs
 
-Of a model and a mesh, every point of a frontier within 2% (at most 60) is costed as a program,
-before the tables have learnt from programs and after (docs/decisions/0044-cost-table-refinement.md): the
-smallest part of a program's memory that the tables charge, the bound of the frontier in the memory
-of programs, and the leanest program. The largest charge in time over that of the program is told
-too. With ``--plans`` so many random models of few plans are searched, with ``--steps`` training
-steps, and every plan of each is costed: ends with status 1 if the search missed one that no other
-is better than. With ``--graphs`` every model is searched as a person does who gives a number of
-``--devices`` alone (``--epsilon`` and ``--search-time`` as on the command line; training steps are
-named MODEL:train): per number, by how much the memory of a frontier's points in the tables differs
-from that of their programs, the most and on average over all meshes, and the bound that is printed.
+For a model and a mesh, every point of a frontier within 2% (at most 60) is costed as a program,
+before and after the tables are refined by the costs of programs
+(docs/decisions/0044-cost-table-refinement.md). Reported are the smallest part of a program's memory
+that the tables charge, the bound of the frontier in the memory of programs, the leanest program,
+and the largest ratio of charged time to the time of the program.
+
+``--plans`` searches that many random models with few plans, and ``--steps`` training steps, and
+costs every plan of each. The exit status is 1 if a search missed a plan that no other dominates.
+
+``--graphs`` searches every model as a user does who gives only a number of ``--devices``
+(``--epsilon`` and ``--search-time`` as on the command line; training steps are named MODEL:train).
+For each number it reports the largest and the mean difference in memory of a frontier's points in
+the tables and as programs, over all meshes, and the printed bound.
 """
 
 from __future__ import annotations
@@ -78,19 +81,19 @@ _DIFFERENCE_HEAD = (
     "|---|---|---|---|---|---|---|---|"
 )
 _TEXT = """
-## What the search knows of memory, and what its plans have
+## Memory in the tables of the search, and in its programs
 
-`python bench/accuracy/plan_memory.py --write`, device h200, frontiers within 2%: the most by which the
-tables of the search overcharge the time of a point; the smallest part of a program's memory that
-they charge; by how much the frontier may miss the memory or time of programs, 2% included; and the
-leanest program found. `a -> b` is before and after the tables learnt from programs. Reported costs
-of a plan are always those of its program.
+`python bench/accuracy/plan_memory.py --write`, device h200, frontiers within 2%: the largest factor
+by which the tables of the search overcharge the time of a point; the smallest part of a program's
+memory that they charge; the bound of the frontier on the memory and time of programs, 2% included;
+and the leanest program found. `a -> b` is before and after the tables are refined by the costs of
+programs. Reported costs of a plan are always the costs of its program.
 """
 
 
 @dataclass(frozen=True)
 class Truth:
-    """A frontier of tables beside the programs of its points."""
+    """A frontier of tables, compared with the programs of its points."""
 
     points: int
     time_most: float
@@ -100,7 +103,7 @@ class Truth:
 
 
 def truths(graph: Graph, mesh: Mesh, device: Device) -> list[Truth]:
-    """Search ``mesh`` as it is, and again while its tables learn."""
+    """Search ``mesh`` with the initial tables, and again after each refinement."""
     lessons, costs = Lessons(MeshTables(graph, mesh, device)), list[tuple[float, float]]()
     found = []
     for _ in range(ROUNDS):
@@ -119,7 +122,10 @@ def _truth(
     some: Sequence[TablePoint],
     costs: list[tuple[float, float]],
 ) -> tuple[Truth, list[TablePoint]]:
-    """Return how points compare with programs, and the points that none is as good as."""
+    """Return the comparison of points with programs, and the points with a shortfall.
+
+    A point falls short if no costed program comes within EPSILON of it.
+    """
     tables = lessons.tables
     paid = [lessons.cost(tables.decode(point.assignment))[0] for point in some]
     costs += [(cost.time_s, float(cost.memory_bytes)) for cost in paid]
@@ -164,7 +170,7 @@ def _rows(names: Sequence[str], device: Device) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Difference:
-    """A search's points beside their programs: relative differences in memory, and the bound."""
+    """A search's points and their programs: relative differences in memory, and the bound."""
 
     points: int
     most: float
@@ -175,7 +181,7 @@ class Difference:
 
 
 def difference(graph: Graph, devices: int, device: Device, options: SearchOptions) -> Difference:
-    """Search all meshes of ``devices``; of each, compare the frontier that it was left with."""
+    """Search all meshes of ``devices``; compare the last frontier of each mesh."""
     every = sorted(distinct_meshes(factorisations(devices), device), key=promise)
     search, searched = MeshSearch(options, len(every), lambda text: None), list[MeshTables]()
     started = time.process_time()
@@ -219,7 +225,7 @@ def _graph(name: str) -> Graph:
 
 
 def _small_training(name: str) -> Graph:
-    """Return the step of one of the small models that are trained in tests."""
+    """Return the training step of a small model of the tests."""
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         module = driver.load(TRAINED[name].build(name).save(Path(folder)), {})
         driver.run_phase(module, "prepare")
@@ -228,7 +234,7 @@ def _small_training(name: str) -> Graph:
 
 
 def _check_plans(count: int, *, steps: bool) -> int:
-    """Search small models, or training steps, beside all their plans; return how many missed."""
+    """Search small models or steps, and cost all their plans; return the number of misses."""
     sys.path += [str(TEST), str(TEST / "search")]
     from small_models import every_cost, missed, small_tables
     from small_steps import every_step_cost, small_steps
@@ -255,11 +261,15 @@ def main() -> None:
     steps = [f"{name}:train" for name in (*TRAINED, *MODELS)]
     names = [*zoo.NAMES, *MODELS, *steps]
     parser.add_argument("models", nargs="*", choices=[*names, []], default=[], metavar="MODEL")
-    parser.add_argument("--plans", type=int, default=0, help="small models to check, and no others")
-    parser.add_argument("--steps", type=int, default=0, help="small training steps to check")
+    parser.add_argument(
+        "--plans", type=int, default=0, help="number of small models to check instead"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=0, help="number of small training steps to check"
+    )
     parser.add_argument("--graphs", action="store_true", help="default searches of models")
     parser.add_argument("--devices", type=int, nargs="+", default=[4, 8], help="for --graphs")
-    parser.add_argument("--epsilon", type=float, help="for --graphs, in place of a time limit")
+    parser.add_argument("--epsilon", type=float, help="for --graphs, instead of a time limit")
     parser.add_argument("--search-time", type=float, help="for --graphs, in seconds")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     arguments = parser.parse_args()

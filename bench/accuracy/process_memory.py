@@ -1,15 +1,15 @@
-"""Predicted memory of processes against what the processes of ranks take at their peak.
+"""Predicted memory of processes, compared with the peak memory of the processes of ranks.
 
     python bench/accuracy/process_memory.py                         all models, 1, 2 and 4 ranks
     python bench/accuracy/process_memory.py resnet50 gpt --ranks 2  some of them
-    python bench/accuracy/process_memory.py --keep FOLDER           the plans and what they took stay, and are
-                                                          found there again
+    python bench/accuracy/process_memory.py --keep FOLDER           save plans and measurements, and
+                                                                    reuse them in the next run
 
-Of every model, run or trained, the fastest, the leanest and the knee plan on each number of ranks.
-Each takes a few steps; the truth is the most that the process of a rank had resident at a time
-(VmHWM of proc(5)), of the rank with most. Beside it are the most of its three parts, each at its
-own time: anonymous pages, pages of files (code, weights that are mapped) and shared memory (MPI's).
-Ends in the mean absolute error, and the worst prediction below the truth and above it.
+Runs the fastest, the leanest and the knee plan of every model, for inference or training, on each
+number of ranks, for a few steps. The truth is the peak resident memory (VmHWM of proc(5)) of the
+largest rank. The table also has the peaks of its three parts, each at its own time: anonymous
+pages, pages of files (code, mapped weights) and shared memory (MPI's). The last line is the mean
+absolute error, and the worst predictions below and above the truth.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.inference.jobs import run
 from tensoropt.runtime.support.job import Job
 
-__all__ = ["ZOO", "Row", "Taken", "main"]
+__all__ = ["ZOO", "Peaks", "Row", "main"]
 
 ZOO = ("densenet121", "shufflenet", "squeezenet", "zfnet512")
-"""Real networks beside the models of bench/graphs: fourteen are run in all."""
+"""Real networks in addition to the models of bench/graphs; fourteen are run in all."""
 
 RANKS = (1, 2, 4)
 _PICKS = {"fastest": fastest, "leanest": leanest, "knee": knee}
 _STEPS, _LOOK_S = 3, 0.005
-_SEARCH_S = {False: 3.0, True: 30.0}  # of a step that trains, with all ways to recompute
+_SEARCH_S = {False: 3.0, True: 30.0}  # for a training step, with all recompute alternatives
 _OPTIMIZERS = {"cnn": "momentum", "lstm": "sgd"}
 _PARTS = ("RssAnon", "RssFile", "RssShmem")
 _PICTURE = Path(__file__).parents[2] / "docs" / "truth-process.svg"
-_TEXT = """`python bench/accuracy/process_memory.py --write`: the most that the process of a rank had
-resident, in a few steps of the fastest, the leanest and the knee plan, of the rank with most. The
-parts beside it have their peaks at times of their own."""
+_TEXT = """`python bench/accuracy/process_memory.py --write`: peak resident memory of the largest
+process of a rank, in a few steps of the fastest, the leanest and the knee plan. The parts of it
+have their peaks at different times."""
 
 
 @dataclass(frozen=True)
-class Taken:
-    """The most bytes that processes had resident, at one time and of each part at its own."""
+class Peaks:
+    """Peak resident bytes of a process, in total and of each part at its own time."""
 
     process: int
     anonymous: int
@@ -73,22 +73,22 @@ class Taken:
 
 @dataclass(frozen=True)
 class Row:
-    """A plan: what the process of a rank takes, and what was predicted of it."""
+    """A plan with the measured and the predicted memory of a rank's process."""
 
     model: str
     ranks: int
     plans: str
-    taken: Taken
+    peaks: Peaks
     predicted: int
 
     @property
     def error(self) -> float:
-        """How far the prediction lies above the truth, relatively; below it is negative."""
-        return self.predicted / self.taken.process - 1.0
+        """Relative error of the prediction, negative if it is below the truth."""
+        return self.predicted / self.peaks.process - 1.0
 
 
 class Watch:
-    """Looks at the ranks that this process has started, from a thread, while it is entered."""
+    """Samples the memory of this process's ranks from a thread, inside a with statement."""
 
     def __init__(self) -> None:
         self._most: dict[str, int] = {}
@@ -103,9 +103,9 @@ class Watch:
         self._end.set()
         self._thread.join()
 
-    def taken(self) -> Taken:
-        """Return what the rank with most of it took."""
-        return Taken(*(self._most[name] for name in ("VmHWM", *_PARTS)))
+    def peaks(self) -> Peaks:
+        """Return the peaks over all ranks."""
+        return Peaks(*(self._most[name] for name in ("VmHWM", *_PARTS)))
 
     def _look(self) -> None:
         while not self._end.wait(_LOOK_S):
@@ -124,14 +124,14 @@ def _ranks() -> Iterator[Path]:
 
 
 def _sizes(process: Path) -> dict[str, int]:
-    """Return the sizes in the status of a process that are looked at, in bytes."""
+    """Return the measured sizes in the status of a process, in bytes."""
     fields = (line.split() for line in _text(process / "status").splitlines())
     wanted = ("VmHWM", *_PARTS)
     return {f[0][:-1]: int(f[1]) << 10 for f in fields if f and f[0][:-1] in wanted}
 
 
 def _text(path: Path) -> str:
-    """Return what a file of /proc says, nothing where the process has ended."""
+    """Return the text of a file in /proc, empty if its process has ended."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:
@@ -140,7 +140,7 @@ def _text(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to run or to train, in a file."""
+    """A model file, to run or to train."""
 
     name: str
     path: Path
@@ -148,16 +148,16 @@ class Subject:
     trains: bool
 
     def plans(self, ranks: int, folder: Path) -> dict[Path, str]:
-        """Return the folders of the plans on so many ranks, and by which names each goes.
+        """Return the folders of the plans on ``ranks`` ranks, with their names.
 
-        They are made in ``folder`` unless they lie there.
+        They are created in ``folder`` unless it has them.
         """
         index = folder / f"{self.name}-{ranks}.json"
         if not index.is_file():
-            index.write_text(json.dumps(self._made(ranks, folder)))
+            index.write_text(json.dumps(self._make_plans(ranks, folder)))
         return {folder / name: picks for name, picks in json.loads(index.read_text()).items()}
 
-    def _made(self, ranks: int, folder: Path) -> dict[str, str]:
+    def _make_plans(self, ranks: int, folder: Path) -> dict[str, str]:
         module, request = self._module(), Request(ranks, search_time=_SEARCH_S[self.trains])
         result = driver.frontier(module, request)
         picked: dict[int, list[str]] = {}
@@ -183,33 +183,33 @@ class Subject:
         return module
 
     def _job(self, plan: Path) -> Job:
-        # Integers index tables: of the kinds of segments there are two.
+        # Integers index tables, and there are two kinds of segments.
         return Job((str(plan),), runs=_STEPS, threads=1, dims=dict(self.dims), int_range=(0, 2))
 
-    def taken(self, plan: Path) -> Taken:
-        """Take a few steps with a plan, unless that was done; return what its ranks took."""
+    def measure(self, plan: Path) -> Peaks:
+        """Return the memory of a plan's ranks in a few steps, measured unless it is saved."""
         found = plan.with_suffix(".taken")
         if not found.is_file():
-            found.write_text(json.dumps(asdict(self._measured(plan))))
-        return Taken(**json.loads(found.read_text()))
+            found.write_text(json.dumps(asdict(self._run_steps(plan))))
+        return Peaks(**json.loads(found.read_text()))
 
-    def _measured(self, plan: Path) -> Taken:
+    def _run_steps(self, plan: Path) -> Peaks:
         if not self.trains:
             with Watch() as watch:
                 [result] = run(self._job(plan))
             if result.error is not None:
                 raise SystemExit(f"{plan}: {result.error}")
-            return watch.taken()
+            return watch.peaks()
         data = self.path.with_suffix(".npz")
         if not data.is_file():
             np.savez(data, **draw(self.path, batch_size(self.path)))
         with Watch() as watch:
             run_plan(plan, data, _STEPS, 1e-4, threads=1)
-        return watch.taken()
+        return watch.peaks()
 
 
 def subjects(folder: Path, names: Sequence[str]) -> Iterator[Subject]:
-    """Yield the models of these names, made in ``folder`` unless they lie there, or all."""
+    """Yield the models of these names or all models, created in ``folder`` unless it has them."""
     known = [*RUN, *ZOO, *(f"{name} training" for name in TRAINED)]
     for name in known:
         if not names or name in names or name.partition(" ")[0] in names:
@@ -228,7 +228,7 @@ def _path(name: str, folder: Path) -> Path:
 
 
 def rows(folder: Path, names: Sequence[str], counts: Sequence[int]) -> Iterator[Row]:
-    """Yield what was measured, plan by plan; another process makes the next plans meanwhile."""
+    """Yield measurements plan by plan; another process creates the next plans at the same time."""
     wanted = [(subject, ranks) for subject in subjects(folder, names) for ranks in counts]
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as planner:
@@ -238,7 +238,7 @@ def rows(folder: Path, names: Sequence[str], counts: Sequence[int]) -> Iterator[
                 for plan, picks in plans.result().items():
                     predicted = json.loads((plan / "plan.json").read_text())["predicted"]
                     size = predicted.get("process_bytes", predicted["memory_bytes"])
-                    yield Row(subject.name, ranks, picks, subject.taken(plan), size)
+                    yield Row(subject.name, ranks, picks, subject.measure(plan), size)
         finally:
             planner.shutdown(cancel_futures=True)
 
@@ -248,13 +248,13 @@ _HEADS = ("model", "ranks", "plan", "process", "anonymous", "files", "shared", "
 
 def cells(row: Row) -> list[str]:
     """Return the columns of a row as text."""
-    sizes = (row.taken.process, row.taken.anonymous, row.taken.files, row.taken.shared)
+    sizes = (row.peaks.process, row.peaks.anonymous, row.peaks.files, row.peaks.shared)
     texts = [format_bytes(size) for size in (*sizes, row.predicted)]
     return [row.model, str(row.ranks), row.plans, *texts, f"{row.error:+.1%}"]
 
 
 def summary(found: Sequence[Row]) -> str:
-    """Return the mean absolute error, and the worst to either side."""
+    """Return the mean absolute error, and the worst in either direction."""
     errors = {row.error: f"{row.model}, {row.ranks} ranks, {row.plans}" for row in found}
     mean = sum(map(abs, (row.error for row in found))) / len(found)
     low, high = min(errors), max(errors)
@@ -270,12 +270,12 @@ def markdown(found: Sequence[Row]) -> str:
     lines += [f"| {' | '.join(cells(row))} |" for row in found]
     picture = "![Predicted against measured memory of processes](truth-process.svg)"
     return "\n".join(
-        ["## What processes take", "", _TEXT, "", *lines, "", f"{summary(found)}.", "", picture]
+        ["## Memory of processes", "", _TEXT, "", *lines, "", f"{summary(found)}.", "", picture]
     )
 
 
 def drawn(found: Sequence[Row], path: Path) -> None:
-    """Draw predicted against measured, a mark per plan."""
+    """Draw predicted against measured memory, with a mark per plan."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4.6), layout="constrained")
@@ -284,7 +284,7 @@ def drawn(found: Sequence[Row], path: Path) -> None:
     axes.axline((100, 100), (200, 200), color="grey", linewidth=0.8)
     for trains, marker in ((False, "o"), (True, "^")):
         own = [row for row in found if row.model.endswith("training") is trains]
-        taken = [row.taken.process / (1 << 20) for row in own]
+        taken = [row.peaks.process / (1 << 20) for row in own]
         label = "a training step" if trains else "a run"
         predicted = [row.predicted / (1 << 20) for row in own]
         axes.plot(taken, predicted, marker, markersize=4, label=label)
@@ -317,7 +317,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("models", nargs="*", help="names, or .onnx files; default all but files")
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
     parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="of models, plans and what they took"
+        "--keep", type=Path, metavar="FOLDER", help="save models, plans and measurements"
     )
     parser.add_argument("--write", action="store_true", help="to docs/benchmarks.md")
     return parser

@@ -1,14 +1,14 @@
-"""Predicted against measured time of steps, before and after tensoropt-profile.
+"""Predicted and measured time of steps, before and after tensoropt-profile.
 
     python bench/accuracy/profiles.py                 1 and 2 ranks of one thread
     python bench/accuracy/profiles.py --ranks 1 4 --rounds 5
 
-Plans of light ResNet-50 and SqueezeNet, of a GPT-2 of 3 M parameters, and of a training step of
-that: the fastest on each number of ranks. Each is predicted from three descriptions: ``cpu``, which
-comes with tensoropt; ``common``, from tensoropt-profile without a model; ``own``, from it with the
-models. The steps are run by tensoropt-run's own code, in ``--rounds`` turns, each of which waits at
-most ``--wait`` seconds for the machine to have nothing else to do; measured is the median of the
-steps of the quietest turn, and ``spread`` the median of the slowest over that of it.
+Uses plans of light ResNet-50 and SqueezeNet, of a GPT-2 of 3 M parameters, and of its training
+step: the fastest on each number of ranks. Each is predicted from three descriptions: ``cpu``, which
+comes with tensoropt; ``common``, from tensoropt-profile without a model; and ``own``, with the
+models. The steps run in tensoropt-run's own code, in ``--rounds`` turns. Each turn waits at most
+``--wait`` seconds for an idle machine. The measured time is the median step of the quietest turn,
+and ``spread`` is the median of the slowest turn over it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ CNNS = ("resnet50", "squeezenet")
 GPT = Gpt(layers=4, width=256, heads=4, vocabulary=512, sequence=64, batch=4, dtype="float32")
 _DESCRIPTIONS = ("cpu", "common", "own")
 _WARM_UP = 3
-_SEARCH_S = 60.0  # for the plan of a model
-_LOOK_S, _QUIET = 0.3, 0.2  # a look at the cores, and the part of them that may be busy
+_SEARCH_S = 60.0  # of each search
+_LOOK_S, _QUIET = 0.3, 0.2  # sampling time of the cores, and their busy share that counts as quiet
 
 
 @dataclass(frozen=True)
 class Turns:
-    """How plans are run: so many turns, of so many steps, each after a wait of at most so long."""
+    """Number of turns, number of steps of each, and the longest wait before each."""
 
     rounds: int
     steps: int
@@ -73,7 +73,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Row:
-    """A plan: the seconds of its step as measured, and as predicted from each description."""
+    """A plan with the measured seconds of its step, and the predictions of each description."""
 
     plan: str
     ranks: int
@@ -83,12 +83,12 @@ class Row:
 
     @property
     def ratios(self) -> list[float]:
-        """Predicted over measured."""
+        """Predicted over measured times."""
         return [own / self.measured_s for own in self.predicted_s]
 
 
 def measure(folder: Path, counts: Sequence[int], turns: Turns, *flags: str) -> list[Row]:
-    """Return a row per model and number of ranks; ``flags`` are those of tensoropt-profile."""
+    """Return a row per model and number of ranks; ``flags`` are passed to tensoropt-profile."""
     most = ["--ranks", str(max(counts)), *flags]
     paths = [zoo.provide(name, folder) for name in CNNS]
     gpt = GPT.build("gpt2").save(folder, seed=0)
@@ -148,7 +148,7 @@ def _training(plan: PlanFiles, steps: int) -> Callable[[], Sequence[float]]:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table in Markdown, and the median errors below it."""
+    """Return the lines of a table in Markdown, with the median errors in the last row."""
     lines = ["| plan | ranks | measured | spread | " + " | ".join(_DESCRIPTIONS) + " |"]
     lines.append("|---|---:|---:|---:|" + "---:|" * len(_DESCRIPTIONS))
     for row in rows:

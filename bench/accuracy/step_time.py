@@ -1,17 +1,17 @@
-"""Predicted against measured time of plans: of models that were measured, and of others.
+"""Predicted and measured time of plans, for measured models and for others.
 
-    python bench/accuracy/step_time.py                             all models, about ten minutes
+    python bench/accuracy/step_time.py                       all models, about ten minutes
     python bench/accuracy/step_time.py --models gpt squeezenet --ranking gpt --budget 120
-    python bench/accuracy/step_time.py --save here.jsonl           keep the measurements, in two files
-    python bench/accuracy/step_time.py --from here.jsonl           judge those again, without measuring
-    python bench/accuracy/step_time.py --write                     into docs/benchmarks.md, with a picture
+    python bench/accuracy/step_time.py --save here.jsonl     save the measurements, in two files
+    python bench/accuracy/step_time.py --from here.jsonl     evaluate saved measurements
+    python bench/accuracy/step_time.py --write               into docs/benchmarks.md, with a picture
 
 tensoropt-profile measures plans of all models, on 1, 2, ... ranks. Then descriptions are fitted to
-parts of what it measured: to the plans of every other model, which predicts the plans of the rest
-(both ways); to all plans but one, which predicts that one; and to all plans. For the models of
-``--ranking``, ``--plans`` plans of the largest number of ranks are run in turns: points of the
-frontier, what other searches find, and random ones, none of which the description was fitted to
-but by chance. Do not do anything else on the machine: measured times are then too long.
+parts of these measurements: to the plans of every other model, which predicts the plans of the rest
+(both ways); to all plans except one, which predicts that plan; and to all plans. For the models of
+``--ranking``, ``--plans`` plans on the largest number of ranks run in turns: points of the
+frontier, results of other searches, and random plans. The description was not fitted to them,
+except by chance. Use an idle machine: other work prolongs measured times.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _TRANSFORMERS = {
 MODELS = (
     "resnet50", "squeezenet", "gpt", "bert", "inception_v1", "densenet121", "llama", "vit",
 )  # fmt: skip
-"""Every second one is of the first half, so both have networks for images and transformers."""
+"""The halves alternate, so that both have image networks and transformers."""
 
 _GOALS = "goals: 10% of models not measured, 5% with their own, correlation 0.95, fastest within 3%"
 _PICTURE = Path(__file__).parents[2] / "docs" / "truth-time.svg"
@@ -75,8 +75,11 @@ _SEARCH_S, _TURNS, _RUN_S = 6.0, 3, 0.5
 
 @dataclass(frozen=True)
 class Row:
-    """A plan: seconds of its step as measured, and as predicted by a fit without its half of the
-    models, by one without it, and by one that has it."""
+    """A plan with the measured seconds of its step and three predictions.
+
+    The predictions are by a fit without its half of the models, by a fit without this plan, and by
+    a fit to all plans.
+    """
 
     model: str
     plan: str
@@ -88,7 +91,7 @@ class Row:
 
 
 def halves(plans: Sequence[PlanSample]) -> list[list[PlanSample]]:
-    """Return the plans of every second model, and those of the others."""
+    """Return the plans of every second model, and the plans of the others."""
     models = list(dict.fromkeys(plan.model.name for plan in plans))
     return [[p for p in plans if models.index(p.model.name) % 2 == half] for half in (0, 1)]
 
@@ -99,7 +102,7 @@ def errors_of(predicted: Sequence[float], measured: Sequence[float]) -> list[flo
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return Spearman's correlation: that of the places, equal values at their middle place."""
+    """Return Spearman's rank correlation; equal values have their mean rank."""
     return float(np.corrcoef(_places(a), _places(b))[0, 1])
 
 
@@ -109,18 +112,18 @@ def _places(values: Sequence[float]) -> list[float]:
 
 
 def regret(predicted: Sequence[float], measured: Sequence[float]) -> float:
-    """Return how much longer the plan that is predicted fastest takes than the fastest."""
+    """Return the relative excess time of the predicted fastest plan over the fastest."""
     return measured[int(np.argmin(predicted))] / min(measured) - 1
 
 
 def fitted(measured: Measurements, plans: Sequence[PlanSample]) -> Device:
-    """Return the description that leads from all common measurements and those plans alone."""
+    """Return the description fitted to all common measurements and only these plans."""
     identity = Identity("here", load_device("cpu"), "bench/accuracy/step_time.py")
     return describe(identity, replace(measured, plans=[*plans]), checked=False).device
 
 
 def rows_of(measured: Measurements) -> list[Row]:
-    """Return a row per plan that was measured."""
+    """Return a row per measured plan."""
     first, second = halves(measured.plans)
     by_half = (fitted(measured, second), fitted(measured, first))
     whole, rows = fitted(measured, measured.plans), []
@@ -136,9 +139,9 @@ def rows_of(measured: Measurements) -> list[Row]:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Plans of one model on so many ranks: their names, predicted and measured seconds.
+    """Plans of one model on ``ranks`` ranks: their names, predicted and measured seconds.
 
-    ``turns`` are the times of each plan in the turns in which all were measured; the fastest is
+    ``turns`` are the times of each plan in the turns that measured all plans; the fastest is
     ``measured_s``.
     """
 
@@ -154,8 +157,10 @@ class Ranking:
         return [min(own) for own in self.turns]
 
     def ceiling(self) -> float | None:
-        """Return how well a turn is correlated with the fastest of the others, on average: what
-        no prediction gets past but by chance. ``None`` where there is but one."""
+        """Return the mean correlation of a turn with the fastest of the other turns.
+
+        No prediction exceeds it except by chance. ``None`` if there is only one turn.
+        """
         counts = {len(own) for own in self.turns}
         if len(counts) != 1 or counts == {1}:
             return None
@@ -166,7 +171,7 @@ class Ranking:
 
 
 def ranked(model: Model, ranks: int, plans: int, folder: Path) -> list[PlanSample]:
-    """Measure ``plans`` plans of a model in turns; a sample for each turn of each."""
+    """Measure ``plans`` plans of a model in turns; return a sample for each turn of each."""
     files = list(_ranked(model, ranks, plans, folder))
     machine = Ranks("cpu", 1, _say)
     graphs = [graph for plan in files for graph in plan.graphs]
@@ -194,12 +199,12 @@ def rankings_of(plans: Sequence[PlanSample], device: Device) -> list[Ranking]:
 
 
 def _ranked(model: Model, ranks: int, plans: int, folder: Path) -> Iterator[PlanFiles]:
-    """Write different plans: half of them of the frontier and of other searches, half random."""
+    """Write different plans: half of them from the frontier and other searches, half random."""
     seen: set[PlannedStep] = set()
     for name, request in _requests(ranks, plans):
         try:
             result = driver.frontier(model.module, request)
-        except UserError:  # expert finds nothing for some
+        except UserError:  # expert finds no plan for some models
             continue
         room = plans // 2 if name == "frontier" else len(seen) + 1
         points = result.points
@@ -231,7 +236,7 @@ def _say(text: str) -> None:
 
 
 def table(rows: Sequence[Row], rankings: Sequence[Ranking]) -> list[str]:
-    """Return the lines of the tables in Markdown, with the means below."""
+    """Return the lines of the tables in Markdown, with the means in the last rows."""
     head = "| model | plans | others | held out | own |"
     lines = [head, "|---|---:|---:|---:|---:|"]
     for model in dict.fromkeys(row.model for row in rows):
@@ -263,7 +268,7 @@ def _mean_row(name: str, rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row], rankings: Sequence[Ranking], path: Path) -> None:
-    """Draw predicted against measured, of plans of the other half of the models and of rankings."""
+    """Draw predicted against measured times, of the other half of the models and of rankings."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9 if rankings else 5, 4.2), layout="constrained")
@@ -285,7 +290,7 @@ def draw(rows: Sequence[Row], rankings: Sequence[Ranking], path: Path) -> None:
 
 
 def measure(given: argparse.Namespace, models: Sequence[Model], folder: Path) -> Measurements:
-    """Return what tensoropt-profile measures of the models in ``--budget`` seconds."""
+    """Return the measurements of tensoropt-profile for the models in ``--budget`` seconds."""
     request = ProfileRequest(
         models, given.ranks, 1, "cpu", "here", "cpu", given.quick, given.budget
     )
@@ -313,10 +318,10 @@ def main() -> None:
         others = _rankings(given, folder)
         if given.save is not None:
             write_samples(given.save, measured)
-            write_samples(_beside(given.save), replace(measured, common=[], plans=others))
+            write_samples(_ranked_path(given.save), replace(measured, common=[], plans=others))
         rows = rows_of(measured)
         rankings = rankings_of(others, fitted(measured, measured.plans))
-    how = "measured before and judged again"
+    how = "from saved measurements"
     if given.samples is None:
         taken_s = time.monotonic() - begun_s
         how = f"{taken_s:.0f} s; other work had {busy or 0:.0%} of the cores"
@@ -332,28 +337,29 @@ def main() -> None:
 
 
 def _rankings(given: argparse.Namespace, folder: Path) -> list[PlanSample]:
-    """Return the plans that are ranked: measured, or from the file beside that of ``--from``."""
+    """Return the ranked plans: measured, or from the file next to ``--from``."""
     if given.samples is not None:
-        kept = _beside(given.samples)
+        kept = _ranked_path(given.samples)
         return read_samples(kept).plans if kept.exists() else []
     models = _models(given.ranking, folder)
     return [plan for m in models for plan in ranked(m, given.ranks, given.plans, folder)]
 
 
-def _beside(path: Path) -> Path:
+def _ranked_path(path: Path) -> Path:
     return path.with_suffix(".ranked.jsonl")
 
 
 def _section(text: str) -> str:
-    return f"""## Time that is promised
+    return f"""## Accuracy of predicted times
 
-`python bench/accuracy/step_time.py --write`: the mean of |predicted / measured - 1| over the plans that
-tensoropt-profile measures of each model, on ranks of one thread. Others: the description was fitted
-to the plans of the other half of the models. Held out: to all plans but this one. Own: to all
-plans. Then plans of the frontier, of other searches and random ones, predicted from the description
-that was fitted to all plans above. Of a turn: how well one of the turns in which they were measured
-is correlated with the fastest of the others, "-" where turns were not kept. The last column is how
-much longer the one that is predicted fastest takes than the fastest.
+`python bench/accuracy/step_time.py --write`: the mean of |predicted / measured - 1| over the
+plans that tensoropt-profile measures of each model, on ranks of one thread. Others: the
+description was fitted to the plans of the other half of the models. Held out: to all plans
+except this plan. Own: to all plans. The second table has plans of the frontier, of other
+searches and random plans, predicted from the description that was fitted to all plans above. Of
+a turn: the correlation of a turn of measurements with the fastest of the other turns, "-" if
+turns were not saved. The last column is the excess time of the plan that is predicted fastest
+over the fastest.
 
 {text}
 
@@ -366,14 +372,20 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--models", nargs="+", default=MODELS, help="those to measure (default all)")
-    add("--ranking", nargs="*", default=["gpt", "squeezenet"], help="those whose plans are ranked")
-    add("--plans", type=int, default=20, help="plans of each of those")
-    add("--ranks", type=int, default=2, help="the most ranks (default 2)")
+    add("--models", nargs="+", default=MODELS, help="models to measure (default all)")
+    add("--ranking", nargs="*", default=["gpt", "squeezenet"], help="models with ranked plans")
+    add("--plans", type=int, default=20, help="number of ranked plans of each model")
+    add("--ranks", type=int, default=2, help="largest number of ranks (default 2)")
     add("--budget", type=float, default=360.0, help="seconds for tensoropt-profile")
     add("--quick", action="store_true", help="one round of plans, smaller messages")
-    add("--save", type=Path, metavar="FILE.jsonl", help="keep the measurements")
-    add("--from", dest="samples", type=Path, metavar="FILE.jsonl", help="judge these")
+    add("--save", type=Path, metavar="FILE.jsonl", help="save the measurements")
+    add(
+        "--from",
+        dest="samples",
+        type=Path,
+        metavar="FILE.jsonl",
+        help="evaluate saved measurements",
+    )
     add("--write", action="store_true", help="into docs/benchmarks.md, with a picture")
     return parser
 

@@ -1,1 +1,1 @@
-"""A GPU cluster in simulation, and policies that share it among training jobs."""
+"""Simulation of a GPU cluster, and policies that share it among training jobs."""

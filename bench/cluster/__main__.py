@@ -1,12 +1,13 @@
-"""Policies for a GPU cluster, elastic or not, on a trace of jobs: `make bench-cluster`.
+"""Compare policies for a GPU cluster, elastic or not, on a trace of jobs: `make bench-cluster`.
 
     python bench/cluster                             the synthetic trace of this folder
-    python bench/cluster --trace philly.csv.gz       a sample of another
+    python bench/cluster --trace philly.csv.gz       a sample of another trace
     python bench/cluster --trace FILE --write        into docs/benchmarks.md, with a picture
 
-Every job is given a model, whose speed on 1, 2, 4, ... devices is that of our frontiers
-(speedups.csv), and a minimum of devices. The load is the device seconds that jobs ask for, over
-those that the cluster has between the first and the last arrival; arrivals are scaled to reach it.
+Every job is assigned a model, with its speed on 1, 2, 4, ... devices by our frontiers
+(speedups.csv), and a minimum number of devices. The load is the device seconds that jobs request,
+over the device seconds of the cluster between the first and the last arrival; arrivals are scaled
+to reach it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Average times over Tiresias' at the same load and the same costs:
 
 {ratios}
 
-The same at the first costs, where a job may not grow beyond so many times what it asks for:
+The same at the first costs, if a job may not grow beyond a multiple of its request:
 
 {growth}
 
@@ -76,11 +77,14 @@ def main() -> int:
     flags = " ".join(Path(flag).name for flag in sys.argv[1:])
     settings = costs.settings(given.stall, given.stop_resume)
     if given.brief:
-        runs = _told(_study(given, whole, given.seed).runs(_COMPARED, given.loads, settings[:1]))
+        study = _study(given, whole, given.seed)
+        runs = _report_runs(study.runs(_COMPARED, given.loads, settings[:1]))
         figures = figures_table(runs, settings[0].name)
         text = _BRIEF.format(flags=flags, jobs=len(runs[0].times_s), figures=figures)
-        return _done(text, "cluster_brief", write=given.write)
-    runs = _told(_study(given, whole, given.seed).runs(list(POLICIES), given.loads, settings))
+        return _write_text(text, "cluster_brief", write=given.write)
+    runs = _report_runs(
+        _study(given, whole, given.seed).runs(list(POLICIES), given.loads, settings)
+    )
     if given.write:
         plot(runs, settings, _PICTURE)
     text = _TEXT.format(
@@ -96,10 +100,10 @@ def main() -> int:
         **_others(given, whole, runs, settings),
         **{name: getattr(given, name) for name in ("device", "size", "samples")},
     )
-    return _done(text, "cluster", write=given.write)
+    return _write_text(text, "cluster", write=given.write)
 
 
-def _done(text: str, section: str, *, write: bool) -> int:
+def _write_text(text: str, section: str, *, write: bool) -> int:
     print(text.strip())
     if write:
         write_section(section, text)
@@ -117,12 +121,12 @@ def _others(
     first = [run for run in runs if run.costs == settings[0].name and run.policy in _COMPARED]
     growth: dict[int | None, Sequence[Figures]] = {None: first}
     for limit in _GROWTH:
-        growth[limit] = _told(_study(given, whole, given.seed, grow=limit).runs(*brief))
+        growth[limit] = _report_runs(_study(given, whole, given.seed, grow=limit).runs(*brief))
     samples = [first]
     for seed in range(given.seed + 1, given.seed + given.samples):
-        samples.append(_told(_study(given, whole, seed).runs(*brief)))
+        samples.append(_report_runs(_study(given, whole, seed).runs(*brief)))
     other = _DEVICES[given.device == _DEVICES[0]]
-    others = _told(_study(given, whole, given.seed, other).runs(*brief))
+    others = _report_runs(_study(given, whole, given.seed, other).runs(*brief))
     return {
         "growth": growth_table(growth),
         "spread": spread_table(samples),
@@ -142,8 +146,8 @@ def _study(
     return Study(jobs, profiles, given.machines, given.size, seed, grow)
 
 
-def _told(runs: Iterable[Figures]) -> list[Figures]:
-    """Return runs, of which a line is said as each ends."""
+def _report_runs(runs: Iterable[Figures]) -> list[Figures]:
+    """Return runs as a list, with a progress line for each."""
     held = []
     for run in runs:
         held.append(run)
@@ -162,11 +166,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--trace", type=Path, default=SYNTHETIC, metavar="FILE", help="timestamp,duration,num_gpus")
-    add("--jobs", type=int, default=3000, help="sampled from the trace, at most")
-    add("--seed", type=int, default=1, help="of the sample, and of the models")
-    add("--samples", type=int, default=3, help="with as many seeds")
+    add("--jobs", type=int, default=3000, help="largest number of jobs sampled from the trace")
+    add("--seed", type=int, default=1, help="seed of the sample, and of the models")
+    add("--samples", type=int, default=3, help="number of samples, each with its own seed")
     add("--machines", type=int, default=8)
-    add("--size", type=int, default=8, help="devices of a machine")
+    add("--size", type=int, default=8, help="devices per machine")
     add("--device", default=_DEVICES[0], choices=_DEVICES)
     add("--loads", type=_loads, default=[0.5, 0.75, 1.0, 1.5, 2.0], metavar="X,...")
     add("--stall", type=float, default=costs.STALL_S, help="seconds of a switch")

@@ -1,7 +1,7 @@
-"""What it costs to change the devices of a job, in seconds in which all of its devices stand still.
+"""Costs of changing the devices of a job, in seconds that all of its devices stall.
 
-The defaults are medians of `python bench/elasticity stalls large` on two shared cores: twelve
-kinds of switches of a CNN and GPT-2, of states of 3 MB to 1 GB ("Elastic jobs" in the benchmarks).
+The defaults are medians of `python bench/elasticity stalls large` on two shared cores: twelve kinds
+of switches of a CNN and GPT-2, with states of 3 MB to 1 GB ("Elastic jobs" in the benchmarks).
 """
 
 from __future__ import annotations
@@ -11,20 +11,25 @@ from dataclasses import dataclass
 __all__ = ["LITERATURE_S", "STALL_S", "STOP_RESUME_S", "Costs", "settings"]
 
 STALL_S = 0.1
-"""Of a switch between plans while the job runs on. Growing an MPI world alone stalls 0.01 to 0.13 s
-where it is prepared; the state has to be handed over as well."""
+"""Seconds of a switch between plans while the job runs.
+
+Growing an MPI world alone stalls 0.01 to 0.13 s after preparation; the state must be moved too.
+"""
 
 STOP_RESUME_S = 3.4
-"""Of stopping a job and starting it again from its checkpoint: processes, imports, sessions."""
+"""Seconds to stop and restart a job from its checkpoint: processes, imports, sessions."""
 
 LITERATURE_S = 30.0
-"""What simulations take for a change by checkpoint (Pollux, OSDI 2021, section 5.3)."""
+"""Seconds of a change by checkpoint in published simulations (Pollux, OSDI 2021, section 5.3)."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """``switch_s`` is paid where a job changes its devices while it has some, if its policy is
-    elastic; ``resume_s`` where it was stopped before, or its policy is not."""
+    """Costs of a change of devices.
+
+    ``switch_s`` applies to a running job of an elastic policy; ``resume_s`` to a job that was
+    stopped before, or of an inelastic policy.
+    """
 
     name: str
     switch_s: float

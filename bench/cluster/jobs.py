@@ -1,4 +1,4 @@
-"""Jobs to schedule: those of a trace, each with a model, and what becomes of them."""
+"""Jobs to schedule: jobs of a trace with models, and their states."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Job", "State", "jobs_of", "load_of", "rounded"]
 
 @dataclass(frozen=True)
 class Job:
-    """``work`` is done at `profile.speed` of the devices at hand; in device seconds.
+    """A job with ``work`` in device seconds, processed at `profile.speed` of its devices.
 
-    It takes its service time on ``request`` devices. ``minimum`` is the fewest on which it runs,
-    ``most`` what it may have if its policy is elastic.
+    It takes its service time on ``request`` devices. ``minimum`` is the fewest devices on which it
+    runs, ``most`` the largest number under an elastic policy.
     """
 
     index: int
@@ -32,18 +32,18 @@ class Job:
 
     @cached_property
     def first(self) -> tuple[int, float]:
-        """Its minimum, and the speed there of each device."""
+        """Its minimum, and the speed per device there."""
         return self.minimum, self.profile.speed[self.minimum] / self.minimum
 
     @property
     def service_s(self) -> float:
-        """Its time on the devices that it asks for, if nothing disturbs it."""
+        """Its time on the requested devices without interruption."""
         return self.work / self.profile.speed[self.request]
 
 
 @dataclass(slots=True, eq=False)
 class State:
-    """A job under way; times in seconds, ``attained`` in seconds of work times devices."""
+    """State of a job; times in seconds, ``attained`` in seconds of work times devices."""
 
     job: Job
     remaining: float
@@ -64,12 +64,12 @@ class State:
 
     @property
     def speed(self) -> float:
-        """Work per second on the devices that it has."""
+        """Work per second on its present devices."""
         return self.job.profile.speed[self.devices] if self.devices else 0.0
 
     @property
     def owed(self) -> float:
-        """What it attained since it was last promoted."""
+        """Service attained since its last promotion."""
         return self.attained - self.credit
 
 
@@ -88,12 +88,12 @@ def jobs_of(
     lean: bool = True,
     grow: int | None = None,
 ) -> list[Job]:
-    """Return the jobs of a trace that fit ``devices``, at a load that their arrivals are scaled to.
+    """Return the jobs of a trace that fit ``devices``, with arrivals scaled to ``load``.
 
-    A job asks for a power of two devices and keeps its time there. Its model is drawn, by ``seed``
-    and its place in the trace alone, among those that fit what it asks for. Its minimum is that of
-    its profile; not ``lean``, that of replicas, or what it asks for where they never fit. It may
-    have ``grow`` times what it asks for, without that all devices.
+    A request is rounded up to a power of two devices, with the same time. The model is drawn, by
+    ``seed`` and the job's place in the trace alone, from the models that fit the request. The
+    minimum is the profile's; if not ``lean``, it is the minimum of replicas, or the request if
+    replicas never fit. The job may grow to ``grow`` times its request, by default to all devices.
     """
     fits = [job for job in trace if rounded(job.devices) <= devices]
     scale = load_of(fits, devices) / load
@@ -116,6 +116,6 @@ def _runs(profile: Profile, request: int) -> bool:
 
 
 def load_of(trace: Sequence[Submission], devices: int) -> float:
-    """Return the device seconds that are asked for over those there are while jobs arrive."""
+    """Return the requested device seconds over the available ones while jobs arrive."""
     span = trace[-1].arrival_s - trace[0].arrival_s
     return sum(job.duration_s * rounded(job.devices) for job in trace) / (span * devices)

@@ -1,8 +1,8 @@
-"""Where jobs lie: blocks of machines, moved where what is free has fallen into pieces.
+"""Placement of jobs on blocks of machines, with moves if free devices are fragmented.
 
-A job of fewer devices than a machine has takes an aligned block of one machine, a larger one takes
-whole machines; all counts are powers of two, or whole machines. Then whatever fits by number fits,
-once smaller jobs have moved.
+A job with fewer devices than a machine takes an aligned block of one machine, a larger job takes
+whole machines. All counts are powers of two, or whole machines. Thus every set of jobs that fits by
+number fits after moves of smaller jobs.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Machines:
         return self._held.get(job, ())
 
     def release(self, job: int) -> None:
-        """Take all devices from a job."""
+        """Release all devices of a job."""
         for machine, mask in self._held.pop(job):
             self._free[machine] |= mask
             self._here[machine].discard(job)
 
     def place(self, wanted: Sequence[tuple[int, int]]) -> set[int]:
-        """Give each job of (job, devices) its devices; return the other jobs that had to move.
+        """Place each (job, devices) of ``wanted``; return the other jobs that had to move.
 
-        Takes time in proportion to machines for every job that is placed or moved. Raises
-        ValueError where there are not so many free devices.
+        Linear in machines for every placed or moved job. Raises ValueError if there are too few
+        free devices.
         """
         moved: set[int] = set()
         waiting = sorted(wanted, key=lambda pair: -pair[1])
@@ -54,7 +54,7 @@ class Machines:
         return moved - {job for job, _ in wanted}
 
     def _settle(self, job: int, count: int) -> list[tuple[int, int]]:
-        """Place one job and return those that lay where it lies now."""
+        """Place one job; return the jobs evicted from its devices."""
         places = self._whole(count) if count >= self.size else [self._block(count)]
         out = {other for machine, mask in places for other in self._holders(machine, mask)}
         evicted = [(other, self._count(other)) for other in out]
@@ -67,7 +67,7 @@ class Machines:
         return evicted
 
     def _whole(self, count: int) -> list[tuple[int, int]]:
-        """Return the machines with the least to move, none of them held by a job of whole ones."""
+        """Return the machines with the fewest devices to vacate, without jobs on whole machines."""
         full = (1 << self.size) - 1
         movable = [n for n in range(len(self._free)) if not self._large(n)]
         movable.sort(key=lambda n: -self._free[n].bit_count())
@@ -77,9 +77,9 @@ class Machines:
         return any(self._count(job) >= self.size for job in self._here[machine])
 
     def _block(self, count: int) -> tuple[int, int]:
-        """Return a free block where there is least room, else that with the least to move.
+        """Return a free block on the fullest machine, or else one with fewest devices to vacate.
 
-        That one is partly free, so those that lie there are smaller.
+        That block is partly free, so the jobs on it are smaller.
         """
         free = [(mask.bit_count(), n, mask) for n, mask in enumerate(self._free) if mask]
         free.sort()

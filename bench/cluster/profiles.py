@@ -1,4 +1,4 @@
-"""How fast a model trains on how many devices: what a job says of itself before it ever ran."""
+"""Speed of models by number of devices, known before a job runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 __all__ = ["TABLE", "Profile", "read_profiles"]
 
 TABLE = Path(__file__).parent / "speedups.csv"
-"""What `speedups.py --write` wrote."""
+"""The output of `speedups.py --write`."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """``speed`` by number of devices, in devices: the smallest number has itself.
+    """``speed`` by number of devices, in devices: the smallest number has its own count.
 
-    ``replicas`` is the fewest devices on which the data-parallel step fits, ``None`` where it never
-    does; `minimum` that on which any plan does.
+    ``replicas`` is the fewest devices on which the data-parallel step fits, ``None`` if it never
+    does; `minimum` is the fewest on which any plan does.
     """
 
     model: str
@@ -33,10 +33,10 @@ class Profile:
 
     @cached_property
     def steps(self) -> Mapping[int, tuple[int, float]]:
-        """The step up from each count that gains most per further device, and that gain.
+        """The step up from each count with the largest gain per additional device, and that gain.
 
-        Of equal gains it is the smallest step; a count from which nothing is gained has none.
-        From the smallest count these are the corners of the concave hull of the speeds.
+        Ties take the smallest step; a count without a gain has none. Starting at the smallest
+        count, these are the corners of the concave hull of the speeds.
         """
         steps = {}
         for count, speed in self.speed.items():
@@ -51,7 +51,7 @@ class Profile:
 
 
 def read_profiles(device: str, table: Path = TABLE) -> list[Profile]:
-    """Return the profiles of the models of a device; raises ValueError where there are none."""
+    """Return the profiles of the models of a device; raise ValueError if there are none."""
     with table.open(encoding="utf-8", newline="") as file:
         lines = [line for line in csv.DictReader(file) if line["device"] == device]
     if not lines:

@@ -26,7 +26,7 @@ def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def figures_table(runs: Sequence[Figures], costs: str) -> str:
-    """Return a line per load and policy, for one setting of what a switch costs."""
+    """Return a line per load and policy, for one setting of the costs of a switch."""
     heads = ["policy", "load", "average", "ratio", "median", "p95", "p99", "makespan"]
     heads += ["utilisation", "switches", "resumes", "stalled"]
     chosen = [run for run in runs if run.costs == costs]
@@ -101,7 +101,7 @@ _COLOURS: Mapping[str, str] = {BASE: "0.4", "Elastic-Tiresias": "tab:orange", OU
 
 
 def plot(runs: Sequence[Figures], costs: Sequence[Costs], path: Path) -> None:
-    """Draw average times over Tiresias', and all times at load 1; same runs, same bytes."""
+    """Draw average times over Tiresias', and all times at load 1. The output is deterministic."""
     import matplotlib
     from matplotlib.figure import Figure
 

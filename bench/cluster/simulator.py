@@ -1,8 +1,8 @@
-"""The cluster over time: jobs arrive, run, change their devices and end; nothing happens between.
+"""Discrete-event simulation of the cluster: arrivals, runs, changes of devices, and ends of jobs.
 
-An event is the arrival or the end of a job, or a moment that the policy asked for. After all events
-of a moment the policy says who has how many devices, and who keeps what it had is not touched. So a
-run takes O(events x (policy + jobs that run)); events are about three per job and level of service.
+An event is the arrival or the end of a job, or a time that the policy requested. After all events
+of a time, the policy allocates devices; jobs with unchanged allocations are not touched. A run
+takes O(events x (policy + running jobs)), with about three events per job and level of service.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ _END, _TIMER, _LEVEL = 0, 1, 2
 
 
 class Policy(Protocol):
-    """Who gets how many devices. One object is used for one run."""
+    """Allocator of devices to jobs. An object serves one run."""
 
     elastic: bool
 
     def arrived(self, state: State, now: float) -> None:
-        """A job came."""
+        """Handle the arrival of a job."""
 
     def ended(self, state: State, now: float) -> None:
-        """A job is done."""
+        """Handle the end of a job."""
 
     def stopped(self, state: State, now: float) -> float | None:
-        """All devices were taken from a job; returns when to look again if it still waits."""
+        """Handle a job that lost all devices; return when to call `looked` if it still waits."""
 
     def looked(self, state: State, now: float) -> None:
-        """A moment that was asked for has come: that of `stopped`, or of `due`."""
+        """Handle a requested time, returned by `stopped` or `due`."""
 
     def due(self, state: State, now: float) -> float | None:
-        """Return when what this running job has attained is to be looked at again."""
+        """Return when the attained service of this running job must be checked next."""
 
     def allocate(self, devices: int, now: float) -> Mapping[State, int]:
-        """Return the jobs that are to run, each with its devices."""
+        """Return the jobs to run, each with its number of devices."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the jobs, in the order of their arrival, and of ``devices`` devices."""
+    """Final states of the jobs, in the order of their arrival, and use of ``devices`` devices."""
 
     states: Sequence[State]
     devices: int
     busy: float
-    """Device seconds that jobs held."""
+    """Device seconds that were allocated to jobs."""
 
     @property
     def makespan_s(self) -> float:
-        """From the first arrival to the last end."""
+        """Time from the first arrival to the last end."""
         return max(s.finished for s in self.states) - min(s.job.arrival_s for s in self.states)
 
 
 def simulate(jobs: Sequence[Job], machines: Machines, policy: Policy, costs: Costs) -> Outcome:
-    """Run jobs to their ends; raises RuntimeError when some are left that nothing will run."""
+    """Run jobs to their ends; raise RuntimeError if some jobs are never run."""
     return _Run(jobs, machines, policy, costs).outcome()
 
 
@@ -93,7 +93,7 @@ class _Run:
         return Outcome(self.states, self.machines.devices, self.busy)
 
     def _happened(self, now: float, coming: list[State]) -> bool:
-        """Take what happens now off the queues; return whether anything did."""
+        """Process the events at ``now``; return whether there were any."""
         anything = False
         while self.events and self.events[0][0] <= now:
             _, kind, index, version = heapq.heappop(self.events)
@@ -148,7 +148,7 @@ class _Run:
         self._expect(state, self.policy.stopped(state, now), _TIMER)
 
     def _give(self, state: State, count: int, now: float) -> None:
-        """Put a job on its devices, and say when it ends there."""
+        """Assign devices to a job, and schedule its end there."""
         self._settle(state, now)
         state.ready = now + self._stall(state, now)
         state.devices = self.running[state] = count
@@ -158,7 +158,7 @@ class _Run:
         self._expect(state, self.policy.due(state, now), _LEVEL)
 
     def _stall(self, state: State, now: float) -> float:
-        """Return for how long a job stands still because its devices change, and count it."""
+        """Return and record the stall of a job by a change of its devices."""
         state.switched = now
         if state.started == float("inf"):
             state.started = now
@@ -174,7 +174,7 @@ class _Run:
             heapq.heappush(self.events, (at, kind, state.job.index, state.version))
 
     def _settle(self, state: State, now: float) -> None:
-        """Count what a job did since it was last looked at."""
+        """Account for a job's progress since the last event."""
         held = (now - state.since) * state.devices
         worked = now - min(max(state.since, state.ready), now)
         state.remaining -= worked * state.speed

@@ -1,13 +1,13 @@
-"""Step times of training jobs per number of devices, from our frontiers: what a scheduler asks for.
+"""Step times of training jobs by number of devices, from our frontiers, for schedulers.
 
     python bench/cluster/speedups.py --write                            all of it, into speedups.csv
     python bench/cluster/speedups.py resnet50 --device h200 --most 4    some of it, printed
 
-A row: on so many devices, the fastest step that fits nine tenths of a device's memory, as
-`tensoropt-opt --train --objective profile --memory` finds it, on one mesh for each count: a node,
-or nodes of eight. Beside it the memory of the data-parallel step that recomputes nothing, which is
-all that a job of replicas has. A count on which nothing fits has no row. The step is that of AdamW
-on a cross entropy. Half an hour on two cores.
+A row is the fastest step on a number of devices that fits nine tenths of a device's memory, found
+as by `tensoropt-opt --train --objective profile --memory`, on one mesh for each count: a node, or
+nodes of eight. It also has the memory of the data-parallel step without recomputation, the only
+option of a job of replicas. A count on which nothing fits has no row. The step is AdamW on a cross
+entropy. Takes half an hour on two cores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from search_graphs import prepared, training_spec
+from search_graphs import prepare_model, training_spec
 
 from cluster.profiles import TABLE
 from tensoropt.compiler.pipeline import driver
@@ -31,13 +31,13 @@ from tensoropt.compiler.search.frontier.points import fastest, leanest
 from tensoropt.compiler.search.frontier.request import Request, device_counts
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
-from tensoropt.compiler.training.alternatives import Way
+from tensoropt.compiler.training.alternatives import Alternative
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 __all__ = ["MODELS", "SHARE", "Model", "Row", "rows"]
 
 SHARE = 0.9
-"""Of a device's memory: ONNX Runtime's own needs come on top of what a plan predicts."""
+"""Share of a device's memory: ONNX Runtime needs some in addition to a plan's prediction."""
 
 _NODE = 8
 _MOST = 64
@@ -45,7 +45,7 @@ _MOST = 64
 
 @dataclass(frozen=True)
 class Model:
-    """One of the catalogue of `bench/graphs`, with the batch of all its devices together."""
+    """A model of the catalogue of `bench/graphs`, with the batch of all its devices together."""
 
     name: str
     batch: int
@@ -80,12 +80,12 @@ MODELS: Mapping[str, Mapping[str, Model]] = {
         "gpt_xl": Model("gpt3_13b", 32, _GPT_XL, "bfloat16"),
     },
 }
-"""By device. Batches are such that a device of that kind is well used by one job."""
+"""Models by device. Batches are large enough for one job to use a device of that kind well."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table; bytes are those of one device."""
+    """A line of the table; bytes are per device."""
 
     device: str
     model: str
@@ -99,7 +99,7 @@ class Row:
 def rows(device: str, name: str, most: int = _MOST) -> Iterator[Row]:
     """Yield the rows of a model for 1, 2, 4, ... up to ``most`` devices."""
     model = MODELS[device][name]
-    module = prepared(model.name, {**model.sizes, "batch": model.batch})
+    module = prepare_model(model.name, {**model.sizes, "batch": model.batch})
     spec = training_spec(precision=model.precision)
     driver.train(module, BuildTrainingStepPass.of(spec, "auto"))
     graphs = read_graphs(module)
@@ -116,7 +116,7 @@ def rows(device: str, name: str, most: int = _MOST) -> Iterator[Row]:
 
 
 def _fastest_fit(graphs: Graphs, request: Request, limit: float) -> FrontierPoint | None:
-    """Return the fastest point that fits; the extremes alone, which are exact, take less time."""
+    """Return the fastest point that fits, first by the extremes: they are exact and quick."""
     brief = Request(mesh=request.mesh, device=request.device, epsilon=1.0)
     extremes = objectives.frontier(graphs, brief).points
     if leanest(extremes).memory_bytes > limit:
@@ -129,7 +129,7 @@ def _fastest_fit(graphs: Graphs, request: Request, limit: float) -> FrontierPoin
 
 def _replicas(graphs: Graphs, request: Request) -> FrontierPoint:
     flat = Request(mesh=request.mesh, device=request.device, search="data-parallel")
-    way = Way("none")
+    way = Alternative("none")
     return objectives.frontier({way: graphs[way]}, flat).points[0]
 
 

@@ -1,4 +1,4 @@
-"""The runs of the study: policies, loads and costs of a switch, and what each comes to."""
+"""Runs of the study: policies, loads and costs of a switch, and their figures."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ __all__ = ["BASE", "OURS", "POLICIES", "Figures", "Study", "figures"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A policy in the study. ``lean`` says whether jobs have plans for little memory;
-    ``aside`` that it shows where the gain comes from, and runs with the first costs alone."""
+    """A policy in the study.
+
+    With ``lean``, jobs have plans for little memory. Entries ``aside`` show the source of a gain,
+    and run with the first costs alone.
+    """
 
     make: Callable[[], Policy]
     elastic: bool
@@ -48,7 +51,7 @@ POLICIES: Mapping[str, Entry] = {
 
 @dataclass(frozen=True)
 class Figures:
-    """What a run comes to; times in seconds, of a job from its arrival to its end."""
+    """Figures of a run; times in seconds, of a job from its arrival to its end."""
 
     policy: str
     load: float
@@ -68,8 +71,9 @@ class Figures:
 def figures(policy: str, load: float, costs: str, outcome: Outcome) -> Figures:
     """Return the figures of an outcome.
 
-    Utilisation is the part of all device seconds that jobs held; ``stalled`` the part of those in
-    which they stood still; switches (with some devices before and after) and resumes are per job.
+    Utilisation is the allocated part of all device seconds; ``stalled`` is the part of the
+    allocated ones that were stalled. Switches (with some devices before and after) and resumes are
+    per job.
     """
     states = outcome.states
     times = np.array([state.finished - state.job.arrival_s for state in states])
@@ -93,7 +97,7 @@ def figures(policy: str, load: float, costs: str, outcome: Outcome) -> Figures:
 
 @dataclass(frozen=True)
 class Study:
-    """A trace on a cluster of ``machines`` of ``size`` devices; same seed, same figures."""
+    """A trace on a cluster of ``machines`` of ``size`` devices; deterministic for a seed."""
 
     trace: Sequence[Submission]
     profiles: Sequence[Profile]
@@ -129,7 +133,7 @@ class Study:
     def runs(
         self, policies: Sequence[str], loads: Sequence[float], costs: Sequence[Costs]
     ) -> Iterator[Figures]:
-        """Yield the figures of all of them; of those aside only with the first costs."""
+        """Yield the figures of all combinations; policies aside only run with the first costs."""
         for load in loads:
             for name in policies:
                 for cost in costs[:1] if POLICIES[name].aside else costs:

@@ -1,9 +1,9 @@
-"""Traces of clusters: who asked for how many devices when, and for how long.
+"""Traces of clusters: arrival, number of devices and duration of jobs.
 
     python bench/cluster/trace.py --jobs 2000 --seed 1 -o bench/cluster/synthetic.csv.gz
 
-writes the synthetic trace that this repository holds, shaped after Philly's (Jeon et al., USENIX
-ATC 2019): lognormal times of which few make up most, and mostly single devices.
+writes the synthetic trace of this repository, modelled after Philly's (Jeon et al., USENIX ATC
+2019): lognormal times, so that few jobs have most of the time, and mostly single devices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEVICES = {1: 0.80, 2: 0.05, 4: 0.07, 8: 0.06, 16: 0.015, 32: 0.005}
 
 @dataclass(frozen=True)
 class Submission:
-    """A job of a trace; its time is that on the devices that it asked for."""
+    """A job of a trace, with its time on the requested devices."""
 
     arrival_s: float
     duration_s: float
@@ -36,10 +36,10 @@ class Submission:
 
 
 def read_trace(path: Path) -> list[Submission]:
-    """Return the jobs of a CSV file, or one packed by gzip, by arrival.
+    """Return the jobs of a CSV file, optionally packed by gzip, by arrival.
 
     Its columns are ``timestamp`` (ISO 8601), ``duration`` (seconds) and ``num_gpus``; others are
-    not read. Raises ValueError with the line where one is no job.
+    ignored. Raises ValueError with the line of an invalid job.
     """
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8", newline="") as file:
@@ -64,7 +64,7 @@ def _submission(path: Path, number: int, line: dict[str, str]) -> Submission:
 
 
 def sampled(trace: Sequence[Submission], count: int, seed: int) -> list[Submission]:
-    """Return ``count`` jobs of a trace, each as likely as any other, in their order."""
+    """Return a uniform sample of ``count`` jobs of a trace, in their order."""
     if count >= len(trace):
         return list(trace)
     chosen = random.Random(seed).sample(range(len(trace)), count)
@@ -72,7 +72,7 @@ def sampled(trace: Sequence[Submission], count: int, seed: int) -> list[Submissi
 
 
 def synthesised(count: int, seed: int) -> list[Submission]:
-    """Return a made-up trace of ``count`` jobs that arrive within thirty days."""
+    """Return a synthetic trace of ``count`` jobs that arrive within thirty days."""
     draw = random.Random(seed)
     arrivals = sorted(draw.uniform(0, 30 * _DAY_S) for _ in range(count))
     return [
@@ -86,7 +86,7 @@ def synthesised(count: int, seed: int) -> list[Submission]:
 
 
 def write_trace(jobs: Iterable[Submission], path: Path) -> None:
-    """Write jobs as `read_trace` reads them; the same jobs give the same bytes."""
+    """Write jobs in the format of `read_trace`; the output is deterministic."""
     lines = [f"{_EPOCH + timedelta(seconds=j.arrival_s)},{j.duration_s},{j.devices}" for j in jobs]
     text = "\n".join(["timestamp,duration,num_gpus", *lines, ""])
     path.write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -1,1 +1,1 @@
-"""Collectives inside graphs: latency, fusion, overlap."""
+"""Latency, fusion and overlap of collectives in graphs."""

@@ -1,11 +1,11 @@
-"""What copying takes for collectives that are sent as one, of a training step on 2 ranks.
+"""Cost of the copies for fused collectives, in a training step on 2 ranks.
 
     python bench/collectives/fused_copies.py            gpt2 and cnn, a minute
     python bench/collectives/fused_copies.py llama vit
 
-A joined collective copies what it sends into a buffer, and what it gets out of it (decision 54).
-Those copies are made again here, tensor by tensor, and their processor time is held against that
-of a whole step of one rank, by plans for `cpu` that split the batch and the moments.
+A fused collective copies its operands into a buffer, and its results out of it (decision 54). This
+script repeats these copies, tensor by tensor, and compares their processor time with a whole step
+of one rank, for `cpu` plans that split the batch and the moments.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ITEM_BYTES = 4
 
 
 def joined_line(name: str, folder: Path) -> str:
-    """Return how much of a model's step its joined collectives copy, as a line to print."""
+    """Return a printable line: the part of a step that its fused collectives spend on copies."""
     path = TRAINED[name].build(name).save(folder, seed=0)
     (plan,) = plans(path, RECIPES[name], _RANKS, [_PLAN])
     directory = write_plan(path, plan, folder)

@@ -1,12 +1,13 @@
-"""Time collectives inside a graph, beside a program that calls them in a loop.
+"""Time collectives inside a graph, and calls of collectives in a loop.
 
     python bench/collectives/latency.py                     2 ranks over MPI
-    python bench/collectives/latency.py --provider cuda     NCCL on GPUs (--write is part of bench/gpu/check.py there)
+    python bench/collectives/latency.py --provider cuda     NCCL on GPUs (for --write there, see
+                                                            bench/gpu/check.py)
 
-A graph of many equal collectives in a row, divided by their number, against as many calls of MPI
-(with mpi4py) or NCCL (as nccl-tests make them) into the same arrays, on the same stream. *size* is
-that of the larger of input and output on one rank. *bus* is what nccl-tests call so: bytes that
-cross the slowest link in the best algorithm, per second.
+The time of a graph of equal collectives in sequence, divided by their number, is compared with as
+many calls of MPI (with mpi4py) or NCCL (as in nccl-tests) into the same arrays, on the same stream.
+*size* is the larger of input and output on one rank. *bus* is the bus bandwidth of nccl-tests:
+bytes that cross the slowest link in the best algorithm, per second.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ _LIMIT_S = 600.0
 _TEXT = """\
 ## Collectives in a graph, and called in a loop, on CPUs
 
-`python bench/collectives/latency.py --write`: microseconds of one collective of float32 on {ranks} ranks over
-MPI, in a graph of 2 to 200 of them, and in a loop of mpi4py's calls into the same arrays. Two
-cores: the best of as many as fit into two seconds. In a graph, large reductions are made in parts
-of 2 MiB; MPI makes a copy of what it gets whole, and the system clears that copy's pages each time.
-Two ranks swap up to 256 KiB each in one message, where MPI's own ways make copies first.
+`python bench/collectives/latency.py --write`: microseconds of one collective of float32 on
+{ranks} ranks over MPI, in a graph of 2 to 200 of them, and in a loop of mpi4py's calls into the
+same arrays. On two cores, the best of the rounds that fit into two seconds. In a graph, large
+reductions run in parts of 2 MiB; MPI copies an operand that it gets whole, and the system clears
+that copy's pages each time. Two ranks exchange up to 256 KiB each in one message, while MPI's
+algorithms copy first.
 
 """
 
@@ -53,7 +55,7 @@ def measured(
     budget_bytes: int = BUDGET_BYTES,
     rounds: int = ROUNDS,
 ) -> list[dict[str, Any]]:
-    """Return what `gpu.chain.measure` says. Raises `RunError`."""
+    """Return the result of `gpu.chain.measure`. Raises `RunError`."""
     asked = {"kinds": list(kinds), "sizes": list(sizes)}
     effort = {"budget_bytes": budget_bytes, "rounds": rounds}
     found: list[dict[str, Any]] = on_ranks(
@@ -86,7 +88,7 @@ def size_text(size: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table; returns the exit status."""
+    """Print a table; return the exit status."""
     given = _parser().parse_args(argv)
     sizes = [size for size in SIZES if size <= given.largest]
     try:

@@ -1,20 +1,23 @@
-"""How much of what a training step sends goes on while it computes, on a link of a chosen speed.
+"""Overlap of the communication and computation of a training step, on a simulated link.
 
-    python bench/collectives/overlap.py                     five models that split the batch on 2 ranks; minutes
+    python bench/collectives/overlap.py              five models that split the batch on 2 ranks;
+                                                     minutes
     python bench/collectives/overlap.py gpt2 --rounds 20
-    python bench/collectives/overlap.py --share 1           a link on which it sends as long as it computes
-    python bench/collectives/overlap.py --write             the table into docs/benchmarks.md too
+    python bench/collectives/overlap.py --share 1    a link on which sending takes as long as
+                                                     computing
+    python bench/collectives/overlap.py --write      the table into docs/benchmarks.md too
 
 Each model gets the same plan twice, with ``--overlap off`` and with ``--overlap auto``, for a
-description with ``[overlap]`` whose rates make its computation as long as it is here, and whose
-link the library then keeps: collectives sleep as long as they would take there
+description with ``[overlap]``. Its rates make the predicted computation as long as the measured
+one, and the library simulates its link: collectives sleep for the time that they would take on it
 (``TENSOROPT_LINK_BYTES_PER_S``), and then move their bytes through memory, which takes a core from
-operators: that is measured for each collective of the plan, and the description has it as its
-``share``. Steps of both, and of the plain plan without that link, take turns (`turns`).
-*computing* is the last, with what this machine itself needs to move the bytes (*moving*);
-*sending* is how long the link keeps the collectives of a step, and moving. *hidden* is what of
-that starts and waits save; *of the longer* is a step over the longer of computing and sending: 1
-where all is hidden that can be. The losses of all three must be the same, bit by bit.
+operators. That time is measured for each collective of the plan, and is the ``share`` of the
+description. Steps of both plans, and of the plain plan without that link, take turns (`turns`).
+
+*computing* is the plain plan's step, including the time to move the bytes on this machine
+(*moving*). *sending* is the time of a step's collectives on the link, plus moving. *hidden* is the
+part of it that starts and waits save. *of the longer* is a step over the longer of computing and
+sending: 1 if everything is hidden that can be. The losses of all three must agree bit by bit.
 """
 
 from __future__ import annotations
@@ -56,20 +59,20 @@ __all__ = ["Row", "Sizes", "measure", "table"]
 _LATENCY_S = 20e-6
 _WARM_UP = 3
 _FIRST = 3
-"""Turns by which the rates of a description are found."""
+"""Number of turns to fit the rates of a description."""
 _TIMES, _MOVED_S = 16, 0.1
-"""How often a collective is in the graph that times it, and for how long that runs."""
+"""Number of copies of a collective in the graph that times it, and the seconds that it runs."""
 _PLAIN, _OFF, _AUTO = "plain", "off", "auto"
 _TEXT = """\
-## Collectives beside operators
+## Overlap of collectives and operators
 
-`python bench/collectives/overlap.py --write`: training steps that split the batch on {ranks} ranks of one
-thread, on a link on which a step sends {share:g} times as long as it computes. *off* and *auto* are
-plans with `--overlap` of that name, *computing* is *off* without the link, and *sending* how long
-the link keeps its collectives, and *moving*, what this machine needs to move their bytes, which
-takes cores from operators. *hidden* is what of that *auto* saves, *predicted* what its plan
-says (`hidden_s`), and *of the longer* its step over the longer of computing and sending. Medians of
-{rounds} turns of {steps} steps.
+`python bench/collectives/overlap.py --write`: training steps that split the batch on {ranks}
+ranks of one thread, on a link on which a step sends {share:g} times as long as it computes.
+*off* and *auto* are plans with `--overlap` of that name, and *computing* is *off* without the
+link. *sending* is the time of its collectives on the link, plus *moving*, the time to move their
+bytes on this machine, which takes cores from operators. *hidden* is the part of it that *auto*
+saves, *predicted* the part that its plan predicts (`hidden_s`), and *of the longer* its step
+over the longer of computing and sending. Medians of {rounds} turns of {steps} steps.
 
 {table}
 
@@ -108,7 +111,7 @@ share = {lost}
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured, and on what link."""
+    """Amount of measurement, and the link."""
 
     ranks: int = 2
     rounds: int = 9
@@ -119,7 +122,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one model; times are those of a step."""
+    """Measurements of one model; times are per step."""
 
     model: str
     turns: Mapping[str, list[Turn]]
@@ -136,7 +139,7 @@ class Row:
 
     @property
     def hidden_s(self) -> float:
-        """What starts and waits save."""
+        """The time that starts and waits save."""
         return self._more_s(_OFF, _AUTO)
 
     @property
@@ -145,7 +148,7 @@ class Row:
         return self.linked_s(_AUTO) / max(self.computing_s, self.sending_s)
 
     def linked_s(self, way: str) -> float:
-        """The step of a way with the link, as its neighbours without the link have it."""
+        """Return the step time with the link, by differences to turns without it."""
         return self.computing_s + self._more_s(way, _PLAIN)
 
     def _more_s(self, way: str, base: str) -> float:
@@ -154,7 +157,7 @@ class Row:
 
 
 def measure(name: str, sizes: Sizes, folder: Path) -> Row:
-    """Return the row of a model. Raises ValueError where losses differ."""
+    """Return the row of a model. Raises ValueError if losses differ."""
     path = TRAINED[name].build(name).save(folder, seed=0)
     data = folder / f"{name}.npz"
     np.savez(data, **draw(path, batch_size(path)))
@@ -184,8 +187,11 @@ def _row(
 
 @dataclass(frozen=True)
 class _Rates:
-    """How much slower than at first guess the machine computes, the link that it keeps, what of a
-    transfer is moving bytes, and how fast link and moving are together."""
+    """Rates of a machine and of its simulated link.
+
+    ``slower`` is the factor by which it computes slower than the first guess, ``lost`` the part of
+    a transfer spent on moving bytes, and ``both_bytes_per_s`` the rate of link and moving together.
+    """
 
     slower: float = 1.0
     bytes_per_s: float = 1e9
@@ -195,7 +201,7 @@ class _Rates:
 
 @dataclass(frozen=True)
 class _Machine:
-    """What a model is planned for, below a folder."""
+    """A model and its target machine, planned below a folder."""
 
     path: Path
     model: str
@@ -235,12 +241,12 @@ class _Machine:
 
 
 def _rates(machine: _Machine, data: Path) -> _Rates:
-    """Return the rates at which the step is predicted to take as long as it does here."""
+    """Return the rates at which the predicted step takes as long as the measured one."""
     (plan, point), ranks = machine.planned(_OFF), machine.sizes.ranks
     ways = {_PLAIN: (_way(plan, data, machine.model), ranks)}
     turns, _ = take_turns(ways, _FIRST, machine.sizes.steps, _WARM_UP)
     step_s = min(turn.step_s for turn in turns[_PLAIN])
-    moving_s = min(_moving_s(plan, machine), step_s / 2)  # of which other work has a part
+    moving_s = min(_moving_s(plan, machine), step_s / 2)  # also counts other work
     sent = collectives_of(WrittenPlan.read(plan))
     kept_s, latency_s = machine.sizes.share * step_s, _LATENCY_S * len(sent)
     if kept_s <= latency_s:
@@ -255,14 +261,14 @@ def _rates(machine: _Machine, data: Path) -> _Rates:
 
 
 def _passed(kind: str, ranks: int) -> float:
-    """Return how often the bytes that a rank puts in pass its link at the least."""
+    """Return the least number of times that a rank's bytes cross its link."""
     others = ranks - 1
     times = {"AllReduce": 2 * others / ranks, "AllGather": others}
     return float(times.get(JOINED.get(kind, kind), others / ranks))
 
 
 def _moving_s(plan: Path, machine: _Machine) -> float:
-    """Return what this machine needs to move the bytes of all collectives of a step."""
+    """Return the time to move the bytes of all collectives of a step on this machine."""
     kinds = {op_type: kind for kind, (op_type, _) in COLLECTIVES.items()}
     sent = Counter(
         (kinds[JOINED.get(one.kind, one.kind)], max(int(one.bytes or 0) // 4, 1))
@@ -328,7 +334,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def main() -> None:
-    """Print a line per model as it is known, and the table."""
+    """Print a line per model as it finishes, and the table."""
     given = _parser().parse_args()
     sizes = Sizes(given.ranks, given.rounds, given.steps, given.share)
     rows, busy = list[Row](), list[float]()
@@ -353,7 +359,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=Sizes.rounds)
     parser.add_argument("--steps", type=int, default=Sizes.steps, help="of one turn")
     parser.add_argument(
-        "--share", type=float, default=Sizes.share, help="of computing that sending takes"
+        "--share", type=float, default=Sizes.share, help="time of sending over time of computing"
     )
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser

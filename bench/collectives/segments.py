@@ -1,12 +1,13 @@
-"""Time plans as they are, and cut into pieces at their collectives, which is how others run them.
+"""Time plans as whole graphs, and cut into pieces at their collectives, as other systems run them.
 
-    python bench/collectives/segments.py                    a chain of 64 products, and three models, on the CPU
-    python bench/collectives/segments.py --provider cuda    on GPUs (--write is part of bench/gpu/check.py there)
+    python bench/collectives/segments.py                    64 products and three models, on the CPU
+    python bench/collectives/segments.py --provider cuda    on GPUs (for --write there, see
+                                                            bench/gpu/check.py)
 
-Four ways to take a step on ranks of one thread each: the graph, with collectives in it; pieces
-between them as sessions, each collective a session too; the same with all-reduces called by the
-program in Python (MPI, or NCCL and a wait for it); and the pieces alone, without collectives, which
-is wrong but shows what cutting costs. All of them read and write arrays that stay where they are.
+There are four ways to run a step on ranks of one thread each: the graph, with collectives in it;
+pieces between them as sessions, with a session for each collective; the same with all-reduces
+called from Python (MPI, or NCCL and a wait for it); and the pieces alone, without collectives,
+which is wrong but shows the cost of cutting. All of them read and write arrays that stay in place.
 The ways take turns; a figure is the best turn's median step of the slowest rank.
 """
 
@@ -32,7 +33,7 @@ from sections import write_section
 __all__ = ["HEAD", "PRODUCTS", "Found", "main", "measured", "rows_of"]
 
 PRODUCTS = "products"
-"""A chain of small matrix products; the other names are a zoo's."""
+"""A chain of small matrix products; the other names are models of a zoo."""
 
 Found = tuple[str, dict[str, Any]]
 
@@ -40,10 +41,11 @@ HEAD = ["plan", "ranks", "collectives", "graph", "sessions", "calls", "without",
 _TEXT = """\
 ## Collectives in the graph, or between graphs, on CPUs
 
-`python bench/collectives/segments.py --write`: milliseconds per step on {ranks} ranks of one thread, over MPI.
-*graph*: the plan as it is; *sessions*: cut at its collectives, each of them a session; *calls*:
-all-reduces called from Python instead; *without*: the pieces alone. Two cores, shared with other
-work: the best of {rounds} turns. Largest difference of an output: {difference:.2g}.
+`python bench/collectives/segments.py --write`: milliseconds per step on {ranks} ranks of one
+thread, over MPI. *graph*: the unchanged plan; *sessions*: cut at its collectives, with a session
+for each; *calls*: all-reduces called from Python instead; *without*: the pieces alone. Two
+cores, shared with other work: the best of {rounds} turns. Largest difference of an output:
+{difference:.2g}.
 
 """
 
@@ -51,11 +53,11 @@ work: the best of {rounds} turns. Largest difference of an output: {difference:.
 def measured(
     zoo: Zoo, name: str, provider: str, ranks: int, device: str, steps: int, rounds: int
 ) -> Found:
-    """Return a plan's name and what `gpu.piecewise.measure` says of it. Raises `RunError`."""
+    """Return a plan's label and the result of `gpu.piecewise.measure`. Raises `RunError`."""
     if name == PRODUCTS:
         plan, label = write_products(zoo.folder / name, ranks), "64 products"
     else:
-        # Experts split the text models only.
+        # The expert method splits text models only.
         way = "leanest" if name == zoo.names[0] else "expert"
         plan, label = write_plan(zoo.path(name), ranks, way, device, zoo.folder), f"{name}, {way}"
     asked = {"plan": str(plan), "provider": provider, "steps": steps, "rounds": rounds}
@@ -74,7 +76,7 @@ def rows_of(found: Sequence[Found], ranks: int) -> list[list[object]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table; returns the exit status."""
+    """Print a table; return the exit status."""
     given = _parser().parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         zoo = Zoo(given.size, Path(folder))
@@ -101,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--device", default="h200", help="what plans are made for")
+    parser.add_argument("--device", default="h200", help="device that plans are made for")
     parser.add_argument("--steps", type=int, default=4, help="of one turn")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--size", choices=SIZES, default="half", help="of the models")

@@ -1,13 +1,14 @@
 """Time the whole compilation of the benchmark models, from the ONNX file to the frontier.
 
-    python bench/compilation/compile_time.py                              every model on 4, 8, 16, 64 devices
+    python bench/compilation/compile_time.py           every model on 4, 8, 16, 64 devices
     python bench/compilation/compile_time.py gpt3_13b --devices 64 --epsilon 0.05 0.02
 
-One mesh per number of devices, as square as it goes: 2x2, 2x4, 4x4, 8x8. Every phase is timed in a
-process that has imported everything; `tables` includes reading the graph, `points` costing up to
-100 points as the graphs they lead to; `cpu` is the processor time of them all, both threads of the
-search, and the figure to read on a busy machine. The epsilon that the search reached is larger than
-asked where --limit ran out. `scaling.py` has the times over the number of layers.
+There is one mesh per number of devices, as square as possible: 2x2, 2x4, 4x4, 8x8. Every phase is
+timed in a process that has imported everything. `tables` includes reading the graph; `points` is
+the costing of up to 100 points as the programs that they lead to. `cpu` is the processor time of
+all phases, with both threads of the search: the figure to read on a busy machine. The epsilon that
+the search reached exceeds the requested epsilon if --limit ran out. `scaling.py` prints times by
+the number of layers.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Clock = Callable[[], float]
 
 @dataclass
 class Row:
-    """One compilation; times in seconds."""
+    """A compilation; times in seconds."""
 
     model: str
     mesh: str
@@ -96,7 +97,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 def square(devices: int) -> Mesh:
-    """Return the mesh of two axes for ``devices`` whose extents are nearest to each other."""
+    """Return the mesh of two axes for ``devices`` with the most similar extents."""
     first = next(n for n in range(math.isqrt(devices), 0, -1) if devices % n == 0)
     return Mesh((first, devices // first))
 
@@ -176,12 +177,12 @@ def main() -> None:
 
 
 def _filler(title: str) -> str:
-    """Return the text of a column, for its width."""
+    """Return a cell of a column, for its width."""
     return _COLUMNS[title](Row("", "", 0.0))
 
 
 def warm_up(device: str) -> None:
-    """Compile something small, so that no row pays for imports."""
+    """Compile a small model, so that no row includes the time of imports."""
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         model: Any = replace(MODELS["gpt3_13b"], layers=1)  # type: ignore[type-var]
         path = model.build("warm").save(Path(folder))
@@ -194,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="default all")
     parser.add_argument("--devices", type=int, nargs="+", default=[4, 8, 16, 64])
-    parser.add_argument("--device", default="h200", help="what they are, as in tensoropt-opt")
+    parser.add_argument("--device", default="h200", help="type of the devices, as in tensoropt-opt")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.05, 0.02])
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of each search")
     return parser

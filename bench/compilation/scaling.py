@@ -1,10 +1,11 @@
-"""Time the compilation of GPT-3 175B on 8x8 over its number of equal layers.
+"""Time the compilation of GPT-3 175B on 8x8 by its number of equal layers.
 
-    python bench/compilation/scaling.py                     12, 24, 48, 96 layers, and one of 10,000 nodes
+    python bench/compilation/scaling.py          12, 24, 48, 96 layers, and one of 10,000 nodes
     python bench/compilation/scaling.py --layers 12 24 --write
 
-Processor seconds per phase, both threads of the search, so that other programs matter little; only
-`wall` is what passed meanwhile. Prints tables; ``--write`` puts them into docs/benchmarks.md.
+Times are processor seconds per phase, with both threads of the search, so that other programs
+matter little; only `wall` is elapsed time. Prints tables; ``--write`` puts them into
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -38,25 +39,25 @@ _TEN_THOUSAND = 400  # layers
 _TEXT = """
 ## Equal layers
 
-`python bench/compilation/scaling.py --write`: GPT-3 175B on 64 H200 as 8x8, from the ONNX file to the frontier,
-processor seconds per phase (`search` and `points`, the costing of up to 100 of them, for epsilon
-5%; `wall` is the time that passed for all of that). `distinct` counts the tables of nodes that
-differ.
+`python bench/compilation/scaling.py --write`: GPT-3 175B on 64 H200 as 8x8, from the ONNX file
+to the frontier, in processor seconds per phase (`search` and `points`, the costing of up to 100
+points, for epsilon 5%; `wall` is the elapsed time of all phases). `distinct` counts the
+different tables of nodes.
 
 {layers}
 
-The last line is how many times longer the most layers take than the fewest; the logarithm of their
-number grows by {log:.2f}. What grows faster reads or writes every node of the file, or every node
-of every point; of the steps of the elimination, equal ones are computed once.
+The last line is the ratio of the most layers to the fewest; the logarithm of their number grows by
+{log:.2f}. Phases that grow faster read or write every node of the file, or every node of every
+point; equal steps of the elimination are computed once.
 
-`ready` is what passes before the search can begin: import, rules and tables. A graph of {nodes:,}
+`ready` is the time before the search can begin: import, rules and tables. A graph of {nodes:,}
 nodes ({deep} layers) is ready in {ready:.1f} processor seconds.
 """
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What compiling so many layers took: ``fine`` for the smaller epsilon."""
+    """Compile times of a model of ``layers`` layers: ``fine`` is for the smaller epsilon."""
 
     layers: int
     coarse: Row
@@ -78,7 +79,7 @@ _COLUMNS: dict[str, Callable[[Timing], float]] = {
 
 
 def compile_layers(layers: int, folder: Path) -> Timing:
-    """Compile the model with so many layers."""
+    """Compile the model with ``layers`` layers."""
     rows = _rows(layers, folder, _EPSILONS)
     started = time.perf_counter()
     coarse = next(rows)
@@ -94,12 +95,12 @@ def _rows(layers: int, folder: Path, epsilons: list[float]) -> Iterator[Row]:
 
 
 def table(timings: list[Timing]) -> str:
-    """Return a line per timing, and how much longer the last took than the first."""
+    """Return a line per timing, and the ratios of the last to the first."""
     head = ["layers", "nodes", "distinct", *_COLUMNS]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for held in timings:
-        counts = [held.layers, held.coarse.nodes, held.coarse.distinct]
-        times = [f"{of(held):.3f}" for of in _COLUMNS.values()]
+    for timing in timings:
+        counts = [timing.layers, timing.coarse.nodes, timing.coarse.distinct]
+        times = [f"{of(timing):.3f}" for of in _COLUMNS.values()]
         lines.append(f"| {' | '.join([*map(str, counts), *times])} |")
     first, last = timings[0], timings[-1]
     ratios = [f"{of(last) / of(first):.1f}x" for of in _COLUMNS.values()]
@@ -115,7 +116,7 @@ def _text(timings: list[Timing], deep: Row) -> str:
 
 
 def main() -> None:
-    """Print the tables, and write them where asked."""
+    """Print the tables, and write them with --write."""
     given = _parser().parse_args()
     warm_up(_DEVICE)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:

@@ -1,13 +1,13 @@
-"""Compile training steps to a frontier on 64 devices, and look at how the points train.
+"""Compile training steps to a frontier on 64 devices, and describe its points.
 
-    python bench/compilation/train_frontiers.py                             PaSE's models and GPT-3 175B
+    python bench/compilation/train_frontiers.py            PaSE's models and GPT-3 175B
     python bench/compilation/train_frontiers.py alexnet --devices 8 --device gtx1080ti
-    python bench/compilation/train_frontiers.py --write                     into docs/benchmarks.md too
+    python bench/compilation/train_frontiers.py --write    into docs/benchmarks.md too
 
-The step is that of AdamW on a cross entropy, over the whole batch. Sizes are those of Table II of
-PaSE (see `table_two.py`), GPT-3 175B has its own; weights are holes, no tensor is ever made. One
-mesh, as square as it goes. With ``--table-two``, or ``--write``, the fastest steps on 32 GTX 1080
-Ti are searched too, on all meshes, and printed beside that table.
+The step is AdamW on a cross entropy, over the whole batch. PaSE's models have the sizes of its
+Table II (see bench/search/table_two.py), GPT-3 175B its own. Weights are holes in files; no tensor
+is ever allocated. There is one mesh, as square as possible. With ``--table-two``, or ``--write``,
+the fastest steps on 32 GTX 1080 Ti are searched too, on all meshes, and printed next to that table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from search import table_two
 from search.table_two import chosen
-from search_graphs import prepared, training_graph, training_spec
+from search_graphs import prepare_model, training_graph, training_spec
 from sections import write_section
 
 from compilation.compile_time import square, warm_up
@@ -70,52 +70,52 @@ SIZES: dict[str, dict[str, Any]] = {
     **{model.name: dict(model.sizes) for model in PASE},
     "gpt3_175b": {"batch": 64, "dtype": "float32"},
 }
-"""The models, and what differs from the catalogue."""
+"""The models, and their sizes that differ from the catalogue."""
 
 _STEP: Mapping[str, Mapping[str, Any]] = {"gpt3_175b": {"precision": "bfloat16"}}
 
 _TEXT = """
 ## Training steps
 
-`python bench/compilation/train_frontiers.py --write`: the step that trains a model with AdamW, from the ONNX
-file of its forward pass to the frontier on {devices} {device} as {mesh}. PaSE's models have the
-sizes of its Table II, GPT-3 175B a batch of 64 sequences of 2048, computed in bfloat16 on float32
-parameters. Processor seconds of each phase: `prepare` reads and prepares the forward graph, `steps`
-builds gradients and update for each different way to recompute activations, `tables` and `search`
-are of all of these together, with the costing of up to {points} points each as the graphs they lead
-to. Nodes and variables of the search are those of the step with the fastest point.
+`python bench/compilation/train_frontiers.py --write`: the step that trains a model with AdamW, from
+the ONNX file of its forward pass to the frontier on {devices} {device} as {mesh}. PaSE's models
+have the sizes of its Table II, GPT-3 175B a batch of 64 sequences of 2048, computed in bfloat16 on
+float32 parameters. Processor seconds of each phase: `prepare` reads and prepares the forward graph,
+`steps` builds gradients and update for each different recompute mode, `tables` and `search` cover
+all modes together, with the costing of up to {points} points each as the graphs that they lead to.
+Nodes and variables of the search are of the step with the fastest point.
 
 {phases}
 
-The points: predicted time of a step and memory of a device, which activations are recomputed, and
-into how many parts the parameters and the moments of the optimizer are cut on average, by bytes: 1
-is a copy on every device, as many as devices is what ZeRO's third stage does by hand.
+The points: predicted time of a step and memory of a device, the recomputed activations, and the
+average number of parts, by bytes, of the parameters and of the moments of the optimizer: 1 is a
+copy on every device; the number of devices corresponds to ZeRO's third stage.
 
 {frontiers}
 
-How layers are cut in these points; letters as beside PaSE's Table II, the most common first.
+The splits of layers in these points, with the letters of PaSE's Table II, the most common first.
 
 {cuts}
 """
 
 _TABLE_TEXT = f"""
-## How the fastest training steps split, beside PaSE's Table II
+## Splits of the fastest training steps, compared with PaSE's Table II
 
-`python bench/compilation/train_frontiers.py --write`: as the table of inference above, for the same problem as
-PaSE's: a training step (AdamW here) on {table_two.DEVICES} GTX 1080 Ti. Left what PaSE reports,
-right the forward ops behind the same layers in the plan of least predicted time, of all meshes of
-{table_two.DEVICES} with up to three axes; the gradient of an op is cut as the op is.
+`python bench/compilation/train_frontiers.py --write`: as the table of inference above, for PaSE's
+own problem: a training step (AdamW here) on {table_two.DEVICES} GTX 1080 Ti. Left are PaSE's
+splits, right the forward ops of the same layers in the plan of least predicted time, over all
+meshes of {table_two.DEVICES} with up to three axes; the gradient of an op is split like the op.
 
-What still differs: PaSE's devices are a flat {table_two.DEVICES} with one bandwidth and no latency,
-ours are 4 nodes of 8. Its LSTM is one vertex, ours is the products of its inputs and those of its
-steps. Where its layers are cut by nothing but the batch, it keeps all weights on every device; here
-gradients and moments may be cut then too.
+Differences remain: PaSE's devices are a flat {table_two.DEVICES} with one bandwidth and no latency,
+ours are 4 nodes of 8. Its LSTM is one vertex, ours is the products of the inputs and of the steps.
+If only the batch of its layers is split, PaSE replicates all weights; here gradients and moments
+may still be split.
 """
 
 
 @dataclass
 class Compiled:
-    """One compilation, with processor seconds per phase."""
+    """A compilation, with processor seconds per phase."""
 
     name: str
     graphs: Mapping[str, Graph]
@@ -141,9 +141,9 @@ class _Clock:
 def compile_step(
     name: str, sizes: Mapping[str, Any], mesh: Mesh, device: Device, options: SearchOptions
 ) -> Compiled:
-    """Compile the training step of a model of the catalogue, with some of its sizes changed.
+    """Compile the training step of a catalogue model with ``sizes`` replaced.
 
-    The frontier is that of all ways to recompute activations together.
+    The frontier covers all recompute alternatives together.
     """
     clock = _Clock()
 
@@ -153,7 +153,7 @@ def compile_step(
         own = replace(options, time_limit_s=limit_s)
         return clock.timed("search", lambda: search_tables([tables], 1, own))
 
-    module = clock.timed("prepare", lambda: prepared(name, sizes))
+    module = clock.timed("prepare", lambda: prepare_model(name, sizes))
     spec = training_spec(**_STEP.get(name, {}))
     step = BuildTrainingStepPass.of(spec, "auto")
     clock.timed("steps", lambda: driver.train(module, step))
@@ -164,11 +164,11 @@ def compile_step(
 
 
 def _silent(text: str) -> None:
-    """Say nothing."""
+    """Discard a message."""
 
 
 def state_cuts(point: FrontierPoint) -> dict[str, float]:
-    """Return, of parameters and of moments, all bytes over those that one device holds."""
+    """Return the average number of parts of parameters and of moments, by bytes."""
     graph = point.tables.graph
     whole: dict[str, int] = {}
     held: dict[str, float] = {}
@@ -186,7 +186,7 @@ def state_cuts(point: FrontierPoint) -> dict[str, float]:
 
 
 def _ways(layout: Layout, mesh: Sequence[int]) -> int:
-    """Return into how many parts a layout cuts."""
+    """Return the number of parts of a layout."""
     return math.prod(n for n, p in zip(mesh, layout.placements, strict=True) if not p.is_replicate)
 
 
@@ -245,7 +245,7 @@ def _all_compiled(given: argparse.Namespace) -> Iterator[Compiled]:
 
 
 def main() -> None:
-    """Print the tables, and write them where asked."""
+    """Print the tables, and write them with --write."""
     given = _parser().parse_args()
     warm_up(given.device)
     compiled = []
@@ -275,11 +275,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("models", nargs="*", choices=[*SIZES, []], help="default all")
     parser.add_argument("--devices", type=int, default=64)
-    parser.add_argument("--device", default="h200", help="what they are, as in tensoropt-opt")
+    parser.add_argument("--device", default="h200", help="type of the devices, as in tensoropt-opt")
     parser.add_argument("--epsilon", type=float, default=0.05)
-    parser.add_argument("--points", type=int, default=50, help="that are costed")
+    parser.add_argument("--points", type=int, default=50, help="number of points that are costed")
     parser.add_argument("--limit", type=float, default=480.0, help="seconds of each model")
-    parser.add_argument("--table-two", action="store_true", help="and beside PaSE's Table II")
+    parser.add_argument("--table-two", action="store_true", help="compare with PaSE's Table II too")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser
 

@@ -1,4 +1,4 @@
-"""The layers of the models whose training steps are compiled, as in PaSE's Table II."""
+"""Layers of the models with compiled training steps, grouped as in PaSE's Table II."""
 
 from __future__ import annotations
 
@@ -46,4 +46,4 @@ GROUPS: Mapping[str, Sequence[Group]] = {
     **{model.name: model.groups for model in PASE},
     "gpt3_175b": _GPT,
 }
-"""By the name of the model."""
+"""Groups of layers by the name of the model."""

@@ -1,10 +1,10 @@
-"""What verifying the IR after every pass costs, on a graph of 10,000 nodes.
+"""Cost of verifying the IR after every pass, on a graph of 10,000 nodes.
 
     python bench/compilation/verify_cost.py                    GPT-3 175B with 400 layers
     python bench/compilation/verify_cost.py --layers 40
 
-Processor seconds of each pass, of MLIR's verifier behind it, and of ours, on what `topt` says.
-Strategies are not searched for: every tensor is whole, on 8x8.
+Prints processor seconds of each pass, of MLIR's verifier after it, and of the verifier of `topt`.
+Strategies are not searched: every tensor is replicated, on 8x8.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MODEL, _MESH = "gpt3_175b", Mesh((8, 8))
 
 @dataclass(frozen=True)
 class Cost:
-    """Processor seconds of a step and of the two verifiers behind it."""
+    """Processor seconds of a step and of the two verifiers after it."""
 
     step: str
     seconds: float
@@ -60,7 +60,7 @@ def costs(path: Path) -> tuple[int, list[Cost]]:
 
 
 def annotate_whole(module: ir.Module) -> None:
-    """Give every operation, argument and result the layout that keeps it whole."""
+    """Give every operation, argument and result the replicated layout."""
     whole, main = Layout.replicated(_MESH), onnx.function(module)
     with module.context, ir.Location.unknown():
         set_mesh(module, _MESH)
@@ -99,7 +99,7 @@ def _timed(action: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def table(steps: list[Cost]) -> str:
-    """Return a line per step, and the whole with the share of each column."""
+    """Return a line per step, and the totals with the share of each column."""
     rows = [f"{'':16}{'pass s':>9}{'mlir s':>9}{'topt s':>9}"]
     total = Cost("whole", *(sum(getattr(c, n) for c in steps) for n in ("seconds", "mlir", "topt")))
     for one in (*steps, total):

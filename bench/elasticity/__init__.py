@@ -1,1 +1,1 @@
-"""Elastic jobs, measured: switches, what a coordinator costs, and the curve of the loss."""
+"""Benchmarks of elastic jobs: switches, the overhead of a coordinator, and loss curves."""

@@ -1,14 +1,14 @@
-"""Measure elastic jobs: the stall of a switch, what a coordinator costs, the curve of the loss.
+"""Measure elastic jobs: the stall of a switch, the overhead of a coordinator, the loss curve.
 
     python bench/elasticity                      all of it, on this machine's cores
     python bench/elasticity stalls --rounds 5    one part: stalls, large, overhead, curves
     python bench/elasticity --write              into docs/benchmarks.md too, with a picture
 
-*stalls* switches a job on 1 and 2 devices from plan to plan, live and by stopping and resuming in
-turn; *large* is the same with a state of 1 GB. *overhead* has a job under a coordinator and
+*stalls* switches a job on 1 and 2 devices from plan to plan, alternately live and by stopping and
+resuming; *large* does the same with a state of 1 GB. *overhead* lets a job under a coordinator and
 tensoropt-run take turns. *curves* compares a job that is switched 20 times in 200 steps, among
-plans for 1, 2 and 4 devices, with an unbroken run on one. With --write, parts that are not measured
-keep the figures they had, in docs/elastic-stalls.json.
+plans for 1, 2 and 4 devices, with an unbroken run on one device. With --write, parts that are not
+measured retain their figures of docs/elastic-stalls.json.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _curves(folder: Path) -> Facts:
 
 
 def main() -> None:
-    """Measure the parts asked for, and print what came out."""
+    """Measure the requested parts, and print the results."""
     given = _parser().parse_args()
     parts: Mapping[str, Callable[[Path], Facts]] = {
         "stalls": lambda folder: _stalls(SWITCHED, given.rounds, folder),

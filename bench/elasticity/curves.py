@@ -1,4 +1,4 @@
-"""The loss curve of a job that changes its devices at random, beside that of an unbroken run."""
+"""Loss curve of a job that changes its devices at random, compared with an unbroken run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPTIONS = {"shuffle": 7, "seed": 3, "warmup": 10, "schedule": "cosine"}
 
 @dataclass(frozen=True)
 class Curve:
-    """Losses step by step, the switches, and what is wrong with the samples read, if anything."""
+    """Losses of each step, the switches, and the error in the samples read, if any."""
 
     unbroken: Sequence[float]
     rows: Sequence[StepRow]
@@ -34,7 +34,7 @@ class Curve:
 
     @property
     def difference(self) -> float:
-        """The largest difference of two losses of one step, relative."""
+        """The largest relative difference of two losses of one step."""
         found, held = np.array([row.loss for row in self.rows]), np.array(self.unbroken)
         assert found.shape == held.shape, "a loss for each step"
         return float(np.max(np.abs(found - held) / np.abs(held)))
@@ -43,7 +43,7 @@ class Curve:
 def run_curve(subject: Subject, steps: int, switches: Mapping[int, str], folder: Path) -> Curve:
     """Train ``steps`` steps twice: on one device, and with ``switches`` to plans after steps.
 
-    A switch for which steps were taken before it could begin comes later.
+    A switch is delayed if the steps taken before it could begin exceed its step.
     """
     plans = {step: subject.family.plan(name) for step, name in switches.items()}
     batches, losses = _unbroken(subject, steps, folder / "unbroken")
@@ -76,7 +76,7 @@ def _unbroken(subject: Subject, steps: int, folder: Path) -> tuple[list[list[int
 
 @dataclass
 class _Ride:
-    """A job that is switched; ``pids`` are the processes of each generation, in their order."""
+    """A job that is switched; ``pids`` are the processes of each generation, in order of ranks."""
 
     client: Client
     hold: Path
@@ -88,13 +88,13 @@ class _Ride:
         self.pids[status.generation] = [rank.pid for rank in status.ranks if rank.pid is not None]
 
     def go_to(self, step: int) -> None:
-        """Let the job take steps until ``step``, if it is not there yet."""
+        """Let the job take steps until ``step``, if it has not reached it."""
         self.hold.unlink()
         wait_until(lambda: bool(self.client.steps(step - 1, 1)))
         self.hold.touch()
 
     def switch(self, plan: FamilyPlan) -> None:
-        """Go to a plan; steps wait but for those that the switch takes."""
+        """Switch to a plan; the job takes only the steps that the switch needs."""
         seen = len(self.client.events())
         pending = self.client.scale(plan.devices, plan=plan.name, wait=False)
         wait_until(lambda: _is_prepared(self.client.events(seen)))
@@ -109,7 +109,7 @@ def _is_prepared(events: Sequence[Event]) -> bool:
 
 
 def drawn(family: Family, steps: int, count: int, seed: int) -> dict[int, str]:
-    """Return ``count`` switches at random: steps, of the first three quarters, and plans."""
+    """Return ``count`` random switches: steps within the first three quarters, and their plans."""
     rng, found, last = np.random.default_rng(seed), {}, "1"
     names = [plan.name for plan in family.plans]
     for step in sorted(rng.choice(range(1, steps * 3 // 4), count, replace=False).tolist()):
@@ -122,9 +122,9 @@ def reads_differ(
     rows: Sequence[StepRow],
     read: Mapping[int, Sequence[Sequence[Read]]],
 ) -> str | None:
-    """Return what is wrong with the samples that ranks read, by generation and rank; None: nothing.
+    """Return the error in the samples that ranks read, by generation and rank, or None.
 
-    Every rank is to read a run of the samples of each batch, in order, and together they read all.
+    Every rank must read a run of the samples of each batch, in order, and together they read all.
     """
     firsts: dict[int, int] = {}
     for row in rows:

@@ -1,7 +1,8 @@
-"""What a coordinator, and snapshots, add to a step: the ways to train take turns of some steps.
+"""Overhead of a coordinator and of snapshots per step.
 
-All run at once, but only one of them is let go on at a time: what else the machine does hits all of
-them alike. Processor time is that of all processes of a way, its coordinator included.
+The ways to train take turns of some steps. All are running, but only one of them is not stopped, so
+that other work on the machine affects all of them equally. Processor time is of all processes of a
+way, including its coordinator.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from elasticity.runs import elastic_job, environment, plain_command, wait_until
 from elasticity.source import reads_of
 from elasticity.subjects import Subject
 
-__all__ = ["SNAPSHOT_EVERY", "WAYS", "Way", "added", "measure_overhead", "quartiles"]
+__all__ = ["SNAPSHOT_EVERY", "WAYS", "Way", "added_share", "measure_overhead", "quartiles"]
 
 WAYS = ("tensoropt-run", "coordinator", "with snapshots")
 SNAPSHOT_EVERY = 5
-"""Steps: often, so that every turn has several; what they add is said of one in 50 steps."""
+"""Steps: often, so that every turn has several; results are scaled to one in 50 steps."""
 
 _STEPS = 1_000_000  # more than any run takes
-_TURN = 10  # steps at least
-_TURN_S = 0.5  # at least
-_FIRST = 2  # steps of a turn that are not looked at: one was under way
+_TURN = 10  # least number of steps
+_TURN_S = 0.5  # least duration
+_FIRST = 2  # steps of a turn that are skipped: one was in progress
 _LOOKED_AT = 3  # steps that every rank has taken before the turns begin
 
 
 @dataclass
 class Way:
-    """Turns of one way to train: seconds per step, elapsed and of processors, and the steps."""
+    """Turns of a way to train: elapsed and processor seconds per step, and the steps."""
 
     pids: Sequence[int]
     root: int
@@ -45,7 +46,7 @@ class Way:
     steps: int = 0
 
     def turn(self) -> None:
-        """Let this way go on for a while."""
+        """Let this way run for a while."""
         before, start = _cpu_s(self.root), time.monotonic()
         self.signal(signal.SIGCONT)
         time.sleep(_TURN_S)
@@ -72,8 +73,8 @@ def measure_overhead(subject: Subject, plan: str, rounds: int, folder: Path) -> 
         ways: dict[str, Way] = {}
         for number, name in enumerate(WAYS):
             place = folder / f"way{number}"
-            root = stack.enter_context(_started(subject, plan, name, place))
-            ways[name] = way = _found(root, subject.family.plan(plan).devices, place)
+            root = stack.enter_context(_start(subject, plan, name, place))
+            ways[name] = way = _wait_for_ranks(root, subject.family.plan(plan).devices, place)
             stack.callback(way.signal, signal.SIGCONT)
             way.signal(signal.SIGSTOP)
         for _ in range(rounds):
@@ -83,8 +84,8 @@ def measure_overhead(subject: Subject, plan: str, rounds: int, folder: Path) -> 
 
 
 @contextmanager
-def _started(subject: Subject, plan: str, name: str, place: Path) -> Iterator[int]:
-    """Run one way to train, which ends after this; yields the process that began it."""
+def _start(subject: Subject, plan: str, name: str, place: Path) -> Iterator[int]:
+    """Run one way to train inside a with statement; yield its root process."""
     given = environment(subject, place)
     if name == WAYS[0]:
         command = plain_command(subject, plan, _STEPS, place.with_suffix(".jsonl"), threads=1)
@@ -103,7 +104,7 @@ def _started(subject: Subject, plan: str, name: str, place: Path) -> Iterator[in
         yield pid
 
 
-def _found(root: int, ranks: int, place: Path) -> Way:
+def _wait_for_ranks(root: int, ranks: int, place: Path) -> Way:
     """Wait until all ranks train, and return them."""
 
     def training() -> list[Path]:
@@ -115,7 +116,7 @@ def _found(root: int, ranks: int, place: Path) -> Way:
 
 
 def _cpu_s(root: int) -> float:
-    """Return the processor time of a process and all that it began, in seconds."""
+    """Return the processor time of a process and its descendants, in seconds."""
     return sum(map(_own_cpu_s, _descendants(root)))
 
 
@@ -135,13 +136,13 @@ def _own_cpu_s(pid: int) -> float:
     return total / 1e9
 
 
-def added(ways: Mapping[str, Way], name: str, *, cpu: bool) -> float:
-    """Return what part of a step a way adds to that of tensoropt-run, turn by turn."""
+def added_share(ways: Mapping[str, Way], name: str, *, cpu: bool) -> float:
+    """Return the median overhead of a way over tensoropt-run, as a part of a step."""
     return statistics.median(_ratios(ways, name, cpu=cpu)) - 1
 
 
 def quartiles(ways: Mapping[str, Way], name: str) -> tuple[float, float]:
-    """Return between what the middle half of turns lies that `added` is the median of, elapsed."""
+    """Return the quartiles of turns of the elapsed overhead that `added_share` is the median of."""
     low, _, high = statistics.quantiles(_ratios(ways, name, cpu=False), n=4)
     return low - 1, high - 1
 

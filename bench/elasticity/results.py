@@ -1,4 +1,4 @@
-"""What was measured of elastic jobs, as tables, a picture, and a file that keeps the figures."""
+"""Results of elastic jobs as tables, a picture, and a file of figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from sections import write_section
 
 from elasticity.curves import Curve
-from elasticity.overhead import SNAPSHOT_EVERY, WAYS, Way, added, quartiles
+from elasticity.overhead import SNAPSHOT_EVERY, WAYS, Way, added_share, quartiles
 from elasticity.stalls import Move
 
 __all__ = ["curve_facts", "move_facts", "overhead_facts", "write_all"]
@@ -21,13 +21,13 @@ _FIGURES = _DOCS / "elastic-stalls.json"
 _PICTURE = _DOCS / "elastic-stalls.svg"
 _PHASES = ("stop", "move", "start", "first_step")
 _TARGET = 0.05  # of stop-resume's stall: EDL reports 95% less (arXiv 1909.11985)
-_SNAPSHOT = 50  # steps between snapshots, of which the table speaks
+_SNAPSHOT = 50  # steps between snapshots in the table
 
 Facts = Sequence[Mapping[str, Any]]
 
 
 def move_facts(name: str, move: Move, copied_per_s: float) -> dict[str, Any]:
-    """Return what the table says of one kind of switch; seconds, bytes."""
+    """Return the figures of one kind of switch, in seconds and bytes."""
     live = move.stalls["live"]
     moved = live[0].result.moved_bytes
     stall_s, resumed_s = move.median_s("live"), move.median_s("stop-resume")
@@ -50,25 +50,25 @@ def move_facts(name: str, move: Move, copied_per_s: float) -> dict[str, Any]:
 
 
 def overhead_facts(name: str, ways: Mapping[str, Way]) -> dict[str, Any]:
-    """Return what the table says of a coordinator: parts of a step, and the steps compared."""
+    """Return the figures of a coordinator: parts of a step, and the number of compared steps."""
     plain = ways[WAYS[0]]
     snapshots = {
-        kind: added(ways, WAYS[2], cpu=kind == "cpu") - added(ways, WAYS[1], cpu=kind == "cpu")
-        for kind in ("wall", "cpu")
+        kind: added_share(ways, WAYS[2], cpu=is_cpu) - added_share(ways, WAYS[1], cpu=is_cpu)
+        for kind, is_cpu in (("wall", False), ("cpu", True))
     }
     return {
         "model": name,
         "step_cpu_s": statistics.median(plain.cpu_s),
         "steps": min(way.steps for way in ways.values()),
-        "wall": added(ways, WAYS[1], cpu=False),
+        "wall": added_share(ways, WAYS[1], cpu=False),
         "wall_quartiles": quartiles(ways, WAYS[1]),
-        "cpu": added(ways, WAYS[1], cpu=True),
+        "cpu": added_share(ways, WAYS[1], cpu=True),
         **{f"snapshots_{k}": v * SNAPSHOT_EVERY / _SNAPSHOT for k, v in snapshots.items()},
     }
 
 
 def curve_facts(name: str, curve: Curve) -> dict[str, Any]:
-    """Return what the table says of a curve."""
+    """Return the figures of a curve."""
     return {
         "model": name,
         "steps": len(curve.rows),
@@ -80,7 +80,7 @@ def curve_facts(name: str, curve: Curve) -> dict[str, Any]:
 
 
 def write_all(found: Mapping[str, Facts], *, is_kept: bool) -> str:
-    """Return the text of all parts; ``is_kept``: write it down, beside what was known before."""
+    """Return the text of all parts; with ``is_kept``, update the saved figures and write both."""
     if not is_kept:
         return _text(found)
     known = json.loads(_FIGURES.read_text(encoding="utf-8")) if _FIGURES.exists() else {}
@@ -107,14 +107,14 @@ def _text(found: Mapping[str, Facts]) -> str:
 _HEAD = """\
 ## Elastic jobs
 
-`make bench-elastic ARGS=--write`: a job on two shared cores that goes from plan to plan of its
+`make bench-elastic ARGS=--write`: a job on two shared cores that switches from plan to plan of its
 family, medians. *Stop-resume* is `tensoropt-job scale --method stop-resume`, which writes a
-checkpoint, ends the ranks and starts new ones from it, in turn with live switches of the same job.
-The *limit* is two steps, of the faster plan, and the bytes that ranks took over at the speed of one
-thread that copies memory. Data are random; AdamW; `N-lean` is the leanest plan for N devices."""
+checkpoint, ends the ranks and starts new ranks from it, alternating with live switches of the same
+job. The *limit* is two steps of the faster plan, plus the time to copy the bytes that ranks took
+over with one thread. Data are random; AdamW; `N-lean` is the leanest plan for N devices."""
 
 _PICTURE_TEXT = """\
-![Stalls of live switches by phase, beside those of stopping and resuming](elastic-stalls.svg)"""
+![Stalls of live switches by phase, compared with stopping and resuming](elastic-stalls.svg)"""
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -156,9 +156,9 @@ def _phase_table(rows: Facts) -> str:
         for row in rows
     ]
     text = """\
-Where the time of a live switch goes, and how long the next ranks got ready before it, while the
-others trained: from the end of the last step until all stand still, until all have copied, until
-the first step begins, and by how much that is slower than the next ones."""
+Phases of a live switch: from the end of the last step until all ranks have stopped, until all have
+copied, until the first step begins, and the excess of that step over later steps. *getting ready*
+is the time that the next ranks prepared before the switch, while the others trained."""
     return f"{text}\n\n{_table(head, found)}"
 
 
@@ -194,9 +194,9 @@ def _overhead_table(rows: Facts) -> str:
         for row in rows
     ]
     text = """\
-What a coordinator adds to a step without any switch, against `tensoropt-run`: both train plan 1 and
-take turns of ten steps. Processor time is that of all processes. Of the time that elapsed the
-quartiles of turns say how much else the machine did."""
+Overhead of a coordinator in a step without any switch, over `tensoropt-run`: both train plan 1 and
+take turns of ten steps. Processor time is of all processes. The quartiles of the elapsed time show
+the effect of other work on the machine."""
     return f"{text}\n\n{_table(head, found)}"
 
 
@@ -214,13 +214,13 @@ def _curve_table(rows: Facts) -> str:
     ]
     text = """\
 Losses of a job that is switched at random among the plans for 1, 2 and 4 devices, fastest and
-leanest, beside those of an unbroken run on one device, step by step; with dropout, an order that is
-drawn, and a learning rate that changes. Momentum trains the CNN, which normalises batches."""
+leanest, compared step by step with an unbroken run on one device; with dropout, a random order of
+samples, and a variable learning rate. Momentum trains the CNN, which has batch normalisation."""
     return f"{text}\n\n{_table(head, found)}"
 
 
 def _draw(found: Mapping[str, Facts]) -> None:
-    """Draw stalls by phase, beside those of stop-resume, on an axis of powers of ten."""
+    """Draw stalls by phase, next to the stalls of stop-resume, on a logarithmic axis."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -24,12 +24,12 @@ _PATIENCE_S = 300.0
 
 
 def tool(name: str) -> str:
-    """Return a command of this environment."""
+    """Return the path of a command of this environment."""
     return str(Path(sys.executable).with_name(name))
 
 
 def environment(subject: Subject, folder: Path, pace_s: float = 0.0) -> dict[str, str]:
-    """Return what the recording source needs to know; it leaves its records in ``folder``."""
+    """Return the environment of the recording source, which writes its records to ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = {source.DATA: subject.data, source.READS: folder, source.PACE: pace_s}
     return {**os.environ, **{name: str(value) for name, value in facts.items()}}
@@ -38,7 +38,7 @@ def environment(subject: Subject, folder: Path, pace_s: float = 0.0) -> dict[str
 def _training(subject: Subject, steps: int, options: Mapping[str, Any]) -> list[str]:
     given = {"learning_rate": subject.recipe.learning_rate, **options}
     flags = [text for name, value in given.items() for text in _flag(name, value)]
-    data = f"{source.__file__}:made"
+    data = f"{source.__file__}:open_samples"
     return ["--data", data, "--steps", str(steps), *map(str, flags)]
 
 
@@ -63,11 +63,11 @@ def elastic_job(
     given: Mapping[str, str],
     **options: Any,
 ) -> Iterator[tuple[Client, int]]:
-    """Run a job under a coordinator of its own; it trains when this yields, and ends after it.
+    """Run a job under its own coordinator inside a with statement, once it trains.
 
     Yields its client, and the process of its coordinator.
 
-    Jobs live in $TENSOROPT_JOBS; ``given`` is the `environment`.
+    Jobs are stored in $TENSOROPT_JOBS; ``given`` is the `environment`.
     """
     command = [tool("tensoropt-job"), "run", str(subject.family.folder), "--name", name]
     command += ["--devices", str(devices), *_training(subject, steps, options)]
@@ -97,7 +97,7 @@ def _client(name: str, process: subprocess.Popen[bytes]) -> Client:
 
 
 def wait_until(is_so: Callable[[], bool], patience_s: float = _PATIENCE_S) -> None:
-    """Wait until ``is_so`` says so. Raises TimeoutError."""
+    """Wait until ``is_so`` returns True. Raises TimeoutError."""
     end = time.monotonic() + patience_s
     while not is_so():
         if time.monotonic() > end:

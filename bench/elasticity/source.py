@@ -1,10 +1,9 @@
-"""Samples of an .npz file, and a record of which were read when: what ``--data`` names.
+"""Samples of an .npz file with a record of reads, for ``--data``.
 
-The environment says where: TENSOROPT_BENCH_DATA is the file, in the folder TENSOROPT_BENCH_READS
-every process leaves a file, named by its number: for every batch that it read the time, how many
-samples, and their numbers, all of them float64. A batch takes TENSOROPT_BENCH_PACE seconds, and
-waits while there is a file ``hold`` in that folder; not so a single sample, by which a job looks at
-its source.
+TENSOROPT_BENCH_DATA is the file. In the folder TENSOROPT_BENCH_READS every process writes a file
+named by its pid. For every batch that it read, the file has the time, the number of samples, and
+their numbers, all as float64. A batch takes TENSOROPT_BENCH_PACE seconds, and waits while the
+folder has a file ``hold``. Single samples, by which a job inspects its source, do not wait.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DATA", "HOLD", "PACE", "READS", "Read", "made", "reads_of"]
+__all__ = ["DATA", "HOLD", "PACE", "READS", "Read", "open_samples", "reads_of"]
 
 DATA, READS, PACE = (f"TENSOROPT_BENCH_{name}" for name in ("DATA", "READS", "PACE"))
 HOLD = "hold"
@@ -28,7 +27,7 @@ _LOOK_S = 0.01
 
 @dataclass(frozen=True)
 class Read:
-    """A batch that was read: at ``time`` of the clock that does not jump, with these numbers."""
+    """A batch that was read at ``time`` of the monotonic clock, with the numbers of its samples."""
 
     time: float
     ids: list[int]
@@ -61,13 +60,13 @@ class _Samples:
             time.sleep(_LOOK_S)
 
 
-def made() -> _Samples:
-    """Return the samples that the environment names."""
+def open_samples() -> _Samples:
+    """Return the samples that the environment describes."""
     return _Samples(Path(os.environ[DATA]), Path(os.environ[READS]))
 
 
 def reads_of(path: Path) -> list[Read]:
-    """Return what one process read, but for the first sample, by which it looks at the source."""
+    """Return the reads of one process, without the first, by which it inspects the source."""
     numbers, found, place = np.fromfile(path), [], 0
     while place < len(numbers):
         first, last = place + 2, place + 2 + int(numbers[place + 1])

@@ -1,4 +1,4 @@
-"""Switches of a job, live and by stopping and resuming in turn: how long training stands still."""
+"""Stalls of a job's switches, alternately live and by stopping and resuming."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tensoropt.elastic.control import SwitchResult
 __all__ = ["MOVES", "Move", "Stall", "copied_per_s", "measure_stalls"]
 
 MOVES = ("2", "2-lean", "2", "1")
-"""Plans that a job which begins with plan 1 goes to, one after the other."""
+"""Plans that a job switches to in sequence; it begins with plan 1."""
 
 _STEPS = 100_000  # more than any run takes
-_WARM = 3  # steps of a generation that are not looked at
+_WARM = 3  # steps of a generation that are skipped
 _SETTLED = 8  # steps before the next switch
 _COPIED = 1 << 28  # bytes
 
 
 @dataclass(frozen=True)
 class Stall:
-    """One switch; times of steps in seconds: before it, while the next one got ready, after it."""
+    """A switch; step times in seconds before it, during its preparation, and after it."""
 
     result: SwitchResult
     before_s: float
@@ -86,7 +86,7 @@ def _switch(client: Client, subject: Subject, name: str, method: str) -> Stall:
 
 
 def _settle(client: Client) -> float:
-    """Wait until the generation has taken some steps; returns their median time in seconds."""
+    """Wait until the generation has taken some steps; return their median time in seconds."""
     generation = client.status().generation
 
     def times() -> list[float]:
@@ -97,7 +97,7 @@ def _settle(client: Client) -> float:
 
 
 def copied_per_s() -> float:
-    """Return the bytes per second of copying memory with one thread, the best of several times."""
+    """Return the bytes per second of copying memory with one thread, the best of five runs."""
     source, target = np.ones(_COPIED, np.uint8), np.zeros(_COPIED, np.uint8)
     times = []
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""What is trained: a model with random samples, and a family of its plans."""
+"""Training subjects: a model with random samples, and a family of its plans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DROPOUT = 0.1
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model and how it is trained, on ``samples`` samples."""
+    """A model and its training on ``samples`` samples."""
 
     model: Model
     optimizer: str
@@ -76,7 +76,7 @@ CURVES: Mapping[str, Recipe] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A model that is ready to be trained: ``data`` are an .npz file."""
+    """A model that is ready to be trained; ``data`` is an .npz file."""
 
     name: str
     recipe: Recipe

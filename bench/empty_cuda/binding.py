@@ -1,10 +1,10 @@
-"""Whether onnxruntime-gpu reads and writes memory of others where it lies.
+"""Check that onnxruntime-gpu uses bound memory in place, without copies.
 
     LD_LIBRARY_PATH=FOLDER python bench/empty_cuda/binding.py FOLDER
 
-FOLDER holds the libraries of `make.py`. A session is bound to addresses of one block, as training
-binds the state of elastic jobs. Prints a line per type: how many tensors were copied in two
-runs, and whether the output is at its address; a tensor of the host's is copied before each run.
+FOLDER has the libraries of `make.py`. A session is bound to addresses of one block, as training
+binds the state of elastic jobs. Prints a line per type: the number of tensors copied in two runs,
+and whether the output is at its address. A tensor in host memory is copied before each run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TYPES["bfloat16"] = TensorProto.BFLOAT16
 
 
 def session(kind: int) -> onnxruntime.InferenceSession:
-    """Return y = x x on the device."""
+    """Return a session of y = x x on the device."""
     ends = [helper.make_tensor_value_info(name, kind, [_COUNT]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Mul", ["x", "x"], ["y"])], "g", ends[:1], ends[1:])
     opset = helper.make_opsetid("", 17)

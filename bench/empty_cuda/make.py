@@ -1,12 +1,12 @@
-"""Empty libraries in place of CUDA's, with which onnxruntime-gpu opens sessions without a GPU.
+"""Builder of empty CUDA libraries, with which onnxruntime-gpu opens sessions without a GPU.
 
     python bench/empty_cuda/make.py FOLDER
     LD_LIBRARY_PATH=FOLDER python bench/empty_cuda/placement.py plan/rank0.onnx
 
-To be run with a Python that has onnxruntime-gpu; it takes nm and cc. The libraries have the
-functions that the CUDA provider asks for, which do nothing: what is computed means nothing. What a
-session decides before that is ONNX Runtime's own: which kernels there are, which
-`bench/kernels/cuda_kernels.py` lists, which nodes go to CUDA, and what is copied.
+Needs a Python with onnxruntime-gpu, nm and cc. The libraries have the functions that the CUDA
+provider links to, but these do nothing, so that results are meaningless. Earlier decisions of a
+session are ONNX Runtime's own: the available kernels, which `bench/kernels/cuda_kernels.py` lists,
+the nodes placed on CUDA, and the copies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 _RUNTIME = Path(__file__).with_name("cudart.c")
 _PROVIDERS = ("cuda", "tensorrt", "shared")
 
-# Functions without a version of their library, by how their names begin.
+# Libraries of functions without a symbol version, by prefix.
 _OWNERS = {
     "curand": "libcurand.so.10",
     "cu": "libcuda.so.1",
@@ -33,7 +33,7 @@ _OWNERS = {
 
 
 def wanted() -> dict[str, set[str]]:
-    """Return the functions that the providers ask for, by library."""
+    """Return the functions that the providers import, by library."""
     spec = find_spec("onnxruntime")
     assert spec is not None, "expected onnxruntime-gpu"
     assert spec.origin is not None, "expected onnxruntime-gpu"
@@ -61,7 +61,7 @@ def _owner(symbol: str) -> tuple[str, str | None]:
 
 
 def build(folder: Path, library: str, names: set[str]) -> None:
-    """Compile one library; its functions return 0 where `cudart.c` has no other."""
+    """Compile one library; functions without a definition in `cudart.c` return 0."""
     text = _RUNTIME.read_text(encoding="utf-8") if library.startswith("libcudart") else ""
     there = set(re.findall(r"\b(_*cuda\w+)\(", text))
     text += "".join(f"\nlong {name}(void) {{ return 0; }}" for name in sorted(names - there))

@@ -1,9 +1,9 @@
-"""Which nodes of ONNX files onnxruntime-gpu leaves to the CPU; a line per file.
+"""List the nodes of ONNX files that onnxruntime-gpu leaves to the CPU, a line per file.
 
     LD_LIBRARY_PATH=FOLDER python bench/empty_cuda/placement.py GRAPH.onnx ...
 
-FOLDER holds CUDA's libraries or those of `make.py`. Graphs with collectives need the library of
-them, which is loaded from the file that TENSOROPT_OPS names, and as many ranks.
+FOLDER has CUDA's libraries or the ones of `make.py`. Graphs with collectives need their library,
+which is loaded from the file in TENSOROPT_OPS, and as many ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SILENT = 4
 
 
 def placement(path: str) -> str:
-    """Return the nodes on the CPU by operator, and how many copies there are."""
+    """Return the nodes on the CPU by operator, and the number of copies."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "optimised.onnx")
         options = onnxruntime.SessionOptions()

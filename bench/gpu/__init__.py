@@ -1,1 +1,1 @@
-"""The parts of `bench/gpu/check.py`: what is run on a GPU machine, and on stand-ins elsewhere."""
+"""Parts of `bench/gpu/check.py`: checks for a machine with GPUs, or for stand-ins elsewhere."""

@@ -1,4 +1,4 @@
-"""Whether plans on several ranks give what one rank gives: outputs, and losses of training."""
+"""Agreement of plans on several ranks with one rank: outputs, and losses of training."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from gpu.setting import Part, Setting, table
 __all__ = ["inference", "training"]
 
 _STEPS = 10
-# Of the losses: what rounding to the type may make of sums in another order, over ten steps. On
-# GPUs products of float32 are TF32's, which rounds operands to float16's 10 bits.
+# Of losses: the effect of rounding on sums in another order, over ten steps. On GPUs, float32
+# products use TF32, which rounds operands to float16's 10 bits.
 _TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
 _LIMIT = ["--timeout", "120"]
 
@@ -77,7 +77,7 @@ def _verdict(result: dict[str, Any]) -> tuple[str, str]:
 
 
 def training(setting: Setting) -> Part:
-    """Compare the losses of ten steps on every number of ranks with those on one."""
+    """Compare the losses of ten steps on every number of ranks with the losses on one rank."""
     model = SPEED_TRAINED["gpt2-5M"] if setting.zoo.size == "full" else None
     path = _trained_model(setting, model)
     data = setting.folder / "training.npz"

@@ -1,4 +1,4 @@
-"""Collectives of a rank's graph that are started and waited for, run at once where they start."""
+"""Replacement of started and awaited collectives in a rank's graph by blocking ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from onnx import helper
 
 from tensoropt.runtime.support.collectives import DOMAIN, JOINED, STARTS, WAITS
 
-__all__ = ["at_once"]
+__all__ = ["make_blocking"]
 
 
-def at_once(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield what does the same as ``nodes`` without starts and waits, in the same order."""
+def make_blocking(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes equivalent to ``nodes`` without starts and waits, in the same order."""
     for node in nodes:
         if node.domain == DOMAIN and node.op_type in WAITS:
             for y, z in zip(node.input[1:], node.output, strict=False):
@@ -30,7 +30,7 @@ def _whole(start: onnx.NodeProto) -> onnx.NodeProto:
     whole = onnx.NodeProto()
     whole.CopyFrom(start)
     whole.op_type = STARTS[start.op_type]
-    is_joined = whole.op_type in JOINED  # whose token comes first
+    is_joined = whole.op_type in JOINED  # their token comes first
     del whole.input[:], whole.output[:]
     whole.input.extend([token, *operands] if is_joined else [*operands, token])
     whole.output.extend([given, *results] if is_joined else [*results, given])

@@ -1,4 +1,4 @@
-"""Sessions on arrays that stay where they are, on the CPU or on a device."""
+"""Sessions bound to arrays with fixed addresses, on the CPU or on a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["array_for", "bound", "drawn", "on_stream", "open_provider"]
 
 
 def open_provider(name: str, comm: Any) -> Provider:
-    """Return where this rank computes; ranks share GPUs where there are fewer of them."""
+    """Return this rank's provider; ranks share GPUs if there are fewer GPUs."""
     if name == "cpu":
         return CPU
     from tensoropt.runtime.device.cuda import open_cuda
@@ -28,7 +28,7 @@ def open_provider(name: str, comm: Any) -> Provider:
 
 
 def on_stream(provider: Provider, stream: int | None) -> Provider:
-    """Return ``provider`` with ONNX Runtime on a CUDA stream of the program, or as it was."""
+    """Return ``provider`` with ONNX Runtime on a CUDA stream of the program, if there is one."""
     if stream is None or provider.device == "cpu":
         return provider
     (name, options), *rest = provider.sessions()
@@ -41,7 +41,7 @@ def on_stream(provider: Provider, stream: int | None) -> Provider:
 def bound(path: Path, arrays: Mapping[str, PlacedArray], provider: Provider) -> RankSession:
     """Return the session of a graph that reads and writes ``arrays``, by the names of its values.
 
-    One thread. Raises UserError.
+    It runs on one thread. Raises UserError.
     """
     session = rank_session(path, threads=1, provider=provider)
     for name in session.inputs:
@@ -57,7 +57,7 @@ def array_for(value: onnx.ValueInfoProto, provider: Provider) -> PlacedArray:
 
 
 def drawn(values: Iterable[onnx.ValueInfoProto], provider: Provider) -> dict[str, PlacedArray]:
-    """Return the inputs of a graph: normal numbers, and integers from 0 to 15."""
+    """Return random inputs of a graph: normal numbers, and integers from 0 to 15."""
     rng = np.random.default_rng(0)
     found = {}
     for value in values:

@@ -39,10 +39,11 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Return, per kind and size in bytes, the seconds of one collective in both ways.
 
-    The size is that of the larger of its input and output on one rank, as nccl-tests count. Of each
-    a round does as many as move ``budget_bytes``, 2 to 200, after which the host waits; ``graph_s``
-    and ``calls_s`` are of the best of the ``rounds`` (or what fits into two seconds), which take
-    turns, and of the slowest rank in it. ``correct`` says that both gave what was to be.
+    The size is the larger of its input and output on one rank, as in nccl-tests. Each round runs as
+    many collectives as move ``budget_bytes``, 2 to 200, and then the host waits. ``graph_s`` and
+    ``calls_s`` are from the best of ``rounds`` rounds (or of the number that fits into two
+    seconds), which alternate, and from the slowest rank in it. ``correct`` is true if both results
+    are right.
     """
     place = open_provider(provider, comm)
     direct = direct_for(place, comm)
@@ -55,7 +56,7 @@ def measure(
 
 
 def chain(kind: str, items: int, ranks: int, length: int) -> onnx.ModelProto:
-    """Return a graph of ``length`` equal collectives of x, [items], one after another."""
+    """Return a graph of ``length`` equal collectives of x, [items], in sequence."""
     group = {"group": list(range(ranks))}
     nodes = [
         helper.make_node(

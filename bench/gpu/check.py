@@ -1,19 +1,19 @@
-"""Check everything that needs a GPU, on a machine that has one; elsewhere say why not.
+"""Check everything that needs a GPU, on a machine with one; elsewhere report the reason to skip.
 
-    python bench/gpu/check.py                        what a GPU machine is asked for, in minutes
+    python bench/gpu/check.py                        all parts, in minutes
     python bench/gpu/check.py --only agree,latency   some of its parts
     python bench/gpu/check.py --write                the report into docs/benchmarks.md too
 
-Parts: ``agree``: plans on 1, 2 and 4 ranks give what one device gives, and training the same
+Parts: ``agree``: plans on 1, 2 and 4 ranks have the outputs of one device, and training the same
 losses; ``segments``: a step with collectives in the graph and cut at them; ``latency``: a
 collective in a graph and called in a loop; ``profile``: predicted and measured time and memory;
 ``graphs``: steps with and without CUDA graphs; ``switches``: a job that changes its number of
-devices. Ranks share a GPU where there are fewer. A part that fails is reported at the end, with
-exit status 1; where nothing can be checked the status is 0.
+devices. Ranks share a GPU if there are fewer. A part that fails is reported at the end, with exit
+status 1. If nothing can be checked, the status is 0.
 
-``--tiny`` takes models of a moment; ``--provider cpu`` runs all of it without a GPU, and
-``--stand-in FOLDER`` the code for GPUs on the stand-ins for NCCL and CUDA in FOLDER: both to check
-the check.
+``--tiny`` uses very small models. To test the check itself, ``--provider cpu`` runs all of it
+without a GPU, and ``--stand-in FOLDER`` runs the GPU code on the stand-ins for NCCL and CUDA in
+FOLDER.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ unless CUDA MPS runs: their times say nothing about as many GPUs.
 """
 _DEVICE = "h100"
 _TINY_BYTES = 1 << 12
-_ROUNDING = 1e-2  # of TF32, where pieces are not fused as the graph is
+_ROUNDING = 1e-2  # of TF32, as pieces are not fused like the graph
 
 
 def _agree(setting: Setting) -> Part:
@@ -97,11 +97,11 @@ PARTS: Mapping[str, tuple[str, Callable[[Setting], Part]]] = {
     "graphs": ("Steps without and with CUDA graphs", cuda_graphs),
     "switches": ("A job that changes its devices", switches),
 }
-"""By name: what each is about, and what does it."""
+"""Title and function of each part."""
 
 
 def check(setting: Setting, names: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the report of some parts, and a line per failure; a part that fails stops no other."""
+    """Return the report of some parts, and a line per failure; a failing part stops no other."""
     texts, failures = list[str](), list[str]()
     for name in names:
         title, run = PARTS[name]
@@ -119,7 +119,7 @@ def check(setting: Setting, names: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the check; returns the exit status."""
+    """Run the check; return the exit status."""
     given = _parser().parse_args(argv)
     if given.stand_in is not None:
         os.environ["TENSOROPT_STAND_IN"] = str(given.stand_in.resolve())

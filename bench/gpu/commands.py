@@ -1,4 +1,4 @@
-"""The commands of tensoropt, called as a person calls them."""
+"""Commands of tensoropt, called as a user calls them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _LIMIT_S, _PROFILE_LIMIT_S = 150.0, 300.0
 
 
 def tensoropt_opt(*words: str | Path) -> str:
-    """Run the compiler; returns its stdout. Raises `RunError`."""
+    """Run the compiler; return its stdout. Raises `RunError`."""
     return _run("tensoropt-opt", words)
 
 
 def tensoropt_profile(*words: str | Path) -> str:
-    """Run the profiler; returns its stdout. Raises `RunError`."""
+    """Run the profiler; return its stdout. Raises `RunError`."""
     return _run("tensoropt-profile", words, _PROFILE_LIMIT_S)
 
 
 def tensoropt_run(*words: str | Path) -> Any:
-    """Run plans; returns the report that they print as JSON, also where they did not agree.
+    """Run plans; return the report that they print as JSON, even if they do not agree.
 
-    Raises `RunError` where there is none.
+    Raises `RunError` if there is no report.
     """
     return json.loads(_run("tensoropt-run", [*words, "--format", "json"], failed_is_report=True))
 

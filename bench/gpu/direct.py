@@ -1,7 +1,7 @@
-"""Collectives called by the program itself, as loops of nccl-tests do: over MPI, or with NCCL.
+"""Collectives called by the program itself, as in the loops of nccl-tests: over MPI, or with NCCL.
 
-Both take arrays of a provider, cut into equal parts in memory: what a collective along dimension 0
-does. NCCL's calls only start on a stream; ``wait`` returns when all of them are done.
+Both take arrays of a provider, split into equal parts in memory, as by a collective along dimension
+0. NCCL's calls only start on a stream; ``wait`` returns when all of them have finished.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from tensoropt.runtime.device.provider import PlacedArray, Provider
 
 __all__ = ["Direct", "MpiDirect", "NcclDirect", "direct_for"]
 
-# ncclDataType_t, and ncclRedOp_t, of nccl.h.
+# ncclDataType_t and ncclRedOp_t of nccl.h.
 _TYPES = {"int8": 0, "int32": 2, "int64": 4, "float16": 6, "float32": 7, "bfloat16": 9}
 _REDUCTIONS = {"sum": 0, "max": 2, "min": 3}
 _ID_BYTES = 128
-_NON_BLOCKING = 1  # cudaStreamNonBlocking, as ONNX Runtime's own stream is
+_NON_BLOCKING = 1  # cudaStreamNonBlocking, like ONNX Runtime's own stream
 
 Group = Sequence[int]
 
 
 class Direct(Protocol):
-    """Calls collectives. ``stream`` is where they go, None where there is no such thing."""
+    """Caller of collectives. ``stream`` is their CUDA stream, None without CUDA."""
 
     stream: int | None
 
     def supports(self, kind: str, dtype: str) -> bool:
-        """Say whether :meth:`call` takes a collective of this type."""
+        """Return whether :meth:`call` takes a collective of this type."""
         ...
 
     def call(
         self, kind: str, group: Group, x: PlacedArray, y: PlacedArray, reduction: str = "sum"
     ) -> None:
-        """Call a collective of x into y on the ranks of ``group``, which this rank is one of."""
+        """Call a collective of x into y on the ranks of ``group``, which includes this rank."""
         ...
 
     def wait(self) -> None:
-        """Return when all that was called is done."""
+        """Return when all calls have finished."""
         ...
 
 
@@ -71,7 +71,7 @@ class MpiDirect:
         (comm.Allgather if kind == "AllGather" else comm.Alltoall)(*raw)
 
     def wait(self) -> None:
-        """Every call has returned with its result."""
+        """Do nothing: every call has returned with its result."""
 
     def _group(self, group: Group) -> Any:
         key = tuple(group)
@@ -88,7 +88,7 @@ class _Id(ctypes.Structure):
 
 
 class NcclDirect:
-    """Calls NCCL on a stream of its own."""
+    """Calls NCCL on its own stream."""
 
     def __init__(self, comm: Any) -> None:
         self._comm = comm
@@ -132,7 +132,7 @@ class NcclDirect:
         element: ctypes.c_int,
         where: tuple[ctypes.c_void_p, ctypes.c_void_p],
     ) -> None:
-        """Send part r of x to rank r and put what it sends into part r of y."""
+        """Send part r of x to rank r, and receive its part into part r of y."""
         count, step = ctypes.c_size_t(items // ranks), items // ranks * itemsize
         source, target = (int(address.value or 0) for address in addresses)
         _check("ncclGroupStart", self._nccl.ncclGroupStart())
@@ -164,7 +164,7 @@ class NcclDirect:
 
 
 def direct_for(provider: Provider, comm: Any) -> Direct:
-    """Return what a program would call on the arrays of a provider."""
+    """Return the caller of collectives on the arrays of a provider."""
     return MpiDirect(comm) if provider.name == "cpu" else NcclDirect(comm)
 
 

@@ -1,4 +1,4 @@
-"""What one part of the check fails with, so that the others go on."""
+"""Failure of one part of the check, which does not stop the others."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ __all__ = ["RunError"]
 
 
 class RunError(Exception):
-    """A command or ranks ended badly: one line with what they said last."""
+    """A command or ranks failed: one line with their last output."""

@@ -1,4 +1,4 @@
-"""What the check runs on: the facts for its report, or why it cannot run."""
+"""The machine of the check: facts for the report, or the reason why it cannot run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
 
 
 def missing() -> str | None:
-    """Return what a check on GPUs lacks here, None if nothing: looked for on a rank of its own."""
+    """Return the obstacle to a check on GPUs, None without one; probed in a separate rank."""
     if not any(Path(place).exists() for place in _DRIVER):
         return "no GPU: there is no NVIDIA driver on this machine"
     fault = installation_fault(gpu=True)
@@ -42,7 +42,7 @@ def probe(comm: Any) -> dict[str, Any]:
 
 
 def facts(provider: str, stand_in: bool) -> tuple[dict[str, str], int]:
-    """Return what the figures depend on, by what it is called, and the number of GPUs."""
+    """Return the facts that figures depend on, by name, and the number of GPUs."""
     build = " ".join(f"{name} {version}" for name, version in installed_builds().items())
     held = {"processor": f"{_processor()}, {os.cpu_count()} cores", "ONNX Runtime": build}
     if provider == "cpu":
@@ -66,7 +66,7 @@ def _processor() -> str:
 
 
 def _driver() -> str:
-    """Return the driver's version, as its own tool gives it."""
+    """Return the driver's version, as reported by nvidia-smi."""
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         said = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout

@@ -1,6 +1,6 @@
-"""The models and plans that the check runs: ResNet-50, a GPT-2 and a LLaMA, in three sizes.
+"""Models and plans of the check: ResNet-50, a GPT-2 and a LLaMA, in three sizes.
 
-``full`` is for GPUs, ``half`` for measuring on CPUs, ``tiny`` for tests.
+``full`` is for GPUs, ``half`` for measurements on CPUs, ``tiny`` for tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpu.commands import tensoropt_opt
 
 __all__ = ["SIZES", "Zoo", "write_plan", "write_training_plan"]
 
-# GPT-2 (Radford et al., 2019), the smallest; a LLaMA of about as many weights.
+# GPT-2 (Radford et al., 2019), the smallest; a LLaMA with about as many weights.
 _TEXT = {"sequence": 128, "batch": 4, "dtype": "float32"}
 _GPT2 = Gpt(layers=12, width=768, heads=12, vocabulary=50257, **_TEXT)  # type: ignore[arg-type]
 _LLAMA = Llama(
@@ -32,7 +32,7 @@ _LLAMA = Llama(
     vocabulary=32000,
     **_TEXT,  # type: ignore[arg-type]
 )
-# What two cores compute in some milliseconds.
+# Sizes that two cores compute in some milliseconds.
 _SHORT = {"layers": 6, "width": 256, "heads": 8, "vocabulary": 2048, "sequence": 64, "batch": 1}
 _HALF = {
     "resnet50": None,
@@ -49,18 +49,18 @@ SIZES: Mapping[str, Mapping[str, Model | None]] = {
 
 @dataclass(frozen=True)
 class Zoo:
-    """Models of one of :data:`SIZES`, written to ``folder`` when they are first asked for."""
+    """Models of one of :data:`SIZES`, written to ``folder`` on first use."""
 
     size: str
     folder: Path
 
     @property
     def names(self) -> list[str]:
-        """The convolutional network first."""
+        """Names of the models, the convolutional network first."""
         return list(SIZES[self.size])
 
     def path(self, name: str, dtype: str = "float32") -> Path:
-        """Return a model's file; other types than float32 have no convolutional network."""
+        """Return a model's file; the convolutional network is float32 only."""
         path = self.folder / dtype / f"{name}.onnx"
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file():
@@ -74,7 +74,7 @@ class Zoo:
 
 
 def write_plan(model: Path, ranks: int, way: str, device: str, folder: Path) -> Path:
-    """Return the ``fastest`` or ``leanest`` plan, or an ``expert``'s, in ``folder``, made once."""
+    """Return the ``fastest``, ``leanest`` or ``expert`` plan in ``folder``; write it once."""
     folder.mkdir(exist_ok=True)
     plan = folder / f"{model.parent.name}-{model.stem}-{ranks}-{way}"
     if plan.is_dir():
@@ -89,7 +89,7 @@ def write_plan(model: Path, ranks: int, way: str, device: str, folder: Path) -> 
 
 
 def write_training_plan(model: Path, ranks: int, precision: str, device: str, folder: Path) -> Path:
-    """Write the leanest plan that trains ``model`` with AdamW without computing anew."""
+    """Write the leanest plan that trains ``model`` with AdamW without recomputation."""
     plan = folder / f"train-{model.stem}-{ranks}-{precision}"
     how = ["--loss", LOSS, "--precision", precision, "--recompute", "none"]
     flags = ["--devices", str(ranks), "--device", device, "--pick", "leanest"]

@@ -1,7 +1,7 @@
-"""Cutting a rank's graph at its collectives: graphs between them, and one of each alone.
+"""Cutting of a rank's graph at its collectives: graphs between them, and one for each collective.
 
-That is how plans run where a graph cannot hold collectives: a program runs the pieces in turn, and
-what crosses from one to another goes through its hands.
+Plans run like this in systems without collectives in graphs: a program runs the pieces in turn, and
+passes values from one to the next.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import helper
 
-from gpu.blocking import at_once
+from gpu.blocking import make_blocking
 from tensoropt.runtime.support.collectives import ALONE, DOMAIN, JOINED, PLAIN
 
 __all__ = ["Piece", "cut"]
@@ -22,10 +22,10 @@ _TOKEN = "token of a piece"
 
 @dataclass
 class Piece:
-    """Some nodes of a graph, in order; of a ``collective`` the one.
+    """A run of nodes of a graph, or a single ``collective``.
 
-    ``reads`` and ``writes`` are the values that cross the piece's border; ``model`` is runnable,
-    external data lies where that of the whole graph does.
+    ``reads`` and ``writes`` are the values that cross the piece's border. ``model`` is runnable; it
+    refers to the external data of the whole graph.
     """
 
     nodes: list[onnx.NodeProto]
@@ -38,8 +38,8 @@ class Piece:
 def cut(whole: onnx.ModelProto) -> list[Piece]:
     """Return the pieces of a graph in the order of the file; linear in its nodes.
 
-    Raises ValueError where a value that crosses a border has no type: without one a piece is no
-    ONNX graph.
+    Raises ValueError if a value that crosses a border has no type: ONNX graphs need types of inputs
+    and outputs.
     """
     pieces = _pieces(whole.graph)
     held = {tensor.name for tensor in whole.graph.initializer} | {_TOKEN}
@@ -52,12 +52,12 @@ def cut(whole: onnx.ModelProto) -> list[Piece]:
 
 def _pieces(graph: onnx.GraphProto) -> list[Piece]:
     pieces = [Piece([])]
-    for node in at_once(graph.node):
+    for node in make_blocking(graph.node):
         if node.domain == DOMAIN and node.op_type in (*PLAIN, *ALONE, *JOINED):
             alone = onnx.NodeProto()
             alone.CopyFrom(node)
-            # Pieces run in a fixed order: the token that would fix it is any.
-            if node.op_type in JOINED:  # whose token is in front
+            # Pieces run in a fixed order, so any token does.
+            if node.op_type in JOINED:  # their token comes first
                 alone.input[0] = _TOKEN
             else:
                 alone.input[1] = _TOKEN
@@ -69,7 +69,7 @@ def _pieces(graph: onnx.GraphProto) -> list[Piece]:
 
 
 def _borders(pieces: Sequence[Piece], held: set[str], outputs: Sequence[str]) -> None:
-    """Set what every piece reads and writes; ``held`` are initializers, which are read anywhere."""
+    """Set the reads and writes of every piece; ``held`` values, as initializers, do not cross."""
     wanted = set(outputs)
     for piece in reversed(pieces):
         made = {name for node in piece.nodes for name in node.output if name}
@@ -80,7 +80,7 @@ def _borders(pieces: Sequence[Piece], held: set[str], outputs: Sequence[str]) ->
 
 
 def _names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, those that its bodies read from outside too."""
+    """Yield the values that a node reads, including outer values that its bodies read."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for body in [attribute.g, *attribute.graphs]:

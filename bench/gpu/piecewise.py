@@ -1,4 +1,4 @@
-"""Ranks that run a plan as it is, and as pieces between its collectives."""
+"""Ranks that run a plan as a whole graph, and as pieces between its collectives."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ Step = Callable[[], None]
 
 
 def measure(comm: Any, plan: str, provider: str, steps: int, rounds: int) -> dict[str, Any]:
-    """Return the seconds of a step in every way, by ``ways``, and what the pieces were.
+    """Return the seconds of a step in every way, by ``ways``, and counts of the pieces.
 
-    Of a step counts the slowest rank, of a turn the median, and of the ``rounds`` in which the ways
-    take turns the best: what else the machine does only ever adds. ``difference`` is the largest
-    between the outputs of the pieces and of the whole graph, over the largest of these.
+    A step's time is of the slowest rank, a turn's the median of its steps. The result is the best
+    of ``rounds`` turns, as other work on the machine only adds time. The ways take turns.
+    ``difference`` is the largest difference between outputs of the pieces and of the whole graph,
+    relative to the largest output.
     """
     place = open_provider(provider, comm)
     graph = Path(plan) / f"rank{comm.rank}.onnx"
@@ -56,10 +57,10 @@ def _ways(
     graph: Path,
     comm: Any,
 ) -> tuple[dict[str, Step], list[tuple[PlacedArray, PlacedArray]]]:
-    """Return the ways to take a step, and the outputs of the first beside those of the pieces."""
+    """Return the ways to take a step, and pairs of outputs of the whole graph and of the pieces."""
     own = {value.name: array_for(value, place) for value in whole.graph.output}
     crossing = _crossing(pieces, inputs, place)
-    sessions = [bound(path, crossing, place) for path in _written(pieces, graph)]
+    sessions = [bound(path, crossing, place) for path in _write(pieces, graph)]
     direct = direct_for(place, comm)
     called = [
         _call(piece, crossing, direct) or session.run
@@ -75,8 +76,8 @@ def _ways(
     }, pairs
 
 
-def _written(pieces: Sequence[Piece], graph: Path) -> Iterator[Path]:
-    """Yield the files of the pieces, which lie beside the graph as external data does."""
+def _write(pieces: Sequence[Piece], graph: Path) -> Iterator[Path]:
+    """Yield the files of the pieces, written next to the graph for its external data."""
     for number, piece in enumerate(pieces):
         path = graph.with_suffix(f".piece{number}.onnx")
         onnx.save(_model(piece), path)
@@ -100,9 +101,9 @@ def _crossing(
 
 
 def _call(piece: Piece, arrays: dict[str, PlacedArray], direct: Direct) -> Step | None:
-    """Return the direct call of an AllReduce of a value that is in an array.
+    """Return the direct call of an AllReduce of a value in an array.
 
-    Others would have to be packed first; initializers are in no array.
+    Other collectives would have to be packed first; initializers have no arrays.
     """
     if not piece.collective or not piece.reads or piece.nodes[0].op_type != "AllReduce":
         return None

@@ -1,4 +1,4 @@
-"""A chain of small matrix products, each followed by an AllReduce: nothing but latency."""
+"""A chain of small matrix products, each followed by an AllReduce, which measures latency."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LENGTH, _SIZE = 64, 64
 
 
 def write_products(folder: Path, ranks: int) -> Path:
-    """Write a graph for every rank in ``folder``, named as those of a plan; return the folder."""
+    """Write a graph for every rank in ``folder``, named as in a plan; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank in range(ranks):
         onnx.save(_chain(rank, ranks), folder / f"rank{rank}.onnx")
@@ -26,7 +26,7 @@ def write_products(folder: Path, ranks: int) -> Path:
 def _chain(rank: int, ranks: int) -> onnx.ModelProto:
     rng = np.random.default_rng(rank)
     width = (_SIZE, _SIZE)
-    # Products of such weights, summed over the ranks, neither grow nor vanish.
+    # Products of these weights, summed over the ranks, neither grow nor vanish.
     weight = rng.standard_normal(width, dtype=np.float32) / np.sqrt(_SIZE * ranks)
     nodes, types = list[onnx.NodeProto](), list[onnx.ValueInfoProto]()
     x = "x"

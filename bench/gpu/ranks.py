@@ -1,7 +1,7 @@
-"""Calling a function on ranks: ``on_ranks("gpu.piecewise:measure", 2, plan="plan/")``.
+"""Calls of a function on ranks: ``on_ranks("gpu.piecewise:measure", 2, plan="plan/")``.
 
-The function takes the communicator and the keyword arguments, which go through JSON as does what
-it returns on rank 0. Started as a program, this module is one of the ranks.
+The function takes the communicator and the keyword arguments. The arguments and its result on rank
+0 are passed as JSON. Started as a program, this module is one of the ranks.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _LIMIT_S = 150.0
 
 
 def on_ranks(function: str, ranks: int, limit_s: float = _LIMIT_S, **arguments: Any) -> Any:
-    """Return what ``module:name`` returns on rank 0 of ``ranks`` new ones. Raises `RunError`."""
+    """Return the result of ``module:name`` on rank 0 of ``ranks`` new ranks. Raises `RunError`."""
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as name:
         folder = Path(name)
         (folder / "job.json").write_text(json.dumps({"function": function, "arguments": arguments}))
         command = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork"]
         command += ["-n", str(ranks), sys.executable, __file__, name]
-        # What the ranks' libraries leave behind goes with the folder.
+        # Files that the ranks' libraries leave are deleted with the folder.
         environment = {**os.environ, "TMPDIR": name}
         try:
             ended = subprocess.run(command, env=environment, capture_output=True, timeout=limit_s)
@@ -55,7 +55,7 @@ def _reason(folder: Path, ended: subprocess.CompletedProcess[bytes]) -> str:
 def _main(folder: Path) -> None:
     from tensoropt.runtime.launch.world import world
 
-    comm = world()  # which leaves no shared memory behind, however this process ends
+    comm = world()  # leaves no shared memory, however this process ends
     job = json.loads((folder / "job.json").read_text())
     module, _, name = job["function"].partition(":")
     try:

@@ -1,4 +1,4 @@
-"""Times and memory of plans: beside what was predicted, and with CUDA graphs and without."""
+"""Times and memory of plans: predicted and measured, with and without CUDA graphs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Row = list[object]
 
 
 def prediction(setting: Setting) -> Part:
-    """Measure this machine, plan for what was measured, and run these plans.
+    """Measure this machine, plan for the measured description, and run these plans.
 
-    On as many ranks as there are GPUs: those that share one do not take the time of several.
+    The number of ranks is at most the number of GPUs: ranks that share one run slower.
     """
     setting.say("measuring this machine")
     ranks = setting.ranks[0] if setting.host else min(setting.ranks[0], setting.gpus)
@@ -41,14 +41,14 @@ def prediction(setting: Setting) -> Part:
 
 
 def _measures(setting: Setting) -> list[Path | str]:
-    """Return what is measured: the models' own operators too, unless it has to be quick."""
+    """Return the models to measure, and a budget; tiny sizes measure no models."""
     if setting.zoo.size == "tiny":
         return ["--quick", "--budget", "3"]
     return [*map(setting.zoo.path, setting.zoo.names), "--budget", "30"]
 
 
 def _plans(setting: Setting, ranks: int) -> Iterator[tuple[str, int, str]]:
-    """Yield models, numbers of ranks, and plans: those of one rank have no collectives at all."""
+    """Yield models, numbers of ranks, and plans; plans of one rank have no collectives at all."""
     for name in setting.zoo.names:
         yield name, 1, "fastest"
         if ranks > 1:
@@ -65,7 +65,7 @@ def _measured(setting: Setting, name: str, count: int, way: str, device: Path) -
 
 
 def cuda_graphs(setting: Setting) -> Part:
-    """Time plans whose steps ONNX Runtime captures as CUDA graphs, and the same without."""
+    """Time plans with steps captured as CUDA graphs by ONNX Runtime, and without."""
     rows, failures = list[Row](), list[str]()
     for name, count, way in _plans(setting, setting.ranks[0]):
         setting.say(f"CUDA graphs: {name} on {count} ranks")

@@ -1,4 +1,4 @@
-"""A job that changes its number of devices: how long it stands still, and how its state moves."""
+"""A job that changes its number of devices: its stall, and the path of its state."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _switched(client: Client, devices: int, method: str) -> SwitchResult:
 
 
 def _wrong(setting: Setting, found: SwitchResult) -> Iterator[str]:
-    """Yield what should not be: on one GPU, state that leaves it."""
+    """Yield an error if state leaves the device although there is only one GPU."""
     on_one = setting.provider == "cuda" and (setting.host or setting.gpus == 1)
     if on_one and found.method == "live" and found.moved_by != "device":
         yield f"to {found.to_devices} devices: state went by the {found.moved_by}, not the device"

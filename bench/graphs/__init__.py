@@ -1,1 +1,1 @@
-"""The models of the papers, at their sizes, as ONNX graphs whose weights are a hole in a file."""
+"""Models of the papers, at their sizes, as ONNX graphs with sparse files of weights."""

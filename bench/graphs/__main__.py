@@ -1,4 +1,4 @@
-"""Write one of the models of the papers: NAME.onnx, and NAME.data, a hole of the weights' size.
+"""Write a model of the papers: NAME.onnx, and NAME.data, a hole of the weights' size.
 
 python bench/graphs gpt3_175b --layers 12 --batch 8 -o models/
 python bench/graphs llama3_8b --set sequence=8192 --set dtype=float32 -o models/

@@ -1,4 +1,4 @@
-"""AlexNet, the one tower of "One weird trick" (Krizhevsky, arXiv 1404.5997): 61.1 M parameters."""
+"""AlexNet with one tower, of "One weird trick" (Krizhevsky, arXiv 1404.5997): 61.1 M parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph under construction: so much of onnx.helper as lets a model read like its definition."""
+"""Builder of graphs: a layer over onnx.helper with which a model reads like its definition."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ _INTEGERS = {"int8": (-127, 127), "uint8": (0, 255), "int32": (-4096, 4096)}
 
 @dataclass(frozen=True)
 class _Weight:
-    """A tensor of the data file; random values are normal of variance 1 / ``fan_in``, or without
-    one uniform in [0.5, 1.5], as scales and variances must not vanish, both times ``scale``.
-    Integers are uniform: in their whole range, of 32 bits in what a sum of a few products takes."""
+    """A tensor of the data file, and the distribution of its random values.
+
+    Values are normal with variance 1 / ``fan_in``, times ``scale``. Without ``fan_in`` they are
+    uniform in [0.5, 1.5], as scales and variances must not vanish. Integers are uniform over their
+    whole range; 32-bit integers over the range of a sum of a few products.
+    """
 
     tensor: TensorProto
     shape: tuple[int, ...]
@@ -48,11 +51,11 @@ class _Weight:
 
 
 class Builder:
-    """Values are their names. Nodes are named by the scopes they are in; weights too, with dots.
+    """A graph under construction, with names as values; nodes and weights are named by scope.
 
-    ``dtype`` is the element type (a NumPy name) of weights and of constants without one of their
-    own; ``opset`` the version of the standard operators. ``parameters`` counts the elements of all
-    trained weights. A text in a shape is the name of a symbolic dimension.
+    ``dtype`` is the element type (a NumPy name) of weights, and of constants without an explicit
+    type; ``opset`` is the version of the standard operators. ``parameters`` counts the elements of
+    all trained weights. A text in a shape is the name of a symbolic dimension.
     """
 
     def __init__(self, name: str, dtype: str = "float32", opset: int = OPSET) -> None:
@@ -67,7 +70,7 @@ class Builder:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Put ``name`` before the names of all that is made inside."""
+        """Prefix ``name`` to the names of all nodes created inside."""
         self._scopes.append(name)
         yield
         self._scopes.pop()
@@ -94,7 +97,7 @@ class Builder:
         dtype: str | None = None,
         scale: float = 1.0,
     ) -> str:
-        """Add a weight that lies in the data file."""
+        """Add a weight in the data file."""
         path = ".".join([*self._scopes, name])
         assert path not in self._weights, f"{path} is there already"
         tensor = TensorProto(name=path, data_type=_element(dtype or self.dtype), dims=shape)
@@ -104,7 +107,7 @@ class Builder:
         return path
 
     def constant(self, values: object, dtype: str | None = None) -> str:
-        """Return a small constant, which lies in the model itself; equal ones are one."""
+        """Return a small constant in the model itself; equal constants are shared."""
         array = np.asarray(values, dtype=dtype or self.dtype)
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._constants:
@@ -117,7 +120,7 @@ class Builder:
         return self.constant(values, "int64")
 
     def op(self, kind: str, *operands: str, name: str = "", **attributes: object) -> str:
-        """Add an operator of one result and return it; ``name`` is its own where one is given."""
+        """Add an operator and return its one result; ``name`` is an optional node name."""
         return self.ops(1, kind, *operands, name=name, **attributes)[0]
 
     def ops(
@@ -132,8 +135,8 @@ class Builder:
     def save(self, folder: Path, seed: int | None = None) -> Path:
         """Write NAME.onnx and NAME.data to ``folder``; return the former.
 
-        Without a ``seed`` the data is a hole: of the right size, it takes no room and reads as
-        zeros. With one, the weights are random.
+        Without a ``seed`` the data is a hole of the right size: it takes no space and reads as
+        zeros. With a seed, the weights are random.
         """
         folder.mkdir(parents=True, exist_ok=True)
         data = folder / f"{self.name}.data"
@@ -173,7 +176,7 @@ def _element(dtype: str) -> int:
 
 
 def _refer(held: _Weight, location: str, offset: int) -> None:
-    """Say in the tensor where its bytes are."""
+    """Store the location of a tensor's bytes in it."""
     held.tensor.data_location = TensorProto.EXTERNAL
     del held.tensor.external_data[:]
     for key, value in (("location", location), ("offset", offset), ("length", held.nbytes)):

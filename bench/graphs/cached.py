@@ -1,4 +1,4 @@
-"""Attention over a KV cache, normalisation and rotation, out of three sets of operators."""
+"""Attention over a KV cache, normalisation and rotation, by three sets of operators."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Attention:
-    """What the new tokens see, [batch, sequence, width], and the cache with theirs behind."""
+    """Attention of the new tokens, [batch, sequence, width], and the cache extended by them."""
 
     result: str
     presents: tuple[str, str]
 
 
 class Cached(ABC):
-    """``heads`` of the query, ``groups`` of keys and values, of ``size`` each.
+    """Operators of a decoder layer with ``heads`` of the query, ``groups`` of keys and values.
 
-    ``ids`` are the new tokens and ``past`` is keys of the cache, both for their sizes.
+    Each has ``size`` elements. ``ids`` are the new tokens and ``past`` is keys of the cache, both
+    used for their sizes.
     """
 
     opset: ClassVar[int] = OPSET
@@ -42,7 +43,7 @@ class Cached(ABC):
 
     @abstractmethod
     def _prepare(self, positions: int, ids: str, past: str) -> None:
-        """Make what all layers share."""
+        """Add the nodes that all layers share."""
 
     @abstractmethod
     def norm(self, x: str, name: str) -> str:
@@ -53,7 +54,7 @@ class Cached(ABC):
         """Rotate and attend; ``q``, ``k`` and ``v`` are [batch, sequence, heads * size]."""
 
     def _size_of(self, x: str, dim: int) -> str:
-        """Return a size as a vector of one."""
+        """Return a size as a vector of one element."""
         return self.g.op("Shape", x, start=dim, end=dim + 1)
 
     def _tables(self, positions: int) -> tuple[str, str]:
@@ -72,7 +73,7 @@ class Cached(ABC):
 
 
 class Primitive(Cached):
-    """Operators that every runtime has; heads are repeated for the queries that share them."""
+    """Operators that every runtime has; keys and values are repeated for their queries."""
 
     def _prepare(self, positions: int, ids: str, past: str) -> None:
         g = self.g
@@ -151,7 +152,7 @@ class Standard(Cached):
 
 
 class Runtime(Cached):
-    """ONNX Runtime's own operators, which rotate and mask inside."""
+    """ONNX Runtime's own operators, which include rotation and mask."""
 
     def _prepare(self, positions: int, ids: str, past: str) -> None:
         g = self.g

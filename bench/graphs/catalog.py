@@ -1,4 +1,4 @@
-"""The models by name, at the sizes of the papers."""
+"""Catalogue of the models by name, at the sizes of the papers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["MODELS", "Model"]
 
 
 class Model(Protocol):
-    """A frozen dataclass whose fields are the sizes of a model."""
+    """A frozen dataclass with the sizes of a model as its fields."""
 
     def build(self, name: str) -> Builder:
         """Return the graph, called ``name``."""

@@ -1,4 +1,4 @@
-"""What convolutional networks are made of: feature maps that know their channels and size."""
+"""Parts of convolutional networks: feature maps with channels and size, and layers on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Map:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """What all have in common: images [batch, 3, image, image]; ``shrink`` divides all widths."""
+    """Sizes of all networks: images [batch, 3, image, image]; ``shrink`` divides all widths."""
 
     batch: int = 128
     image: int = 224
@@ -47,7 +47,7 @@ def conv(
     relu: bool = True,
     name: str = "conv",
 ) -> Map:
-    """Add a convolution, with its bias or with a normalisation behind it."""
+    """Add a convolution, with a bias or followed by a normalisation."""
     height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
     top, left = (pad, pad) if isinstance(pad, int) else pad
     with g.scope(name):
@@ -75,7 +75,7 @@ def pool(g: Builder, x: Map, kind: str, kernel: int, stride: int, pad: int = 0) 
 
 
 def join(g: Builder, maps: Sequence[Map]) -> Map:
-    """Put maps of one size behind each other."""
+    """Concatenate maps of one size along channels."""
     y = g.op("Concat", *(x.value for x in maps), axis=1)
     return Map(y, sum(x.channels for x in maps), maps[0].size)
 

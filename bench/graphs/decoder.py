@@ -1,10 +1,9 @@
-"""One step of a decoder with a KV cache, as serving exports have it; every size but the weights' is
-symbolic.
+"""One step of a decoder with a KV cache, as in serving exports, with symbolic sizes of activations.
 
-Takes the new tokens and, per layer, the keys and values of all before them; gives the scores of the
-new tokens, and the keys and values with theirs behind. Attention, normalisation and rotation are
-primitive operators, those of the standard since opset 23, or ONNX Runtime's own (`operators`);
-weights are floating-point or, with ``bits`` 4, of ONNX Runtime's MatMulNBits.
+Takes the new tokens and, per layer, the keys and values of all earlier tokens. Returns the scores
+of the new tokens, and the keys and values extended by them. Attention, normalisation and rotation
+are primitive operators, operators of the standard since opset 23, or ONNX Runtime's own
+(`operators`). Weights are floating-point or, with ``bits`` 4, of ONNX Runtime's MatMulNBits.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _OPERATORS: Mapping[str, type[Cached]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Decoder:
-    """``positions`` is the longest sequence that the tables of angles serve."""
+    """Sizes of a decoder; ``positions`` is the longest sequence of the tables of angles."""
 
     layers: int = 2
     width: int = 64

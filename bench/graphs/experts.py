@@ -1,7 +1,7 @@
 """A mixture of experts, two per token, by one-hot products (GShard, arXiv 2006.16668, section 2.2).
 
-Each sequence is a group: an expert takes `capacity` of its tokens, first choices first, and what
-comes too late passes by.
+Each sequence is a group: an expert takes `capacity` of its tokens, first choices first, and drops
+later ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from graphs.layers import linear
 __all__ = ["Experts"]
 
 _CHOICES = 2
-_ROOM = 1.25  # capacity over what an even spread needs
+_ROOM = 1.25  # capacity over the need of an even distribution
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,10 @@ class Experts:
             )
 
     def _slots(self, g: Builder, chosen: str) -> str:
-        """Return the place of each choice in its expert's queue as 0 and 1, [b, k, s, c]: no 1 for
-        a place behind the last."""
+        """Return the position of each choice in its expert's queue, one-hot over c, [b, k, s, c].
+
+        Positions beyond the capacity are all zeros.
+        """
         with g.scope("slots"):
             queue = g.op("Reshape", chosen, g.ints(0, -1, self.experts))
             before = g.op("CumSum", queue, g.constant(1, "int64"), exclusive=1)

@@ -1,6 +1,6 @@
 """GPT-3 (Brown et al., arXiv 2005.14165, table 2.1): the forward pass over a whole sequence.
 
-Heads of queries, keys and values lie together in one product, as in Megatron-LM, and the embedding
+Heads of queries, keys and values are computed by one product, as in Megatron-LM, and the embedding
 is tied to the output. The paper's width for 13 B, 5140, is not 40 heads of 128: it is 5120 here.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["Gpt"]
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt:
-    """``dropout`` is the part that is dropped behind the embedding and behind every residue."""
+    """Sizes of the model; ``dropout`` follows the embedding and every residual."""
 
     layers: int = 96
     width: int = 12288

@@ -11,7 +11,7 @@ from graphs.convnet import Map, Network, classify, conv, image, join, pool
 __all__ = ["Inception"]
 
 Step = tuple[int, int | tuple[int, int]]
-"""A convolution that keeps the size: channels and kernel."""
+"""A convolution that preserves the size: channels and kernel."""
 
 Branch = Callable[[Map], Map]
 

@@ -1,4 +1,4 @@
-"""What language models are made of."""
+"""Layers of language models."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _SPREAD = 10000.0
 """The base of the wavelengths of positions (Vaswani et al., arXiv 1706.03762, section 3.5)."""
 _BLOCK = 32
 _STEPS = 4.6
-"""The standard deviation of 4 bits that are uniform."""
+"""The standard deviation of uniform 4-bit integers."""
 
 
 def linear(g: Builder, x: str, inputs: int, outputs: int, name: str, *, bias: bool = True) -> str:
-    """Map the last dimension."""
+    """Map the last dimension linearly."""
     with g.scope(name):
         y = g.op("MatMul", x, g.weight("weight", inputs, outputs, fan_in=inputs))
         return g.op("Add", y, g.weight("bias", outputs)) if bias else y
 
 
 def linear_4_bits(g: Builder, x: str, inputs: int, outputs: int, name: str) -> str:
-    """Map the last dimension by weights of 4 bits, of which 32 share a scale."""
+    """Map the last dimension by 4-bit weights, with a scale per 32 weights."""
     blocks = inputs // _BLOCK
     sizes = {"K": inputs, "N": outputs, "bits": 4, "block_size": _BLOCK}
     with g.scope(name):
@@ -54,7 +54,7 @@ def layer_norm(g: Builder, x: str, width: int, name: str) -> str:
 
 
 def dropped(g: Builder, x: str, ratio: float) -> str:
-    """Return ``x`` of which training drops the part ``ratio``; 0: nothing."""
+    """Return ``x`` with dropout of the part ``ratio`` in training; 0 returns ``x``."""
     return g.op("Dropout", x, g.constant(ratio, "float32")) if ratio else x
 
 
@@ -66,7 +66,7 @@ def embed(g: Builder, ids: str, rows: int, width: int, name: str) -> tuple[str, 
 
 
 def unembed(g: Builder, x: str, table: str, shape: tuple[int, int, int]) -> str:
-    """Return the product of [batch, sequence, width] with the rows of an embedding, tied to it."""
+    """Return the product of [batch, sequence, width] with the rows of a tied embedding."""
     batch, sequence, width = shape
     with g.scope("unembed"):
         flat = g.op("Reshape", x, g.ints(batch * sequence, width))
@@ -75,8 +75,10 @@ def unembed(g: Builder, x: str, table: str, shape: tuple[int, int, int]) -> str:
 
 
 def heads_of(g: Builder, x: str, heads: int, size: int, *, turned: bool = False) -> str:
-    """Return [batch, sequence, heads * size] as [batch, heads, sequence, size], or with the last
-    two ``turned``."""
+    """Return [batch, sequence, heads * size] as [batch, heads, sequence, size].
+
+    ``turned`` swaps the last two dimensions.
+    """
     y = g.op("Reshape", x, g.ints(0, 0, heads, size), name="split_heads")
     return g.op("Transpose", y, perm=[0, 2, 3, 1] if turned else [0, 2, 1, 3])
 
@@ -90,7 +92,7 @@ def merge_heads(g: Builder, x: str, width: int) -> str:
 def attend(
     g: Builder, q: str, k_turned: str, v: str, size: int, mask: str = "", bias: str = ""
 ) -> str:
-    """Return softmax(q k / sqrt(size)) v; only where ``mask``, or with ``bias`` added to scores."""
+    """Return softmax(q k / sqrt(size)) v, within ``mask``, or with ``bias`` added to scores."""
     scores = g.op("MatMul", g.op("Mul", q, g.constant(size**-0.5), name="scale"), k_turned)
     scores = mask_scores(g, scores, mask) if mask else scores
     scores = g.op("Add", scores, bias) if bias else scores
@@ -98,12 +100,12 @@ def attend(
 
 
 def mask_scores(g: Builder, scores: str, mask: str) -> str:
-    """Put the lowest number where ``mask`` is not."""
+    """Replace scores outside ``mask`` by the lowest number."""
     return g.op("Where", mask, scores, g.constant(ml_dtypes.finfo(g.dtype).min), name="mask")
 
 
 def causal_mask(g: Builder, sequence: int) -> str:
-    """Return [sequence, sequence]: whether a position may look at another."""
+    """Return [sequence, sequence]: whether a position may attend to another."""
     with g.scope("causal"):
         steps = _steps(g, sequence)
         rows = g.op("Unsqueeze", steps, g.ints(1))

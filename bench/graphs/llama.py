@@ -1,8 +1,8 @@
 """LLaMA 3 (arXiv 2407.21783, table 3) and a mixture of experts on the same layers.
 
-Grouped queries, rotary positions, RMS normalisation out of primitive operators (in float32, as its
-squares would overflow), gated feed-forward. The mixture is Mixtral 8x7B (arXiv 2401.04088): per
-token, two of eight feed-forwards.
+It has grouped queries, rotary positions, RMS normalisation by primitive operators (in float32, as
+its squares would overflow) and a gated feed-forward. The mixture is Mixtral 8x7B (arXiv
+2401.04088): two of eight feed-forwards per token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tables = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Llama:
-    """``experts`` 0 is one feed-forward for all tokens."""
+    """Sizes of the model; ``experts`` 0 is one feed-forward for all tokens."""
 
     layers: int = 32
     width: int = 4096
@@ -76,14 +76,14 @@ class Llama:
         return heads_of(g, y, heads, size)
 
     def _rotate(self, g: Builder, x: str, tables: Tables) -> str:
-        """Turn the pairs (i, i + half) of each head by the angles of the positions."""
+        """Rotate the pairs (i, i + half) of each head by the angles of the positions."""
         with g.scope("rotary"):
             low, high = g.ops(2, "Split", x, axis=-1, num_outputs=2)
             turned = g.op("Concat", g.op("Neg", high), low, axis=-1)
             return g.op("Add", g.op("Mul", x, tables[0]), g.op("Mul", turned, tables[1]))
 
     def _repeat(self, g: Builder, x: str) -> str:
-        """Give every head of a group of queries the group's keys or values."""
+        """Repeat the keys or values of a group for every query head of it."""
         times, size = self.heads // self.groups, self.width // self.heads
         with g.scope("repeat"):
             y = g.op("Unsqueeze", x, g.ints(2))

@@ -1,8 +1,8 @@
 """A two-layer LSTM language model, large of Zaremba et al. (arXiv 1409.2329): 66 M parameters.
 
-With ONNX's LSTM operator, or ``unrolled`` over the sequence into products that share their weights.
-Sentences come in as rows; inside, and in the scores, the sequence is the first dimension, unless
-the scores are to have rows first too.
+It uses ONNX's LSTM operator, or is ``unrolled`` over the sequence into products that share their
+weights. Sentences are rows of the input. Inside, and in the scores, the sequence is the first
+dimension; with ``rows_first``, rows are first in the scores too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Lstm:
         return g.op("Squeeze", y, g.ints(1))
 
     def _unrolled(self, g: Builder, x: str) -> str:
-        """All products with the inputs at once, then step by step those with the state."""
+        """Compute all input products together, then the state products step by step."""
         gates = linear(g, x, self.width, 4 * self.width, "input")
         back = g.weight("recurrent", self.width, 4 * self.width, fan_in=self.width)
         steps = g.ops(self.sequence, "Split", gates, axis=0, num_outputs=self.sequence)

@@ -1,9 +1,9 @@
-"""A convolutional network with residuals, quantised to 8 bits as exporters write it.
+"""A convolutional network with residuals, quantised to 8 bits in the form of exporters.
 
-Before each product the activations are quantised and dequantised (QDQ), its weights are 8-bit
+Before each product the activations are quantised and dequantised (QDQ). Its weights are 8-bit
 integers with a scale per channel, its bias 32-bit integers. If ``exact``, every scale is a power of
-two: products of the integers then add up without rounding, in whatever order, so that runs agree to
-the bit. With other scales a sum may round to the next of 256 steps.
+two: sums of the integer products are exact in any order, so that runs agree to the bit. With other
+scales a sum may round to the next of 256 steps.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["Quantized"]
 
 _SIGMA = 73  # of integers that are uniform from -127 to 127
 _STEP = 2.0**-5  # of the activations: from about -4 to 4 in 256 steps
-_ODD = 1.0143  # no power of two
+_ODD = 1.0143  # not a power of two
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantized:
-    """``blocks`` of two 3x3 convolutions of ``channels``; a product with ``classes`` at the end."""
+    """``blocks`` of two 3x3 convolutions of ``channels``, and a final product with ``classes``."""
 
     blocks: int = 2
     channels: int = 16

@@ -1,8 +1,8 @@
 """Residual networks for small images (He et al., arXiv 1512.03385, section 4.2).
 
-Three stages of basic blocks, each of half the size and twice the channels; ``blocks`` 3 with
-``width`` 16 is ResNet-20, of 0.27 M parameters. As in the networks for large images, the stem ends
-in a pooling (``pooled``), and shortcuts that change the shape are convolutions.
+There are three stages of basic blocks, each of half the size and twice the channels; ``blocks`` 3
+with ``width`` 16 is ResNet-20, of 0.27 M parameters. As in the networks for large images, the stem
+may end in a pooling (``pooled``), and shortcuts that change the shape are convolutions.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _STAGES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Residual(Network):
-    """``blocks`` is the number per stage, ``width`` the channels of the first.
+    """Sizes of the network: ``blocks`` per stage, and ``width``, the channels of the first stage.
 
-    ``dropout`` is the part of the features that is dropped before they are classified.
+    ``dropout`` is the dropped part of the features before the classifier.
     """
 
     image: int = 32

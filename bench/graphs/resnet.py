@@ -1,7 +1,7 @@
-"""Residual networks of bottlenecks (He et al., arXiv 1512.03385), also wide ones.
+"""Residual networks of bottlenecks (He et al., arXiv 1512.03385), optionally wide.
 
 ResNet-152 has 60.2 M parameters. WRN-50-2 (Zagoruyko and Komodakis, arXiv 1605.07146, section 4.4)
-doubles the inner width of the bottlenecks: 68.9 M; ``widen`` takes any factor. The stride is in the
+doubles the inner width of the bottlenecks: 68.9 M; ``widen`` is any factor. The stride is in the
 3x3 convolution.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["ResNet"]
 
 @dataclass(frozen=True, kw_only=True)
 class ResNet(Network):
-    """``layers`` is the depth: 50, 101 or 152; 14 is one bottleneck per stage."""
+    """Sizes of the network; ``layers`` is 50, 101 or 152, or 14 with one bottleneck per stage."""
 
     layers: int = 152
     widen: int = 1

@@ -1,4 +1,4 @@
-"""Models at sizes that run on a laptop: large enough that their tensors count."""
+"""Models at sizes that run on a laptop, large enough that their tensors matter."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ RUN: Mapping[str, Model] = {
     ),
     "vit": Vit(batch=4, layers=6, width=768, heads=12),
 }
-"""Those that are run."""
+"""Models that are run."""
 
 TRAINED: Mapping[str, Model] = {
     "cnn": Residual(batch=32, image=64, blocks=2, width=32, pooled=True),
@@ -76,4 +76,4 @@ TRAINED: Mapping[str, Model] = {
     "vit": Vit(batch=8, image=64, classes=16, layers=4, width=384, heads=6, patch=8),
     "lstm": Lstm(width=256, vocabulary=4096, sequence=16, batch=32, rows_first=True),
 }
-"""Those that are trained, on a loss as ``graphs/trained.py`` has it."""
+"""Models that are trained, with the loss of ``graphs/trained.py``."""

@@ -1,4 +1,4 @@
-"""Models that run in a moment, for sweeps and tests: what the ones of the papers leave out."""
+"""Very small models for sweeps and tests, with features that the models of the papers lack."""
 
 from __future__ import annotations
 

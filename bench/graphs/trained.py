@@ -1,4 +1,4 @@
-"""Small models that are trained in a moment, for sweeps and tests: a loss on `scores`, `labels`."""
+"""Very small models that are trained in sweeps and tests: a loss on `scores`, `labels`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphs.vit import Vit
 __all__ = ["LOSS", "TRAINED"]
 
 LOSS = "softmax-cross-entropy:scores,labels"
-"""As tensoropt-opt takes it; holds for the models of the papers too."""
+"""The loss as a flag of tensoropt-opt; it fits the models of the papers too."""
 
 TRAINED: Mapping[str, Model] = {
     "cnn": Residual(batch=8, image=16, blocks=1, width=8, pooled=True),

@@ -25,7 +25,7 @@ __all__ = ["Translation"]
 
 @dataclass(frozen=True, kw_only=True)
 class Translation:
-    """``layers`` is the number on either side."""
+    """Sizes of the model; ``layers`` is the number in the encoder, and in the decoder."""
 
     layers: int = 6
     width: int = 1024

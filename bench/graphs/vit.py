@@ -1,6 +1,6 @@
 """The vision transformer (Dosovitskiy et al., arXiv 2010.11929, table 1): base, 86 M parameters.
 
-The class is read from a token of its own, before the patches.
+The class is computed from an additional first token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Vit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Vit(Network):
-    """``patch`` is the height and the width of what becomes one token."""
+    """Sizes of the model; ``patch`` is the height and width of the image part of one token."""
 
     layers: int = 12
     width: int = 768

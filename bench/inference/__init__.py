@@ -1,1 +1,1 @@
-"""Sessions, servers and decoders."""
+"""Speed of sessions, servers and decoders."""

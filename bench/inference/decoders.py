@@ -1,13 +1,15 @@
-"""Makes decoders with KV caches as others export them: `decoders.py FOLDER [NAME ...]`.
+"""Exports decoders with KV caches by the tools that users export with.
 
-No network: configurations are made here, weights are random. Needs torch, transformers and
-optimum-onnx; for `genai` onnxruntime-genai and a transformers that fits it, which optimum may
-refuse: make that one from an environment of its own. Each model is a folder with `model.onnx`,
-`tokenizer.json` and `hf/`, the weights as transformers stores them. What exports it is one of
+    python bench/inference/decoders.py FOLDER [NAME ...]
+
+Needs no network: configurations are built here, weights are random. Needs torch, transformers and
+optimum-onnx; `genai` also needs onnxruntime-genai and a version of transformers that fits it, which
+optimum may refuse: run it in a separate environment. Each model is a folder with `model.onnx`,
+`tokenizer.json` and `hf/`, the weights as transformers stores them. The exporters are
 
 - `script`: optimum, by torch's older exporter, which traces;
 - `dynamo`: torch.onnx.export(dynamo=True);
-- `genai`: the model builder of onnxruntime-genai, whose models have GroupQueryAttention.
+- `genai`: the model builder of onnxruntime-genai, with GroupQueryAttention in its models.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ CONFIGS: dict[str, tuple[str, Callable[[], PretrainedConfig]]] = {
 
 
 def tokenizer(texts: list[Path]) -> PreTrainedTokenizerFast:
-    """Return byte pairs learnt of ``texts``."""
+    """Return a byte-pair tokenizer trained on ``texts``."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -84,7 +86,7 @@ def tokenizer(texts: list[Path]) -> PreTrainedTokenizerFast:
 
 
 def model(config: PretrainedConfig) -> PreTrainedModel:
-    """Return a model of ``config``: weights five times as large as usual tell tokens apart."""
+    """Return a model of ``config``; weights of five times the usual size separate tokens."""
     torch.manual_seed(7)
     config.initializer_range = 0.1
     config.eos_token_id = config.bos_token_id = config.pad_token_id = 0
@@ -113,7 +115,7 @@ def export_genai(folder: Path) -> None:
 
 
 class _WithPast(torch.nn.Module):
-    """A model whose cache is a flat list of keys and values."""
+    """A model with its cache as a flat list of keys and values."""
 
     def __init__(self, inner: PreTrainedModel) -> None:
         super().__init__()

@@ -1,13 +1,14 @@
-"""Ask tensoropt-serve under load, and its ranks alone, in turn: rates, latencies, processors.
+"""Measure tensoropt-serve under load, and its ranks alone, in turns: rates, latencies, processors.
 
-    python bench/inference/server.py                      ResNet-50 and a BERT on 2 ranks, 1,024 requests
-    python bench/inference/server.py resnet50 --grpc      one of them, over gRPC
-    python bench/inference/server.py bert --kill          a rank is killed while requests are under way
+    python bench/inference/server.py                    ResNet-50 and a BERT on 2 ranks, 1,024
+                                                        requests
+    python bench/inference/server.py resnet50 --grpc    one of them, over gRPC
+    python bench/inference/server.py bert --kill        a rank is killed while requests are pending
 
 A round is some steps of the plan's ranks alone, at full batches, and then some of the requests,
-from 16 clients that send one sample at a time. They take turns so that what else the machine does
-hits both; whoever does not have the turn sleeps. Every answer is compared with that of a run of the
-plan. On one machine the server and the clients take processors from the ranks: printed is how much.
+from clients that send one sample at a time. They take turns, so that other work on the machine
+affects both; the idle side sleeps. Every answer is compared with a run of the plan. On one machine
+the server and the clients take processor time from the ranks; the amount is printed.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _MODELS: dict[str, Model] = {
 
 @dataclass(frozen=True)
 class Round:
-    """Samples per second of the ranks alone and of the server; shares are of one processor."""
+    """Samples per second of the ranks alone and of the server; shares of one processor."""
 
     alone: float
     served: float
@@ -64,7 +65,7 @@ class Round:
 
     @property
     def ratio(self) -> float:
-        """How much of the ranks' rate is left with the server before them."""
+        """The server's rate relative to the ranks alone."""
         return self.served / self.alone
 
 
@@ -95,7 +96,7 @@ def _cpu_s(process: int) -> float:
 
 
 def _planned(name: str, folder: Path, batch: int) -> Path:
-    """Make the model and its plan for 2 ranks, once per folder."""
+    """Build the model and its plan for 2 ranks, once per folder."""
     plan = folder / f"{name}-{batch}"
     if not plan.exists():
         model = replace(_MODELS[name], batch=batch).build(name).save(folder, seed=1)  # type: ignore[type-var]
@@ -105,7 +106,7 @@ def _planned(name: str, folder: Path, batch: int) -> Path:
 
 
 def _reference(session: Session, path: Path) -> None:
-    """Write a batch of inputs, and its outputs as the plan's ranks compute them by themselves."""
+    """Write a batch of inputs, with the outputs of the plan's ranks."""
     random = np.random.default_rng(5)
     inputs = {
         tensor.name: random.standard_normal(tensor.shape, np.float32)
@@ -173,7 +174,7 @@ def _round(session: Session, served: _Served, inputs: Path, arguments: argparse.
 
 
 def _rate(load: Load, clients: int) -> float:
-    """Return answers a second without the first and last ones, when not all clients ask."""
+    """Return answers per second, without the first and last, when some clients are idle."""
     times = sorted(load.answered_at)[clients - 1 : len(load.answered_at) - clients]
     return (len(times) - 1) / (times[-1] - times[0])
 
@@ -184,7 +185,7 @@ def _loaded(served: _Served, inputs: Path, arguments: argparse.Namespace, reques
 
 
 def _batches(served: _Served) -> str:
-    """Return how many samples a run had, as the server says."""
+    """Return the mean batch of the server's runs and their time, from its metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{served.http}/metrics") as answer:
         text = answer.read().decode()
     facts = dict(re.findall(r"^(\w+)\{[^}]*\} (\S+)$", text, re.MULTILINE))
@@ -195,7 +196,7 @@ def _batches(served: _Served) -> str:
 
 
 def kill(name: str, folder: Path, arguments: argparse.Namespace) -> str:
-    """Kill a rank while requests are under way; returns what came of it."""
+    """Kill a rank while requests are pending; return a summary of the answers and errors."""
     plan, inputs = _planned(name, folder, arguments.batch), folder / f"{name}.npz"
     with Session(plan) as session:
         _reference(session, inputs)
@@ -246,14 +247,14 @@ def main() -> int:
     add("models", nargs="*", default=[], metavar="MODEL", help="resnet50, bert (both)")
     add("--requests", type=int, default=1024)
     add("--clients", type=int, default=16)
-    add("--rounds", type=int, default=8, help="parts of the requests")
+    add("--rounds", type=int, default=8, help="number of rounds that share the requests")
     add("--runs", type=int, default=8, help="steps of the ranks alone in a round")
     add("--batch", type=int, default=8)
     add("--grpc", action="store_true")
     add("--flags", default="", help="more flags of tensoropt-serve")
     add("--kill", action="store_true", help="kill a rank under load instead")
     add("--kill-after", type=float, default=8.0, metavar="S")
-    add("--folder", type=Path, help="where models and plans are kept")
+    add("--folder", type=Path, help="folder that keeps models and plans")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)

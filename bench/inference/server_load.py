@@ -1,11 +1,11 @@
-"""Ask a server from several clients at once, each over one connection, and print what came of it.
+"""Send requests from several clients in parallel, each over one connection, and print the outcome.
 
-    python bench/inference/server_load.py PORT MODEL --inputs NPZ --requests 1000 --clients 16 [--grpc]
+    python bench/inference/server_load.py PORT MODEL --inputs NPZ --requests 1000 --clients 16
 
-A request is one sample of the inputs, in turn; its outputs are compared with those in the file
-(arrays called `out:NAME`). What is sent is packed before the clock starts, as a load generator of
-its own machine would not take time from the ranks. Printed is JSON: seconds in all, the latency of
-each answer, errors with the moment when they came, wrong answers, and seconds of a processor.
+A request is one sample of the inputs, in turn; its outputs are compared with the arrays `out:NAME`
+in the file. Requests are encoded before the clock starts, as a load generator on a separate machine
+would not take time from the ranks. Prints JSON: total seconds, the latency of each answer, errors
+with their times, the number of wrong answers, and processor seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOOSE = 1e-3
 
 @dataclass
 class Load:
-    """What came of some requests; ``errors`` are pairs of seconds and a text."""
+    """Outcome of some requests; ``errors`` are pairs of seconds and a text."""
 
     seconds: float = 0.0
     cpu_s: float = 0.0
@@ -164,7 +164,7 @@ def _is_right(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> bool:
 
 
 def main() -> int:
-    """Run the load and print what came of it."""
+    """Run the load and print its outcome."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("port", type=int)
     parser.add_argument("model")

@@ -1,13 +1,13 @@
-"""Time `Session.run` beside the steps that the same ranks take by themselves.
+"""Time `Session.run`, compared with steps of the same ranks alone.
 
-    python bench/inference/session.py                      ResNet-50, a BERT and a tiny LSTM, on 2 ranks
+    python bench/inference/session.py                 ResNet-50, a BERT and a tiny LSTM, on 2 ranks
     python bench/inference/session.py resnet50 --rounds 20 --runs 50
 
-A round is some runs of the session, one after the other, and as many steps of its ranks alone on
-the inputs that lie there. They take turns, so that what else the machine does hits both. Printed
-are the medians of the rounds, what a run costs beyond a step, the ratio of the two rates with its
-quartiles, what both take of processors, which other work prolongs less, and how many seconds of a
-processor the ranks took in a second with nothing to do.
+A round is some runs of the session in sequence, and as many steps of its ranks alone on the same
+inputs. They take turns, so that other work on the machine affects both. Printed are the medians of
+the rounds, the overhead of a run over a step, the ratio of the two rates with its quartiles, the
+processor time of both, which other work prolongs less, and the processor seconds that idle ranks
+take per second.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _IDLE_S = 5.0
 class Row:
     """Seconds of a run and of a step, by round.
 
-    Of processors: of all processes for a run, of the ranks for a step and a second with nothing.
+    Processor times are of all processes for a run, and of the ranks for a step and an idle second.
     """
 
     model: str
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def ratios(self) -> list[float]:
-        """The rate of runs over that of steps, by round."""
+        """The rate of runs over the rate of steps, by round."""
         return [step / run for run, step in zip(self.runs_s, self.steps_s, strict=True)]
 
     def cells(self) -> list[str]:
@@ -68,7 +68,7 @@ class Row:
 
 
 def measure(name: str, folder: Path, ranks: int, rounds: int, runs: int) -> Row:
-    """Return the row of one model, whose plan is made in ``folder``."""
+    """Return the row of one model; its plan is written to ``folder``."""
     with Session(_planned(name, folder, ranks)) as session:
         inputs = drawn(session)
         session.run(inputs)
@@ -95,7 +95,7 @@ def _planned(name: str, folder: Path, ranks: int) -> Path:
 
 
 def drawn(session: Session) -> dict[str, Array]:
-    """Return random inputs for a session, of integers 0 and 1."""
+    """Return random inputs for a session; integers are 0 and 1."""
     random = np.random.default_rng(0)
     return {t.name: _array(random, [int(s) for s in t.shape], t.dtype) for t in session.inputs}
 
@@ -114,7 +114,7 @@ def _idle(session: Session) -> float:
 
 
 def _cores_s(session: Session) -> float:
-    """Return the seconds of processors that the ranks have taken."""
+    """Return the processor seconds that the ranks have taken."""
     return sum(map(_ticks, session.pids)) / os.sysconf("SC_CLK_TCK")
 
 

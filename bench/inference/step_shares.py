@@ -1,12 +1,12 @@
-"""Where a run's time goes: on the ranks of the fastest plan, and in one process of ONNX Runtime.
+"""Shares of a run's time: on the ranks of the fastest plan, and in one process of ONNX Runtime.
 
     python bench/inference/step_shares.py resnet50             batch 1, 2 ranks
     python bench/inference/step_shares.py bert --batch 8
 
-Ranks of one thread, and one process with as many threads, take turns (`turns`), traced. A node's
-time is that of its fastest tenth, the mean of the ranks; of a collective the least, which has no
-waiting in it. `between` is what the fastest tenth of the runs takes beyond all nodes: ranks wait
-for each other, and ONNX Runtime goes from node to node.
+Ranks of one thread, and one process with as many threads, take turns (`turns`) while they are
+traced. A node's time is its fastest tenth, the mean over ranks; for a collective it is the least
+over ranks, which excludes waiting. `between` is the time of the fastest tenth of the runs beyond
+all nodes: waits between ranks, and ONNX Runtime's overhead between nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from speed.plans import Sizes, planned
 from training_data import draw
 from turns import Gate, Place, Turn, take_turns
 
-from tensoropt.runtime.check.trace import Times, kernel_times_s, merged
+from tensoropt.runtime.check.trace import Times, kernel_times_s, merge_ranks
 from tensoropt.runtime.launch.world import world
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.session import rank_session
@@ -51,8 +51,8 @@ _SHARES = {
 _OTHERS, _BETWEEN = "other nodes", "between"
 
 
-def on_rank(place: Place, gate: Gate, plan: Path, data: Path, trace: Path) -> Times:
-    """Run a rank of a plan; returns its nodes' operators and seconds."""
+def run_rank(place: Place, gate: Gate, plan: Path, data: Path, trace: Path) -> Times:
+    """Run a rank of a plan; return its nodes' operators and seconds."""
     place.announce()
     rank, read = world().rank, Plan.load(plan)
     session = rank_session(read.graph(rank), 1, trace.with_suffix(f".{rank}"))
@@ -65,8 +65,10 @@ def on_rank(place: Place, gate: Gate, plan: Path, data: Path, trace: Path) -> Ti
     return kernel_times_s(session.end_trace(), _WARM_UP)
 
 
-def alone(place: Place, gate: Gate, model: Path, data: Path, trace: Path, threads: int) -> Times:
-    """Run a model in one process; returns the same."""
+def run_alone(
+    place: Place, gate: Gate, model: Path, data: Path, trace: Path, threads: int
+) -> Times:
+    """Run a model in one process; return its nodes' operators and seconds."""
     import onnxruntime as ort
 
     options, inputs = ort.SessionOptions(), read_inputs(data)
@@ -79,10 +81,10 @@ def alone(place: Place, gate: Gate, model: Path, data: Path, trace: Path, thread
 
 
 def shares(times: Sequence[Times], turns: Sequence[Turn]) -> dict[str, tuple[float, int]]:
-    """Return seconds and number of nodes by what nodes do, of the ranks of one way."""
+    """Return seconds and number of nodes by kind of work, over the ranks of one way."""
     found: dict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
     operators = {name: operator for name, (operator, _) in times[0].items()}
-    for name, time_s in merged(list(times)).items():
+    for name, time_s in merge_ranks(list(times)).items():
         share = _SHARES.get(operators[name], _OTHERS)
         total_s, count = found[share]
         found[share] = total_s + time_s, count + 1
@@ -94,7 +96,7 @@ def shares(times: Sequence[Times], turns: Sequence[Turn]) -> dict[str, tuple[flo
 
 
 def table(ways: Mapping[str, Mapping[str, tuple[float, int]]]) -> str:
-    """Return milliseconds, and numbers of nodes, of all ways side by side."""
+    """Return milliseconds, and numbers of nodes, of all ways in adjacent columns."""
     names = [*dict.fromkeys(_SHARES.values()), _OTHERS, _BETWEEN, "all"]
     rows = [["", *(cell for way in ways for cell in (f"{way}, ms", "nodes"))]]
     for name in names:
@@ -119,8 +121,8 @@ def main() -> None:
         path, data = model.build(given.model).save(folder, seed=0), folder / "data.npz"
         np.savez(data, **draw(path, given.batch))
         plan, trace = planned(forward_pass, path, "ft", given.ranks, folder), folder / "trace"
-        ranks = partial(on_rank, plan=plan, data=data, trace=trace)
-        one = partial(alone, model=path, data=data, trace=trace, threads=given.ranks)
+        ranks = partial(run_rank, plan=plan, data=data, trace=trace)
+        one = partial(run_alone, model=path, data=data, trace=trace, threads=given.ranks)
         ways = {_RANKS: (ranks, given.ranks), _ALONE: (one, 1)}
         turns, teams = take_turns(ways, given.rounds, _STEPS, _WARM_UP)
     print(table({way: shares(team.results, turns[way]) for way, team in teams.items()}))

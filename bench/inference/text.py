@@ -1,12 +1,14 @@
-"""Continues tokens with plans of decoders and with others, and compares: `make bench-text`.
+"""Continue texts with plans of decoders and with other engines, and compare: `make bench-text`.
 
-`python bench/inference/text.py FOLDER [NAME ...]`, of what `decoders.py FOLDER` made. Each model is compiled
-for one rank and for two, and given the same prompt as the bare graphs of these ranks in a loop
-(*alone*, which choose no token), ONNX Runtime on one device, transformers
-(`--torch PYTHON`, an interpreter that has it) and onnxruntime-genai (`--genai PYTHON`, for the
-models that it built). All have the same cores, engines take turns, figures are medians of rounds.
+    python bench/inference/text.py FOLDER [NAME ...]
 
-Prints whether tokens are equal, and tokens per second of the prompt and of what follows.
+FOLDER is the output of bench/inference/decoders.py. Each model is compiled for one rank and for
+two. The same prompt goes to these plans, to the bare graphs of their ranks in a loop (*alone*,
+which chooses no tokens), to ONNX Runtime on one device, to transformers (`--torch PYTHON`, an
+interpreter with it) and to onnxruntime-genai (`--genai PYTHON`, for the models that it built). All
+have the same cores, engines take turns, and figures are medians of rounds.
+
+Prints whether tokens are equal, and tokens per second of the prompt and of the continuation.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ Ask = Callable[[list[int], int], Answer]
 
 
 def prompt_of(length: int) -> list[int]:
-    """Return tokens that repeat nothing soon."""
+    """Return tokens with few repetitions."""
     return [(7 * n * n + 3 * n + 11) % 1000 + 1 for n in range(length)]
 
 
 def plan_of(model: Path, ranks: int, where: Path) -> Path:
-    """Return the fastest plan that `tensoropt-opt` finds in some seconds."""
+    """Return the fastest plan that `tensoropt-opt` finds in a few seconds."""
     folder = where / f"{model.parent.name}-{ranks}"
     heads = ["--dim", f"kv_cache_dim={_head(model.parent)}"] if _is_genai(model.parent) else []
     flags = ["--mesh", str(ranks), "--pick", "knee", "--search-time", "10", *heads]
@@ -59,10 +61,10 @@ def _head(folder: Path) -> int:
     return int(size)
 
 
-def session(stack: ExitStack, plan: Path, ranks: int) -> Ask:
-    """Return what asks a plan's ranks, which share the cores."""
+def open_session(stack: ExitStack, plan: Path, ranks: int) -> Ask:
+    """Return a function that queries a plan's ranks, which share the cores."""
     opened = stack.enter_context(TextSession(plan, threads=max(1, cores() // ranks)))
-    opened._decoder.entry["end"] = []  # others are told to go on as well
+    opened._decoder.entry["end"] = []  # the other engines ignore the end token too
 
     def run(prompt: list[int], count: int) -> Any:
         return (piece.token for piece in opened.stream(prompt, max_tokens=count))
@@ -70,8 +72,8 @@ def session(stack: ExitStack, plan: Path, ranks: int) -> Ask:
     return lambda prompt, count: timed(run, prompt, count)
 
 
-def alone(plan: Path, ranks: int) -> Ask:
-    """Return what runs the graphs of a plan's ranks in a loop, in processes that end with it."""
+def open_ranks(plan: Path, ranks: int) -> Ask:
+    """Return a function that runs the graphs of a plan's ranks in a loop, in new processes."""
     script = str(Path(__file__).with_name("text_engines.py"))
     mpiexec = str(Path(sys.executable).with_name("mpiexec"))
     threads = str(max(1, cores() // ranks))
@@ -85,8 +87,8 @@ def alone(plan: Path, ranks: int) -> Ask:
     return ask
 
 
-def engine(stack: ExitStack, python: str, name: str, folder: Path) -> Ask:
-    """Return what asks an engine in a process of its own."""
+def open_engine(stack: ExitStack, python: str, name: str, folder: Path) -> Ask:
+    """Return a function that queries an engine in its own process."""
     script = Path(__file__).with_name("text_engines.py")
     command = [python, str(script), name, str(folder), str(cores())]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -102,20 +104,20 @@ def engine(stack: ExitStack, python: str, name: str, folder: Path) -> Ask:
     return ask
 
 
-def asked(arguments: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, Ask]:
-    """Return all ways to continue the tokens of one model, by name."""
+def open_engines(arguments: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, Ask]:
+    """Return all engines for one model, by name."""
     where = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     ways = {}
     for ranks in (1, 2):
         plan, name = plan_of(folder / "model.onnx", ranks, where), f"{ranks} rank{'s'[: ranks - 1]}"
-        ways[name] = session(stack, plan, ranks)
-        ways[f"{name} alone"] = alone(plan, ranks)
-    ways["one device"] = engine(stack, sys.executable, "ort", folder)
+        ways[name] = open_session(stack, plan, ranks)
+        ways[f"{name} alone"] = open_ranks(plan, ranks)
+    ways["one device"] = open_engine(stack, sys.executable, "ort", folder)
     if arguments.torch:
         python = arguments.genai if _is_genai(folder) and arguments.genai else arguments.torch
-        ways["transformers"] = engine(stack, python, "torch", folder)
+        ways["transformers"] = open_engine(stack, python, "torch", folder)
     if arguments.genai and _is_genai(folder):
-        ways["genai"] = engine(stack, arguments.genai, "genai", folder)
+        ways["genai"] = open_engine(stack, arguments.genai, "genai", folder)
     return ways
 
 
@@ -123,9 +125,9 @@ def compared(arguments: argparse.Namespace, folder: Path) -> list[list[str]]:
     """Return the rows of one model."""
     prompt, count = prompt_of(arguments.prompt), arguments.count
     with ExitStack() as stack:
-        ways = asked(arguments, folder, stack)
+        ways = open_engines(arguments, folder, stack)
         found: dict[str, list[Answer]] = {name: [] for name in ways}
-        for _ in range(arguments.rounds + 1):  # the first is to warm up
+        for _ in range(arguments.rounds + 1):  # the first is a warm-up
             for name, ask in ways.items():
                 found[name].append(ask(prompt, count))
     expected = found["one device"][0]["tokens"]

@@ -1,12 +1,16 @@
-"""One way to continue tokens, for `text.py`: `python bench/inference/text_engines.py ENGINE FOLDER THREADS`.
+"""An engine that continues tokens, for bench/inference/text.py.
+
+    python bench/inference/text_engines.py ENGINE FOLDER THREADS
 
 Reads requests from stdin, a JSON object per line with `prompt` and `count`, and answers each with
-one: `tokens`, `first_s` (until the first of them) and `rest_s`. ENGINE is `torch` (transformers on
-FOLDER/hf), `genai` (onnxruntime-genai on FOLDER) or `ort` (one session on FOLDER/model.onnx, its
-caches through numpy).
+an object: `tokens`, `first_s` (until the first token) and `rest_s`. ENGINE is `torch` (transformers
+on FOLDER/hf), `genai` (onnxruntime-genai on FOLDER) or `ort` (one session on FOLDER/model.onnx,
+with its caches through numpy).
 
-`mpiexec -n RANKS python bench/inference/text_engines.py ranks PLAN THREADS REQUEST` answers one: the graphs
-of a plan's ranks in a loop and nothing else. They choose no token, but read the same one again.
+    mpiexec -n RANKS python bench/inference/text_engines.py ranks PLAN THREADS REQUEST
+
+answers one request: it runs the graphs of a plan's ranks in a loop and nothing else. It does not
+choose tokens, and reads the same token again.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ Engine = Callable[[list[int], int], Iterator[int]]
 
 
 def torch_engine(folder: Path, threads: int) -> Engine:
-    """Transformers: the model with its own cache, step by step."""
+    """Return transformers: the model with its own cache, step by step."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -44,7 +48,7 @@ def torch_engine(folder: Path, threads: int) -> Engine:
 
 
 def genai_engine(folder: Path, threads: int) -> Engine:
-    """onnxruntime-genai: its own search, which is greedy."""
+    """Return onnxruntime-genai with its own greedy search."""
     import onnxruntime_genai as genai
 
     config = genai.Config(str(folder))
@@ -66,8 +70,8 @@ def genai_engine(folder: Path, threads: int) -> Engine:
     return run
 
 
-def _known(new: list[int], total: int) -> dict[str, Any]:
-    """Return what a model may ask for beside caches, where ``total`` tokens end with ``new``."""
+def _known_inputs(new: list[int], total: int) -> dict[str, Any]:
+    """Return the inputs of a model except caches, if ``total`` tokens end with ``new``."""
     return {
         "input_ids": np.array([new], np.int64),
         "attention_mask": np.ones((1, total), np.int64),
@@ -76,7 +80,7 @@ def _known(new: list[int], total: int) -> dict[str, Any]:
 
 
 def ort_engine(folder: Path, threads: int) -> Engine:
-    """One session of ONNX Runtime, the plain way."""
+    """Return a plain session of ONNX Runtime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -99,7 +103,7 @@ def ort_engine(folder: Path, threads: int) -> Engine:
         new, total = prompt, 0
         for _ in range(count):
             total += len(new)
-            known = _known(new, total)
+            known = _known_inputs(new, total)
             feeds.update((name, array) for name, array in known.items() if name in inputs)
             made = dict(zip(outputs, session.run(None, feeds), strict=True))
             feeds = {name: made[name.replace("past_key_values", "present")] for name in empty}
@@ -110,7 +114,7 @@ def ort_engine(folder: Path, threads: int) -> Engine:
 
 
 def rank_engine(folder: Path, threads: int) -> Engine:
-    """One rank's graph, the plain way: values of ONNX Runtime in, and out again."""
+    """Return one rank's graph in a plain loop that passes ONNX Runtime's values on."""
     import onnxruntime
 
     from tensoropt.runtime.launch.world import world
@@ -157,7 +161,7 @@ def rank_engine(folder: Path, threads: int) -> Engine:
         comm.Barrier()
         for _ in range(count):
             total += len(new)
-            known = _known(new, total)
+            known = _known_inputs(new, total)
             feeds.update((name, value(known[name])) for name in decoder.inputs)
             feeds = step(feeds)
             new = [1]
@@ -170,7 +174,7 @@ ENGINES = {"torch": torch_engine, "genai": genai_engine, "ort": ort_engine, "ran
 
 
 def timed(run: Engine, prompt: list[int], count: int) -> dict[str, Any]:
-    """Return the tokens that an engine makes, and how long it took."""
+    """Return the tokens of an engine, and its times."""
     start = time.perf_counter()
     made = run(prompt, count)
     tokens = [next(made)]
@@ -181,10 +185,12 @@ def timed(run: Engine, prompt: list[int], count: int) -> dict[str, Any]:
 
 
 def main(name: str, folder: Path, threads: int, requests: list[str]) -> None:
-    """Answer a request, or those on stdin until it ends."""
+    """Answer a request, or the requests on stdin until it ends."""
     run = ENGINES[name](folder, threads)
     if requests:
-        answers = [timed(run, **json.loads(requests[0])) for _ in range(2)]  # the first warms up
+        answers = [
+            timed(run, **json.loads(requests[0])) for _ in range(2)
+        ]  # the first is a warm-up
         if os.environ.get("PMI_RANK", "0") == "0":
             print(json.dumps(answers[-1]), flush=True)
         return

@@ -1,1 +1,1 @@
-"""Kernels of training steps, alone."""
+"""Single kernels of training steps."""

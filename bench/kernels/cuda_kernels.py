@@ -1,10 +1,10 @@
-"""Write down for which operators and types the installed onnxruntime-gpu has CUDA kernels.
+"""Write the operators and types with CUDA kernels in the installed onnxruntime-gpu.
 
     python bench/kernels/cuda_kernels.py > compiler/training/cuda_kernels.txt
 
-The library of the CUDA provider must load, so its libraries must be there. A line is an operator,
-the versions of it that a kernel is for, and the types that each type parameter of the operator may
-have; kernels that differ in one parameter are one line. Versions before opset 20 are left out.
+The library of the CUDA provider must load, so its dependencies must be installed. A line is an
+operator, the versions of it that a kernel implements, and the types of each type parameter. Kernels
+that differ in one parameter share a line. Versions before opset 20 are omitted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OPEN = 2**31 - 1
 _DOMAINS = {"": "", "com.microsoft": "com.microsoft."}
 
 Types = tuple[tuple[str, tuple[str, ...]], ...]
-"""By type parameter, its types."""
+"""The types of each type parameter."""
 
 
 def kernels() -> dict[tuple[str, int, int], set[Types]]:
@@ -41,7 +41,7 @@ def _names(types: list[str]) -> tuple[str, ...]:
 
 
 def merged(kinds: set[Types]) -> set[Types]:
-    """Return the same with fewer entries: two that differ in one parameter become one."""
+    """Return the same types in fewer entries: two that differ in one parameter are merged."""
     for one, other in combinations(sorted(kinds), 2):
         a, b = dict(one), dict(other)
         apart = [name for name in a if a[name] != b.get(name)]
@@ -61,9 +61,8 @@ def lines() -> Iterator[str]:
 def main() -> None:
     import onnxruntime
 
-    print(
-        f"# CUDA kernels of onnxruntime-gpu {onnxruntime.__version__}: bench/kernels/cuda_kernels.py"
-    )
+    version = onnxruntime.__version__
+    print(f"# CUDA kernels of onnxruntime-gpu {version}: bench/kernels/cuda_kernels.py")
     print(*lines(), sep="\n")
 
 

@@ -1,8 +1,9 @@
-"""Adding up the rows of an embedding's gradient on the CPU: what is right, and what it takes.
+"""Accuracy and cost of summing the rows of an embedding's gradient on the CPU.
 
-`python bench/kernels/embedding_gradient.py [--tokens N] [--rows V] [--width H]` prints, for 1, 2 and 4
-threads, the time and the largest error of ScatterND and of ScatterElements with reduction "add",
-of zeros that are made anew, and what a session holds where the zeros follow from constants.
+`python bench/kernels/embedding_gradient.py [--tokens N] [--rows V] [--width H]` prints, for 1, 2
+and 4 threads, the time and the largest error of ScatterND and of ScatterElements with reduction
+"add", on zeros that are computed in each run. It also prints the memory of a session with zeros
+that follow from constants.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def session_of(model: bytes, threads: int) -> ort.InferenceSession:
 
 
 def measure(session: ort.InferenceSession, feeds: dict[str, Any]) -> tuple[float, float]:
-    """Return the least milliseconds of a run, and the largest error of any."""
+    """Return the least milliseconds of a run, and the largest error of any run."""
     wanted = np.zeros(session.get_outputs()[0].shape)
     np.add.at(wanted, feeds["ids"][:, 0], feeds["updates"])
     times, errors = [], []
@@ -73,7 +74,7 @@ def measure(session: ort.InferenceSession, feeds: dict[str, Any]) -> tuple[float
 
 
 def resident_mb() -> float:
-    """Return the memory of this process in megabytes."""
+    """Return the resident memory of this process in megabytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES / 1e6
 
 
@@ -87,14 +88,14 @@ def main() -> None:
     sizes = held.rows, held.tokens, held.width
     rng = np.random.default_rng(0)
     feeds = {
-        "ids": rng.zipf(1.3, (held.tokens, 1)) % held.rows,  # words are as often as in a text
+        "ids": rng.zipf(1.3, (held.tokens, 1)) % held.rows,  # word frequencies of a text
         "updates": rng.standard_normal((held.tokens, held.width)).astype(np.float32),
     }
     for constant in (False, True):
         before = resident_mb()
         session = session_of(graph("ScatterElements", *sizes, constant=constant), 1)
-        name = "from constants" if constant else "made anew"
-        print(f"zeros {name}: the session holds {resident_mb() - before:.0f} MB")
+        name = "from constants" if constant else "computed"
+        print(f"zeros {name}: the session takes {resident_mb() - before:.0f} MB")
         del session
     for threads in (1, 2, 4):
         for form in ("ScatterND", "ScatterElements"):

@@ -2,9 +2,9 @@
 
     python bench/kernels/step_parts.py
 
-- Whether gradients are finite: the graph of the runtime, and NumPy's sums.
-- The gradient of a 3x3 convolution of stride 2 in its image (8 x 64 x 56 x 56, 64 channels): a
-  ConvTranspose that pads as the formula says, and as CUDA wants it.
+- The check for finite gradients: the graph of the runtime, and NumPy's sums.
+- The gradient of a 3x3 convolution of stride 2 with respect to its image (8 x 64 x 56 x 56, 64
+  channels): a ConvTranspose with the padding of the formula, and with padding that CUDA supports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _X, _W, _SIZE = (8, 64, 28, 28), (64, 64, 3, 3), 56
 
 
 def in_turn(*forms: Callable[[], object]) -> list[float]:
-    """Return the median processor time of each form in ms; they run by turns."""
+    """Return the median processor time of each form in ms; the forms take turns."""
     times: list[list[float]] = [[] for _ in forms]
     for _ in range(_RUNS):
         for run, held in zip(forms, times, strict=True):
@@ -50,7 +50,7 @@ def finite_lines() -> list[str]:
 
 
 def transposed(pads: Sequence[int], extra: int = 0, *, cut: bool = False) -> Callable[[], object]:
-    """Return a run of a ConvTranspose, whose result is cut to size at the end."""
+    """Return a run of a ConvTranspose, with its result sliced to size at the end if ``cut``."""
     held = {"strides": [2, 2], "pads": pads, "output_padding": [extra, extra]}
     nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["z" if cut else "y"], **held)]
     bounds = {"first": [0, 0], "end": [_SIZE, _SIZE], "dims": [2, 3]}
@@ -76,7 +76,7 @@ def main() -> None:
     print(*finite_lines(), sep="\n")
     for name, uneven, even in (
         ("rows left over", transposed([1, 1, 0, 0]), transposed([1, 1, 1, 1], 1)),
-        ("padded behind", transposed([0, 0, 1, 1]), transposed([0, 0, 0, 0], cut=True)),
+        ("padded after", transposed([0, 0, 1, 1]), transposed([0, 0, 0, 0], cut=True)),
     ):
         before, after = in_turn(uneven, even)
         print(f"{name}: uneven {before:.2f} ms, even {after:.2f} ms")

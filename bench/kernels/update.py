@@ -1,10 +1,10 @@
-"""The update of all parameters by AdamW, beside PyTorch's fused one, with one thread.
+"""The update of all parameters by AdamW, compared with PyTorch's fused update, on one thread.
 
     python bench/kernels/update.py
 
-Of a GPT-2 of 4.2 M float32 parameters on one rank. Both take turns; printed are the medians of
-processor time per parameter, and of the ratios of neighbouring turns; *predicted* is what the
-description `cpu` says of ours.
+The model is a GPT-2 of 4.2 M float32 parameters on one rank. Both updates take turns. Printed are
+the medians of processor time per parameter, and of the ratios of neighbouring turns; *predicted* is
+the time of our update by the description `cpu`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ _RUNS, _WARM_UP = 21, 3
 
 
 def prepared_plan(folder: Path) -> tuple[TrainingPlan, float]:
-    """Write the plan for one rank of a step that trains the model; return it, and the seconds that
-    its update is predicted to take."""
+    """Write a training plan for one rank; return it and the predicted seconds of its update."""
     model = TRAINED["gpt2"].build("gpt2").save(folder, seed=0)
     module = driver.load(model, {}, training=True)
     driver.run_phase(module, "prepare", training=True)
@@ -54,7 +53,7 @@ def prepared_plan(folder: Path) -> tuple[TrainingPlan, float]:
 
 
 def ours(plan: TrainingPlan) -> tuple[Call, list[Array]]:
-    """Return the update on arrays with drawn values, and the parameters among them."""
+    """Return the update on arrays of random values, and the parameters among them."""
     held = Held(plan, 0)
     step = TrainingStep(plan, held, threads=1)
     for array in (*held.state.values(), *held.gradients.values(), *step.scalars.values()):

@@ -3,9 +3,9 @@
     python bench/memory/make_external_model.py big/ --layers 16 --width 8192
     /usr/bin/time -v tensoropt-opt big/model.onnx --devices 8 -o plan/
 
-A chain of MatMul and Relu; the weights (float32, `width` x `width` per layer) are streamed, or with
-`--sparse` are a hole in the file, which takes no room on disk and reads as zeros. The default is
-4 GiB.
+The model is a chain of MatMul and Relu. The weights (float32, `width` x `width` per layer) are
+streamed. With `--sparse` they are a hole in the file, which takes no disk space and reads as zeros.
+The default size is 4 GiB.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def weight(name: str, width: int, offset: int, location: str) -> onnx.TensorProt
     made = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[width, width])
     made.data_location = TensorProto.EXTERNAL
     length = width * width * 4
-    for key, held in (("location", location), ("offset", offset), ("length", length)):
-        made.external_data.add(key=key, value=str(held))
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        made.external_data.add(key=key, value=str(value))
     return made
 
 
@@ -47,7 +47,7 @@ def chain(layers: int, width: int, batch: int, location: str) -> onnx.ModelProto
 
 
 def write_data(path: Path, layers: int, width: int, sparse: bool) -> None:
-    """Write the weights: a hole, or numbers made and written one piece at a time."""
+    """Write the weights: a hole, or random numbers, a chunk at a time."""
     step = -(-width * width * 4 // PAGE_BYTES) * PAGE_BYTES
     rng = np.random.default_rng(0)
     with path.open("wb") as file:

@@ -1,16 +1,18 @@
-"""Peaks of memory in the order given, in that of `schedule`, and in what ONNX Runtime runs.
+"""Peak memory in the given operator order, by `schedule`, and in ONNX Runtime's orders.
 
     python bench/memory/schedule.py                             models of this repository
     python bench/memory/schedule.py MODEL.onnx ... --flags FLAGS.json
     python bench/memory/schedule.py --write                     docs/benchmarks.md
 
-FLAGS.json maps the ends of paths to more flags, such as "--dim batch=4". The first table counts
-bytes as plans predict them, without weights: on one device, depth first too, as ONNX Runtime sorts
-nodes by itself; and of the fastest plan that two seconds
-find for 4 devices in each order. The
-second runs the plan for one device: nodes that do not run in the order of the plan, and bytes alive
-by the shapes that ONNX Runtime notes, in its own order, in that of the file, and as sessions here
-run it. It leaves out models of more than 64 MiB.
+FLAGS.json maps the ends of paths to more flags, such as "--dim batch=4".
+
+The first table counts bytes as plans predict them, without weights: on one device, also in depth
+first order, in which ONNX Runtime sorts nodes by default; and in the fastest plan that a search of
+two seconds finds for 4 devices in each order.
+
+The second table runs the plan for one device. It counts nodes that do not run in the order of the
+plan, and live bytes by the shapes that ONNX Runtime records: in its default order, in the order of
+the file, and in the sessions of this project. It omits models of more than 64 MiB.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ _ITEM = {"float": 4, "double": 8, "float16": 2, "int64": 8, "int32": 4, "bool": 
 
 @dataclass(frozen=True)
 class Case:
-    """A model file, its symbolic sizes, and whether its training step is meant."""
+    """A model file, its symbolic sizes, and whether to build its training step."""
 
     name: str
     path: Path
@@ -125,7 +127,7 @@ def ran(case: Case, folder: Path) -> str:
 
 
 class _Run:
-    """One run of a graph: ``kind`` is ONNX Runtime's number of an order, or ``kept``."""
+    """A run of a graph; ``kind`` is an execution order of ONNX Runtime, or ``kept``."""
 
     def __init__(self, graph: Path, trace: Path, kind: str) -> None:
         self.given = onnx.load(graph, load_external_data=False).graph
@@ -167,14 +169,14 @@ class _Run:
             )
 
     def out_of_order(self) -> int:
-        """Return how many nodes of the plan ran before one that comes before them in it."""
+        """Return the number of nodes that ran before a node that precedes them in the plan."""
         places = {name: at for at, node in enumerate(self.given.node) for name in node.output}
         order = [max(places.get(name, -1) for name in node.output) for node, _ in self._nodes()]
         known = [place for place in order if place >= 0]
         return sum(place > min(known[at:]) for at, place in enumerate(known))
 
     def peak(self) -> int:
-        """Return the most bytes alive, inputs and outputs of the graph among them."""
+        """Return the peak of live bytes, including inputs and outputs of the graph."""
         sizes = {value.name: _bytes(value) for value in self.given.input}
         given, steps = list(sizes), []
         for node, held in self._nodes():
@@ -227,7 +229,7 @@ _RAN = (
 
 
 def cases(given: argparse.Namespace, folder: Path) -> Iterator[Case]:
-    """Yield the models asked for: files, or those of this repository, training steps last."""
+    """Yield the requested models: files, or models of this repository, training steps last."""
     flags = json.loads(given.flags.read_text()) if given.flags else {}
     for path in given.models:
         more = next((text for end, text in flags.items() if str(path).endswith(end)), "")
@@ -264,7 +266,7 @@ def _add(lines: list[str], make: Any, name: str) -> None:
     try:
         lines.append(make())
         print(lines[-1], flush=True)
-    except Exception as error:  # one model is no reason to lose the others
+    except Exception as error:  # a failing model must not discard the results of others
         print(f"{name}: {str(error).splitlines()[0]}", flush=True)
 
 
@@ -274,11 +276,12 @@ def _weight(path: Path) -> int:
 
 _TEXT = """## Orders of operations and peaks of memory
 
-`python bench/memory/schedule.py --write`, with foreign models beside those of this repository. What plans
-predict, without weights, in MiB: in the order given, depth first (as ONNX Runtime sorts nodes by
-itself), and in the order of `schedule`; on 4 devices of the fastest plan. Most peaks are those of
-one operation, which no order lowers. Below, the plans for one device as they ran: nodes that ran
-before one that the plan puts before them, and the bytes alive by the shapes of what ran."""
+`python bench/memory/schedule.py --write`, with foreign models and models of this repository.
+Predictions of plans, without weights, in MiB: in the given order, depth first (the default order of
+ONNX Runtime), and in the order of `schedule`; on 4 devices for the fastest plan. Most peaks are of
+one operation, which no order lowers. The second table is of the plans for one device as they ran:
+the number of nodes that ran before a predecessor in the plan, and the peak of live bytes by the
+shapes of results."""
 
 
 def _parser() -> argparse.ArgumentParser:

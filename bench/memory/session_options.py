@@ -1,9 +1,10 @@
-"""What options of ONNX Runtime's sessions do to the memory and time of a training step.
+"""Effect of ONNX Runtime's session options on the memory and time of a training step.
 
-    python bench/memory/session_options.py           a transformer, recomputed or not, and a CNN, on one rank
+    python bench/memory/session_options.py
 
-Each row is a process of its own: the most memory that training made resident in it, beside the
-predicted peak, and the processor time of a step, the median of seven after the first.
+Runs a transformer, with and without recomputation, and a CNN, on one rank. Each row is a process:
+the peak of resident memory that training added, the predicted peak, and the processor time of a
+step, the median of seven after the first.
 """
 
 from __future__ import annotations
@@ -68,13 +69,13 @@ def _no_arena(options: Any) -> None:
 
 
 def _one_arena(options: Any) -> None:
-    """Let the sessions of both graphs share an arena that grows by what is asked for."""
+    """Let the sessions of both graphs share an arena that grows by the requested size."""
     import onnxruntime as ort
 
     _both(options)
     kind, where = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtMemType.DEFAULT
     place = ort.OrtMemoryInfo("Cpu", kind, 0, where)
-    with suppress(Exception):  # of the second session: it is there
+    with suppress(Exception):  # the second session finds it registered
         ort.create_and_register_allocator(place, ort.OrtArenaCfg({"arena_extend_strategy": 1}))
     options.add_session_config_entry("session.use_env_allocators", "1")
 

@@ -1,12 +1,13 @@
-"""What the ranks of one machine have of weights, in memory and on disk: MiB, of all ranks together.
+"""Weights of the ranks of one machine, in memory and on disk: MiB, of all ranks together.
 
     python bench/memory/shared_weights.py               all models, on 2 and 4 ranks
     python bench/memory/shared_weights.py gpt --ranks 2
 
-Resident memory (Rss) counts a page once for each process that has it, Pss shares it among those:
-its sum is what the machine gives. `replicated` plans split the batch alone, so that every rank has
-all weights; `split` ones are the leanest. `table` looks rows up in a table of 64 MiB (`Gather`) and
-multiplies by a weight of 64 MiB (`MatMul`); the others are those of bench/accuracy/process_memory.py.
+Resident memory (Rss) counts a page once for each process that maps it. Pss divides it among them,
+so that its sum is the memory that the machine provides. `replicated` plans split the batch alone,
+so that every rank has all weights; `split` plans are the leanest. `table` looks up rows of a table
+of 64 MiB (`Gather`) and multiplies by a weight of 64 MiB (`MatMul`); the other models are those of
+bench/accuracy/process_memory.py.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _table(path: Path) -> None:
     onnx.save(model, path, save_as_external_data=True, location="weights.bin")
 
 
-def _made(name: str, folder: Path) -> Path:
+def _build(name: str, folder: Path) -> Path:
     path = folder / f"{name}.onnx"
     if name == "table":
         _table(path)
@@ -63,8 +64,8 @@ def _made(name: str, folder: Path) -> Path:
     return RUN[name].build(name).save(folder, seed=0)
 
 
-def _kept(pid: int) -> tuple[int, int]:
-    """Return what a process has of memory: Rss and Pss, in bytes."""
+def _resident_bytes(pid: int) -> tuple[int, int]:
+    """Return the Rss and Pss of a process, in bytes."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
     return sizes["Rss"], sizes["Pss"]
@@ -78,7 +79,7 @@ def _row(name: str, model: Path, kind: str, ranks: int) -> list[str]:
     disk = sum(path.stat().st_size for path in plan.rglob("*") if path.is_file())
     with Session(plan, threads=1) as session:
         session.run(drawn(session))
-        sizes = [_kept(pid) for pid in session.pids]
+        sizes = [_resident_bytes(pid) for pid in session.pids]
     rss, pss = (sum(size) for size in zip(*sizes, strict=True))
     return [name, kind, str(ranks), *(f"{size / _MIB:.0f}" for size in (disk, rss, pss))]
 
@@ -87,7 +88,7 @@ def rows(names: list[str], counts: list[int]) -> Iterator[list[str]]:
     """Yield the rows of the table."""
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
-            model = _made(name, Path(folder))
+            model = _build(name, Path(folder))
             for kind in _PLANS:
                 yield from (_row(name, model, kind, ranks) for ranks in counts)
 

@@ -1,13 +1,13 @@
-"""Predicted memory of training plans against what their ranks hold, and against resident memory.
+"""Predicted memory of training plans, compared with the tensors of ranks and with resident memory.
 
     python bench/memory/training.py                    the small models on 4 ranks, 4 plans each
     python bench/memory/training.py gpt2 --devices 2
 
-What a rank holds are the tensors bound to its graphs: parameters, gradients, moments and running
-statistics, in bytes, beside those predicted. Constants are told apart: those in the files of the
-graphs, beside those predicted, with what ONNX Runtime folds when it loads a graph. The peak is the
-memory that training made resident on the rank where it was most, beside the predicted one, which
-knows of tensors alone: not of sessions, arenas, or buffers of MPI.
+The tensors of a rank are bound to its graphs: parameters, gradients, moments and running
+statistics; their bytes are printed next to the prediction. Constants are counted separately: those
+in the graph files, next to the prediction, including constants that ONNX Runtime folds when it
+loads a graph. The peak is the resident memory that training added on the largest rank. The
+predicted peak counts tensors alone: no sessions, arenas, or buffers of MPI.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LINE = "{:8} {:10}" + " {:>10} {:>10} {:>7}" + " {:>10}" * 4
 
 
 def measure(case: Case, devices: int, names: Sequence[str] = PLANS) -> dict[str, TrainResult]:
-    """Return what the ranks of each plan of ``names`` say of their memory."""
+    """Return the result of the ranks of each plan of ``names``, with their memory."""
     found = {}
     for plan in plans(case.path, case.recipe, devices, names):
         run = case.run(write_plan(case.path, plan, case.folder / str(devices)))

@@ -1,13 +1,13 @@
-"""What a person gets who gives no flags but a number of devices, and after how long.
+"""Results and times of default searches, where only the number of devices is given.
 
     python bench/search/answers.py MODEL.onnx ...             the frontier of each on 4 devices
     python bench/search/answers.py MODELS/ --devices 8 64     of every .onnx file below a folder
     python bench/search/answers.py MODEL.onnx --flags FLAGS.json --search-time 8
 
 Runs `tensoropt-opt MODEL --pareto --devices N` for each and prints a table: seconds from start to
-end (of the wall, and of the processor), points, the bound that was reached, and the meshes that
-were left out. FLAGS.json maps the ends of paths to more flags, such as "--dim batch=4". The last
-line counts answers and names the slowest.
+end (elapsed, and of the processor), points, the bound that was reached, and the meshes that were
+left out. FLAGS.json maps the ends of paths to more flags, such as "--dim batch=4". The last line
+counts answers and names the slowest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEADER = f"{'model':40}  {'devices':>7}  {'wall s':>6}  {'cpu s':>6}  {'points'
 
 @dataclass(frozen=True)
 class Answer:
-    """What one command printed; ``refused`` is its error, if there is one."""
+    """Output of a command; ``refused`` is its error, if it failed."""
 
     wall_s: float
     cpu_s: float
@@ -38,13 +38,13 @@ class Answer:
 
 
 def models(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files among ``paths``, and those below its folders."""
+    """Yield the files among ``paths``, and the .onnx files below its folders."""
     for path in paths:
         yield from sorted(path.rglob("*.onnx")) if path.is_dir() else [path]
 
 
 def answer(path: Path, devices: int, more: Sequence[str], limit_s: float) -> Answer:
-    """Run the command on one model; given up after ``limit_s``."""
+    """Run the command on one model, for at most ``limit_s``."""
     flags = ["--pareto", "--devices", str(devices), "--format", "json", *more]
     before, started = _cpu_s(), time.monotonic()
     try:
@@ -86,7 +86,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--flags", type=Path)
     parser.add_argument("--search-time")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds until it is given up")
+    parser.add_argument(
+        "--limit", type=float, default=60.0, help="timeout of each model in seconds"
+    )
     given = parser.parse_args()
     known = {} if given.flags is None else json.loads(given.flags.read_text())
     more = ["--device", given.device]

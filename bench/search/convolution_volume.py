@@ -1,9 +1,10 @@
-"""Bytes that the edges of an image take when a convolution is split over its rows and columns.
+"""Bytes sent for the edges of an image when a convolution is split over its rows and columns.
 
-The convolution is partitioned for a grid of ranks, rows of it over the height of the image and
-columns over the width, and what its program sends is added up. The bound is what the windows of
-some rank read outside its part. Beside it what a rank gets where the edges of all parts along an
-axis are gathered. Prints a table; ``--write`` puts it into docs/benchmarks.md.
+The convolution is partitioned for a grid of ranks: rows of the grid split the height of the image,
+columns the width. The bytes that the program sends are summed. The lower bound is the number of
+bytes that the windows of some rank read outside its part. For comparison, the table has the bytes
+that a rank receives if the edges of all parts along an axis are gathered. Prints a table;
+``--write`` puts it into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["CONVOLUTIONS", "GRIDS", "Convolution", "bound_bytes", "gathered_byte
 
 @dataclass(frozen=True)
 class Convolution:
-    """A square image, and windows over it: as many of them as pixels over ``stride``."""
+    """A square image, and windows over it, one per ``stride`` pixels."""
 
     channels: int
     size: int
@@ -39,12 +40,12 @@ class Convolution:
 
     @property
     def begin(self) -> int:
-        """How far windows reach before a part."""
+        """Number of elements that windows read before a part."""
         return (self.taps - 1) // 2
 
     @property
     def after(self) -> int:
-        """How far windows reach behind a part."""
+        """Number of elements that windows read after a part."""
         return max(self.taps - self.stride - self.begin, 0)
 
     def __str__(self) -> str:
@@ -63,17 +64,17 @@ _FILTERS = 64
 _TEXT = """\
 ## One convolution: bytes of edges against the lower bound
 
-`python bench/search/convolution_volume.py --write`: bytes that a rank sends where the height and the width
-of a float32 image are split over a grid of ranks, counted in the program that runs; what the
-windows of some rank read outside its part, which no algorithm can do without; and what a rank got
-when the edges of all parts were gathered, along the height alone
+`python bench/search/convolution_volume.py --write`: bytes that a rank sends if the height and the
+width of a float32 image are split over a grid of ranks, counted in the program that runs; the bytes
+that the windows of some rank read outside its part, a lower bound for any algorithm; and the bytes
+that a rank received when the edges of all parts were gathered, along the height alone
 ([decision 61](decisions/0061-halo-exchange.md)).
 
 """
 
 
 def sent_bytes(one: Convolution, grid: tuple[int, int]) -> int:
-    """Return the bytes that each rank sends in the program of one rank."""
+    """Return the bytes that each rank sends, counted in the program of one rank."""
     with driver.new_context():
         module = driver.parse_text(_text(one, grid))
     driver.run_phase(module, "rules")
@@ -114,20 +115,20 @@ def _text(one: Convolution, grid: tuple[int, int]) -> str:
 
 
 def bound_bytes(one: Convolution, grid: tuple[int, int]) -> int:
-    """Return the most that the windows of some rank read outside its part."""
+    """Return the most bytes that the windows of some rank read outside its part."""
     own, reads = zip(*(_read(one, extent) for extent in grid), strict=True)
     return (math.prod(reads) - math.prod(own)) * one.channels * _ITEM_BYTES
 
 
 def _read(one: Convolution, parts: int) -> tuple[int, int]:
-    """Return how long a part is, and the most that windows of one read, without padding."""
+    """Return the length of a part, and the most elements that its windows read, without padding."""
     part = one.size // parts
     begin, after = (one.begin, one.after) if parts > 1 else (0, 0)
     return part, part + (max(begin, after) if parts == 2 else begin + after)
 
 
 def gathered_bytes(one: Convolution, grid: tuple[int, int]) -> int | None:
-    """Return what each rank gets if edges of all parts are gathered, for rows alone."""
+    """Return the bytes that each rank receives if edges of all parts are gathered; rows only."""
     if grid[1] > 1:
         return None
     return (grid[0] - 1) * (one.begin + one.after) * one.size * one.channels * _ITEM_BYTES

@@ -1,11 +1,11 @@
 """Measure the search on files of cost tables: ``python bench/search/engine.py [--write] [FILES]``.
 
-Columns: seconds to the minimum time; the same by elimination in NumPy with the same order of
-variables (the yardstick) and how many times faster the engine is; the gap that the supported
-points alone certify. Then, for epsilon 0.05, 0.02, 0.01 and 0: seconds, as a multiple of the
-yardstick, and the number of points, or the epsilon proven when the limit came first. Rows "x2.2"
-and "x2.8" have as many times the configurations per node: about the sizes on 64 devices. Files for
-64 devices themselves are written by ``bench/search/pase_instances.py``. ``--write`` puts the table into
+Columns: seconds to the minimum time; the same by elimination in NumPy with the same elimination
+order (the reference) and the speedup of the engine; the gap that the supported points alone
+certify. Then, for epsilon 0.05, 0.02, 0.01 and 0: seconds, as a multiple of the reference, and the
+number of points, or the proven epsilon if the time limit was reached. Rows "x2.2" and "x2.8" have
+that many times the configurations per node, about the sizes on 64 devices. Actual files for 64
+devices are written by ``bench/search/pase_instances.py``. ``--write`` puts the table into
 docs/benchmarks.md.
 """
 
@@ -38,12 +38,12 @@ _WIDTHS = [20, 8, 8, 6, 8, *[30] * len(EPSILONS)]
 _TEXT = """\
 ## The search on PaSE's own cost tables
 
-`python bench/search/engine.py --limit {limit:g} --write FILES`, where `bench/search/pase_instances.py` wrote the
-files (`_pN`: on N devices), on {cores} cores: seconds to the least time; the same by elimination in
-NumPy with the same order of variables, the yardstick; what the supported points alone certify; then
-seconds to the frontier within epsilon, as a multiple of the yardstick, and its points, or the
-epsilon proven when the limit came first. All columns of a row are of one run; each is the best of
-three where it takes below a second.
+`python bench/search/engine.py --limit {limit:g} --write FILES`, with files that
+`bench/search/pase_instances.py` wrote (`_pN`: on N devices), on {cores} cores: seconds to the least
+time; the same by elimination in NumPy with the same order of variables, the reference; the gap that
+the supported points alone certify; then seconds to the frontier within epsilon, as a multiple of
+the reference, and its points, or the epsilon proven at the time limit. All columns of a row are
+from one run; each is the best of three if it takes less than a second.
 
 """
 WIDE = (("inception3_p16", 2.2), ("transformer_p16", 2.8))
@@ -51,7 +51,7 @@ Factor = tuple[tuple[int, ...], Floats]
 
 
 def elimination_order(problem: Problem) -> list[int]:
-    """The variable with the smallest output table next, as in the engine."""
+    """Return the engine's order: the variable with the smallest output table next."""
     near: dict[int, set[int]] = {v: set() for v in range(len(problem.nodes))}
     for edge in problem.edges:
         near[edge.a].add(edge.b)
@@ -69,7 +69,7 @@ def elimination_order(problem: Problem) -> list[int]:
 
 
 def numpy_min_time(problem: Problem) -> float:
-    """Smallest total time by eliminating one variable after the other with broadcasting."""
+    """Return the smallest total time, by variable elimination with NumPy broadcasting."""
     factors: list[Factor] = [((v,), node.time_s) for v, node in enumerate(problem.nodes)]
     factors += [((edge.a, edge.b), edge.time_s) for edge in problem.edges]
     for var in elimination_order(problem):
@@ -90,7 +90,7 @@ def _reduced(bucket: list[Factor], var: int) -> Factor:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds and result; the best of three when a call is quick."""
+    """Return seconds and result of a call; the best of three if it is quick."""
     seconds = []
     while True:
         start = time.perf_counter()
@@ -101,7 +101,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(problem: Problem, name: str, limit_s: float) -> list[str]:
-    """One line of the table."""
+    """Return a line of the table."""
     fast, point = timed(lambda: ft.solve_min_time(problem))
     slow, total = timed(lambda: numpy_min_time(problem))
     if not np.isclose(total, point.time, rtol=1e-12):
@@ -130,9 +130,11 @@ def _problems(files: list[Path], wide: bool) -> Iterator[tuple[str, Problem]]:
 
 
 def main() -> None:
-    """Print the table, a line as soon as it is known."""
+    """Print the table line by line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="*", type=Path, help="the instances of the tests, and wider")
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="default: the instances of the tests, also widened"
+    )
     parser.add_argument("--limit", type=float, default=30.0, help="seconds per frontier (30)")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     arguments = parser.parse_args()

@@ -1,7 +1,7 @@
-"""How much of each model's work no strategy splits, by the number of ranks along a mesh axis.
+"""Share of each model's work that no strategy splits, by the number of ranks along a mesh axis.
 
-The work is that of the rules, in floating-point operations. What is left over is mostly in
-dimensions that the axis does not divide: see docs/decisions/0011-padding-of-uneven-dimensions.md.
+Work is counted by the rules, in floating-point operations. Most of the rest is in dimensions that
+the axis does not divide: see docs/decisions/0011-padding-of-uneven-dimensions.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _work(rule: Rule) -> float:
 
 
 def _splits(rule: Rule, mesh: Mesh, pads: Pads) -> bool:
-    """Say whether a loop can be split; to pass partial sums on saves no work."""
+    """Return whether a loop can be split; passing on partial sums saves no work."""
     return any(isinstance(role, int) for s in strategies(rule, mesh, pads) for role in s.roles)
 
 

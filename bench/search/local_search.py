@@ -1,9 +1,9 @@
-"""How far local searches end above the optimum: ``python bench/search/local_search.py [FILES]``.
+"""Gap of local searches to the optimum: ``python bench/search/local_search.py [FILES]``.
 
-On files of cost tables (see `python -m tensoropt.compiler.cli.instance`; default: the instances
-of the tests) coordinate descent (`autoddl`) and the Metropolis search (`mcmc`) run with several
-seeds. Columns: vertices, the least time, and for each method the least, median and largest gap to
-it and the median processor seconds. ``--write`` puts the table into docs/benchmarks.md.
+Coordinate descent (`autoddl`) and the Metropolis search (`mcmc`) run with several seeds on files of
+cost tables (see `python -m tensoropt.compiler.cli.instance`; default: the instances of the tests).
+Columns: vertices, the least time, and for each method the least, median and largest gap to it and
+the median processor seconds. ``--write`` puts the table into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ INSTANCES = Path(__file__).parents[2] / "test" / "search" / "instances"
 _TEXT = f"""
 ## Local searches on PaSE's cost tables
 
-`python bench/search/local_search.py --write`: how far above the optimum (exact, by the engine) coordinate
-descent with {RESTARTS} starts and a Metropolis walk of {PROPOSALS_PER_NODE} proposals per vertex
-end: least, median and largest gap over {{seeds}} seeds, and the median processor seconds. In these
-tables a vertex is a layer. If the least gap equals the largest, no start of any seed did better.
+`python bench/search/local_search.py --write`: gaps to the optimum (exact, by the engine) of
+coordinate descent with {RESTARTS} starts and a Metropolis walk of {PROPOSALS_PER_NODE} proposals
+per vertex: least, median and largest gap over {{seeds}} seeds, and the median processor seconds.
+In these tables a vertex is a layer. If the least gap equals the largest, no start of any seed
+did better.
 """
 
 
@@ -70,7 +71,7 @@ def table(files: Sequence[Path], seeds: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the table, a line as soon as it is known."""
+    """Print the table line by line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, help="default: the instances of the tests")
     parser.add_argument("--seeds", type=int, default=5)

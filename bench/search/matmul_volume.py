@@ -1,10 +1,10 @@
-"""Words that the fastest plan of one matrix product moves, against what any algorithm must.
+"""Words that the fastest plan of a matrix product sends, compared with the lower bound.
 
 The product C = A B is planned for a device on which only bandwidth costs: no latency, no time to
-compute. A and B lie evenly over the ranks, without copies, and C has to end so, as the bound of
-Al Daas et al. (arXiv 2205.13407, Theorem 3) supposes: of every layout of A, B and C those that
-split over all axes are allowed. All meshes of up to three axes are searched: an axis per dimension
-of the grid of ranks. Prints a table; ``--write`` puts it into docs/benchmarks.md.
+compute. A and B are distributed evenly over the ranks, without copies, and C must be too, as the
+bound of Al Daas et al. (arXiv 2205.13407, Theorem 3) assumes: only layouts that split A, B and C
+over all axes are allowed. All meshes of up to three axes are searched: an axis per dimension of the
+grid of ranks. Prints a table; ``--write`` puts it into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _BANDWIDTH = 1e6
 _TEXT = """\
 ## One matrix product: words moved against the lower bound
 
-`python bench/search/matmul_volume.py --write`: words that each rank sends in the plan that was found,
-if only bandwidth costs, over all meshes of up to three axes; and the least that any algorithm must
-move (Al Daas et al., arXiv 2205.13407; the case is that of their Theorem 3). A, B and C are spread
+`python bench/search/matmul_volume.py --write`: words that each rank sends in the best plan if only
+bandwidth costs, over all meshes of up to three axes; and the fewest words that any algorithm must
+send (Al Daas et al., arXiv 2205.13407; the case is of their Theorem 3). A, B and C are distributed
 evenly over the ranks, without copies.
 
-Where the grid of ranks divides well, plans meet the bound. Each of A, B and C lacks one axis of a
-cube's grid and is gathered (or reduced and scattered) along it; that axis must then be the minor
-one on some dimension, which takes another order of axes than the mesh's for one of the three
-([decision 56](decisions/0056-axis-order-of-split-dimensions.md)). At P = 4 and 16 no grid of whole numbers
-meets the bound of a cube.
+If the grid of ranks divides well, plans meet the bound. Each of A, B and C lacks one axis of a
+cube's grid and is gathered (or reduced and scattered) along it. That axis must be the minor axis of
+some dimension, which needs another order of axes than the mesh's for one of the three
+([decision 56](decisions/0056-axis-order-of-split-dimensions.md)). At P = 4 and 16 no grid of whole
+numbers meets the bound of a cube.
 
 """
 
@@ -63,7 +63,8 @@ meets the bound of a cube.
 def lower_bound(shape: Sequence[int], ranks: int) -> tuple[int, float]:
     """Return the case (1, 2 or 3) and the words that some rank must at least send or receive.
 
-    With dimensions ``a >= b >= c``: the data a rank has to touch, less the part that it holds.
+    With dimensions ``a >= b >= c``, it is the data that a rank must access, less the part it
+    stores.
     """
     c, b, a = sorted(shape)
     if ranks <= a / b:
@@ -76,13 +77,13 @@ def lower_bound(shape: Sequence[int], ranks: int) -> tuple[int, float]:
 
 
 def bandwidth_device() -> Device:
-    """Return a device on which nothing but the bytes on the links takes time worth a count."""
+    """Return a device on which only bytes on links take a notable time."""
     link = Link(0.0, _BANDWIDTH)
     return Device("bandwidth", (("float32", 1e30),), 1.0, 1e30, 1 << 60, 1e-12, 64, link, link)
 
 
 def fewest_words(shape: Sequence[int], mesh: Mesh) -> float:
-    """Return the words per rank of the plan on ``mesh`` that moves the fewest."""
+    """Return the words per rank of the plan on ``mesh`` that sends the fewest."""
     tables = MeshTables(_graph(shape), mesh, bandwidth_device())
     choice = solve_min_time(_evenly(tables)).assignment[: len(tables.variables)]
     cost = Evaluator(tables).evaluate(choice.tolist())
@@ -106,7 +107,7 @@ def _graph(shape: Sequence[int]) -> Graph:
 
 
 def _evenly(tables: MeshTables) -> Problem:
-    """Return the problem in which arguments and results are split over all axes."""
+    """Return the problem with arguments and results restricted to layouts split over all axes."""
     nodes = []
     for index, node in zip(tables.variables, tables.problem.nodes, strict=True):
         times = node.time_s

@@ -1,18 +1,18 @@
-"""Every search method on every benchmark graph, against frontier tracking.
+"""Every search method on every benchmark graph, compared with frontier tracking.
 
-    python bench/search/methods.py                                 15 graphs on 4, 8, 16, 32, 64 devices
+    python bench/search/methods.py             15 graphs on 4, 8, 16, 32, 64 devices
     python bench/search/methods.py gpt3_13b --devices 64 --methods ft expert --meshes all
-    python bench/search/methods.py --write                         tables into docs/benchmarks.md too
+    python bench/search/methods.py --write     tables into docs/benchmarks.md too
 
-One mesh per number of devices, as square as it goes (2x2, 2x4, 4x4, 4x8, 8x8): the axes that expert
-schemes need, at a tenth of the work of all meshes; `--meshes all` searches every one. A graph is
-prepared once, its tables are made once per mesh; seconds are the processor time of the search, on
-all its threads, and of costing what it found: the figure to read on a busy machine. Times and bytes
-are those of the emitted graphs, not of the tables of the search.
+There is one mesh per number of devices, as square as possible (2x2, 2x4, 4x4, 4x8, 8x8): it has the
+axes that expert schemes need, at a tenth of the work of all meshes. `--meshes all` searches all
+meshes. A graph is prepared once, and its tables are built once per mesh. Seconds are the processor
+time, over all threads, of the search and of costing its points: the figure to read on a busy
+machine. Times and bytes are costs of the emitted graphs, not of the tables of the search.
 
-Checked of each point (t, m) that another method found: the fastest point of `ft` takes at most t;
-and some point of `ft` takes at most (1 + e) t and (1 + e) m, with e the bound that `ft` proved.
-Ends with `N checked, M violated`.
+Two checks run for each point (t, m) of another method: the fastest point of `ft` takes at most t;
+and some point of `ft` takes at most (1 + e) t and (1 + e) m, with e the bound that `ft` proved. The
+last line is `N checked, M violated`.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ _ROUNDING = 1e-9
 _TEXT = """
 ## Every method on every graph
 
-`python bench/search/methods.py --write`: the fastest plan of frontier tracking (`ft`), per device, the
-bound that its frontier reached, and how many times longer the fastest plan of each other method
-takes, all costed as the graphs they lead to. A dash: the method refuses, or the program of `ilp` is
+`python bench/search/methods.py --write`: the fastest plan of frontier tracking (`ft`), per device,
+the bound that its frontier reached, and the relative time of the fastest plan of each other method,
+all costed as the graphs that they lead to. A dash: the method refuses, or the program of `ilp` is
 too large.
 
 {budget}
 
 {table}
 
-Seconds are processor time of the search and of costing what it found, tables made before.
+Seconds are processor time of the search and of costing its points, without building tables.
 
 {summary}
 
@@ -77,7 +77,7 @@ second is not checked where the epsilon is "none": time was over before `ft` had
 
 @dataclass
 class Case:
-    """A graph on so many devices, and what each method found."""
+    """A graph on a number of devices, and the result of each method."""
 
     graph: str
     devices: int
@@ -91,7 +91,7 @@ class Case:
         return held.result if held else None
 
     def ratio(self, method: str) -> float | None:
-        """Return the time of the fastest point of a method over that of ``ft``."""
+        """Return the time of a method's fastest point over the time of ``ft``'s fastest."""
         found = self.attempts[method].result if method in self.attempts else None
         if found is None or self.frontier is None:
             return None
@@ -99,7 +99,7 @@ class Case:
 
 
 def excess(point: FrontierPoint, frontier: FrontierResult) -> float:
-    """Return the least e with which a point of ``frontier`` is within (1 + e) in both of it."""
+    """Return the least e so that a point of ``frontier`` is within (1 + e) in both costs."""
     reached = (
         max(held.time_s / point.time_s, held.memory_bytes / point.memory_bytes)
         for held in frontier.points
@@ -108,9 +108,9 @@ def excess(point: FrontierPoint, frontier: FrontierResult) -> float:
 
 
 def violations(case: Case) -> Iterator[tuple[str, FrontierPoint, str]]:
-    """Yield (method, point, what is wrong or nothing) of every point, two checks for each.
+    """Yield (method, point, error or "") for both checks of every point.
 
-    The second is left out where the time of ``ft`` was over before it had a bound.
+    The second check is skipped if ``ft`` ran out of time before it had a bound.
     """
     frontier = case.frontier
     if frontier is None:
@@ -148,7 +148,7 @@ def run_case(
 
 
 def _print(case: Case) -> tuple[int, int]:
-    """Print a case and what is violated; return the numbers of checks and of violations."""
+    """Print a case and its violations; return the numbers of checks and of violations."""
     for method, held in case.attempts.items():
         print(f"{case.graph:17} {case.devices:3} {case.mesh:>5} {_line(case, method, held)}")
     checks = list(violations(case))
@@ -177,7 +177,7 @@ def _number(ratio: float | None) -> str:
 
 
 def methods_table(cases: Sequence[Case], methods: Sequence[str]) -> str:
-    """Return in Markdown a row per graph and number of devices: ``ft``, and ratios to it."""
+    """Return a Markdown row per graph and number of devices: ``ft``, and ratios to it."""
     others = [method for method in methods if method != "ft"]
     titles = ["graph", "mesh", "ft", "memory", "epsilon", *others]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
@@ -233,7 +233,7 @@ def _cases(given: argparse.Namespace) -> Iterator[Case]:
 
 
 def main() -> int:
-    """Print every case as it is known; the exit status says whether a check failed."""
+    """Print every case as it finishes; the exit status is 1 if a check failed."""
     given = _parser().parse_args()
     print(_budget(given), flush=True)
     cases, checked, violated = [], 0, 0
@@ -258,7 +258,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="default all")
     parser.add_argument("--devices", type=int, nargs="+", default=[4, 8, 16, 32, 64])
-    parser.add_argument("--device", default="h200", help="what they are, as in tensoropt-opt")
+    parser.add_argument("--device", default="h200", help="type of the devices, as in tensoropt-opt")
     parser.add_argument("--meshes", choices=("square", "all"), default="square")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--epsilon", type=float, default=0.05, help="of ft")

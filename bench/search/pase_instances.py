@@ -1,7 +1,9 @@
-"""Write cost tables of PaSE's benchmark graphs: ``python bench/search/pase_instances.py CHECKOUT -o DIR``.
+"""Write cost tables of PaSE's benchmark graphs.
 
-CHECKOUT is a clone of https://github.com/baidu-research/PaSE, from which the graphs and their times
-come; it is imported, not changed. Files are named GRAPH_pDEVICES.npz, in the format that
+    python bench/search/pase_instances.py CHECKOUT -o DIR
+
+CHECKOUT is a clone of https://github.com/baidu-research/PaSE, the source of the graphs and their
+times; it is imported, not changed. Files are named GRAPH_pDEVICES.npz, in the format that
 ``tensoropt.compiler.cli.instance`` reads.
 """
 
@@ -34,7 +36,7 @@ _HASH_SEED = "1"
 
 
 class _Graph:
-    """What PaSE uses of networkx: vertices and edges with the attributes given."""
+    """The part of networkx that PaSE uses: vertices and edges with attributes."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, dict[str, Any]] = {}
@@ -54,7 +56,7 @@ class _Graph:
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """Modules in place of networkx and pandas (PaSE needs old releases): costs stay arrays."""
+    """Return substitutes of networkx and pandas (PaSE needs old releases): costs stay arrays."""
     networkx, pandas = ModuleType("networkx"), ModuleType("pandas")
     networkx.DiGraph = _Graph  # type: ignore[attr-defined]
     pandas.Series = lambda costs, **_: costs  # type: ignore[attr-defined]
@@ -64,7 +66,7 @@ def _stand_ins() -> dict[str, ModuleType]:
 
 @contextlib.contextmanager
 def _imported(checkout: Path) -> Iterator[ModuleType]:
-    """PaSE's module of graphs, fresh, as it keeps the graph in variables of its classes."""
+    """Import PaSE's module of graphs afresh, as its classes store the graph in class variables."""
     changed = [*_MODULES, *_stand_ins()]
     before = {name: sys.modules.pop(name, None) for name in changed}
     sys.modules.update(_stand_ins())
@@ -80,14 +82,14 @@ def _imported(checkout: Path) -> Iterator[ModuleType]:
 
 
 def build_graph(checkout: Path, name: str, devices: int) -> _Graph:
-    """Return PaSE's graph ``name`` (a key of BATCH), with its costs on so many devices."""
+    """Return PaSE's graph ``name`` (a key of BATCH), with its costs on ``devices`` devices."""
     with _imported(checkout) as pase, contextlib.redirect_stdout(io.StringIO()):
         graph: _Graph = pase.CreateGraph(name, BATCH[name], 0, devices, _TFLOPS, _GBYTES_PER_S)
     return graph
 
 
 def tables_of(graph: _Graph) -> dict[str, Floats]:
-    """Return the arrays of an instance file: times are PaSE's, memory is a stand-in."""
+    """Return the arrays of an instance file: times are PaSE's, memory is estimated."""
     domain = [len(node["op"].dom_configs) for node in graph.nodes.values()]
     edges = sorted(graph.edges)
     arrays: dict[str, Any] = {"domain": np.array(domain), "edges": np.array(edges)}
@@ -100,10 +102,10 @@ def tables_of(graph: _Graph) -> dict[str, Floats]:
 
 
 def _memory_bytes(op: Any) -> Floats:
-    """Four bytes per output, and thrice that per weight, in the local shapes of each configuration.
+    """Return four bytes per output and twelve per weight, by local shapes of configurations.
 
-    PaSE does not name weights. Loops over m, n, k with an input m x k and an output m x n have
-    (m n k)^2 / (m k m n) of them, which is taken for every op with more loops than dimensions.
+    PaSE does not name weights. Loops over m, n, k with an input m x k and an output m x n have (m n
+    k)^2 / (m k m n) weights, which is assumed for every op with more loops than dimensions.
     """
     inputs = _volume(op.in_tsrs, op.in_tsr_configs)
     outputs = _volume(op.out_tsrs, op.out_tsr_configs)
@@ -120,7 +122,7 @@ def _volume(shapes: Sequence[Sequence[int]], splits: Sequence[Any]) -> Floats:
 
 
 def _fix_hashes() -> None:
-    """Start again with fixed hashes: PaSE orders dimensions by those of their names."""
+    """Restart with fixed hashes: PaSE orders dimensions by the hashes of their names."""
     if os.environ.get("PYTHONHASHSEED") != _HASH_SEED:
         environment = {**os.environ, "PYTHONHASHSEED": _HASH_SEED}
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)

@@ -1,11 +1,11 @@
-"""How the fastest plans split the models of PaSE's Table II, beside what that table reports.
+"""Splits of the models of PaSE's Table II in the fastest plans, next to the table's strategies.
 
     python bench/search/table_two.py [--write]
 
-PaSE (arXiv 2407.04001) gives in Table II the strategies it found for training on 32 GTX 1080 Ti, 4
-nodes of 8: per layer, into how many parts each dimension of the iteration space is cut. Here the
-least time of one *inference* step is searched on every mesh of 32 such devices with up to three
-axes, and the cuts of the ops behind the same layers are read from the fastest plan.
+Table II of PaSE (arXiv 2407.04001) reports the strategies found for training on 32 GTX 1080 Ti, 4
+nodes of 8: for each layer, the number of parts of each dimension of the iteration space. This
+script searches the least time of one *inference* step on every mesh of 32 of these devices with up
+to three axes, and reads the splits of the ops of the same layers from the fastest plan.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ __all__ = [
 
 DEVICES = 32
 GraphOf = Callable[..., Graph]
-"""Takes the name of a model and its sizes."""
+"""Builds a graph from the name of a model and its sizes."""
 
 _MOST_AXES = 3
 
 Place = tuple[int, int]
-"""A dimension: of operand 0 or 1, or of the result (-1), counted from either end."""
+"""A dimension of operand 0 or 1, or of the result (-1), counted from either end."""
 
 _CONV = {"b": (-1, 0), "c": (1, 1), "h": (-1, 2), "w": (-1, 3), "n": (-1, 1), "r": (1, 2)}
 _CONV["s"] = (1, 3)
@@ -78,9 +78,9 @@ VALUES = {"b": (-1, 0), "s": (-1, 2), "h": (-1, 1), "k": (-1, -1)}
 
 @dataclass(frozen=True)
 class Group:
-    """Layers of Table II with what it reports, and the ops of ours whose names match.
+    """Layers of Table II with their reported strategy, and a pattern for the names of our ops.
 
-    ``dims`` says where the letters of our cuts lie in the op's tensors.
+    ``dims`` maps the letters of our splits to dimensions of the op's tensors.
     """
 
     layers: str
@@ -169,29 +169,30 @@ MODELS = (
 )
 
 _TEXT = f"""
-## How the fastest plans split, beside PaSE's Table II
+## Splits of the fastest plans, compared with PaSE's Table II
 
-`python bench/search/table_two.py --write`. Left what PaSE reports in Table II of arXiv 2407.04001 for 32
-GTX 1080 Ti (4 nodes of 8): into how many parts each dimension of a layer is cut. Right the ops
-behind the same layers in the plan of least predicted time here, of all meshes of 32 with up to
-{_MOST_AXES} axes, for the device description `gtx1080ti`; letters without a count are whole.
+`python bench/search/table_two.py --write`. Left are the splits in Table II of PaSE (arXiv
+2407.04001) for 32 GTX 1080 Ti (4 nodes of 8): the number of parts of each dimension of a layer.
+Right are the ops of the same layers in the plan of least predicted time here, over all meshes of
+32 with up to {_MOST_AXES} axes, for the device description `gtx1080ti`; letters without a count
+are whole.
 
 These are different problems, so agreement proves nothing about either. PaSE plans *training*: if
-only the batch is split, every step all-reduces the gradients of all weights, which its cuts of FC,
-LSTM and embedding layers avoid. Ours is one *inference* step, in which replicated weights cost
-memory but no time. PaSE has 32 equal devices with one bandwidth; we have 4 nodes of 8, with
-latencies. Its LSTM is one vertex that can also be cut between layers (l); ours is unrolled.
+only the batch is split, every step all-reduces the gradients of all weights, which its splits of
+FC, LSTM and embedding layers avoid. Ours is one *inference* step, in which replicated weights
+cost memory but no time. PaSE has 32 equal devices with one bandwidth; we have 4 nodes of 8, with
+latencies. Its LSTM is one vertex that can also be split between layers (l); ours is unrolled.
 
 Letters: b batch, s sequence, h height (of attention: heads), w width, c in-channels, n
 out-channels, r and s filter, d inputs, e outputs, v vocabulary, k channels of a head. Sizes are
-those of PaSE's code, except the sequence of the RNNLM (32 steps, not 256) and the classes.
+from PaSE's code, except the sequence of the RNNLM (32 steps, not 256) and the classes.
 Our graphs end with the scores, without the softmax of the loss.
 """
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of least time, the least time of data parallelism, and the meshes left out."""
+    """The plan of least time, the least time of data parallelism, and the omitted meshes."""
 
     point: FrontierPoint
     batch_s: float
@@ -199,7 +200,7 @@ class Plan:
 
 
 def fastest_plan(graph: Graph) -> Plan:
-    """Search every mesh; one whose tables do not fit into memory is left out, and said."""
+    """Search every mesh; meshes with tables that do not fit into memory are recorded as refused."""
     device = load_device("gtx1080ti")
     meshes = [mesh for mesh in factorisations(DEVICES) if len(mesh.shape) <= _MOST_AXES]
     points, plain, refused = [], [], []
@@ -219,7 +220,7 @@ def fastest_plan(graph: Graph) -> Plan:
 
 
 def cuts(node: Node, strategy: Strategy, mesh: Sequence[int], dims: Mapping[str, Place]) -> str:
-    """Return the letters of the dimensions that an op cuts, each with the number of parts."""
+    """Return the letters of the dimensions that an op splits, each with the number of parts."""
     assert node.rule is not None
     found = []
     for letter, (tensor, dim) in dims.items():
@@ -233,7 +234,7 @@ def cuts(node: Node, strategy: Strategy, mesh: Sequence[int], dims: Mapping[str,
 
 
 def chosen(group: Group, graph: Graph, plan: FrontierPoint) -> str:
-    """Return the cuts of the ops of a group, the most common first, with how many ops have them."""
+    """Return the splits of the ops of a group, the most common first, with their numbers of ops."""
     counts: Counter[str] = Counter()
     for index, strategy in plan.strategies.items():
         node = graph.nodes[index]
@@ -261,7 +262,7 @@ def _rows(model: Model, graph_of: GraphOf) -> Iterator[str]:
 def table(
     models: Sequence[Model] = MODELS, graph_of: GraphOf = model_graph, step: str = "inference"
 ) -> str:
-    """Return the table in Markdown; ``step`` is what the graphs of ``graph_of`` do."""
+    """Return the table in Markdown; ``step`` names the kind of step in ``graph_of``'s graphs."""
     lines = [f"| layers | PaSE, training | ops | ours, {step} |", "|---|---|---|---|"]
     for model in models:
         lines += _rows(model, graph_of)
@@ -269,7 +270,7 @@ def table(
 
 
 def main() -> None:
-    """Print the table, and write it where asked."""
+    """Print the table, and write it with --write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Cost tables with more configurations per node: what a search meets on more devices."""
+"""Cost tables with more configurations per node, as on more devices."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["widen"]
 def widen(problem: Problem, factor: float) -> Problem:
     """Return the problem with about ``factor`` times the configurations per node.
 
-    Each new configuration costs what one of the old ones does, up to a fifth more. Equal tables
-    stay equal, so that repeated layers stay repeated; the same arguments give the same tables.
+    Each new configuration costs as much as an old one, plus up to a fifth. Equal tables stay equal,
+    so that repeated layers stay repeated. The result is deterministic.
     """
     picks = {k: _picks(k, factor) for k in {len(node.time_s) for node in problem.nodes}}
     nodes = [
@@ -31,12 +31,12 @@ def widen(problem: Problem, factor: float) -> Problem:
 
 
 def _picks(size: int, factor: float) -> NDArray[np.int64]:
-    """The old configuration behind each new one."""
+    """Return the old configuration of each new one."""
     return np.sort(np.arange(round(size * factor)) % size)
 
 
 def _spread(table: Floats, *picks: NDArray[np.int64]) -> Floats:
-    """The entries picked, each made larger by a share that only the table's content decides."""
+    """Return the selected entries, each enlarged by a share that depends on the table alone."""
     wide = table[np.ix_(*picks)]
     rng = np.random.default_rng(zlib.crc32(table.tobytes()))
     return np.round(wide * (1 + 0.2 * rng.random(wide.shape)))

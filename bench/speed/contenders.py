@@ -1,4 +1,4 @@
-"""Ways to run a model by turns: on the ranks of a plan, and in one process of ONNX Runtime."""
+"""Contenders that run a model in turns: the ranks of a plan, and one process of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run_by_ranks(place: Place, gate: Gate, plan: Path, data: Path) -> Outputs:
 
 
 def run_by_one(place: Place, gate: Gate, model: Path, data: Path, threads: int) -> Outputs:
-    """Run a model in ONNX Runtime alone, as its users do, on so many threads."""
+    """Run a model in plain ONNX Runtime, as its users do, on ``threads`` threads."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()

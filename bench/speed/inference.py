@@ -1,13 +1,13 @@
-"""Time runs of plans beside ONNX Runtime's on one process with as many threads as there are ranks.
+"""Time runs of plans against one process of ONNX Runtime with a thread for each rank.
 
     python bench/speed/inference.py                    all models, batches of 1 and 8, 2 ranks
-    python bench/speed/inference.py gpt --batches 1 --rounds 3
+    python bench/speed/inference.py gpt2 --batches 1 --rounds 3
     python bench/speed/inference.py --write            the table into docs/benchmarks.md too
 
 The fastest plan on ranks of one thread, from whole arrays to whole arrays through `Session`, and
 ONNX Runtime's `InferenceSession` on the same model take turns (`turns`). A ratio is the median over
-the rounds of its time over ours: above 1 we are faster. Memory is the most that one process had
-resident. The outputs of both must agree.
+the rounds of its time over ours: above 1 we are faster. Memory is the peak resident memory of one
+process. The outputs of both must agree.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Row", "forward_pass", "measure", "table"]
 
 _OURS, _ALONE, _WARM_UP = "ranks", "one process", 2
 _AGREE = 1e-3
-_TEXT = """## Runs beside ONNX Runtime's
+_TEXT = """## Inference compared with ONNX Runtime
 
 `python bench/speed/inference.py --write`: the fastest plan on {ranks} ranks of one thread, through
 `Session`, and one process of ONNX Runtime with {ranks} threads. Its time over ours, the median of
@@ -55,7 +55,7 @@ process had resident.
 
 @dataclass(frozen=True)
 class Row:
-    """The turns of both ways to run one model, and what the largest process of each took."""
+    """Turns of both contenders on one model, and the peak memory of their largest processes."""
 
     model: str
     batch: int
@@ -74,14 +74,14 @@ class Row:
 
 
 def forward_pass(path: Path) -> driver.ir.Module:
-    """Return what a plan for running the model in a file is searched for."""
+    """Return the forward pass of the model in a file, ready for a search."""
     module = driver.load(path, {})
     driver.advance(module, "rules")
     return module
 
 
 def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
-    """Return the row of a model. Raises ValueError where outputs differ."""
+    """Return the row of a model. Raises ValueError if outputs differ."""
     given: Any = model
     path, data = model.build(name).save(folder, seed=0), folder / "data.npz"
     np.savez(data, **draw(path, given.batch))
@@ -101,7 +101,7 @@ def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return the figures in Markdown, and the means of the ratios below."""
+    """Return the figures in Markdown, with the means of the ratios in the last rows."""
     head = ["model", "batch", "ours, ms", "one process, ms", "ratio", "memory", "of one process"]
     lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
     lines += [f"| {' | '.join(row.cells())} |" for row in rows]
@@ -112,7 +112,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    """Print a line per model and batch as it is known, and the table."""
+    """Print a line per model and batch as it finishes, and the table."""
     given = _parser().parse_args()
     sizes = Sizes(given.ranks, given.rounds, given.steps)
     rows, busy = list[Row](), list[float]()

@@ -1,13 +1,13 @@
-"""Time training steps of found plans beside those of plans that people make, on the same ranks.
+"""Time training steps of found plans against manual plans, on the same ranks.
 
     python bench/speed/manual_plans.py                     all models, 2 ranks
     python bench/speed/manual_plans.py alexnet --rounds 3
     python bench/speed/manual_plans.py --runs              forward passes instead of training steps
     python bench/speed/manual_plans.py --write             the table into docs/benchmarks.md too
 
-The fastest plan, and those of `--search data-parallel` and `--search expert`, take turns (`turns`).
-A ratio is the median over the rounds of their time over ours: below 0.98 the search has lost. A
-plan whose graphs are those of the fastest one is not measured.
+The fastest plan and the plans of `--search data-parallel` and `--search expert` take turns
+(`turns`). A ratio is the median over the rounds of their time over ours: below 0.98 the search has
+lost. A plan with the same graphs as the fastest plan is not measured.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ from tensoropt.runtime.support.errors import UserError
 __all__ = ["Row", "measure", "table"]
 
 _OURS, _HANDMADE, _WARM_UP = "ft", ("data-parallel", "expert"), 2
-_TEXT = """## Found plans beside those that people make
+_TEXT = """## Found plans compared with manual plans
 
-`python bench/speed/manual_plans.py --write`: training steps of the fastest plan on {ranks} ranks of one
-thread, and of the plans of two methods: their time over ours, the median of {rounds} neighbouring
-turns of {steps} steps. "same": that is the fastest plan. A dash: the method finds none.
+`python bench/speed/manual_plans.py --write`: training steps of the fastest plan on {ranks} ranks
+of one thread, and of the plans of two methods: their time over ours, the median of {rounds}
+neighbouring turns of {steps} steps. "same": the plan is the fastest plan. A dash: the method
+finds no plan.
 
 {table}
 
@@ -56,7 +57,7 @@ turns of {steps} steps. "same": that is the fastest plan. A dash: the method fin
 
 @dataclass(frozen=True)
 class Row:
-    """The turns of the plans that differ from the fastest, and of that one."""
+    """Turns of the fastest plan, and of the plans that differ from it."""
 
     model: str
     plans: Mapping[str, str]
@@ -97,7 +98,7 @@ def measure(name: str, model: Model, given: argparse.Namespace, folder: Path) ->
 
 
 def _how(data: Path, *, runs: bool) -> tuple[Callable[[Path], Way], Program]:
-    """Return what makes a way of a plan, and what is planned."""
+    """Return a function from a plan to a way, and the program to plan."""
     if runs:
         return lambda plan: partial(run_by_ranks, plan=plan, data=data), forward_pass
     given = {"data": data, "learning_rate": RECIPE.learning_rate}
@@ -116,7 +117,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    """Print a line per model as it is known, and the table."""
+    """Print a line per model as it finishes, and the table."""
     given = _parser().parse_args()
     rows, busy = list[Row](), list[float]()
     for name in given.models or SPEED_SPLIT:

@@ -1,4 +1,4 @@
-"""The models whose steps are timed beside those of others: such that a step takes a moment."""
+"""Models of the comparisons of speed, at sizes where a step takes milliseconds."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ SPEED_TRAINED: Mapping[str, Model] = {
     "vit": TRAINED["vit"],
     "bert": Bert(layers=4, width=256, heads=4, vocabulary=4096, sequence=128, batch=8),
 }
-"""Those that are trained, beside PyTorch."""
+"""Models that are trained, compared with PyTorch."""
 
 
 def _at_most(model: Any) -> Model:
-    """Return a transformer with the length of texts, and the largest batch, that are timed."""
+    """Return a transformer with the sequence length, and the largest batch, that are timed."""
     resized: Model = replace(model, sequence=128, batch=8)
     return resized
 
@@ -47,7 +47,7 @@ SPEED_RUN: Mapping[str, Model] = {
     "llama": _at_most(RUN["llama"]),
     "bert": Bert(layers=6, width=512, heads=8, vocabulary=8192, sequence=128, batch=8),
 }
-"""Those that are run, beside ONNX Runtime alone, at any batch."""
+"""Models that are run, compared with plain ONNX Runtime, at any batch."""
 
 SPEED_SPLIT: Mapping[str, Model] = {
     "alexnet": AlexNet(batch=32, image=64, classes=100),
@@ -56,7 +56,7 @@ SPEED_SPLIT: Mapping[str, Model] = {
     "transformer": Translation(layers=2, width=256, heads=4, vocabulary=4096, sequence=64, batch=8),
     "gpt2-5M": SPEED_TRAINED["gpt2-5M"],
 }
-"""Those of which found plans are held against those that people make."""
+"""Models for the comparison of found plans with manual plans."""
 
 BATCH_NORMALISED = (Residual, ResNet)
-"""Models whose losses depend on which samples are normalised together."""
+"""Models with losses that depend on which samples are normalised together."""

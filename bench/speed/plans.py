@@ -1,4 +1,4 @@
-"""What comparisons of speed have in common: the plan that is timed, how often, and the flags."""
+"""Shared parts of the comparisons of speed: the timed plan, sizes, and flags."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tensoropt.compiler.search.frontier.points import fastest
 __all__ = ["Program", "Sizes", "planned", "speed_parser"]
 
 Program = Callable[[Path], driver.ir.Module]
-"""Makes what is planned of the model in a file: a forward pass, or a training step."""
+"""Builds the module to plan from the model in a file: a forward pass or a training step."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: turns, and steps or runs of each, on so many ranks."""
+    """Amount of measurement: number of ranks, of turns, and of steps or runs in each turn."""
 
     ranks: int = 2
     rounds: int = 9
@@ -38,7 +38,7 @@ def planned(program: Program, path: Path, search: str, ranks: int, folder: Path)
 
 
 def speed_parser(text: str | None, models: Iterable[str]) -> argparse.ArgumentParser:
-    """Return the parser of the flags that all have, under what they say of themselves."""
+    """Return a parser of the shared flags, with the description ``text``."""
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )

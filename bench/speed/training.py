@@ -1,18 +1,18 @@
-"""Time training steps beside PyTorch's, on ranks of one thread that take turns.
+"""Time training steps against PyTorch, on ranks of one thread that take turns.
 
     python bench/speed/training.py                         all models, 2 ranks; minutes
-    python bench/speed/training.py gpt2-5M --rounds 3      one of them, in a hurry
+    python bench/speed/training.py gpt2-5M --rounds 3      one of them, quickly
     python bench/speed/training.py --write                 the table into docs/benchmarks.md too
 
-The fastest plan, against the same model with the same weights, batch and AdamW in PyTorch with
-gloo: DistributedDataParallel, FSDP2, and for transformers tensor parallelism by DTensor. All are
-ready at once, and take some steps in turn (`turns`). A ratio is the median over the rounds of
-their time over ours: above 1 we are faster. Memory is the most that the process of a rank had
-resident.
+The fastest plan is compared with the same model, weights, batch and AdamW in PyTorch with gloo:
+DistributedDataParallel, FSDP2, and for transformers tensor parallelism by DTensor. All are
+initialized first and then take turns of some steps (`turns`). A ratio is the median over the rounds
+of their time over ours: above 1 we are faster. Memory is the peak resident memory of a rank's
+process.
 
-The losses of the first steps of all must be those of one process, or the benchmark fails.
-Normalisations of batches take the statistics of the whole batch here, in PyTorch those of each
-rank's part: so does the process that its losses are compared with.
+The losses of the first steps of all must equal the losses of one process, or the benchmark fails.
+Batch normalisations use the statistics of the whole batch here, and the statistics of each rank's
+part in PyTorch; the process that PyTorch's losses are compared with does the same.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ __all__ = ["RECIPE", "Row", "measure", "table", "training_step"]
 
 RECIPE = Recipe("adamw", 1e-4)
 _COMPARED = 3
-"""Losses of so many steps are compared; the first ones, as rounding grows from step to step."""
+"""Number of first steps with compared losses; rounding differences grow from step to step."""
 _AGREE = 1e-3
 _OURS, _WARM_UP = "ours", 3
-_TEXT = """## Training steps beside PyTorch's
+_TEXT = """## Training steps compared with PyTorch
 
 `python bench/speed/training.py --write`: the same model, weights, batch and AdamW on {ranks} ranks
 of one thread; PyTorch {version} with gloo, by DistributedDataParallel, FSDP2 and DTensors (of
 transformers). PyTorch's time of a step over ours, the median of {rounds} neighbouring turns of
 {steps} steps: above 1 we are faster. The ratio of processor times, which other work hardly
-prolongs, and the memory (the most that the process of a rank had resident) are those of the
-fastest of PyTorch's.
+prolongs, and the memory (the peak resident memory of a rank's process) are of the fastest of
+PyTorch's.
 
 {table}
 
@@ -64,34 +64,34 @@ fastest of PyTorch's.
 
 @dataclass(frozen=True)
 class Row:
-    """The turns of all ways to train one model, and what the largest process of each took."""
+    """Turns of all contenders for one model, and the peak memory of their largest processes."""
 
     model: str
     turns: Mapping[str, Sequence[Turn]]
     peaks: Mapping[str, int]
 
     def ratio(self, way: str) -> float:
-        """Return the time of a way over ours."""
+        """Return the time of a contender over ours."""
         return ratio_of(self.turns[way], self.turns[_OURS])
 
     @property
     def rival(self) -> str:
-        """The fastest of the others."""
+        """The fastest contender except ours."""
         return min((way for way in self.turns if way != _OURS), key=self.ratio)
 
     def cores_ratio(self) -> float:
-        """Return the processor time of the fastest of the others over ours."""
+        """Return the processor time of the fastest rival over ours."""
         taken = {w: sum(t.cores_s for t in self.turns[w]) for w in (self.rival, _OURS)}
         return taken[self.rival] / max(taken[_OURS], 1e-3)
 
 
 def training_step(path: Path) -> driver.ir.Module:
-    """Return what a plan for training the model in a file is searched for."""
+    """Return the training step of the model in a file, ready for a search."""
     return trained(path, RECIPE, "none")
 
 
 def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
-    """Return the row of a model. Raises ValueError where losses of the first steps differ."""
+    """Return the row of a model. Raises ValueError if losses of the first steps differ."""
     path = model.build(name).save(folder, seed=0)
     data = folder / f"{name}.npz"
     np.savez(data, **draw(path, batch_size(path)))
@@ -100,7 +100,7 @@ def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
     ways = {_OURS: ours, **_rivals(model, path, data)}
     given = {way: (function, sizes.ranks) for way, function in ways.items()}
     turns, teams = take_turns(given, sizes.rounds, sizes.steps, _WARM_UP)
-    _check(name, model, teams, partial(_alone, model, path, data))
+    _check(name, model, teams, partial(_losses_alone, model, path, data))
     return Row(name, turns, {way: team.peak_bytes for way, team in teams.items()})
 
 
@@ -114,19 +114,19 @@ def _rivals(model: Model, path: Path, data: Path) -> dict[str, Way]:
     return {name: partial(kind, **given) for name, kind in kinds.items()}
 
 
-def _alone(model: Model, path: Path, data: Path, parts: int) -> list[float]:
+def _losses_alone(model: Model, path: Path, data: Path, parts: int) -> list[float]:
     """Return the losses of the first steps in one process of PyTorch."""
-    from torch_models.parallel import alone
+    from torch_models.parallel import train_alone
 
     rate = RECIPE.learning_rate
-    way = partial(alone, model=model, path=path, data=data, rate=rate, parts=parts)
+    way = partial(train_alone, model=model, path=path, data=data, rate=rate, parts=parts)
     _, teams = take_turns({"alone": (way, 1)}, 0, 1, _COMPARED)
     (losses,) = teams["alone"].results
     return losses
 
 
 def _check(name: str, model: Model, teams: Mapping[str, Team], alone: partial[list[float]]) -> None:
-    """Hold the losses of the first steps against those of one process that does as the ranks do."""
+    """Compare the losses of the first steps with one process that normalises as the ranks do."""
     parts = len(teams[_OURS].results) if isinstance(model, BATCH_NORMALISED) else 1
     wanted = {number: alone(parts=number) for number in sorted({1, parts})}
     for way, team in teams.items():
@@ -138,7 +138,7 @@ def _check(name: str, model: Model, teams: Mapping[str, Team], alone: partial[li
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return the figures of the models in Markdown, and the means of the ratios below."""
+    """Return the figures of the models in Markdown, with mean ratios in the last row."""
     others = list(dict.fromkeys(way for row in rows for way in row.turns if way != _OURS))
     head = ["model", "ours, ms", *others, "best", "processors", "memory", "of the best"]
     lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
@@ -158,7 +158,7 @@ def _cells(row: Row, others: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    """Print a line per model as it is known, and the table."""
+    """Print a line per model as it finishes, and the table."""
     given = speed_parser(__doc__, SPEED_TRAINED).parse_args()
     sizes = Sizes(given.ranks, given.rounds, given.steps)
     rows, busy = list[Row](), list[float]()

@@ -1,1 +1,1 @@
-"""PyTorch modules of models in ``graphs``, with their weights, that training is held against."""
+"""PyTorch modules of models in ``graphs``, with their weights, as references of training."""

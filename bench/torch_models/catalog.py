@@ -1,4 +1,4 @@
-"""The module of a model, by its class."""
+"""Modules of models, by class."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def merged(x: torch.Tensor) -> torch.Tensor:
 
 
 class FeedForward(nn.Module):
-    """Two products behind a normalisation; ``approximate`` says which GELU lies between them."""
+    """Two products after a normalisation; ``approximate`` selects the GELU between them."""
 
     def __init__(self, width: int, approximate: str) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class TorchGpt(nn.Module):
     """Ids [batch, sequence] to scores [batch, sequence, vocabulary]."""
 
     tied = "norm"
-    """The module whose results are multiplied with the embedding."""
+    """The module with results that are multiplied by the embedding."""
 
     def __init__(self, sizes: Gpt) -> None:
         super().__init__()

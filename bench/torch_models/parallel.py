@@ -1,8 +1,8 @@
-"""Training a model in PyTorch on processes of this machine that take turns: as `turns.Way`.
+"""Contenders that train a model in PyTorch on processes of this machine: as `turns.Way`.
 
-With AdamW, gloo, and one thread per rank. Every rank takes its part of the first batch of the data
-in every step, or all of it where the tensors are split. Normalisations of batches take the
-statistics of a rank's own part.
+They use AdamW, gloo, and one thread per rank. Every rank takes its part of the first batch of the
+data in every step, or the whole batch if tensors are split. Batch normalisations use the statistics
+of a rank's own part.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from turns import Gate, Place
 from torch_models.catalog import torch_model
 from torch_models.steps import loss_of
 
-__all__ = ["alone", "data_parallel", "fully_sharded", "tensor_parallel"]
+__all__ = ["data_parallel", "fully_sharded", "tensor_parallel", "train_alone"]
 
 Batch = Mapping[str, torch.Tensor]
 
 _BLOCK = re.compile(r"(layer|block)\d+$")
-"""What the module of a block is called, which gathers its parameters at once."""
+"""Names of the modules of blocks, which gather their parameters as a unit."""
 
 
-def alone(
+def train_alone(
     place: Place, gate: Gate, model: Model, path: Path, data: Path, rate: float, parts: int = 1
 ) -> list[float]:
-    """Train in one process: as ``parts`` ranks would that split the batch, one after the other."""
+    """Train in one process on ``parts`` parts of the batch in sequence, as ranks that split it."""
     torch.set_num_threads(1)
     module = torch_model(model, path).train()
     batches = [_part(data, number, parts) for number in range(parts)]
@@ -63,7 +63,7 @@ def alone(
 def data_parallel(
     place: Place, gate: Gate, model: Model, path: Path, data: Path, rate: float
 ) -> list[float]:
-    """Train with DistributedDataParallel. Returns the losses of the rank's own part."""
+    """Train with DistributedDataParallel. Return the losses of the rank's own part."""
 
     def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         return DistributedDataParallel(module, gradient_as_bucket_view=True)
@@ -75,7 +75,7 @@ def data_parallel(
 def fully_sharded(
     place: Place, gate: Gate, model: Model, path: Path, data: Path, rate: float
 ) -> list[float]:
-    """Train with FSDP2, which gathers one block after the other. Returns the losses of the part."""
+    """Train with FSDP2, which gathers the blocks in sequence. Return the losses of the part."""
 
     def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         for name, part in module.named_modules():
@@ -90,7 +90,7 @@ def fully_sharded(
 def tensor_parallel(
     place: Place, gate: Gate, model: Model, path: Path, data: Path, rate: float
 ) -> list[float]:
-    """Train a transformer split as in Megatron-LM, by DTensors. Returns the losses."""
+    """Train a transformer split as in Megatron-LM, by DTensors. Return the losses."""
 
     def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         return parallelize_module(module, mesh, _styles(module))
@@ -100,7 +100,7 @@ def tensor_parallel(
 
 
 def _styles(module: nn.Module) -> dict[str, ParallelStyle]:
-    """Return how modules are split: heads, inner layers, and the words of the last product."""
+    """Return the splits of modules: heads, inner layers, and the vocabulary of the last product."""
     styles: dict[str, ParallelStyle] = {}
     for name, _ in module.named_modules():
         *_, part, last = ["", "", *name.split(".")]
@@ -146,7 +146,7 @@ def _stepped(
     rate: float,
     losing: Callable[[], AbstractContextManager[None]],
 ) -> list[float]:
-    # What is made here is gone before the process group is.
+    # Objects created here are released before the process group.
     given, losses = _optimizer(module, rate), []
     while gate():
         with losing():
@@ -163,7 +163,7 @@ def _whole(loss: torch.Tensor) -> float:
 
 
 def _optimizer(module: nn.Module, rate: float) -> torch.optim.Optimizer:
-    """Return AdamW as tensoropt-opt has it; the fused one takes tensors of one kind at a time."""
+    """Return AdamW as in tensoropt-opt; fused, it takes tensors of one kind at a time."""
     parameters = list(module.parameters())
     kinds = [[p for p in parameters if isinstance(p, DTensor) == kind] for kind in (False, True)]
     groups: list[dict[str, Any]] = [{"params": kind} for kind in kinds if kind]

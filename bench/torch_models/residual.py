@@ -11,7 +11,7 @@ __all__ = ["NormedConv", "TorchResidual"]
 
 
 class NormedConv(nn.Conv2d):
-    """A convolution with a normalisation behind it."""
+    """A convolution followed by a normalisation."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
         super().__init__(inputs, outputs, kernel, stride, kernel // 2, bias=False)
@@ -47,7 +47,7 @@ class _Stage(nn.Module):
 
 
 class TorchResidual(nn.Module):
-    """Images to the scores of classes."""
+    """A network from images to the scores of classes."""
 
     def __init__(self, sizes: Residual) -> None:
         super().__init__()

@@ -30,7 +30,7 @@ class _Bottleneck(nn.Module):
 
 
 class TorchResNet(nn.Module):
-    """Images to the scores of classes."""
+    """A network from images to the scores of classes."""
 
     def __init__(self, sizes: ResNet) -> None:
         super().__init__()

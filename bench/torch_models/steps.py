@@ -1,4 +1,4 @@
-"""Training a module on one device, as its users would: the losses of the steps."""
+"""Training of a module on one device, as its users would do it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": lambda given, lr: torch.optim.AdamW(given, lr, weight_decay=0.0),
 }
-"""By the names of tensoropt-opt, with its defaults."""
+"""Optimizers by the names of tensoropt-opt, with its defaults."""
 
 
 def loss_of(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -34,9 +34,9 @@ def train(
     optimizer: str,
     learning_rate: float,
 ) -> list[float]:
-    """Return the loss before each of so many updates.
+    """Return the loss before each of ``steps`` updates.
 
-    Batches are consecutive samples of ``arrays``, from the start again behind the last whole one.
+    Batches are consecutive samples of ``arrays``, starting over after the last whole batch.
     """
     given = OPTIMIZERS[optimizer](module.train().parameters(), lr=learning_rate)
     samples = len(next(iter(arrays.values())))

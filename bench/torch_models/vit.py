@@ -39,7 +39,7 @@ class _Layer(nn.Module):
 
 
 class TorchVit(nn.Module):
-    """Images to the scores of classes."""
+    """A network from images to the scores of classes."""
 
     def __init__(self, sizes: Vit) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The weights of an ONNX model in a PyTorch module whose parts are called as the model's scopes."""
+"""Weights of an ONNX model in a PyTorch module with parts named by the model's scopes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Product", "add_numbered", "load_weights"]
 
 
 class Product(nn.Linear):
-    """A linear map whose ONNX weight is the right operand of a MatMul: [inputs, outputs]."""
+    """A linear map with the ONNX weight as the right operand of a MatMul: [inputs, outputs]."""
 
 
 def add_numbered(parent: nn.Module, name: str, parts: list[nn.Module]) -> tuple[nn.Module, ...]:
@@ -29,7 +29,8 @@ def add_numbered(parent: nn.Module, name: str, parts: list[nn.Module]) -> tuple[
 def load_weights(module: nn.Module, path: Path) -> nn.Module:
     """Fill ``module`` from the data of ``path`` and return it.
 
-    Raises KeyError for a parameter that the file lacks; asserts that it holds no other.
+    Raises KeyError for a parameter that the file lacks, AssertionError for a tensor that the module
+    lacks.
     """
     given = _read(path)
     with torch.no_grad():
@@ -44,7 +45,7 @@ def load_weights(module: nn.Module, path: Path) -> nn.Module:
 
 def _read(path: Path) -> dict[str, Any]:
     model = onnx.load(path)
-    # Constants lie in the model itself, weights beside it.
+    # Constants are stored in the model itself, weights in external data.
     return {
         tensor.name: numpy_helper.to_array(tensor)
         for tensor in model.graph.initializer
@@ -53,7 +54,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _arrays(part: nn.Module, prefix: str, given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (parameter or buffer of ``part`` itself, its array); takes them out of ``given``."""
+    """Yield (parameter or buffer of ``part`` itself, its array), removed from ``given``."""
     if isinstance(part, nn.LSTM):
         yield from _lstm(prefix[:-1], given)
         return
@@ -71,7 +72,10 @@ _NAMES: Mapping[type, Mapping[str, str]] = {
 
 
 def _lstm(prefix: str, given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """ONNX has one bias of both kinds, and the gates in the order input, output, forget, cell."""
+    """Yield the arrays of an LSTM.
+
+    ONNX has one bias of both kinds, and the gates in the order input, output, forget, cell.
+    """
     turn: Callable[[Any], Any] = _gates
     yield "weight_ih_l0", turn(given.pop(f"{prefix}.input")[0])
     yield "weight_hh_l0", turn(given.pop(f"{prefix}.recurrent")[0])

@@ -1,4 +1,4 @@
-"""Ways that take turns and do next to nothing, where their processes can import them."""
+"""Ways that take turns and do next to nothing, importable by their processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["fail", "sleep"]
 
 
 def sleep(place: Place, gate: Gate, seconds: float) -> tuple[int, int]:
-    """Sleep in each step; returns the rank and the number of steps."""
+    """Sleep in each step; return the rank and the number of steps."""
     steps = 0
     while gate():
         time.sleep(seconds)

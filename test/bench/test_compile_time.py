@@ -1,4 +1,4 @@
-"""The timing of compilations: its rows, on scaled-down models."""
+"""Times of compilations: rows of scaled-down models."""
 
 from __future__ import annotations
 

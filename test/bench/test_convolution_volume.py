@@ -8,7 +8,7 @@ from search.convolution_volume import Convolution, bound_bytes, sent_bytes
 
 
 def _read_outside(one: Convolution, grid: tuple[int, int]) -> int:
-    """Return the most that any rank's windows read outside its part, window by window."""
+    """Return the most elements that any rank's windows read outside its part, window by window."""
     found = []
     for row, column in np.ndindex(*grid):
         reads = np.zeros([one.size] * 2, bool)

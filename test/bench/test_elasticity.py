@@ -1,4 +1,4 @@
-"""What is drawn, compared and written of elastic jobs, without a job."""
+"""Random switches, comparisons and results of elastic jobs, without a job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from elasticity import results
 from elasticity.curves import Curve, drawn
-from elasticity.overhead import WAYS, Way, added
+from elasticity.overhead import WAYS, Way, added_share
 from elasticity.stalls import Move, Stall
 
 from tensoropt.elastic.control import StepRow, SwitchResult
@@ -40,8 +40,8 @@ def test_every_drawn_switch_leads_to_another_plan() -> None:
 
 
 def test_turns_are_compared_in_pairs() -> None:
-    assert added(_ways(), WAYS[1], cpu=False) == pytest.approx(0.1)
-    assert added(_ways(), WAYS[1], cpu=True) == pytest.approx(0.01)
+    assert added_share(_ways(), WAYS[1], cpu=False) == pytest.approx(0.1)
+    assert added_share(_ways(), WAYS[1], cpu=True) == pytest.approx(0.01)
 
 
 def test_snapshots_count_as_often_as_they_are_taken() -> None:

@@ -1,4 +1,4 @@
-"""The benchmark of an embedding's gradient: what is added is right on several threads."""
+"""Benchmark of an embedding's gradient: sums are right on several threads."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _FLOAT = TensorProto.FLOAT
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One tiny model in place of three, in one type."""
+    """Use one tiny model instead of three, in one type."""
     monkeypatch.setattr(Setting, "precisions", ["float32"])
     monkeypatch.setitem(SIZES, "tiny", {"gpt2": SIZES["tiny"]["gpt2"]})
     monkeypatch.delenv("TENSOROPT_STAND_IN", raising=False)
@@ -71,7 +71,7 @@ def test_a_graph_is_cut_at_its_collectives() -> None:
     assert borders == [
         (False, ["x"], ["a", "b"]),
         (True, ["a"], ["c"]),
-        (True, [], ["d"]),  # of a weight, which the piece holds
+        (True, [], ["d"]),  # of a weight, which the piece includes
         (False, ["a", "b", "c", "d"], ["y"]),
     ]
     first, *_, last = (piece.model for piece in pieces)
@@ -187,7 +187,7 @@ def test_on_the_stand_ins(
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_times_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(*words: Path | str) -> None:  # what takes a while, and has tests of its own
+    def measure(*words: Path | str) -> None:  # takes a while, and has its own tests
         shutil.copy(str(files("tensoropt.compiler.cost") / "devices/cpu.toml"), words[-1])
 
     monkeypatch.setattr(steps, "tensoropt_profile", measure)

@@ -1,4 +1,4 @@
-"""The benchmark models: valid, of the published sizes, and they run."""
+"""Benchmark models: they are valid, have the published sizes, and run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tensoropt.runtime.inference.jobs import check_plans
 GRAPHS = Path(__file__).parent.parent.parent / "bench" / "graphs"
 
 # Millions of parameters as published, and half a unit of the last digit. The base Transformer has a
-# test of its own: the 37000 words of the paper make it 63.1, while its table says 65.
+# separate test: the paper's 37000 words result in 63.1, while its table says 65.
 PUBLISHED = {
     "alexnet": (61.1, 0.05),
     "vgg16": (138.4, 0.05),
@@ -133,7 +133,7 @@ def test_causal_models_do_not_look_ahead(name: str, tmp_path: Path) -> None:
 
 
 def test_the_unrolled_lstm_is_the_operator(tmp_path: Path) -> None:
-    """Same weights in both: ONNX's gates are in the order input, output, forget, cell."""
+    """Both have the same weights: ONNX's gates are in the order input, output, forget, cell."""
     one, other = (write_tiny(name, tmp_path / name) for name in ("lstm", "lstm_unrolled"))
     model = onnx.load(one)
     given = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
@@ -213,7 +213,7 @@ def test_mistakes_are_one_line(arguments: list[str], wrong: str, tmp_path: Path)
 
 
 def test_weights_have_the_mode_of_new_files(tmp_path: Path) -> None:
-    """The library that writes external data leaves it to its owner alone."""
+    """The library that writes external data makes it readable by its owner only."""
     model = zoo.provide("squeezenet", tmp_path)
     modes = {path.stat().st_mode & 0o777 for path in (model, model.with_name(f"{model.name}.data"))}
     assert len(modes) == 1

@@ -1,4 +1,4 @@
-"""Words moved by plans of one matrix product, and their lower bound."""
+"""Words sent by plans of one matrix product, and their lower bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods held against frontier tracking."""
+"""Methods compared with frontier tracking."""
 
 from __future__ import annotations
 

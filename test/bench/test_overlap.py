@@ -6,7 +6,7 @@ import pytest
 from collectives.overlap import Row, table
 from turns import Turn
 
-# Other work makes the second round slower, of all three ways alike.
+# Other work makes the second round slower, all three ways equally.
 TIMES_S = {"plain": [0.1, 0.3, 0.1], "off": [0.15, 0.35, 0.15], "auto": [0.12, 0.32, 0.12]}
 ROW = Row(
     "m", {w: [Turn(s, 0.0) for s in own] for w, own in TIMES_S.items()}, 0.05, 0.01, 0.02, 5, 4

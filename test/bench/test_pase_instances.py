@@ -1,4 +1,4 @@
-"""Cost tables taken from a checkout, here a stand-in of two ops that has PaSE's interface."""
+"""Cost tables from a checkout, here a stand-in of two ops with PaSE's interface."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_tables(checkout: Path) -> None:
     assert arrays["time_0"].tolist() == [0, 1, 2]
     assert arrays["time_1"].tolist() == [0, 0]
     assert arrays["edge_0"].tolist() == [[0, 1], [2, 3], [4, 5]]
-    # 6 x 8 outputs of 4 bytes and 8 x 4 weights of 12, divided where they are split
+    # 6 x 8 outputs of 4 bytes and 8 x 4 weights of 12, divided by their splits
     assert arrays["memory_0"].tolist() == [192 + 384, 96 + 192, 192 + 192]
     assert arrays["memory_1"].tolist() == [192, 96]
 

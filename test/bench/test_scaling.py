@@ -1,4 +1,4 @@
-"""The timing over the number of layers: its table, on two small models."""
+"""Times over the number of layers: the table of two small models."""
 
 from __future__ import annotations
 

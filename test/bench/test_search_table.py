@@ -1,4 +1,4 @@
-"""The table of the search against NumPy."""
+"""Table of the search compared with NumPy."""
 
 from __future__ import annotations
 

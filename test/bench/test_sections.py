@@ -1,4 +1,4 @@
-"""Sections of the document of benchmarks."""
+"""Sections of the page of benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways that take turns, and the comparisons with others, at tiny sizes; the table of memory."""
+"""Ways that take turns, comparisons of speed at tiny sizes, and the table of memory."""
 
 from __future__ import annotations
 

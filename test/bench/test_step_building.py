@@ -17,7 +17,7 @@ from tensoropt.dialects.onnx import function
 
 
 def _build(folder: Path, layers: int, recompute: str) -> tuple[float, int]:
-    """Return the processor seconds, and how many ops the step has."""
+    """Return the processor seconds, and the number of ops of the step."""
     model: Any = replace(MODELS["gpt3_175b"], layers=layers)  # type: ignore[type-var]
     module = driver.load(model.build(f"gpt_{layers}").save(folder), {}, training=True)
     driver.run_phase(module, "prepare", training=True)
@@ -28,7 +28,7 @@ def _build(folder: Path, layers: int, recompute: str) -> tuple[float, int]:
 
 @pytest.mark.parametrize("recompute", ["none", "blocks"])
 def test_a_hundred_layers_take_seconds(recompute: str, tmp_path: Path) -> None:
-    _build(tmp_path, 1, recompute)  # gradients are imported
+    _build(tmp_path, 1, recompute)  # imports the gradients
     _, few = _build(tmp_path, 24, recompute)
     seconds, many = _build(tmp_path, 96, recompute)
     assert seconds < 10

@@ -1,4 +1,4 @@
-"""How the rows of Table II find the ops of ours, and their cuts."""
+"""Ops of the rows of Table II, and their splits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensoropt.compiler.search.problem.tables import MeshTables
 
 @pytest.mark.parametrize("model", table_two.MODELS, ids=lambda model: str(model.name))
 def test_every_letter_is_a_dimension(model: table_two.Model) -> None:
-    """Each op of a group cuts its letters: those of one axis, and no letter twice."""
+    """Each op of a group splits its letters: over one axis, and no letter twice."""
     graph = model_graph(model.name, **TINY[model.name])
     tables = MeshTables(graph, Mesh((2,)), load_device("gtx1080ti"))
     for group in (group for group in model.groups if group.ops):

@@ -1,4 +1,4 @@
-"""The PyTorch modules that training is held against compute what their ONNX models do."""
+"""PyTorch reference modules compute the same as their ONNX models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training steps of the benchmark models, compiled at tiny sizes, and what is told of them."""
+"""Training steps of the benchmark models, compiled at tiny sizes, and their tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that train: what ZeRO by hand keeps on each device; samples and curves of losses."""
+"""Training plans: state that manual ZeRO plans store per device; samples and loss curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark models, scaled down to what runs in a moment."""
+"""Benchmark models, scaled down to run quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs and profiles that are worked out by hand."""
+"""Jobs and profiles with results computed by hand."""
 
 from cluster.costs import Costs
 from cluster.jobs import Job
@@ -19,7 +19,7 @@ def job(index, arrival, work, request=1, profile=LINEAR, minimum=1, most=64):
 
 
 class Watched:
-    """A policy, and what it gave whom when."""
+    """A policy that records its allocations and their times."""
 
     def __init__(self, policy):
         self.policy, self.elastic, self.given = policy, policy.elastic, []
@@ -34,7 +34,7 @@ class Watched:
 
 
 def run(jobs, policy, devices=8, costs=FREE):
-    """Return the ends of the jobs in order, and what was given when; one machine."""
+    """Return the ends of the jobs in order, and the recorded allocations; on one machine."""
     watched = Watched(policy)
     outcome = simulate(jobs, Machines(1, devices), watched, costs)
     return [state.finished for state in outcome.states], watched.given

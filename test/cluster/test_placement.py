@@ -1,4 +1,4 @@
-"""Where jobs lie: nothing overlaps, whatever fits by number fits, and little moves."""
+"""Placement: blocks do not overlap, jobs that fit by number are placed, and few jobs move."""
 
 import pytest
 from budgets import examples
@@ -12,7 +12,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40)
 @examples(60)
 @given(STEPS, st.integers(1, 4))
 def test_whatever_fits_by_number_fits(steps, count):
-    """Blocks are disjoint, aligned, in one machine or of whole ones, after any history."""
+    """After any history, blocks are disjoint and aligned, in one machine or of whole machines."""
     machines, sizes = Machines(count, 8), {}
     for job, (power, release) in enumerate(steps):
         if release and sizes:

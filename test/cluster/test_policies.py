@@ -1,4 +1,4 @@
-"""Small cases of each policy, worked out by hand."""
+"""Small cases of each policy, computed by hand."""
 
 import itertools
 
@@ -21,7 +21,7 @@ FIRST = (3250.0,)
 
 
 def test_fifo_lets_nobody_overtake():
-    """The second waits for all 8 devices, and the third, which fits, behind it."""
+    """The second job waits for all 8 devices, and so does the third, which would fit."""
     jobs = [job(0, 0, 40, request=4), job(1, 1, 80, request=8), job(2, 2, 10, request=4)]
     ends, _ = run(jobs, Fifo())
     assert ends == [10, 20, 22.5]
@@ -36,7 +36,7 @@ def test_tiresias_lets_the_next_overtake_who_does_not_fit():
 def test_tiresias_stops_the_lower_queue_for_the_upper():
     """At 3250 device seconds, time 1625 on 2 of 2, job 0 falls, and job 1 takes its devices.
 
-    That one ends before it falls: at 1725. Job 0 then has 750 of its 4000 left.
+    Job 1 ends before it falls: at 1725. Job 0 then has 750 of its 4000 left.
     """
     jobs = [job(0, 0, 4000, request=2), job(1, 0.5, 200, request=2)]
     ends, given_out = run(jobs, Tiresias(FIRST), devices=2)
@@ -53,8 +53,10 @@ def test_of_the_lower_queue_who_started_first_goes_first():
 
 
 def test_who_was_stopped_and_waited_goes_up_again():
-    """After 3250 s job 0 is stopped by jobs that come one after the other; after 8 times as much
-    it goes up, and the one that runs then ends first."""
+    """After 3250 s job 0 is stopped by jobs that arrive in sequence.
+
+    After waiting 8 times as long it is promoted, and the job that runs then ends first.
+    """
     jobs = [job(0, 0, 4000), *(job(n, 1 + 1000 * (n - 1), 1000) for n in range(1, 60))]
     ends, _ = run(jobs, Tiresias(FIRST), devices=1)
     waited = 9 * 3250
@@ -64,16 +66,21 @@ def test_who_was_stopped_and_waited_goes_up_again():
 
 
 def test_elastic_tiresias_expands_to_where_most_is_gained():
-    """Of 8 devices two are asked for. Linear gains 1 by each, the other .6, .4, .15: 4 and then 2
-    more go to the first, which has 4, and cannot have 8 beside the other's 1; that grows to 4."""
+    """Two of 8 devices are requested. Linear gains 1 by each device, the other job .6, .4, .15.
+
+    Thus 4 and then 2 more go to the first job, which has 4, and cannot have 8 in addition to the
+    other's 1; the other job grows to 4.
+    """
     jobs = [job(0, 0, 1000), job(1, 0, 1000, profile=SLOWING)]
     _, given_out = run(jobs, ElasticTiresias())
     assert given_out[0] == (0, {0: 4, 1: 4})
 
 
 def test_elastic_tiresias_compacts_when_more_than_ten_wait():
-    """All ask for all 8 devices, and soon fall. Ten may wait for the one that started first; with
-    the eleventh it is compacted to one, and the next seven have one each."""
+    """All jobs request all 8 devices, and soon fall. Ten may wait for the job that started first.
+
+    With the eleventh it is compacted to one device, and the next seven jobs have one each.
+    """
     jobs = [job(n, 1000 + n, 1e6, 8, SLOWING) for n in range(12)]
     _, given_out = run(jobs, ElasticTiresias(limits=(1.0,), promote=0))
     assert (1010.125, {0: 8}) in given_out
@@ -88,7 +95,7 @@ def test_elastic_tiresias_does_not_compact_the_upper_queue():
 
 
 def test_elastic_tiresias_pays_the_stall_of_a_switch():
-    """Alone on all 8 from 10 on: 10 of 100 are done, 2 s stand still, 90 take 11.25."""
+    """The job is alone on all 8 from 10 on: 10 of 100 are done, 2 s are stalled, 90 take 11.25."""
     jobs = [job(0, 0, 100, minimum=1), job(1, 0, 10, profile=SINGLE)]
     free = [run(jobs, ElasticTiresias(), 2)[0], run(jobs, ElasticTiresias(), 2, Costs("", 2, 9))[0]]
     assert free == [[10 + 90 / 2, 10], [12 + 90 / 2, 10]]
@@ -102,14 +109,14 @@ def test_what_is_done_in_a_stall_is_nothing():
 
 
 def test_marginal_starts_a_job_where_it_is_worth_it():
-    """Alone, a job has as many devices at once as help it, without a switch."""
+    """A job that is alone gets all devices that help it immediately, without a switch."""
     flat = Profile("flat", {1: 1.0, 2: 1.9, 4: 1.9}, 1)
     ends, given_out = run([job(0, 0, 190, request=4, profile=flat)], Marginal())
     assert ends == [100] and given_out[0][1] == {0: 2}
 
 
 def test_marginal_shrinks_who_uses_its_devices_worst():
-    """The second comes when the first two have all: that which gains least gives."""
+    """The second job arrives when the first two have all devices: the lower gain gives."""
     jobs = [job(0, 0, 1e4), job(1, 0, 1e4, profile=SLOWING), job(2, 10, 10, profile=SINGLE)]
     _, given_out = run(jobs, Marginal())
     assert given_out[0][1] == {0: 4, 1: 4}
@@ -117,8 +124,10 @@ def test_marginal_shrinks_who_uses_its_devices_worst():
 
 
 def test_marginal_moves_devices_only_to_where_they_do_clearly_more():
-    """The second comes when the first has both, and gains less by its second device; it starts,
-    for the young start, and when the third has gone the device goes back."""
+    """The second job arrives when the first has both devices, and gains less by its second device.
+
+    It starts, as young jobs have priority, and when the third has ended the device returns.
+    """
     close = Profile("close", {1: 1.0, 2: 1.7}, 1)
     jobs = [job(0, 0, 1e4, profile=SLOWING), job(1, 0, 1e4), job(2, 1, 1, profile=close)]
     _, given_out = run(jobs, Marginal(), devices=4)
@@ -135,7 +144,7 @@ def test_marginal_moves_devices_only_to_where_they_do_clearly_more():
 
 
 def test_marginal_has_a_minimum_below_what_replicas_need():
-    """A lean plan on one device lets both jobs run at once that as replicas need two each."""
+    """Lean plans on one device let two jobs run together that need two each as replicas."""
     needy = Profile("needy", {1: 1.0, 2: 1.9}, 2)
     jobs = [job(n, 0, 19, request=2, profile=needy, minimum=1) for n in range(2)]
     assert run(jobs, Marginal(), devices=2)[1][0][1] == {0: 1, 1: 1}
@@ -149,7 +158,7 @@ def test_marginal_has_a_minimum_below_what_replicas_need():
     st.integers(1, 7),
 )
 def test_marginal_gives_the_best_allocation_where_steps_are_single(gains, devices):
-    """Against all allocations: the sum of speeds is largest, for concave speeds."""
+    """The sum of speeds is the largest of all allocations, for concave speeds."""
     jobs = []
     for index, falling in enumerate(gains):
         total = itertools.accumulate([1.0, *sorted(falling, reverse=True)])
@@ -167,7 +176,7 @@ def test_marginal_gives_the_best_allocation_where_steps_are_single(gains, device
 
 
 def run_first(jobs, policy, devices):
-    """Return what a policy gives out first."""
+    """Return the first allocation of a policy."""
     from cluster.jobs import State
 
     states = [State(held, held.work) for held in jobs]

@@ -1,4 +1,4 @@
-"""The table of speeds: what is read from it, and that its command still writes it."""
+"""Table of speeds: its reader, and the command that writes it."""
 
 import csv
 
@@ -8,7 +8,9 @@ from cluster.speedups import MODELS, rows
 
 
 def test_steps_are_those_that_gain_most_per_device():
-    """From 1 the step to 4 gains .8 by each device, that to 2 only .5; from 4 nothing is gained."""
+    """From 1, the step to 4 gains .8 by each device, the step to 2 only .5; from 4 nothing is
+    gained.
+    """
     profile = Profile("odd", {1: 1.0, 2: 1.5, 4: 3.4, 8: 3.3}, 1)
     assert profile.steps == {1: (4, pytest.approx(0.8)), 2: (4, pytest.approx(0.95))}
     assert profile.minimum == 1

@@ -1,4 +1,4 @@
-"""The simulator against queueing theory: formulas that know nothing of it."""
+"""The simulator compared with formulas of queueing theory."""
 
 import math
 import random
@@ -42,8 +42,11 @@ def test_fifo_on_four_devices_is_m_m_4():
 
 
 def test_short_jobs_under_tiresias_see_only_the_upper_queue():
-    """Jobs of 1 s and, one in ten, of 50 s; the limit is 2 s. To the short ones the others are
-    of 2 s, first come first served: Pollaczek and Khinchine's wait, and their own second."""
+    """Jobs of 1 s and, one in ten, of 50 s; the limit is 2 s.
+
+    For short jobs the others are jobs of 2 s, first come first served: their time is Pollaczek and
+    Khinchine's wait, and their own second.
+    """
     rate, limit = 0.15, 2.0
     policy = Tiresias(limits=(limit,), promote=0)
     work, times = _times(rate, lambda draw: 50.0 if draw.random() < 0.1 else 1.0, policy)
@@ -55,7 +58,7 @@ def test_short_jobs_under_tiresias_see_only_the_upper_queue():
 
 
 def test_with_exponential_times_every_order_has_one_mean():
-    """What a job attained says nothing of what is left, so no order by it is better."""
+    """Attained service predicts nothing about the remaining work, so no order by it is better."""
     work, first = _times(0.7, lambda draw: draw.expovariate(1.0), Fifo())
     again, second = _times(0.7, lambda draw: draw.expovariate(1.0), Tiresias(limits=(0.5,)))
     assert (work == again).all() and first.sum() != second.sum()

@@ -1,4 +1,4 @@
-"""What holds for every policy, on any jobs."""
+"""Invariants of every policy, on any jobs."""
 
 import itertools
 import math
@@ -46,8 +46,10 @@ def _jobs(drawn):
 @examples(40)
 @given(JOBS)
 def test_each_job_gets_the_service_that_it_needs(name, drawn):
-    """Devices are never more than there are, counts are those of plans, and what a job was given,
-    summed up here from the allocations alone, is its work."""
+    """Allocations never exceed the devices, and counts are counts of plans.
+
+    The work of a job equals the sum of its allocations, computed here from the allocations alone.
+    """
     jobs = _jobs(drawn)
     ends, given_out = run(jobs, POLICIES[name]())
     done = dict.fromkeys(range(len(drawn)), 0.0)
@@ -89,7 +91,7 @@ def test_no_device_idles_while_a_single_job_waits(name, drawn):
 
 @pytest.mark.parametrize("name", ["tiresias", "elastic", "marginal"])
 def test_no_job_waits_for_ever(name):
-    """One device, and a job of 60 s; others that would each go first keep coming for an hour."""
+    """One device, and a job of 60 s; jobs that would each go first keep arriving for an hour."""
     jobs = [job(0, 0, 60, profile=SINGLE), *(job(n, n, 40, profile=SINGLE) for n in range(1, 90))]
     ends, _ = run(jobs, POLICIES[name](), devices=1)
     assert ends[0] < 3600

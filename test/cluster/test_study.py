@@ -1,4 +1,4 @@
-"""The study as a whole, on few jobs: what it says, and that it says the same again."""
+"""The whole study on few jobs: its output, and that it is deterministic."""
 
 import runpy
 import sys
@@ -90,7 +90,7 @@ def test_costs_are_those_that_were_given():
 
 
 def _said(monkeypatch, capsys, *flags):
-    """Return what the command prints for a few jobs on two machines."""
+    """Return the output of the command for a few jobs on two machines."""
     few = ["--jobs", "60", "--loads", "1", "--machines", "2"]
     monkeypatch.setattr(sys, "argv", ["cluster", *few, *flags])
     with pytest.raises(SystemExit) as ended:

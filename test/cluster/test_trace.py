@@ -1,4 +1,4 @@
-"""Traces: what is read, sampled, made up, and made into jobs."""
+"""Traces: reading, sampling, synthesis, and their jobs."""
 
 import gzip
 

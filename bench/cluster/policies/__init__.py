@@ -1,1 +1,1 @@
-"""Who gets how many devices."""
+"""Policies that allocate devices to jobs."""

@@ -1,9 +1,9 @@
-"""Elastic-Tiresias (Wu et al., arXiv 1909.11985): Tiresias, and two rules on top.
+"""Elastic-Tiresias (Wu et al., arXiv 1909.11985): Tiresias with two additional rules.
 
-Compaction: while more than ten jobs wait, those of the lower queue have no more than their minimum.
-Expansion: devices left over go, step by step, to the job whose next ones gain most, jobs that wait
-and would start on their minimum among them. A step is to a count for which there is a plan. Of
-equal gains the upper queue's goes first, then that of a job which has those devices already.
+Compaction: while more than ten jobs wait, jobs of the lower queue get only their minimum.
+Expansion: remaining devices go, step by step, to the job that gains most from its next devices,
+including waiting jobs that would start on their minimum. A step goes to a count with a plan. Ties
+go to the upper queue first, then to a job that has the devices already.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cluster.policies.tiresias import LIMITS, served
 __all__ = ["PENDING", "ElasticTiresias"]
 
 PENDING = 10
-"""So many jobs may wait before others are compacted."""
+"""Number of jobs that may wait before others are compacted."""
 
 
 class ElasticTiresias(Queues):
-    """Knows profiles from the start, while the paper measures them as jobs run."""
+    """The policy with profiles known from the start; the paper measures them as jobs run."""
 
     elastic = True
 

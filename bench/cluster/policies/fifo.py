@@ -1,4 +1,4 @@
-"""First in, first out: a job waits for all that came before it."""
+"""First in, first out: a job waits for all earlier jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Fifo"]
 
 
 class Fifo:
-    """Every job has what it asks for until it ends; nobody overtakes. O(jobs that run)."""
+    """Allocates the request of each job until its end, in order of arrival. O(running jobs)."""
 
     elastic = False
 

@@ -1,4 +1,4 @@
-"""Ours, if it were told how long jobs take: how much it loses by not knowing."""
+"""Our policy with known job durations, which shows the loss from not knowing them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Known"]
 
 
 class Known(Marginal):
-    """The weight of a job rises as its work that is left falls below each level."""
+    """Weights that rise as the remaining work of a job falls below each level."""
 
     def queue(self, state: State) -> int:
         return bisect_left(self.limits, state.remaining * (1 - 1e-9) - 1e-9)

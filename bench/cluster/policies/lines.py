@@ -1,4 +1,4 @@
-"""Waiting lines: jobs that are alike, in order."""
+"""Ordered lines of jobs that are equal for a policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Line = list[tuple[tuple[float, float, int], State]]
 
 
 class Lines:
-    """All jobs that are there, running or not: one line per class, in it by `State.key`.
+    """All present jobs, running or not: one line per class, ordered by `State.key`.
 
     Adding and removing take O(log n) comparisons and a move of memory.
     """
@@ -24,13 +24,13 @@ class Lines:
         self.count = 0
 
     def add(self, state: State, line: tuple[int, ...]) -> None:
-        """Put a job, whose key is unlike any other's, into a line."""
+        """Add a job, with a unique key, to a line."""
         state.line = line
         insort(self._lines.setdefault(line, []), (state.key, state), key=_key)
         self.count += 1
 
     def remove(self, state: State) -> None:
-        """Take a job out of its line."""
+        """Remove a job from its line."""
         line = self._lines[state.line]
         del line[bisect_left(line, state.key, key=_key)]
         self.count -= 1
@@ -38,7 +38,7 @@ class Lines:
             del self._lines[state.line]
 
     def items(self) -> Iterator[tuple[tuple[int, ...], Line]]:
-        """Yield every line that has jobs, with its class."""
+        """Yield every non-empty line with its class."""
         yield from self._lines.items()
 
 

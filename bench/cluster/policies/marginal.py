@@ -1,19 +1,19 @@
-"""Ours: devices go where the profile says that they do most, with a lean towards young jobs.
+"""Our policy: devices go to the jobs that gain most by their profiles, with a bias to young jobs.
 
-Nobody knows how long a job will take, but what each further device adds is known before it ever
-ran. So every device is given, in steps from count to count, to the job in which it adds most: the
-speed that it adds, relative to that of the first devices, times a weight. The weight of a job falls
-by a constant factor each time that it has attained four times as much service. Times of jobs are
-such that who has run for long will run for long (the Gittins index of such times falls with what
-is attained), but a weight that fell as fast as that index would give young jobs devices that they
-use badly, and all would wait longer for the work that is lost. A small factor orders jobs of equal
-use, which are most of those that wait to start, and hardly disturbs others.
+The duration of a job is unknown, but the gain of each additional device is known before it runs.
+Every device goes, in steps from count to count, to the job with the largest bid: the speed that the
+device adds, relative to the speed of the first devices, times a weight. The weight of a job falls
+by a constant factor each time that its attained service has quadrupled. Job times are such that
+jobs that have run for long will run for long (their Gittins index falls with attained service). But
+a weight that fell as fast as that index would give young jobs devices that they use badly, and the
+lost work would delay all jobs. A small factor orders jobs of equal gain, which are most of those
+that wait to start, and hardly affects others.
 
-A job may have no more than its minimum, the fewest devices on which any plan fits, so under load
-jobs shrink by themselves, those that use their last devices worst first; with few jobs they grow.
+A job may shrink to its minimum, the fewest devices on which any plan fits. Under load jobs shrink,
+those with the least use of their last devices first; with few jobs they grow.
 
-Hysteresis: a job that has grown offers half as much again for what it has, as does one that would
-start, so devices move only to where they do clearly more.
+Hysteresis: jobs bid half as much again for devices that they have, and to start, so that devices
+move only for a clear gain.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LEVELS = tuple(200.0 * 4.0**power for power in range(12))
 
 
 class Marginal(Queues):
-    """``falls`` is the factor of the weights, ``keep`` how much more a job offers for what it has.
+    """Policy by marginal gains; ``falls`` scales weights, ``keep`` scales bids for owned devices.
 
-    O((jobs that run + classes + steps) x log of them) per event.
+    O((running jobs + classes + steps) x log of them) per event.
     """
 
     elastic = True
@@ -47,8 +47,11 @@ class Marginal(Queues):
         return (self.queue(state), state.job.minimum)
 
     def stopped(self, state: State, now: float) -> float | None:
-        """Count all that a job had run: the first queue is short, and it would be up again at once,
-        with all others that wait."""
+        """Return when to promote a stopped job, by all service that it attained.
+
+        The first queue is short: otherwise the job would be up again immediately, with all others
+        that wait.
+        """
         return now + self.promote * state.attained / state.job.request if self.promote else None
 
     def allocate(self, devices: int, now: float) -> Mapping[State, int]:

@@ -1,4 +1,4 @@
-"""Queues by attained service, as Tiresias has them (Gu et al., NSDI 2019, section 3.2)."""
+"""Queues by attained service, as in Tiresias (Gu et al., NSDI 2019, section 3.2)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cluster.policies.lines import Lines
 __all__ = ["PROMOTE", "Queues"]
 
 PROMOTE = 8.0
-"""PROMOTEKNOB: a job that was stopped goes up when it has waited so many times what it had run."""
+"""PROMOTEKNOB: a stopped job is promoted after waiting for this multiple of its run time."""
 
 
 class Queues:
     """Jobs begin in queue 0 and fall into the next at each of ``limits``, in device seconds.
 
-    Within a queue who started first goes first, then who came first. ``promote`` 0 is never.
+    Within a queue, jobs are ordered by start, then by arrival. ``promote`` 0 disables promotion.
     """
 
     def __init__(self, limits: Sequence[float], promote: float = PROMOTE) -> None:
@@ -26,11 +26,11 @@ class Queues:
         self.lines = Lines()
 
     def queue(self, state: State) -> int:
-        """Return the number of a job's queue; to the moment when it falls belongs the next."""
+        """Return the number of a job's queue; at a limit it is the next queue."""
         return bisect_right(self.limits, state.owed * (1 + 1e-9) + 1e-9)
 
     def line(self, state: State) -> tuple[int, ...]:
-        """Return the class of a job, its queue first: those that are alike for the policy."""
+        """Return the class of a job, its queue first: jobs of a class are equal for the policy."""
         return (self.queue(state), state.job.request, state.job.minimum)
 
     def arrived(self, state: State, now: float) -> None:
@@ -41,24 +41,24 @@ class Queues:
         self.lines.remove(state)
 
     def stopped(self, state: State, now: float) -> float | None:
-        """Return when a job that was stopped has waited long enough to go up."""
+        """Return when a stopped job has waited long enough to be promoted."""
         return now + self.promote * state.owed / state.job.request if self.promote else None
 
     def due(self, state: State, now: float) -> float | None:
-        """Return when a running job falls."""
+        """Return when a running job falls to the next queue."""
         queue = self.queue(state)
         if queue == len(self.limits):
             return None
         return max(state.ready, now) + (self.limits[queue] - state.owed) / state.devices
 
     def looked(self, state: State, now: float) -> None:
-        """A job falls, or goes up because it has waited."""
+        """Move a job to a lower queue, or promote it after its wait."""
         if not state.devices:
             state.credit = state.attained
         self._again(state)
 
     def started(self, running: Mapping[State, int], now: float) -> None:
-        """Order those that start now by that."""
+        """Order jobs that start now by their start."""
         for state in running:
             if state.key[0] == math.inf:
                 self.lines.remove(state)

@@ -1,4 +1,4 @@
-"""Devices that are given out step by step, each to the job that bids best."""
+"""Allocation of devices step by step, each to the best bid."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from cluster.policies.lines import Line
 __all__ = ["Bid", "give_out"]
 
 Bid = Callable[[State, int, float], tuple[float, ...]]
-"""What a job offers for having so many devices, of which each further one adds so much speed: the
-least is served first."""
+"""Returns the bid of a job for a number of devices and the gain per additional device.
+
+The least bid is served first.
+"""
 
 _Entry = tuple[tuple[float, ...], tuple[float, float, int], State, int, Line, int]
 
@@ -20,11 +22,11 @@ _Entry = tuple[tuple[float, ...], tuple[float, float, int], State, int, Line, in
 def give_out(
     running: dict[State, int], free: int, waiting: Iterable[tuple[Line, int]], bid: Bid
 ) -> None:
-    """Give out ``free`` devices: to jobs of ``running``, and to those that start on their minimum.
+    """Allocate ``free`` devices to jobs of ``running``, and to jobs that start on their minimum.
 
-    ``waiting`` are lines, each with the place of the first that does not run. Of a line only one
-    job bids at a time. A step that is larger than what is left is passed over. Takes
-    O((jobs that run + lines + steps) x log of them).
+    ``waiting`` are lines, each with the index of its first job that does not run. Only one job of a
+    line bids at a time. A step larger than the remaining devices is skipped. Takes O((running jobs
+    + lines + steps) x log of them).
     """
     race = [entry for state, count in running.items() for entry in _grown(state, count, bid)]
     race += [entry for line, at in waiting for entry in _started(line, at, bid)]
@@ -44,7 +46,7 @@ def give_out(
 
 
 def _grown(state: State, count: int, bid: Bid) -> tuple[_Entry, ...]:
-    """Return what a job bids for more than it has."""
+    """Return a job's bid for more devices."""
     step = state.job.profile.steps.get(count)
     if step is None or step[0] > state.job.most:
         return ()
@@ -52,7 +54,7 @@ def _grown(state: State, count: int, bid: Bid) -> tuple[_Entry, ...]:
 
 
 def _started(line: Line, at: int, bid: Bid) -> tuple[_Entry, ...]:
-    """Return what a job of a line bids for its minimum."""
+    """Return the bid of a waiting job for its minimum."""
     if at >= len(line):
         return ()
     state = line[at][1]

@@ -1,7 +1,7 @@
 """Tiresias (Gu et al., NSDI 2019): discretised least attained service in two dimensions.
 
-Service is time times devices. The upper queue goes first. A job gets all the devices that it asks
-for, or none; where the next does not fit, those behind it that do may run.
+Service is time times devices. The upper queue goes first. A job gets its whole request or nothing.
+If the next job does not fit, later jobs that fit may run.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from cluster.policies.queues import PROMOTE, Queues
 __all__ = ["LIMITS", "Tiresias", "served"]
 
 LIMITS = (1e5,)
-"""Device seconds in the upper of two queues: what suits Philly's jobs. Of 3,250 (the first limit in
-Tiresias' own simulator), 2e4, 1e5 and 4e5 each policy is within 5% of its best."""
+"""Device seconds in the upper of two queues, suitable for Philly's jobs.
+
+Of 3,250 (the first limit in Tiresias' own simulator), 2e4, 1e5 and 4e5, each policy is within 5% of
+its best.
+"""
 
 
 class Tiresias(Queues):
-    """Two queues unless told otherwise."""
+    """The policy with two queues by default."""
 
     elastic = False
 
@@ -35,10 +38,10 @@ class Tiresias(Queues):
 
 
 def served(lines: Lines, devices: int) -> tuple[dict[State, int], dict[tuple[int, ...], int]]:
-    """Return who has what it asks for, and how many that are of each line: its first ones.
+    """Return the jobs that get their requests, and the number of them at the head of each line.
 
-    Classes are (queue, request, ...). A class that asks for more than is left is out of the race,
-    so this takes O((jobs that run + classes) x log classes), however many wait.
+    Classes are (queue, request, ...). A class with a request above the free devices drops out, so
+    this takes O((running jobs + classes) x log classes), regardless of the number of waiting jobs.
     """
     free, running = devices, {}
     heads = [(line[0], held[0][0], line, held) for line, held in lines.items()]

@@ -69,7 +69,10 @@ LATE_S = 0.7
 LARGE = 10_000
 """Of programs with more nodes, fewer points are costed."""
 BY_FAR = 0.7
-"""Of a point's memory by the tables; by its program it is not less (``bench/accuracy/plan_memory.py``)."""
+"""Of a point's memory by the tables; by its program it is not less.
+
+Measured by ``bench/accuracy/plan_memory.py``.
+"""
 PLACEMENTS = 5
 """Of a typical tensor on one axis: whole, partial, or split along one of three dimensions."""
 COARSE = 0.02

@@ -47,7 +47,7 @@ def job(
     given |= {source.DATA: str(data), source.READS: str(tmp_path), source.PACE: str(PACE_S)}
     for name, value in {**given, "TENSOROPT_JOBS": str(tmp_path / "jobs")}.items():
         monkeypatch.setenv(name, value)
-    flags = ("--data", f"{source.__file__}:made", "--steps", 10**6, "--devices", 1, *FLAGS)
+    flags = ("--data", f"{source.__file__}:open_samples", "--steps", 10**6, "--devices", 1, *FLAGS)
     on_cuda = ("--provider", "cuda", "--share-gpus", "--snapshot-every", EVERY)
     job = RunningJob("cuda", family, *flags, *on_cuda)
     yield job

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from gpu.blocking import at_once
+from gpu.blocking import make_blocking
 from onnx import helper, numpy_helper
 
 from tensoropt.runtime.inspection.transfers import bad_transfers
@@ -226,7 +226,7 @@ def _renamed(model: onnx.ModelProto, start: str) -> onnx.ModelProto:
     renamed.CopyFrom(model)
     if problem := next(bad_transfers(model.graph), None):
         raise StuckError(problem)
-    nodes = list(at_once(model.graph.node))
+    nodes = list(make_blocking(model.graph.node))
     del renamed.graph.node[:]
     renamed.graph.node.extend(nodes)
     _rename(renamed.graph, start)

@@ -1,4 +1,4 @@
-"""What the search knows of memory, beside what its plans have."""
+"""Memory in the tables of the search, compared with its plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bench/accuracy/step_time.py makes of measured plans."""
+"""Errors, rankings and tables of bench/accuracy/step_time.py from measured plans."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_plan_that_is_predicted_fastest_may_not_be() -> None:
 
 
 def test_a_half_is_predicted_without_itself(tmp_path: Path) -> None:
-    """Model b takes twice what a does, so each is off by what the other would say."""
+    """Model b takes twice as long as a, so each is off by the prediction of the other."""
     ours = [plan("a", [1e6]), plan("a", [4e6])]
     theirs = [plan("b", [2e6], off=2.0), plan("b", [3e6], off=2.0)]
     rows = rows_of(measured([*ours, *theirs]))
@@ -56,7 +56,7 @@ def test_a_half_is_predicted_without_itself(tmp_path: Path) -> None:
 
 
 def test_plans_are_ranked_by_model_and_ranks() -> None:
-    """A model on another number of ranks is a ranking of its own."""
+    """A model on another number of ranks is a separate ranking."""
     wide = plan("a", [1e6])
     wide = replace(wide, step=replace(wide.step, ranks=2))
     known = [plan("c", [1e6, 2e6, 3e6])]
