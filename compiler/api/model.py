@@ -320,7 +320,7 @@ class Model:
                 with source.placed():
                     self._programs[step] = self._build(source, step, say)
             except BaseException:
-                del self._modules[trains]  # passes have changed it in part
+                self._modules.pop(trains, None)  # passes have changed it in part
                 raise
         return self._programs[step]
 

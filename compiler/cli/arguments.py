@@ -57,7 +57,7 @@ _COMMON = (
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are ours: one line, exit status 1."""
+    """An argument parser with errors of one line and exit status 1."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see {self.prog} --help)")

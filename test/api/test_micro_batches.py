@@ -165,3 +165,9 @@ def test_a_loss_that_is_a_sum(path: Path, tmp_path: Path) -> None:
         else:
             with pytest.raises(to.UserError, match="node 'l' adds samples up"):
                 asked.frontier(1, train=train)
+
+
+def test_a_loss_that_is_no_number(path: Path) -> None:
+    train = to.Training("output:y", micro_batches="1..4")
+    with pytest.raises(to.UserError, match="expected output 'y' to be one number"):
+        to.load(path, {"batch": BATCH}).frontier(1, train=train)
