@@ -1,4 +1,4 @@
-"""The list of slow tests names tests that exist, and the quick tier keeps one test of every file."""
+"""Listed slow tests exist, and the quick tier keeps one test of every file."""
 
 from __future__ import annotations
 

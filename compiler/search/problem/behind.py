@@ -1,7 +1,7 @@
-"""What is at least alive of a tensor while it is cut for its last reader, behind the one before.
+"""Lower bound on a tensor's live bytes while it is sliced for its last reader.
 
-Programs make a smaller layout of one that nothing else reads any more (``passes/early_reshards.py``):
-both are there then. What the last reader wants may also have been made earlier, or be made later of
+Programs make a smaller layout of a tensor once nothing else reads it (see
+``passes/early_reshards.py``); then both are live. What the last reader wants may also have been made earlier, or be made later of
 a third layout that is there meanwhile: then it is made of that as quickly. So the least of these
 counts, whoever makes the tensor and whatever others read.
 """
