@@ -1,9 +1,9 @@
 """Lower bound on a tensor's live bytes while it is sliced for its last reader.
 
-Programs make a smaller layout of a tensor once nothing else reads it (``passes/early_reshards.py``);
-then both are live. The last reader's layout may also exist earlier, or be made later from a third
-live layout, which takes no longer. The bound is the least of these cases, for every producer and all
-other readers.
+Programs make a smaller layout of a tensor once nothing else reads it
+(``passes/early_reshards.py``); then both are live. The last reader's layout may also exist earlier,
+or be made later from a third live layout, which takes no longer. The bound is the least of these
+cases, for every producer and all other readers.
 """
 
 from __future__ import annotations
