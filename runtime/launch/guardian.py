@@ -1,9 +1,9 @@
-"""What remains where a launcher was killed: ``python -I -S guardian.py FOLDER``.
+"""Cleanup process of a job, which outlives the launcher: ``python -I -S guardian.py FOLDER``.
 
-A process beside the launcher that waits for its end, which closes the pipe at this one's stdin;
-then, and when the launcher closes it at the job's end, it kills the ranks and removes what the job
-left. It leads the process group that the ranks are in. It imports nothing of the project: it must
-be there before anything that it has to remove.
+It waits until the pipe at its stdin closes: the launcher closes it at the end of the job, and the
+system when the launcher dies. Then it kills the ranks and removes the files of the job. It leads
+the process group of the ranks. It imports nothing of the project, so that it starts before
+anything that it must remove.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 
 __all__ = ["clean", "shared_memory"]
 
-_PATIENCE_S = 4.0  # for killed processes to be gone
+_PATIENCE_S = 4.0  # for killed processes to end
 _SHARED = Path("/dev/shm")
 
 
 def clean(folder: Path, group: int) -> None:
-    """Kill the processes of ``group`` but this one, and remove the job's files.
+    """Kill the processes of ``group`` except this process, and remove the job's files.
 
-    The job is called like its ``folder``.
+    The name of the job is the name of its ``folder``.
     """
     end = time.monotonic() + _PATIENCE_S
     while (found := list(_others(group))) and time.monotonic() < end:
@@ -40,9 +40,9 @@ def clean(folder: Path, group: int) -> None:
 
 
 def shared_memory(job: str) -> list[Path]:
-    """Return the files through which the ranks of a job share memory, as MPICH names them.
+    """Return the shared-memory files of a job's ranks, under the names that MPICH uses.
 
-    They exist only while MPI starts: MPICH removes the name as soon as all ranks have the file.
+    They exist only while MPI starts: MPICH unlinks a file as soon as all ranks have mapped it.
     """
     number = 0x811C9DC5  # 32 bits of FNV-1a
     for byte in job.encode():
@@ -51,9 +51,9 @@ def shared_memory(job: str) -> list[Path]:
 
 
 def _others(group: int) -> Iterator[int]:
-    """Yield the living processes of a group, this one left out."""
+    """Yield the living processes of a group, except this process."""
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has just ended
             state, _, its = (process / "stat").read_text().rpartition(")")[2].split()[:3]
             if int(its) == group and state not in "ZX" and int(process.name) != os.getpid():
                 yield int(process.name)
@@ -61,7 +61,7 @@ def _others(group: int) -> Iterator[int]:
 
 def _main(folder: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the launcher's matter
+        signal.signal(number, signal.SIG_IGN)  # the launcher handles them
     os.read(sys.stdin.fileno(), 1)
     clean(folder, os.getpgrp())
 

@@ -1,4 +1,4 @@
-"""What the ranks of one job have in common, whichever launcher starts them."""
+"""The identity of a job, which all its ranks share under any launcher."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _OWN = {
     "threads",
     "timeout_s",
 }
-"""What may differ from rank to rank; of plans the contents count, not where they are."""
+"""Fields that may differ between ranks; plans are compared by content, not by path."""
 
 
 def identity(job: Launched) -> str:
-    """Return a job's identity as the library takes it: "plan=HASH,command=HASH"."""
+    """Return a job's identity in the library's format: "plan=HASH,command=HASH"."""
     values = asdict(job)
     plans = [*values.get("plans", ()), *([values["plan"]] if "plan" in values else ())]
     command = {name: value for name, value in values.items() if name not in _OWN}
@@ -35,7 +35,7 @@ def identity(job: Launched) -> str:
 
 
 def _document(plan: str) -> bytes:
-    """Return plan.json, which has the hashes of all other files; nothing where it is missing."""
+    """Return plan.json, which has the hashes of all other files; empty if it is missing."""
     try:
         return (Path(plan) / "plan.json").read_bytes()
     except OSError:

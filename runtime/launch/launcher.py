@@ -1,6 +1,6 @@
-"""Starting the ranks of a job, and telling which rank failed and why.
+"""The launcher: starts the ranks of a job, and reports which rank failed and why.
 
-What the ranks and this process tell each other goes through files in a temporary folder.
+The ranks and the launcher communicate through files in a temporary folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.launch.link import ENDING, ask_to_stop, shown
+from tensoropt.runtime.launch.link import ENDING, ask_to_stop, read_progress
 from tensoropt.runtime.launch.oversight import ANSWER_S, PATIENCE_S
 from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import failure
@@ -26,7 +26,7 @@ from tensoropt.runtime.support.status_line import clear_line, show_line
 
 __all__ = ["handed_over", "launch", "launch_one", "ranks_present"]
 
-_LOOK_S = 0.1  # between two looks at what the ranks say
+_LOOK_S = 0.1  # polling interval of the ranks' progress
 
 _RANKS_END_S = PATIENCE_S + 2 * ANSWER_S  # for the ranks to end a job that is late
 
@@ -34,12 +34,12 @@ _STARTED = ("PMI_RANK", "PMI_ID", "PMIX_RANK", "RANK", "WORLD_SIZE", "SLURM_STEP
 
 
 def ranks_present() -> tuple[int, int] | None:
-    """Return (rank, ranks) where another launcher started this process, else None.
+    """Return (rank, ranks) if another launcher started this process, else None.
 
-    The number of ranks is 0 where only MPI knows it. Raises `UserError`.
+    The number of ranks is 0 if only MPI can find it. Raises `UserError`.
     """
     if not any(name in os.environ for name in _STARTED):
-        return None  # as nearly always, and without loading the library
+        return None  # the common case, without loading the library
     from tensoropt.runtime.ops import library
 
     return library.ranks()
@@ -50,10 +50,11 @@ def launch(
 ) -> Any:
     """Run the job on ``ranks`` new processes of this machine; returns rank 0's results, as JSON.
 
-    What the ranks print is added to ``output``, a file, or is kept only until they end. The first
-    SIGINT, SIGTERM or SIGHUP asks the ranks of a ``stoppable`` job to end in order. Raises
-    `UserError` if a rank refuses its input, else `RankFailedError` that names the rank that failed
-    and why, or where each rank is when a limit of the job has passed; by then every rank has ended.
+    The ranks' output is appended to the file ``output``, or else discarded at their end. After the
+    first SIGINT, SIGTERM or SIGHUP the ranks of a ``stoppable`` job end in order. Raises
+    `UserError` if a rank rejects its input. Raises `RankFailedError` otherwise, with the failed
+    rank and the reason, or with the position of each rank after a limit of the job has passed. All
+    ranks have ended when it raises.
     """
     with _terminable(), Processes() as processes:
         job = handed_over(job, processes.folder)
@@ -68,9 +69,9 @@ def launch(
 def launch_one(
     job: Launched, rank: int, ranks: int, environment: Mapping[str, str], output: Path
 ) -> Any:
-    """Run one rank of the job, which finds the others as ``environment`` says; returns its results.
+    """Run one rank of the job, which finds the others through ``environment``.
 
-    They are as `launch` returns them, None of a rank other than 0. Raises as `launch` does.
+    Returns and raises the same as `launch`, but returns None for a rank other than 0.
     """
     with _terminable(), Processes() as processes:
         handed_over(job, processes.folder)
@@ -80,14 +81,14 @@ def launch_one(
 
 
 def handed_over(job: Launched, folder: Path) -> Launched:
-    """Write the job where ranks of this process look for it; returns it as they read it."""
+    """Write the job to ``folder`` for the ranks of this process; returns the job that they read."""
     job = replace(job, launcher_pid=os.getpid(), started_at=time.monotonic())
     job.write(folder / "job.json")
     return job
 
 
 def _results(processes: Processes, log: Path, begin: int) -> Any:
-    """Return the results of rank 0; raises `failure` unless every rank has ended in order."""
+    """Return the results of rank 0; raises `failure` unless all ranks have ended in order."""
     results, talks = processes.folder / "results.json", 0 in processes.ranks
     if processes.codes() != dict.fromkeys(processes.ranks, 0) or (talks and not results.is_file()):
         raise failure(processes, log, begin)
@@ -96,7 +97,8 @@ def _results(processes: Processes, log: Path, begin: int) -> Any:
 
 def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> None:
     """Wait for the ranks' end; forward the first signal to them if they can stop in order."""
-    # The ranks themselves know where they are; what they are late with, they never began.
+    # Ranks that have started end a late job themselves and report their positions. This later
+    # limit is for ranks that have not.
     end = math.inf if timeout_s is None else time.monotonic() + timeout_s + _RANKS_END_S
     try:
         if _wait_showing(processes, end):
@@ -114,12 +116,12 @@ def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> Non
 
 
 def _wait_showing(processes: Processes, end: float) -> bool:
-    """Show meanwhile what the ranks say."""
+    """Wait until ``end`` and show the ranks' progress; returns whether they have ended."""
     last = ""
     while not processes.wait(min(_LOOK_S, end - time.monotonic())):
         if time.monotonic() >= end:
             return False
-        if (text := shown(processes.folder)) != last:
+        if (text := read_progress(processes.folder)) != last:
             show_line(text)
             last = text
     return True

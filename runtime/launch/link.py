@@ -1,7 +1,7 @@
-"""What a rank and the person who started it tell each other while a job runs.
+"""Communication between a rank and the user who started it while a job runs.
 
-Rank 0 shows progress and asks whether to stop. Under the launcher both go through files of the
-job's folder: the ranks have no terminal, and signals reach the launcher only.
+Rank 0 shows progress and polls for a stop request. Under the launcher both use files in the job's
+folder: the ranks have no terminal, and signals reach only the launcher.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "TerminalLink",
     "ask_to_stop",
     "channel_to_launcher",
-    "shown",
+    "read_progress",
     "write_aside",
 ]
 
@@ -31,33 +31,33 @@ __all__ = [
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 """The signals by which Slurm, Kubernetes, spot instances and closing terminals end a process."""
 
-_STOP = "stop"  # the file that asks ranks to stop; it holds the signal's number
+_STOP = "stop"  # the file that requests a stop; it contains the signal's number
 
 CHANNEL = "TENSOROPT_CHANNEL"
-"""The variable with the descriptor of a rank's channel to the process that started it."""
+"""The environment variable with the descriptor of a rank's channel to its launching process."""
 
 
 class LauncherLink:
-    """Nobody listens."""
+    """A link without a user: nothing is shown, and nobody stops the job."""
 
     def show(self, text: str) -> None:
-        """Show ``text`` in place of what was shown before."""
+        """Replace the shown text by ``text``."""
 
     def stop_signal(self) -> int:
-        """Return the number of the signal that asked the job to stop in order, 0 before one did."""
+        """Return the number of the signal that requested an orderly stop, 0 without one."""
         return 0
 
     def end(self, why: str) -> NoReturn:
-        """End the job from any thread, for a reason that whoever started it is to tell."""
+        """End the job from any thread; the launching process reports the reason ``why``."""
         abort_and_exit()
 
     def of_rank(self, rank: int) -> LauncherLink:
-        """Return what rank ``rank`` shows things with: rank 0 shows them for all."""
+        """Return the link for rank ``rank``: only rank 0 shows text."""
         return self if rank == 0 else LauncherLink()
 
 
 class FolderLink(LauncherLink):
-    """A rank that the launcher started; ``folder`` is the job's."""
+    """The link of a rank that the launcher started; ``folder`` is the job's."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -77,7 +77,7 @@ class FolderLink(LauncherLink):
 
 
 class TerminalLink(LauncherLink):
-    """A rank that mpiexec or srun started: its own stderr, and its own signals."""
+    """The link of a rank that mpiexec or srun started: its own stderr and its own signals."""
 
     def __init__(self) -> None:
         self._asked = 0
@@ -90,7 +90,7 @@ class TerminalLink(LauncherLink):
     def _ask(self, number: int, frame: object) -> None:
         self._asked = number
         for each, handler in self._before.items():
-            signal.signal(each, handler)  # a second one ends at once
+            signal.signal(each, handler)  # a second signal ends the rank immediately
 
     def show(self, text: str) -> None:
         show_line(text)
@@ -100,24 +100,24 @@ class TerminalLink(LauncherLink):
 
 
 def channel_to_launcher() -> Connection:
-    """Return a rank's connection to the process that started it, where both talk."""
+    """Return a rank's connection to its launching process; both ends send and receive."""
     return Connection(int(os.environ[CHANNEL]))
 
 
 def write_aside(path: Path, text: str) -> None:
-    """Write aside and rename, so that nobody reads half a line."""
+    """Write a file atomically, so that no reader sees half a line."""
     aside = path.with_suffix(".tmp")
     aside.write_text(text, encoding="utf-8")
     aside.replace(path)
 
 
 def ask_to_stop(folder: Path, number: int) -> None:
-    """Ask the ranks of the job in ``folder`` to stop in order, on behalf of signal ``number``."""
+    """Request an orderly stop of the ranks of the job in ``folder``, after signal ``number``."""
     write_aside(folder / _STOP, str(number))
 
 
-def shown(folder: Path) -> str:
-    """Return what rank 0 shows, empty if nothing yet."""
+def read_progress(folder: Path) -> str:
+    """Return the text that rank 0 shows, empty if none yet."""
     try:
         return (folder / "progress").read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Ending a job that takes too long or stands still, with a line that says which rank is where."""
+"""A watchdog: ends a job that is late or stalled, with a line that reports all ranks' positions."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 __all__ = ["ANSWER_S", "PATIENCE_S", "abort_and_exit", "collectives_of", "oversee", "whereabouts"]
 
 ANSWER_S = 2.0
-"""How long a rank may take to say where it is."""
+"""Seconds that a rank has to report its position."""
 
 PATIENCE_S = 2 * ANSWER_S
-"""How much longer the other ranks wait for rank 0 to end the job."""
+"""Additional seconds that the other ranks wait for rank 0 to end the job."""
 
-_LOOKS = 10  # in the time that a job may stand still
+_LOOKS = 10  # polls of the positions per stall limit
 
 
 @contextmanager
 def oversee(job: Launched, comm: MPI.Comm, end: Callable[[str], None]) -> Iterator[None]:
-    """Watch over the job's limits meanwhile; all ranks of ``comm`` come here together.
+    """Enforce the job's time limits during the context; all ranks of ``comm`` enter it together.
 
-    Rank 0 calls ``end`` with what is wrong, from another thread; where it does not, another rank
-    does. Raises `UserError`.
+    Rank 0 calls ``end`` with the reason, from another thread; if it does not, another rank does.
+    Raises `UserError`.
     """
     if job.timeout_s is None and job.stall_s is None:
         yield
@@ -49,7 +49,7 @@ def oversee(job: Launched, comm: MPI.Comm, end: Callable[[str], None]) -> Iterat
 
 
 def abort_and_exit() -> NoReturn:
-    """End this process with status 1 from any thread, devices let go of where that can be."""
+    """End this process with status 1 from any thread, after releasing devices if possible."""
     aborting = threading.Thread(target=library.abort, daemon=True)
     aborting.start()
     aborting.join(ANSWER_S)
@@ -76,12 +76,12 @@ class _Watcher:
 
     def run(self) -> None:
         while not self._done.wait(self._pause()):
-            if (what := self._passed()) is not None:
-                self._tell(what)
+            if (reason := self._find_passed_limit()) is not None:
+                self._end_job(reason)
                 return
 
-    def _passed(self) -> str | None:
-        """Return which limit has passed."""
+    def _find_passed_limit(self) -> str | None:
+        """Return a message about the limit that has passed, if any."""
         now = time.monotonic()
         if now >= self._ends_at:
             return f"no result within --timeout {self._timeout:g} s"
@@ -101,12 +101,12 @@ class _Watcher:
     def _look(self) -> dict[int, str]:
         return {self._rank: library.where()} if self._rank else library.ask(ANSWER_S)
 
-    def _tell(self, what: str) -> None:
+    def _end_job(self, reason: str) -> None:
         where = "rank 0 does not answer"
         if self._rank == 0:
             where = whereabouts(library.ask(ANSWER_S), self._ranks)
         if not self._done.is_set():
-            self._end(f"{what}: {where}")
+            self._end(f"{reason}: {where}")
 
 
 def _has_begun(places: Mapping[int, str]) -> bool:
@@ -114,13 +114,16 @@ def _has_begun(places: Mapping[int, str]) -> bool:
 
 
 def collectives_of(place: str) -> int:
-    """Return how many collectives a rank has come to, as `library.where` says."""
+    """Return the number of collectives that a rank has reached, from the text of `library.where`.
+
+    0 before the first.
+    """
     found = re.search(r"\((?:collective )?(\d+)[^()]*\)$", place)
     return int(found[1]) if found else 0
 
 
 def whereabouts(places: Mapping[int, str], ranks: int) -> str:
-    """Return where all ranks are, those that are furthest behind first.
+    """Return the positions of all ranks: silent ranks first, then by their collectives.
 
     "rank 2 of 4 does not answer; ranks 0, 1, 3 are in AllReduce node 'a' (collective 7)".
     """

@@ -1,7 +1,7 @@
 """The processes of a job on this machine: its ranks, and the guardian that outlives the launcher.
 
-The guardian is there first and goes last: whatever process of the job is killed, at whatever
-moment, another one ends the rest and removes what they left.
+The guardian starts first and ends last. If any process of the job is killed, at any time, another
+process ends the rest and removes their files.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tensoropt.runtime.ops import library_path
 __all__ = ["Processes"]
 
 _PREFIX = "tensoropt-run-"
-_GRACE_S = 5.0  # for the guardian to have cleaned up
-_OLD_S = 60.0  # a folder that is no older may belong to a launcher that has not locked it yet
+_GRACE_S = 5.0  # for the guardian to clean up
+_OLD_S = 60.0  # a younger folder may belong to a launcher that has not locked it yet
 
 
 class Processes:
-    """A context in which ranks of one job run, in a new ``folder`` that goes with them.
+    """A context for the ranks of one job, in a new ``folder`` that is removed on exit.
 
-    ``ranks`` are those of them that are here, of ``count``.
+    ``ranks`` are the ranks on this machine, of ``count`` in all.
     """
 
     def __init__(self) -> None:
-        """Make the folder and the guardian. Raises `UserError` where no rank can run."""
+        """Create the folder and the guardian. Raises `UserError` if no rank can run here."""
         library_path()
         _remove_dead()
         self.folder = Path(tempfile.gettempdir()) / f"{_PREFIX}{uuid.uuid4().hex}"
@@ -65,10 +65,10 @@ class Processes:
         return self
 
     def start(self, count: int, log: Path, *, talking: bool = False) -> None:
-        """Start all ``count`` ranks of a job, whose output is added to ``log``.
+        """Start all ``count`` ranks of a job, with their output appended to ``log``.
 
-        Where they are ``talking``, ``channels`` has a connection to each, open while it is used.
-        Raises `UserError` if /dev/shm has too little room for them.
+        With ``talking``, ``channels`` has a connection to each rank, which its user must close.
+        Raises `UserError` if /dev/shm is too small for them.
         """
         check_shared_memory(count)
         self.count = count
@@ -80,21 +80,21 @@ class Processes:
                     "TENSOROPT_SOCKETS": " ".join(map(str, sockets)),
                     CHANNEL: " ".join(map(str, channel)),
                     "TENSOROPT_JOB": self.folder.name,
-                    # MPI listens on all networks, also where ranks share memory and nobody calls.
+                    # By default MPI listens on all networks, even if ranks only share memory.
                     "UCX_NET_DEVICES": os.environ.get("UCX_NET_DEVICES", "lo"),
                 }
                 environment = {**os.environ, **together}
                 self._start(rank, environment, [*sockets, *channel], file.fileno())
 
     def _channel(self, stack: ExitStack) -> list[int]:
-        """Keep one end of a channel to the next rank, and return the other one's descriptor."""
+        """Keep one end of a channel to the next rank, and return the descriptor of the other."""
         own, its = socket.socketpair()
         stack.enter_context(its)
         self.channels.append(Connection(own.detach()))
         return [its.fileno()]
 
     def start_one(self, rank: int, count: int, environment: Mapping[str, str], log: Path) -> None:
-        """Start one rank of ``count``; ``environment`` says how it finds the others."""
+        """Start one rank of ``count``; it finds the others through ``environment``."""
         self.count = count
         with log.open("ab") as file:
             self._start(rank, environment, [], file.fileno())
@@ -105,7 +105,7 @@ class Processes:
         own = {
             "RANK": str(rank),
             "WORLD_SIZE": str(self.count),
-            # What the ranks' libraries leave behind (ONNX Runtime does) goes with the folder.
+            # Files that libraries leave, as ONNX Runtime does, are removed with the folder.
             "TMPDIR": str(self.folder),
         }
         self.ranks[rank] = subprocess.Popen(
@@ -125,9 +125,9 @@ class Processes:
         self._ends.register(descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the ranks have ended in order or a process has ended otherwise.
+        """Wait until all ranks have ended in order, or any process has failed.
 
-        Returns False where that has not happened within ``seconds``.
+        Returns False if neither has happened within ``seconds``.
         """
         end = time.monotonic() + seconds
         while not self._is_over():
@@ -137,7 +137,7 @@ class Processes:
         return True
 
     def settle(self, seconds: float) -> None:
-        """Wait for all ranks, which have heard that one has failed, but no longer than that."""
+        """Wait at most ``seconds`` for the end of all ranks, after one has failed."""
         end = time.monotonic() + seconds
         while len(self.codes()) < len(self.ranks) and time.monotonic() < end:
             self._see_ends(max(end - time.monotonic(), 0.0))
@@ -155,13 +155,13 @@ class Processes:
         return self.lost_guardian() or any(codes.values()) or len(codes) == len(self.ranks)
 
     def codes(self) -> dict[int, int]:
-        """Return how each rank ended that has: its exit status, or less than 0 for a signal."""
+        """Return the exit status of each rank that has ended, negative for a signal."""
         return {
             rank: process.wait() for rank, process in self.ranks.items() if process in self._ended
         }
 
     def lost_guardian(self) -> bool:
-        """Say whether nobody would clean up after the launcher."""
+        """Return whether the guardian has ended, so that nobody cleans up after the launcher."""
         return self._guardian in self._ended
 
     def __exit__(
@@ -170,7 +170,7 @@ class Processes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End all processes; they and the folder are gone afterwards."""
+        """End all processes and remove the folder."""
         assert self._guardian.stdin is not None
         self._guardian.stdin.close()
         if self.lost_guardian() or not self._guardian_ends():
@@ -190,9 +190,10 @@ class Processes:
 
 
 def _connected(count: int, stack: ExitStack) -> tuple[list[int], list[list[int]]]:
-    """Return sockets by which rank 0 serves all others, and each other's two ends of them.
+    """Return rank 0's sockets to all other ranks, and for each other rank its own two ends.
 
-    One carries what the ranks tell each other, one is for MPI. Nobody else can reach them.
+    One of the two carries the messages between ranks, the other is for MPI. No other process can
+    connect to them.
     """
     hub: list[int] = []
     ranks: list[list[int]] = []
@@ -217,7 +218,7 @@ def _locked(folder: Path) -> int:
 
 
 def _remove_dead() -> None:
-    """Remove the folders of jobs that lost every process at once: nobody locks these."""
+    """Remove the folders of jobs that lost all processes at the same time: they are unlocked."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError), ExitStack() as stack:
             _check_dead(folder, stack)
@@ -225,7 +226,7 @@ def _remove_dead() -> None:
 
 
 def _check_dead(folder: Path, stack: ExitStack) -> None:
-    """Lock the folder of a job; raises OSError where that is alive, may be, or is not ours."""
+    """Lock the folder of a job; raises OSError if the job may be alive or is another user's."""
     facts = folder.stat(follow_symlinks=False)
     if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _OLD_S:
         raise PermissionError

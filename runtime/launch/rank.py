@@ -1,8 +1,8 @@
 """The program of one rank process: ``python -m tensoropt.runtime.launch.rank FOLDER``.
 
-FOLDER holds ``job.json`` and takes ``rank<r>.up``, ``rank<r>.refused`` for a `UserError` or
-``rank<r>.error`` for another, ``ended`` when a limit of the job has passed and, from rank 0,
-``results.json``. The launcher makes it and removes it.
+FOLDER contains ``job.json``. The rank writes ``rank<r>.up``, ``rank<r>.refused`` for a `UserError`
+or ``rank<r>.error`` for another error, ``ended`` when a limit of the job has passed and, on rank 0,
+``results.json``. The launcher creates and removes the folder.
 """
 
 from __future__ import annotations
@@ -52,16 +52,20 @@ def _work(folder: Path) -> None:
 
 
 def _tell_others(why: str) -> None:
-    """Where this rank failed because another was killed, which they know, it ends in here."""
+    """Report the failure to the other ranks.
+
+    Does not return if this rank failed only because another rank was killed: the library then ends
+    it, so that the killed rank is reported.
+    """
     from tensoropt.runtime.ops import library
 
     library.fail(why)
 
 
 def _end_with_launcher(pid: int | None) -> None:
-    """Have the system kill this process when the launcher dies, should nobody else."""
+    """Let the kernel kill this process when the launcher dies, in case the guardian does not."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != pid:  # it has died before
+    if os.getppid() != pid:  # the launcher has already died
         os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Reasons of failed jobs: the rank at fault, with its own error if it reported one."""
+"""Failure reports of jobs: the rank at fault, with its error if it reported one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, Us
 
 __all__ = ["failure", "reason"]
 
-_HEAR_S = 1.0  # for the other ranks to hear which one has ended
+_HEAR_S = 1.0  # for the other ranks to learn which rank has ended
 
 _HINTS: dict[int, str] = {
     signal.SIGKILL: " (out of memory?)",
@@ -22,12 +22,12 @@ _HEARD = re.compile(r"^error: (rank \d+ of \d+ ended.*)$", re.MULTILINE)
 
 
 def reason(processes: Processes, log: Path, begin: int = 0) -> str:
-    """Return why a job failed: the first rank's own words, else how it ended.
+    """Return why a job failed: the first reported error of a rank, else how the rank ended.
 
-    ``log`` is what the ranks printed, from byte ``begin`` on.
+    ``log`` has the output of the ranks, from byte ``begin`` on.
     """
     folder, ranks = processes.folder, processes.count
-    if not _said(folder):
+    if not (folder / "ended").is_file() and not _errors(folder):
         processes.settle(_HEAR_S)
     ended = folder / "ended"
     if ended.is_file():
@@ -43,25 +43,21 @@ def reason(processes: Processes, log: Path, begin: int = 0) -> str:
 
 
 def failure(processes: Processes, log: Path, begin: int = 0) -> TensoroptError:
-    """Return `reason` as an error: a `UserError` if the first rank to fail refused its input."""
+    """Return `reason` as an error: a `UserError` if the first rank to fail rejected its input."""
     text = reason(processes, log, begin)
     first = next(iter(_errors(processes.folder)), None)
     is_refused = first is not None and first.suffix == ".refused"
     return UserError(text) if is_refused else RankFailedError(text)
 
 
-def _said(folder: Path) -> bool:
-    return (folder / "ended").is_file() or bool(_errors(folder))
-
-
 def _errors(folder: Path) -> list[Path]:
-    """Return the files with errors that ranks reported, the first one first."""
+    """Return the error files of the ranks, the oldest first."""
     found = [*folder.glob("rank*.error"), *folder.glob("rank*.refused")]
     return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
 def _killed(processes: Processes) -> str | None:
-    """Return which rank a signal ended."""
+    """Return a message about the process that a signal ended, if any."""
     ranks = processes.count
     for rank, code in processes.codes().items():
         if code < 0:
@@ -73,7 +69,7 @@ def _killed(processes: Processes) -> str | None:
 
 
 def _ended(processes: Processes, log: str) -> str:
-    """Return which rank ended by itself, as the others heard, or its exit code says."""
+    """Return a message about the rank that ended by itself, from the log or its exit code."""
     if heard := _HEARD.search(log):
         return heard[1]
     bad = [(rank, code) for rank, code in processes.codes().items() if code]

@@ -1,4 +1,4 @@
-"""The room in /dev/shm that MPI needs for the ranks of one machine."""
+"""Check of the free space in /dev/shm that MPI needs for the ranks of one machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensoropt.runtime.support.errors import UserError
 __all__ = ["BYTES_PER_RANK", "check_shared_memory", "local_ranks"]
 
 BYTES_PER_RANK = 1 << 20 | 1 << 14
-"""Bytes of MPICH's file for each rank of a machine; test/runtime/test_shared_memory.py compares."""
+"""Bytes per local rank in MPICH's file; test/runtime/test_shared_memory.py checks the value."""
 
 _SHARED = Path("/dev/shm")
 _COUNTS = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
@@ -19,14 +19,14 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def check_shared_memory(ranks: int, folder: Path = _SHARED) -> None:
-    """Raise `UserError` if ``folder`` has too little room for ``ranks`` ranks of this machine.
+    """Raise `UserError` if ``folder`` is too small for ``ranks`` ranks of this machine.
 
-    MPICH maps its file without reserving room, so a rank that finds none dies by SIGBUS.
+    MPICH maps its file without reserving space, so a rank dies by SIGBUS if it runs out.
     """
     try:
         facts = os.statvfs(folder)
     except OSError:
-        return  # MPI says itself that a system has no shared memory
+        return  # MPI itself reports a system without shared memory
     free, needed = facts.f_bavail * facts.f_frsize, ranks * BYTES_PER_RANK
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if limit != resource.RLIM_INFINITY and limit < needed:
@@ -45,7 +45,7 @@ def check_shared_memory(ranks: int, folder: Path = _SHARED) -> None:
 
 
 def local_ranks() -> int:
-    """Return how many ranks the environment puts on this machine, 1 if it does not say."""
+    """Return the number of local ranks from the environment, 1 if it is not set."""
     counts = [os.environ.get(name, "") for name in _COUNTS]
     if os.environ.get("MASTER_ADDR") in _LOOPBACK:
         counts.append(os.environ.get("WORLD_SIZE", ""))

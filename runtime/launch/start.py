@@ -1,4 +1,4 @@
-"""Starting a job: in the ranks that another launcher started, or else in new ones."""
+"""Start of a job: in the ranks that another launcher started, or else in new ranks."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["start"]
 
 _ending = threading.Event()
-"""Another thread than the one that works has found the job to have failed."""
+"""Set when the watchdog thread has found that the job has failed."""
 
 _ENDING_S = 10.0
 
 
 def start(job: Launched) -> Any:
-    """Check the job, run it and return its results; of ranks already present, whole on rank 0.
+    """Check the job, run it and return its results.
 
-    Raises `UserError`.
+    In ranks that another launcher started, only rank 0 returns complete results. Raises
+    `UserError`.
     """
     worker = worker_of(job.kind)
     present = ranks_present()
@@ -46,18 +47,18 @@ def _run_here(job: Launched, worker: Worker[Launched, Any], rank: int) -> Any:
     from tensoropt.runtime.launch.oversight import oversee
     from tensoropt.runtime.launch.world import world
 
-    if job.timeout_s is not None:  # as long as ranks may wait for each other at most
+    if job.timeout_s is not None:  # the longest time that ranks may wait for each other
         os.environ.setdefault("TENSOROPT_START_TIMEOUT_S", str(job.timeout_s))
     try:
         comm = world(identity(job))
     except UserError as failure:
-        if rank > 0:  # whose errors nobody would see
-            _say(f"rank {rank}: {failure}")
+        if rank > 0:  # otherwise errors are printed only on rank 0
+            _print_error(f"rank {rank}: {failure}")
         raise
     talks = comm.rank == 0
     with oversee(job, comm, lambda why: _end(why, talks=talks)), _failing_together(comm):
-        # One rank checks for all: the others would read every file once more.
-        error = comm.bcast(_why_not(job, comm.size) if talks else None)
+        # One rank checks for all: otherwise each rank would read all files.
+        error = comm.bcast(_check(job, comm.size) if talks else None)
         link = TerminalLink() if worker.stoppable else LauncherLink()
         results = None if error is not None else worker.run(job, comm, link)
         clear_line()
@@ -76,13 +77,14 @@ def _failing_together(comm: MPI.Comm) -> Iterator[None]:
 
 
 def _finish() -> None:
-    """End the job in order: whatever status this process exits with, no rank has failed."""
+    """End MPI in order: no rank has failed, whichever exit status this process has."""
     from mpi4py import MPI
 
     MPI.Finalize()
 
 
-def _why_not(job: Launched, ranks: int) -> str | None:
+def _check(job: Launched, ranks: int) -> str | None:
+    """Return why ``ranks`` ranks cannot run the job, or None."""
     try:
         plan = worker_of(job.kind).check(job)
     except UserError as error:
@@ -94,39 +96,39 @@ def _why_not(job: Launched, ranks: int) -> str | None:
 
 
 def _ends_with_one() -> bool:
-    """Say whether the launcher ends all ranks as soon as one ends badly: those of MPI do."""
+    """Return whether the launcher ends all ranks when one fails, as launchers of MPI do."""
     return "PMI_RANK" in os.environ or "PMIX_RANK" in os.environ
 
 
 def _fail(why: str, comm: MPI.Comm) -> NoReturn:
-    """End all ranks: the others would wait for this one."""
+    """End all ranks: the others would wait for this rank."""
     from tensoropt.runtime.ops import library
 
     if _ending.is_set():
-        time.sleep(_ENDING_S)  # the other thread, which made this one fail, ends the process
+        time.sleep(_ENDING_S)  # the watchdog caused this failure, and ends the process
     if not _ends_with_one():
-        library.fail(why)  # where the others have failed before, this rank ends in here
-    _say(f"rank {comm.rank} of {comm.size}: {why}")
+        library.fail(why)  # does not return if another rank has failed before
+    _print_error(f"rank {comm.rank} of {comm.size}: {why}")
     if _ends_with_one():
         comm.Abort(1)
     os._exit(1)
 
 
 def _end(why: str, *, talks: bool) -> None:
-    """End all ranks, from another thread than the one that works."""
+    """End all ranks from the watchdog thread."""
     from tensoropt.runtime.launch.oversight import abort_and_exit
     from tensoropt.runtime.ops import library
 
     _ending.set()
     if talks or not _ends_with_one():
-        _say(why)
+        _print_error(why)
     if not _ends_with_one():
         library.fail(why)
     abort_and_exit()
 
 
-def _say(text: str) -> None:
-    """Print an error even on the ranks whose output is otherwise dropped."""
+def _print_error(text: str) -> None:
+    """Print an error on any rank, even if the rank's stderr is redirected."""
     stream = sys.__stderr__
     if stream is not None:
         print(f"error: {text}", file=stream, flush=True)

@@ -1,4 +1,4 @@
-"""The kinds of jobs, and how each is checked, run on a rank, and handed from process to process."""
+"""The kinds of jobs: functions that check, run, serialise and deserialise each."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _WORKERS = {
     "pool": "tensoropt.runtime.pool.worker",
     "generation": "tensoropt.elastic.generation.worker",
 }
-"""Where the ``WORKER`` of each kind of job is. They know how to launch, launching does not know
-them: only their names."""
+"""The module that defines the ``WORKER`` of each kind of job. Workers import the launcher, so the
+launcher refers to them by name."""
 
 
 @dataclass(frozen=True)
 class Worker(Generic[J, R]):
-    """One kind of job; a job and its results are dataclasses that go through JSON as ``values``.
+    """One kind of job. Jobs and results are dataclasses, sent as JSON ``values``.
 
-    ``check`` raises `UserError` for all that can be found before ranks start, and returns a plan
-    that says how many. ``run`` takes the job, the communicator and the `LauncherLink`. The first
-    Ctrl-C asks a ``stoppable`` job to end in order.
+    ``check`` raises `UserError` for all errors that can be found before ranks start, and returns a
+    plan with the number of ranks. ``run`` takes the job, the communicator and the `LauncherLink`.
+    After the first Ctrl-C a ``stoppable`` job ends in order.
     """
 
     job_from: Callable[[dict[str, Any]], J]
@@ -49,6 +49,6 @@ class Worker(Generic[J, R]):
 
 
 def worker_of(kind: str) -> Worker[Launched, Any]:
-    """Return how jobs of a kind are done, importing what that takes."""
+    """Import and return the worker for a kind of job."""
     worker: Worker[Launched, Any] = import_module(_WORKERS[kind]).WORKER
     return worker

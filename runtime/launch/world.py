@@ -1,4 +1,4 @@
-"""All ranks of a job, under any launcher."""
+"""The communicator of all ranks of a job, under any launcher."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["world"]
 
 
 def world(job: str = "") -> MPI.Comm:
-    """Return the communicator of all ranks, brought up where it is not.
+    """Return the communicator of all ranks, starting it if necessary.
 
-    ``job`` is what they must have in common, see `library.start`. Raises `UserError`.
+    ``job`` is the identity that all ranks must share, see `library.start`. Raises `UserError`.
     """
     check_shared_memory(local_ranks())
     library.start(job)
-    from mpi4py import MPI  # finds MPI up and leaves its end to the library
+    from mpi4py import MPI  # MPI is already initialised; the library finalises it
 
     return MPI.COMM_WORLD

@@ -1,8 +1,8 @@
-"""Blocks of the host's memory that a rank writes and other processes map.
+"""Anonymous host memory that a rank writes and other processes map.
 
-It has no name: it is reached through its owner (``/proc/PID/fd/FD``), only by processes of the same
-user, and is gone with the last that has it. So nothing is left behind however a job ends, and a
-small /dev/shm, as containers have, is no limit.
+A block has no name: processes of the same user reach it through its owner (``/proc/PID/fd/FD``).
+The kernel frees it once the last process closes it. So nothing leaks however a job ends, and a
+small /dev/shm, as in containers, is no limit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["Arena", "Block", "address_of", "held_open", "mapped"]
 class Block:
     """Memory of another process: descriptor ``fd`` of process ``pid``, ``size`` bytes.
 
-    Of a ``sparse`` one only some pages are there, and the others are not to be made. Where the
-    state is in a device's memory, ``device`` says how to reach it there.
+    A ``sparse`` block has only some of its pages, and readers must not allocate the others. If the
+    state is in the memory of a device, ``device`` describes how to reach it there.
     """
 
     pid: int
@@ -38,7 +38,7 @@ class Block:
 
 
 class Arena:
-    """A block of this process, of zeros at first."""
+    """A zero-initialised block of this process."""
 
     def __init__(self, name: str, size: int) -> None:
         self._fd = os.memfd_create(f"tensoropt-{name}", os.MFD_CLOEXEC)
@@ -47,18 +47,19 @@ class Arena:
         self.block = Block(os.getpid(), self._fd, max(size, 1))
 
     def close(self) -> None:
-        """Let nobody map it any more; it goes with the last that has mapped it."""
+        """Prevent new mappings; the memory is freed with its last mapping."""
         os.close(self._fd)
 
     def touch(self) -> None:
-        """Have all pages there, so that no later write waits for one."""
+        """Allocate all pages, so that no later write has a page fault."""
         np.frombuffer(self.memory, np.uint8)[:: mmap.PAGESIZE] = 0
 
 
 def mapped(block: Block, *, writable: bool = False) -> mmap.mmap:
-    """Return another process's block, to be read unless it is to be ``writable``.
+    """Map the block of another process, read-only unless ``writable``.
 
-    Its pages are there at once, unless it is sparse. Raises `UserError` where its owner has gone.
+    All pages are mapped immediately, unless the block is sparse. Raises `UserError` if the owner
+    has ended.
     """
     try:
         descriptor = held_open(block, os.O_RDWR if writable else os.O_RDONLY)
@@ -73,10 +74,10 @@ def mapped(block: Block, *, writable: bool = False) -> mmap.mmap:
 
 
 def held_open(block: Block, access: int = os.O_RDONLY) -> int:
-    """Return a descriptor of a block, which keeps it after its owner's end. Raises OSError."""
+    """Return a descriptor that keeps a block alive after its owner ends. Raises OSError."""
     return os.open(f"/proc/{block.pid}/fd/{block.fd}", access | os.O_CLOEXEC)
 
 
 def address_of(memory: mmap.mmap) -> int:
-    """Return where a block is mapped in this process."""
+    """Return the address of a mapped block in this process."""
     return int(np.frombuffer(memory, np.uint8).ctypes.data)

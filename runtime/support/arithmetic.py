@@ -1,14 +1,14 @@
-"""The element by element arithmetic that a rank puts together: what of it runs as one pass."""
+"""Names of the elementwise arithmetic that a rank fuses into one pass."""
 
 from __future__ import annotations
 
 __all__ = ["ARITHMETIC", "CAST", "ONE_PASS"]
 
 ONE_PASS = "tensoropt.Elementwise"
-"""The operator that goes over arrays once for all the steps of a program."""
+"""The fused operator: one pass over its arrays for all steps of a program."""
 
 ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Sqrt")
-"""The steps of its programs, by the numbers of runtime/ops/cpu/elementwise.hpp."""
+"""The steps of its programs, in the order of the codes in runtime/ops/cpu/elementwise.hpp."""
 
 CAST = "Cast"
-"""What it does as it reads, or as it writes."""
+"""A conversion on load or on store."""

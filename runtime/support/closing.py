@@ -1,4 +1,4 @@
-"""Contexts that end what they hold."""
+"""A base class of context managers with a ``close`` method."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["Closing"]
 
 
 class Closing(ABC):
-    """A context that closes itself at its end."""
+    """A context manager that calls `close` on exit."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held; again is no error."""
+        """Release all resources; a second call does nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""How the commands start, and end: Ctrl-C ends them without a traceback while they import, too."""
+"""Start and end of the commands: Ctrl-C during imports ends them without a traceback, too."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _begun: list[float] = []
 
 
 def begun_s() -> float:
-    """Return when the person who waits for this command began to, on ``time.monotonic()``.
+    """Return the time at which the user started the command, on the clock ``time.monotonic()``.
 
-    That is when the process started; now, where a program calls what the command does.
+    That is the start of the process, or the current time if a program calls the library.
     """
     return _begun[0] if _begun else time.monotonic()
 
@@ -39,7 +39,7 @@ def run_main(module: str) -> int:
         status: int = command.main()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception as error:  # a bug of ours, unless the system gave too little
+    except Exception as error:  # a bug, unless the system is short of a resource
         if not isinstance(error, MemoryError) and shortage(str(error)) is None:
             raise
         clear_line()
@@ -49,13 +49,13 @@ def run_main(module: str) -> int:
 
 
 def end(status: int) -> NoReturn:
-    """End this process with an exit status, once all is written; what it holds is not freed.
+    """Flush the output and exit with ``status``, without freeing objects.
 
-    A long search leaves a million objects. To take them down one by one, after the answer is there,
-    took the interpreter two seconds.
+    A long search leaves a million objects, and destroying them took the interpreter two seconds
+    after the result was printed.
     """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
-            with suppress(OSError):  # which the command has told
+            with suppress(OSError):  # the command has reported it
                 stream.flush()
     os._exit(status)

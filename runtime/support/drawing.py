@@ -1,4 +1,4 @@
-"""Operators of the standard that draw random numbers; their attribute `seed` says which."""
+"""Standard operators that draw random numbers; the attribute `seed` selects the sequence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RANDOM = (
     "Multinomial",
     "Bernoulli",
 )
-"""Those that always draw."""
+"""Operators that always draw."""
 
 DROPOUT = "Dropout"
-"""The one that draws in training alone."""
+"""The operator that draws only in training."""

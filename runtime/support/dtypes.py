@@ -1,4 +1,4 @@
-"""Element types by name: numpy's, those of ml_dtypes that numpy lacks, and strings."""
+"""Element types by name: numpy's, ml_dtypes' for types that numpy lacks, and strings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ONNX_CODES", "STRING", "Array", "dtype_of", "dtype_of_code", "is_nat
 
 Array = NDArray[Any]
 
-# ONNX's numbers (TensorProto.DataType) of the element types that numpy has no name for.
+# Codes (TensorProto.DataType) of the element types that numpy lacks.
 ONNX_CODES = {
     "bfloat16": 16,
     "float8_e4m3fn": 17,
@@ -24,8 +24,8 @@ ONNX_CODES = {
 }
 
 STRING = "string"
-"""Arrays of strings are numpy's of objects: each rank has its own, and none is ever sent between
-graphs."""
+"""String tensors are numpy arrays of objects. Each rank has its own; graphs never exchange
+them."""
 
 _NATIVE_CODES = {
     1: "float32",
@@ -46,12 +46,12 @@ _NAMES = {**_NATIVE_CODES, **{code: name for name, code in ONNX_CODES.items()}}
 
 
 def is_native(name: str) -> bool:
-    """Say whether numpy itself, and so ONNX Runtime's Python interface, knows the type."""
+    """Return whether numpy, and so ONNX Runtime's Python interface, supports the type."""
     return name not in ONNX_CODES
 
 
 def dtype_of(name: str) -> np.dtype[np.generic]:
-    """Return the numpy dtype called ``name``; raises `UserError` where there is none."""
+    """Return the numpy dtype called ``name``; raises `UserError` for an unknown name."""
     if name == STRING:
         return np.dtype(object)
     if not is_native(name):
@@ -67,12 +67,12 @@ def dtype_of(name: str) -> np.dtype[np.generic]:
 
 @cache
 def name_of(dtype: np.dtype[np.generic]) -> str:  # numpy's own property takes microseconds
-    """Return what `dtype_of` calls the type of an array."""
+    """Return the name of an array's dtype, the inverse of `dtype_of`."""
     return STRING if dtype.hasobject else dtype.name
 
 
 def dtype_of_code(code: int) -> np.dtype[np.generic]:
-    """Return the dtype that ONNX gives a number; raises `UserError` where arrays have none."""
+    """Return the dtype of an ONNX type code; raises `UserError` if no array type has it."""
     if code not in _NAMES:
         raise UserError(f"arrays have no such element type, got: ONNX's number {code}")
     return dtype_of(_NAMES[code])

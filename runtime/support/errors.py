@@ -46,7 +46,7 @@ _SHORTAGES = {
     "Too many open files": _REMEDIES[errno.EMFILE],
 }
 
-_BOUND = "Error in execution: "  # what ONNX Runtime puts first where inputs are bound
+_BOUND = "Error in execution: "  # ONNX Runtime's prefix for errors with bound inputs
 
 
 class TensoroptError(Exception):
@@ -59,13 +59,13 @@ class TensoroptError(Exception):
 
 
 class UserError(TensoroptError):
-    """A mistake in the input, which the same call would find again."""
+    """A mistake in the input: the same call would fail again."""
 
     __module__ = "tensoropt"
 
 
 class RankFailedError(TensoroptError):
-    """A rank died, hangs or crashed, so all ranks were ended. The same call may succeed."""
+    """A rank died or hung, so all ranks were ended. The same call may succeed."""
 
     __module__ = "tensoropt"
 
@@ -73,8 +73,8 @@ class RankFailedError(TensoroptError):
 def did_you_mean(word: object, choices: Iterable[str]) -> str:
     """Return ``", did you mean 'x'?"`` for the nearest of ``choices``, or an empty string.
 
-    A very long word, which is no slip of the pen, is not compared: that would take seconds. Neither
-    is a name from Python that is no text.
+    Very long words are not compared, as that would take seconds and they are no typing mistakes.
+    Names from Python that are not strings are not compared either.
     """
     if not isinstance(word, str) or len(word) > _LONGEST_WORD:
         return ""
@@ -83,12 +83,12 @@ def did_you_mean(word: object, choices: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with control characters escaped: a name from a file may hold any."""
+    """Return ``text`` with control characters escaped: names from files may contain any."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception as one line: the file of a system error, if any, then `cause_of` it."""
+    """Return an exception as one line: the file of a system error, if any, then `cause_of`."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {cause_of(error)}"
     return cause_of(error)
@@ -97,7 +97,7 @@ def one_line(error: BaseException) -> str:
 def cause_of(error: BaseException) -> str:
     """Return the cause of an exception in one line, for messages that name the file themselves.
 
-    A system error comes with its remedy, if there is a common one; ONNX Runtime's prefixes go.
+    Common system errors include a remedy. Prefixes of ONNX Runtime are removed.
     """
     text = " ".join(str(error).split())
     if text.startswith("[ONNXRuntimeError]"):
@@ -118,5 +118,5 @@ def cause_of(error: BaseException) -> str:
 
 
 def shortage(text: str) -> str | None:
-    """Return the remedy where ``text`` of any library says that the system gave it too little."""
+    """Return the remedy if ``text``, of any library, reports a lack of a system resource."""
     return next((remedy for words, remedy in _SHORTAGES.items() if words in text), None)

@@ -1,4 +1,4 @@
-"""How far off a plan's figures are to be expected, as plan.json has it, and in a few signs."""
+"""Expected errors of a plan's predictions: the entries in plan.json and their short text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ __all__ = ["ExpectedErrorEntry", "FigureErrorEntry", "margin"]
 
 
 class FigureErrorEntry(TypedDict):
-    """Of so many plans ``|predicted / measured - 1|``: the mean, and what nine in ten stay below;
-    None both where there were too few."""
+    """Mean and 90th percentile of ``|predicted / measured - 1|`` over ``samples`` plans.
+
+    Both are None if there were too few plans.
+    """
 
     mean: float | None
     p90: float | None
@@ -17,8 +19,7 @@ class FigureErrorEntry(TypedDict):
 
 
 class ExpectedErrorEntry(TypedDict):
-    """How far off predictions are to be expected; ``model_measured`` if that is of other plans of
-    the same model."""
+    """Expected relative errors; ``model_measured`` if they come from other plans of the model."""
 
     time: FigureErrorEntry | None
     memory: FigureErrorEntry | None
@@ -26,6 +27,6 @@ class ExpectedErrorEntry(TypedDict):
 
 
 def margin(figure: FigureErrorEntry | None) -> str:
-    """Return what follows a predicted figure: ``±6%``, or ``±?`` where nobody measured."""
+    """Return the suffix of a predicted figure: ``±6%``, or ``±?`` without measurements."""
     mean = None if figure is None else figure["mean"]
     return " ±?" if mean is None else f" ±{mean:.0%}"

@@ -1,4 +1,4 @@
-"""Hashes of files, and files that are written aside, which begin as their owner's alone."""
+"""Hashes of files, atomic replacement, and the modes of new files and folders."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["file_mode", "folder_mode", "may_replace", "replace_private", "sha256
 
 
 def sha256_of(path: Path) -> str:
-    """Return a file's SHA-256 in hexadecimal, reading it piece by piece."""
+    """Return a file's SHA-256 in hexadecimal, reading it in chunks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read; readers see the old text or the new one.
+    """Atomically replace a file that only its owner may read.
 
-    Raises OSError and then leaves the old one.
+    Raises OSError, and then leaves the old file unchanged.
     """
     aside = path.with_name(f".{path.name}.tmp")
     aside.unlink(missing_ok=True)
@@ -33,7 +33,7 @@ def replace_private(path: Path, text: str) -> None:
 
 
 def may_replace(path: Path) -> bool:
-    """Return true for a file or a free name in a folder, false for a device such as /dev/null."""
+    """Return whether ``path`` is a file or a free name in a folder, not a device (/dev/null)."""
     return path.parent.is_dir() and (path.is_file() or not path.exists())
 
 

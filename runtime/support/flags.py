@@ -1,4 +1,4 @@
-"""How commands read their arguments, and how they end."""
+"""Argument parsing and error handling of the commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Parser", "answered", "integer", "number", "said_of"]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are `UserError`, with the flag that may have been meant."""
+    """A parser that raises `UserError`, with the flag that may have been meant."""
 
     def error(self, message: str) -> NoReturn:
         if unknown := re.match(r"unrecognized arguments: (\S+)", message):
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield all flags, those of subcommands too: what one does not know, the whole refuses."""
+    """Yield all flags, including the subcommands' flags: the main parser reports unknown flags."""
     for action in parser._actions:
         yield from action.option_strings
         if isinstance(action, argparse._SubParsersAction):
@@ -43,9 +43,9 @@ def _flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def answered(work: Callable[[], int], *, failure: int = 1) -> int:
-    """Do a command's work and return its exit status.
+    """Run a command and return its exit status.
 
-    An error is one line on stderr, and the status ``failure``.
+    An error is printed as one line on stderr, with the status ``failure``.
     """
     try:
         return work()
@@ -53,7 +53,7 @@ def answered(work: Callable[[], int], *, failure: int = 1) -> int:
         return _refuse(str(error), failure)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except OSError as error:  # a full disk, a reader of stdout that went away
+    except OSError as error:  # a full disk, or stdout has lost its reader
         message = said_of(error)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
         return 141 if isinstance(error, BrokenPipeError) else _refuse(message, failure)
@@ -62,12 +62,12 @@ def answered(work: Callable[[], int], *, failure: int = 1) -> int:
 
 
 def said_of(error: OSError) -> str:
-    """Return an error of the system as one line, which names stdout if that cannot be written."""
+    """Return a system error as one line, which names stdout if writing to it failed."""
     message = one_line(error)
     if error.filename is not None:
         return message
     try:
-        sys.stdout.flush()  # raises again while there is text that nobody took
+        sys.stdout.flush()  # raises again if unwritten text is left
     except OSError:
         return f"standard output: {message}"
     return message
@@ -80,7 +80,7 @@ def _refuse(message: str, status: int) -> int:
 
 
 def number(low: float) -> Callable[[str], float]:
-    """Return what reads a finite number that is at least ``low``."""
+    """Return an argument type: a finite number that is at least ``low``."""
 
     def number(text: str) -> float:
         value = float(text)
@@ -92,7 +92,7 @@ def number(low: float) -> Callable[[str], float]:
 
 
 def integer(low: int) -> Callable[[str], int]:
-    """Return what reads an integer that is at least ``low``."""
+    """Return an argument type: an integer that is at least ``low``."""
 
     def integer(text: str) -> int:
         value = int(text)

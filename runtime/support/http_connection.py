@@ -1,4 +1,4 @@
-"""Limits of HTTP connections that uvicorn lacks, for any of its protocols."""
+"""Limits on HTTP connections that uvicorn lacks, for all its protocols."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 __all__ = ["BoundedConnection"]
 
 HEADERS_S = 10.0
-"""How long a client may take for the headers of a request."""
+"""Seconds that a client has to send the headers of a request."""
 
-_MOST_HEADERS = 1 << 16  # bytes that are read before headers are complete: parsers keep them all
+_MOST_HEADERS = 1 << 16  # bytes read before headers are complete: parsers buffer all of them
 
-_MOST_IDLE = 512  # connections without a request that is being answered; a process has 1,024 files
+_MOST_IDLE = 512  # connections without a pending request; a process may open 1,024 files
 
 
 class BoundedConnection(asyncio.Protocol):
-    """A mixin, before one of uvicorn's HTTP protocols.
+    """A mixin, placed before one of uvicorn's HTTP protocols.
 
-    It closes a connection that does not send the headers of a request within `HEADERS_S`, or sends
-    too many bytes of them, and the oldest one without a request if there are too many of these:
-    connections that send nothing keep nobody out. A request that is no HTTP gets an error in JSON.
+    It closes a connection that does not complete the headers of a request within `HEADERS_S`, or
+    exceeds their size limit. With too many idle connections it closes the oldest, so that silent
+    clients cannot block others. A malformed request gets an error in JSON.
     """
 
     transport: asyncio.Transport
@@ -35,7 +35,7 @@ class BoundedConnection(asyncio.Protocol):
     _waiting_since_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the time for headers."""
+        """Start the timeout for headers."""
         super().connection_made(transport)
         self._wait_for_headers()
         idle = [each for each in self.connections if not each.is_answering]
@@ -43,12 +43,12 @@ class BoundedConnection(asyncio.Protocol):
             min(idle, key=lambda each: each._waiting_since_s).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the time."""
+        """Stop the timeout."""
         self._have_headers()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Start the time with the first bytes of a request, stop it at the end of its headers."""
+        """Start the timeout at the first bytes of a request, stop it at the end of its headers."""
         if self._deadline is None and not self.is_answering:
             self._wait_for_headers()
         super().data_received(data)
@@ -61,7 +61,7 @@ class BoundedConnection(asyncio.Protocol):
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no request."""
+        """Reject bytes that are not an HTTP request."""
         body = json.dumps({"error": msg}).encode()
         head = (
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
@@ -72,9 +72,10 @@ class BoundedConnection(asyncio.Protocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request has arrived and its answer is not complete.
+        """True if a request has arrived and its response is not complete.
 
-        A connection that closes answers nothing more, though the client has still to take its end.
+        A closing connection sends no further response, although the client may not have read the
+        last bytes yet.
         """
         is_open = not self.transport.is_closing()
         return is_open and self.cycle is not None and not self.cycle.response_complete

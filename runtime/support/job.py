@@ -1,4 +1,4 @@
-"""What the starting process asks of the rank processes, and what they answer; both as JSON."""
+"""Jobs that the launching process passes to the ranks, and their results; both as JSON."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = [
 ]
 
 PROVIDERS = ("cpu", "cuda")
-"""Where ranks can compute."""
+"""The devices on which ranks can compute."""
 
 INT_RANGE = (0, 16)
-"""Where drawn integers lie unless asked for: they often index tables."""
+"""Default range of drawn integers, small as they often index tables."""
 
 DRAWS = {
     "normal": "standard normal",
@@ -34,18 +34,18 @@ DRAWS = {
     "small": "normal of deviation 0.01",
     "large": "normal of deviation 10",
 }
-"""How floats can be drawn."""
+"""Distributions of drawn floats."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launched:
-    """What every kind of job has.
+    """Fields common to all kinds of jobs.
 
-    ``threads`` per rank: None divides the machine's cores. ``provider`` says where ranks compute,
-    one of `PROVIDERS`; on CUDA ``share_gpus`` allows more ranks on a machine than GPUs, and
-    ``cuda_graphs`` asks for CUDA graphs. The job has failed after ``timeout_s``, or where no rank
-    has come to another collective for ``stall_s`` (None: never). A launcher that started the ranks
-    sets ``launcher_pid`` and ``started_at``, by the clock that does not jump.
+    ``threads`` is per rank; None divides the cores of the machine. ``provider`` is one of
+    `PROVIDERS`. On CUDA ``share_gpus`` allows more ranks than GPUs on a machine, and
+    ``cuda_graphs`` requests CUDA graphs. The job fails after ``timeout_s``, or when no rank reaches
+    another collective for ``stall_s`` (None: never). A launcher that starts the ranks sets
+    ``launcher_pid`` and ``started_at``, on the monotonic clock.
     """
 
     kind: ClassVar[str]
@@ -64,16 +64,16 @@ class Launched:
 
 @dataclass(frozen=True)
 class Job(Launched):
-    """One launch: the plans to run, in order, and how.
+    """One launch: the plans to run, in order, and their options.
 
-    ``model`` asks for a comparison with the one-device run. Inputs come from the .npz file
-    ``inputs`` or else from ``seed``: integers lie in ``int_range`` (low included, high excluded),
-    floats are distributed as ``draw`` says, one of `DRAWS`, and ``dims`` sizes symbolic dimensions.
-    ``runs`` steps are timed after one that is not.
-    ``debug`` looks for the first value that differs, and times every node.
-    ``rtol`` and ``atol``: None takes those of the output's type, see `compare`.
-    ``custom_ops`` are libraries of operators, for all sessions: who runs the job names them, as a
-    plan must not make a machine load code.
+    ``model`` requests a comparison with the one-device run. Inputs are read from the .npz file
+    ``inputs``, or else drawn from ``seed``: integers from ``int_range`` (low included, high
+    excluded), floats from ``draw``, one of `DRAWS`. ``dims`` sizes symbolic dimensions.
+    ``runs`` steps are timed after one untimed step.
+    ``debug`` finds the first value that differs, and times every node.
+    ``rtol`` and ``atol``: None selects the tolerances of the output's type, see `compare`.
+    ``custom_ops`` are libraries of operators, for all sessions. The user who runs the job names
+    them, as a plan must not make a machine load code.
     """
 
     kind = "run"
@@ -93,7 +93,7 @@ class Job(Launched):
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Job:
-        """Return the job whose fields JSON held."""
+        """Return the job with the fields ``values``, read from JSON."""
         values["plans"] = tuple(values["plans"])
         values["custom_ops"] = tuple(values["custom_ops"])
         values["int_range"] = tuple(values["int_range"])
@@ -104,9 +104,9 @@ class Job(Launched):
 class OutputResult:
     """One output: its global shape and, after a comparison, the largest differences.
 
-    ``relative`` is over elements larger than the absolute tolerance. ``note`` says what else is
-    wrong: a NaN on one side only, another shape or type. ``passed`` is None without a comparison.
-    One that cannot tell a wrong run from a right one, as the output is constant, ``shows`` nothing.
+    ``relative`` is over elements larger than the absolute tolerance. ``note`` describes other
+    differences: a NaN on one side only, another shape or type. ``passed`` is None without a
+    comparison. ``shows`` is false for a constant output, which would agree in a wrong run, too.
     """
 
     name: str
@@ -121,12 +121,12 @@ class OutputResult:
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """Where a plan goes wrong: the first value in program order that one device has otherwise.
+    """The first value in program order that differs from the one-device run.
 
-    ``node`` and ``op`` make ``tensor``, of the model, which lies in ``layout``; ``ranks`` are those
-    with a wrong part of it. At ``index`` it is furthest off: ``expected`` and ``got``, as text.
-    ``compared`` values were looked at, this one last, of ``values`` in the plan; ``node`` is
-    ``None`` where all of these agree.
+    ``node``, with operator ``op``, computes ``tensor`` of the model in ``layout``; ``ranks`` have a
+    wrong part of it. The difference is largest at ``index``: ``expected`` and ``got``, as text.
+    ``compared`` of the ``values`` in the plan were compared, this value last. ``node`` is None if
+    all of them agree.
     """
 
     node: str | None = None
@@ -145,7 +145,7 @@ class FirstDifference:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> FirstDifference:
-        """Return what JSON held."""
+        """Return the difference with the fields ``values``, read from JSON."""
         tuples = {name: tuple(values[name]) for name in ("layout", "ranks", "shape")}
         index = None if values["index"] is None else tuple(values["index"])
         return cls(**{**values, **tuples, "index": index})
@@ -153,7 +153,7 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class LayerTime:
-    """How long the nodes of one layer took in a step, and what was predicted, if that is known."""
+    """Measured time of the nodes of one layer in a step, and the predicted time, if known."""
 
     layer: str
     measured_s: float
@@ -164,19 +164,18 @@ class LayerTime:
 class CheckResult:
     """One plan's run. ``step_times_s``: the slowest rank's time of each timed step.
 
-    ``one_device_times_s``: the same for the one-device run, where both were asked for. ``error``:
-    why the plan could not be run. ``passed`` is None without a comparison. ``drawn`` says from
-    what inputs were drawn where not as usual. ``first`` is where the plan goes wrong, and
-    ``layers`` how long each of them took, where that was asked for.
+    ``one_device_times_s``: the same for the one-device run, if both were requested. ``error``: the
+    reason why the plan could not run. ``passed`` is None without a comparison. ``drawn`` describes
+    unusual distributions of the drawn inputs. If requested, ``first`` is the first wrong value, and
+    ``layers`` the times of the layers.
 
-    ``peak_bytes`` is the most memory that a rank took: all resident memory of its process,
-    on a device what ONNX Runtime's arenas took, since ranks started, and the inputs; None where
-    nothing says.
-    ``predicted_time_s`` and ``predicted_bytes`` are the plan's own, for the device that it was made
-    for, and ``expected_error`` how far off it expects them. Only on a device: ``used_bytes``, all
-    that processes take of it after the last step, and ``nodes_on_cpu``, how many nodes ONNX Runtime
-    left to the CPU, both of the rank with most; ``cuda_graphs``, where asked for, is "captured" or
-    says why not.
+    ``peak_bytes`` is the peak memory of the rank with most: resident memory of its process, or on a
+    device the inputs and ONNX Runtime's arenas since ranks started; None if unknown.
+    ``predicted_time_s`` and ``predicted_bytes`` are the plan's predictions, for its own device, and
+    ``expected_error`` their expected errors. Only on a device: ``used_bytes`` is its used memory,
+    of all processes, after the last step, and ``nodes_on_cpu`` the number of nodes that ONNX
+    Runtime left to the CPU, both on the rank with most. ``cuda_graphs``, if requested, is
+    "captured" or the reason why not.
     """
 
     plan: str
@@ -201,12 +200,12 @@ class CheckResult:
 
     @property
     def shows(self) -> bool:
-        """Whether some output can tell a wrong run from a right one; rank 0 alone has outputs."""
+        """True if some output is not constant, or without outputs, as on ranks other than 0."""
         return not self.outputs or any(output.shows for output in self.outputs)
 
 
 def results_from(entries: list[dict[str, Any]]) -> list[CheckResult]:
-    """Return the results whose fields JSON held."""
+    """Return the results with the fields ``entries``, read from JSON."""
     return [_result(entry) for entry in entries]
 
 

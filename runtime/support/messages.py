@@ -1,4 +1,4 @@
-"""What processes of one job tell each other: JSON, never pickles, over a connection."""
+"""Messages between processes of one job: JSON, never pickles, over a connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["Message", "receive", "send"]
 
 Message = dict[str, Any]
-"""``kind`` says what it is, where there are several."""
+"""A message; ``kind`` is its type if a connection carries several."""
 
 _LARGEST = 64 << 20  # bytes of a message
 
@@ -22,7 +22,8 @@ def send(connection: Connection, message: Message) -> None:
 def receive(connection: Connection, largest: int | None = _LARGEST) -> Message:
     """Return the next message. Raises EOFError or OSError at the end of the connection.
 
-    One of more than ``largest`` bytes ends it too; None: those at the other end are trusted.
+    A message of more than ``largest`` bytes closes the connection (OSError); None: no limit, for
+    trusted peers.
     """
     message: Message = json.loads(connection.recv_bytes(largest))
     return message

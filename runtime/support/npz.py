@@ -1,4 +1,4 @@
-"""What an .npz file holds, without reading its arrays."""
+"""Headers of the arrays in an .npz file, read without the arrays."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LOCAL_HEADER = 30  # bytes before the name and the extra field; their lengths a
 
 @dataclass(frozen=True)
 class NpzArray:
-    """One array: ``offset`` says at which byte of the file its elements begin.
+    """One array; ``offset`` is the position of its elements in the file, in bytes.
 
-    It is None where they are compressed.
+    ``offset`` is None if they are compressed.
     """
 
     shape: tuple[int, ...]
@@ -57,7 +57,7 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NpzArray:
 
 
 def _start(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
-    """Return where a member's bytes begin: after its own header, not that of the directory."""
+    """Return the position of a member's bytes, after its local header."""
     assert archive.fp is not None
     archive.fp.seek(info.header_offset)
     name, extra = struct.unpack("<HH", archive.fp.read(_LOCAL_HEADER)[-4:])

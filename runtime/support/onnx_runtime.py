@@ -1,8 +1,8 @@
-"""Which ONNX Runtime is installed: that for CPUs, or that for GPUs, which has CPUs too.
+"""Check of the installed ONNX Runtime: the build for CPUs, or the build for GPUs and CPUs.
 
-Both distributions are the package ``onnxruntime`` and write into its one folder. Neither is a
-dependency of tensoropt without an extra, so a command looks before it imports what may be missing
-or mixed up; only the list of installed distributions is read for that.
+Both distributions are the package ``onnxruntime`` and write into the same folder. tensoropt depends
+on them only through extras, so commands check the installation before they import it. The check
+reads only the list of installed distributions.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from importlib.util import find_spec
 __all__ = ["CPU", "GPU", "installation_fault", "installed_builds"]
 
 CPU, GPU = "onnxruntime", "onnxruntime-gpu"
-"""The distributions."""
+"""The names of the distributions."""
 
 _EXTRAS = "pip install 'tensoropt[cpu]', or 'tensoropt[cuda]' for GPUs"
 
 
 def installed_builds() -> dict[str, str]:
-    """Return the versions of those of :data:`CPU` and :data:`GPU` that are installed, by name."""
+    """Return the installed versions of :data:`CPU` and :data:`GPU` by name."""
     found = {name: next(iter(Distribution.discover(name=name)), None) for name in (CPU, GPU)}
     return {name: value.version for name, value in found.items() if value is not None}
 
 
 def installation_fault(*, gpu: bool = False) -> str | None:
-    """Return what is wrong with the installed ONNX Runtime and what to type, None if nothing is.
+    """Return the fault of the installed ONNX Runtime and its remedy, None if there is no fault.
 
-    With ``gpu`` it must be the one for GPUs. One that was built from source, and is in no list of
-    distributions, is taken for both.
+    With ``gpu`` the build for GPUs is required. A build from source, which is in no list of
+    distributions, is assumed to support both.
     """
     builds = installed_builds()
     if len(builds) > 1:

@@ -1,9 +1,8 @@
-"""What the graph of a plan says of the order of its nodes."""
+"""The metadata key that fixes the order of the nodes of a plan's graph."""
 
 from __future__ import annotations
 
 __all__ = ["ORDERED"]
 
 ORDERED = "tensoropt.ordered"
-"""The key in the metadata of a graph that takes more memory in another order than that of its
-file."""
+"""Set in the metadata of a graph that needs more memory in any order other than its file's."""

@@ -1,4 +1,4 @@
-"""What is asked of a job's ranks from Python, refused in Python's words; commands have flags."""
+"""Validation of job settings from Python, with messages that name arguments instead of flags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_settings"]
 def check_settings(
     settings: Mapping[str, Any], timeout_s: float | None, ready_s: float | None = None
 ) -> None:
-    """Raise `UserError` for a provider, threads or a time that no job can have."""
+    """Raise `UserError` for an invalid provider, number of threads or time limit."""
     provider, threads = settings.get("provider", "cpu"), settings.get("threads")
     if provider not in PROVIDERS:
         listed = " or ".join(f"'{name}'" for name in PROVIDERS)

@@ -1,6 +1,6 @@
-"""The one line of a terminal's stderr that changes: what is being done, and how long it has taken.
+"""The status line on stderr: the current activity and its elapsed time.
 
-Nothing is written where stderr is no terminal.
+Nothing is written if stderr is not a terminal.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import time
 
 __all__ = ["clear_line", "show_line"]
 
-_WIDTH = 80  # of a terminal that does not say
-_LONG_S = 2.0  # what takes longer is shown with its seconds
+_WIDTH = 80  # of a terminal that does not report its width
+_LONG_S = 2.0  # an activity that takes longer is shown with its seconds
 _TICK_S = 1.0
 
 
 def show_line(text: str, *, quietly: bool = False) -> None:
-    """Show ``text`` in place of what was shown before, with its seconds if it stays for long.
+    """Replace the status line by ``text``, with its elapsed seconds if it stays for long.
 
-    ``quietly`` has it shown with the seconds at the earliest: others will follow soon.
+    With ``quietly`` it first appears together with the seconds: other texts will follow soon.
     """
     if sys.stderr.isatty():
         _LINE.show(text, quietly)
 
 
 def clear_line() -> None:
-    """Take the line away."""
+    """Remove the line."""
     show_line("")
 
 
 class _Line:
-    """What is shown; a thread of its own says how long, while there is something."""
+    """The state of the line; a thread updates the elapsed seconds while the line has text."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class _Line:
         with self._lock:
             if text != self._text:
                 self._text, self._since = text, time.monotonic()
-            # What others have written is not to be wiped away.
+            # Do not erase output of others.
             if not quietly and (text or self._is_drawn):
                 self._draw(text)
             if text and not self._ticks:
@@ -51,11 +51,11 @@ class _Line:
                 threading.Thread(target=self._tick, name="status line", daemon=True).start()
 
     def _tick(self) -> None:
-        while self._tell():
+        while self._update():
             time.sleep(_TICK_S)
 
-    def _tell(self) -> bool:
-        """Show the seconds of what takes long; says whether there is still something to show."""
+    def _update(self) -> bool:
+        """Draw the seconds of a long activity; returns whether the line still has text."""
         with self._lock:
             lasted_s = time.monotonic() - self._since
             if self._text and lasted_s >= _LONG_S:
@@ -75,9 +75,9 @@ def _draw(text: str) -> None:
     try:
         descriptor = sys.stderr.fileno()
         width = os.get_terminal_size(descriptor).columns or _WIDTH
-    except (OSError, ValueError):  # the terminal has gone, or is being closed
+    except (OSError, ValueError):  # the terminal is closed, or closing
         return
     shown = f"\r\033[K{text[: max(width - 1, 1)]}"
-    # Past the buffer of stderr, whose lock a process that is forked meanwhile would inherit.
+    # Bypass the buffer of stderr: a process forked during the write would inherit its lock.
     sys.stderr.flush()
     os.write(descriptor, shown.encode(errors="replace"))

@@ -1,4 +1,4 @@
-"""Figures as text, and rows of them."""
+"""Text of times and sizes, and aligned columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def columns(rows: list[list[str]]) -> list[str]:
-    """Return rows of cells as lines whose columns are aligned."""
+    """Return rows of cells as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -22,7 +22,7 @@ def milliseconds(time_s: float) -> str:
 
 
 def size_text(size: float | None) -> str:
-    """Return a size given in bytes as text, a dash where it is not known."""
+    """Return a size given in bytes as text, a dash if it is unknown."""
     if size is None:
         return "-"
     unit = 0

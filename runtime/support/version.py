@@ -1,4 +1,4 @@
-"""The version this runtime reports; a test keeps it equal to the compiler's."""
+"""The version of the runtime; a test checks that it equals the compiler's."""
 
 from __future__ import annotations
 
