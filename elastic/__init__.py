@@ -11,7 +11,7 @@ __all__ = ["Client"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the client where it is first asked for: most modules here do without."""
+    """Import the client on first access: most modules of this package do not need it."""
     if name != "Client":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tensoropt.elastic.api.client import Client

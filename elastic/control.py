@@ -1,4 +1,4 @@
-"""What a job can be asked, by whoever asks: the command line, HTTP, Python."""
+"""The interface of a running job, shared by the command line, HTTP and Python."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ State = Literal[
 ]
 
 STATES: tuple[State, ...] = State.__args__  # type: ignore[attr-defined]
-"""The first five are those of a job that lives: *preparing* trains while the next generation gets
-ready, *switching* hands its state over, *recovering* has lost a generation."""
+"""States of a job; the first five are of a running job. *preparing*: trains while the next
+generation starts; *switching*: hands over its state; *recovering*: has lost a generation."""
 
 OVER: tuple[State, ...] = STATES[5:]
-"""Those of a job that does not go on."""
+"""Final states."""
 
 METHODS = ("live", "stop-resume")
-"""How a job changes its devices: from memory to memory, or by a checkpoint on disk."""
+"""Methods of changing devices: from memory to memory, or through a checkpoint on disk."""
 
 
 class RefusedError(Exception):
-    """The job cannot do what was asked, and goes on as it was; the text is one line.
+    """The job rejects a request and continues unchanged; the text is one line.
 
-    ``is_conflict``: it could at another time (a switch is under way, the job has ended).
+    ``is_conflict``: the request conflicts with the job's present state (a switch is under way, the
+    job has ended).
     """
 
     def __init__(self, text: str, *, is_conflict: bool = False) -> None:
@@ -49,8 +50,8 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class RankStatus:
-    """A rank of the generation that trains; ``own_time_s`` is the median of its own time per step,
-    without waiting for others, None before it has taken some."""
+    """A rank of the training generation; ``own_time_s`` is its median time per step, excluding
+    waits for other ranks, or None before its first steps."""
 
     rank: int
     device: str
@@ -60,11 +61,11 @@ class RankStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """Where a job is. ``steps`` is the step it ends at; ``step`` the last that was taken.
+    """The progress of a job. ``steps`` is its final step, ``step`` the last completed one.
 
-    ``devices`` and ``plan`` (a name in the family) are those that train, ``switching_to`` those
-    that are to, None where no switch is under way. ``snapshot_step`` is what a crash now would go
-    back to. ``started_at`` and ``ended_at`` count seconds since 1970.
+    ``devices`` and ``plan`` (a name in the family) are the training ones. ``switching_to`` is the
+    plan of the next generation, None if no switch is under way. ``snapshot_step`` is the step that
+    a crash now would return to. ``started_at`` and ``ended_at`` count seconds since 1970.
     """
 
     name: str
@@ -88,10 +89,11 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened, numbered from 1; ``time`` in seconds since 1970, ``text`` one line.
+    """An event of a job, numbered from 1; ``time`` in seconds since 1970, ``text`` is one line.
 
     ``kind`` is one of started, training, preparing, prepared, switched, refused, lost, recovered,
-    straggler, checkpoint, ended, stopped, failed. ``facts`` are its figures.
+    straggler, checkpoint, no-checkpoint, damaged, disk, ended, stopped, failed. ``facts`` are its
+    figures.
     """
 
     number: int
@@ -104,7 +106,7 @@ class Event:
 
 @dataclass(frozen=True)
 class StepRow:
-    """One step of the log; ``loss`` is None where it is no number."""
+    """One step of the log; ``loss`` is None if it is not finite."""
 
     step: int
     loss: float | None
@@ -115,9 +117,10 @@ class StepRow:
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """Throughput with ``devices``: predicted by the plan, and measured where it has run.
+    """Throughput with ``devices``: predicted by the plan, and measured if the plan has run.
 
-    ``why_not`` says why there is no plan. ``process_bytes`` is per device, as the plan has it.
+    ``why_not`` is the reason if there is no plan. ``process_bytes`` is the plan's figure per
+    device.
     """
 
     devices: int
@@ -131,14 +134,14 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class SwitchResult:
-    """A switch that is done, after step ``step``.
+    """A completed switch, after step ``step``.
 
-    ``prepared_s`` is how long the next generation took to get ready, while the old one trained
-    (``stop-resume``: 0). ``stall_s`` is the time in which no step was being taken, and by how much
-    the first one after it took longer than usual; ``phases_s`` divides it. ``moved_bytes`` is what
-    ranks copied from others' state, ``moved_by`` how: by the "memory" of this machine in which
-    ranks on CPUs compute, from "device" to device, by the "host"'s memory where devices cannot
-    reach each other, or by a "file".
+    ``prepared_s`` is the time that the next generation took to start while the old one trained
+    (``stop-resume``: 0). ``stall_s`` is the time without a running step, plus the extra time of the
+    first step after the switch; ``phases_s`` divides it. ``moved_bytes`` counts the bytes that
+    ranks copied from other ranks' state. ``moved_by`` is the path: the "memory" of this machine in
+    which CPU ranks compute, "device" to device, the "host"'s memory if devices cannot reach each
+    other, or a "file".
     """
 
     from_devices: int
@@ -152,13 +155,13 @@ class SwitchResult:
     phases_s: dict[str, float] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """Return what JSON says, where a switch goes ``from`` a number of devices ``to`` one."""
+        """Return the JSON fields; the numbers of devices are named ``from`` and ``to``."""
         facts = dict(vars(self))
         return {"from": facts.pop("from_devices"), "to": facts.pop("to_devices"), **facts}
 
 
 class JobControl(Protocol):
-    """A running job, from any thread. What cannot be done raises `RefusedError`."""
+    """A running job; callable from any thread. A rejected request raises `RefusedError`."""
 
     def status(self) -> JobStatus: ...
 
@@ -171,29 +174,32 @@ class JobControl(Protocol):
         ...
 
     def output(self) -> str:
-        """Return what the ranks printed, the last 64 KiB."""
+        """Return the last 64 KiB of the ranks' output."""
         ...
 
     def profile(self, devices: Sequence[int] | None = None) -> Sequence[ProfileRow]:
-        """Return throughput by number of devices, of the family's counts or of those asked for."""
+        """Return throughput by number of devices, for ``devices`` or the family's counts."""
         ...
 
     def scale(
         self, devices: int, *, plan: str | None = None, method: str = "live"
     ) -> Future[SwitchResult]:
-        """Go on with ``devices``, or with another ``plan`` of the family (a name in it).
+        """Continue with ``devices``, or with another ``plan`` of the family (its name there).
 
-        Returns at once; the future ends with the switch, or with a `RefusedError`, and then the job
-        goes on as it was.
+        Returns immediately. The future ends with the switch, or with a `RefusedError`: the job then
+        continues unchanged.
         """
         ...
 
     def migrate(
         self, to: Sequence[str] | None = None, *, method: str = "live"
     ) -> Future[SwitchResult]:
-        """Go on with as many other devices: those named, or such as are free, or new processes."""
+        """Continue on the same number of other devices: ``to``, or free devices first.
+
+        Ranks on the same devices become new processes.
+        """
         ...
 
     def stop(self) -> Future[None]:
-        """Write a checkpoint and end; the future is done when it is over."""
+        """Write a checkpoint and end; the future is done when the job has ended."""
         ...

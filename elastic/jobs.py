@@ -1,9 +1,9 @@
-"""Where elastic jobs live: a folder per job, by its name, also after its end.
+"""Folders of elastic jobs: one per job, under its name, which remains after the job's end.
 
-job.json      what was asked           lock          held while a coordinator lives
-api.json      where the API is         status.json   `JobStatus`, as it was last
-events.jsonl  an `Event` a line        steps.jsonl   a `StepRow` a line
-output.log    what ranks printed
+job.json      the request              lock          locked while a coordinator lives
+api.json      address of the API       status.json   the last `JobStatus`
+events.jsonl  one `Event` per line     steps.jsonl   one `StepRow` per line
+output.log    output of the ranks
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = [
 ]
 
 OUTPUT_BYTES = 1 << 16
-"""How much of what ranks printed is given out."""
+"""Size of the returned tail of the ranks' output."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_LOCK_S = 1.0  # who asks whether a job lives holds its lock for a moment
+_LOCK_S = 1.0  # liveness probes hold the job's lock briefly
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the API of a job is: ``pid`` serves it at ``url`` to whoever has ``token``."""
+    """Address of a job's API: process ``pid`` serves it at ``url`` to holders of ``token``."""
 
     url: str
     token: str = field(repr=False)
@@ -55,12 +55,12 @@ class Address:
 
     @property
     def page(self) -> str:
-        """The page's whole address: the token is in its fragment, which browsers do not send."""
+        """The page's full address: the token is in the fragment, which browsers do not send."""
         return f"{self.url}/#token={self.token}" if self.token else f"{self.url}/"
 
 
 def jobs_root() -> Path:
-    """Return the folder of all jobs: $TENSOROPT_JOBS, or one in the user's state."""
+    """Return the folder of all jobs: $TENSOROPT_JOBS, or one in the user's state folder."""
     chosen = os.environ.get("TENSOROPT_JOBS")
     if chosen:
         return Path(chosen)
@@ -79,7 +79,7 @@ def _home() -> Path:
 
 
 def check_name(name: str) -> str:
-    """Return ``name``; raises `UserError` where it is none that a job can have."""
+    """Return ``name``. Raises `UserError` unless it is a valid job name."""
     if not _NAME.fullmatch(name):
         raise UserError(
             "job name: expected 1 to 64 letters, digits or any of '-_.', the first no '-' or '.', "
@@ -89,12 +89,12 @@ def check_name(name: str) -> str:
 
 
 def job_folder(name: str) -> Path:
-    """Return where the job ``name`` is, or would be. Raises `UserError` for a wrong name."""
+    """Return the folder of the job ``name``, existing or not. Raises `UserError`."""
     return jobs_root() / check_name(name)
 
 
 def job_names() -> list[str]:
-    """Return the names of all jobs, sorted. Raises `UserError` where they cannot be read."""
+    """Return the names of all jobs, sorted. Raises `UserError` if they cannot be read."""
     root = jobs_root()
     try:
         found = [path.name for path in root.iterdir() if (path / "job.json").is_file()]
@@ -106,25 +106,25 @@ def job_names() -> list[str]:
 
 
 def address_of(name: str) -> Address:
-    """Return where the API of a job is. Raises `UserError` unless it runs."""
+    """Return the address of a job's API. Raises `UserError` unless it runs."""
     with JobFolder.open(name) as job:
         return job.address()
 
 
 def is_alive(name: str) -> bool:
-    """Say whether a coordinator runs the job. Raises `UserError` for an unknown one."""
+    """Return whether a coordinator runs the job. Raises `UserError` for an unknown job."""
     with JobFolder.open(name) as job:
         return job.is_alive()
 
 
 Extends = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
-"""Whether the second request goes on with the job of the first."""
+"""Predicate: the second request continues the job of the first."""
 
 
 class JobFolder(Closing):
-    """The files of a job: `create` for its coordinator, which alone writes, `open` to read.
+    """The files of a job: `create` for its coordinator, the only writer, `open` to read.
 
-    Both are context managers. From any thread.
+    Both return context managers. Thread-safe.
     """
 
     def __init__(self, name: str) -> None:
@@ -138,7 +138,7 @@ class JobFolder(Closing):
 
     @classmethod
     def open(cls, name: str) -> JobFolder:
-        """Return the folder of a job that there is, or was. Raises `UserError`."""
+        """Return the folder of an existing job, running or not. Raises `UserError`."""
         folder = cls(name)
         try:
             (folder.path / "job.json").stat()
@@ -152,10 +152,10 @@ class JobFolder(Closing):
     def create(
         cls, name: str, asked: Mapping[str, Any], extends: Extends = lambda before, asked: False
     ) -> JobFolder:
-        """Return the folder for a coordinator, locked: a new one, or that of a job to go on with.
+        """Return the locked folder for a coordinator: a new one, or an existing job's.
 
         ``asked`` is JSON. It must equal the request that the job was started with, or extend it.
-        Raises `UserError` if the job runs, or is another one.
+        Raises `UserError` if the job runs already, or its request differs.
         """
         folder = cls(name)
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -177,20 +177,20 @@ class JobFolder(Closing):
             )
 
     def lock(self) -> None:
-        """Become the one that writes, until `close` or the end of the process.
+        """Become the writer, until `close` or the end of the process.
 
-        Raises `UserError` where another process is.
+        Raises `UserError` if another process is the writer.
         """
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        if not _locked(descriptor):
+        if not _try_lock(descriptor):
             os.close(descriptor)
             raise UserError(f"job '{self.name}': runs already, expected another --name")
         self._lock = descriptor
 
     def close(self) -> None:
-        """Write everything to the files, and let another coordinator go on.
+        """Write everything to the files and release the lock for another coordinator.
 
-        Raises `UserError` for what could not be written.
+        Raises `UserError` if lines could not be written.
         """
         try:
             try:
@@ -202,12 +202,12 @@ class JobFolder(Closing):
                 os.close(self._lock)
                 self._lock = None
 
-    # What the coordinator writes.
+    # Written by the coordinator.
 
     def append_event(
         self, step: int, kind: str, text: str, facts: Mapping[str, Any] | None = None
     ) -> Event:
-        """Write down what happened now, under the next number; it is in the file at the end."""
+        """Append an event of now, under the next number; it is flushed immediately."""
         with self._numbering:
             number = self._events.last() + 1
             event = Event(number, time.time(), step, kind, text, dict(facts or {}))
@@ -215,31 +215,31 @@ class JobFolder(Closing):
         return event
 
     def append_step(self, row: StepRow) -> None:
-        """Write a step down; whoever asks this object sees it at once, the file with the first step
-        half a second after the last flush, or with `flush`.
+        """Append a step. `steps` of this object returns it immediately; the file has it after the
+        next flush: by the first step half a second after the last one, or by `flush`.
 
-        Raises ValueError for a step that is not later than the last one.
+        Raises ValueError unless it is later than the last step.
         """
         self._steps.append(facts_of(row))
 
     def flush(self) -> None:
-        """Write all steps and events to their files; `trouble` says if that failed."""
+        """Write all steps and events to their files; `trouble` returns a failure."""
         self._steps.flush()
         self._events.flush()
 
     def trouble(self) -> str | None:
-        """Return the file that could not be written last, and why; None if all could."""
+        """Return the file that could not be written last, and why; None if all were."""
         for rows in (self._steps, self._events):
             if rows.error is not None:
                 return f"{rows.path}: {cause_of(rows.error)}"
         return self._unwritten
 
     def truncate_steps(self, after_step: int) -> None:
-        """Take out the steps later than ``after_step``: they will be taken again."""
+        """Remove the steps later than ``after_step``: they will be repeated."""
         self._steps.truncate(after_step)
 
     def write_status(self, status: JobStatus) -> None:
-        """Replace the status; `trouble` says if that failed, and the next one may succeed."""
+        """Replace the status; `trouble` returns a failure until a later write succeeds."""
         try:
             self._write("status.json", facts_of(status))
         except OSError as error:
@@ -248,26 +248,26 @@ class JobFolder(Closing):
             self._unwritten = None
 
     def write_api(self, url: str, token: str) -> None:
-        """Say where this process serves the API; `remove_api` when it no longer does."""
+        """Record the address at which this process serves the API, until `remove_api`."""
         self._write("api.json", {"url": url, "token": token, "pid": os.getpid()})
 
     def remove_api(self) -> None:
-        """Say that nobody serves the API any more."""
+        """Remove the address of the API, which is no longer served."""
         (self.path / "api.json").unlink(missing_ok=True)
 
     @property
     def output_path(self) -> Path:
-        """The file for what ranks print."""
+        """The file for the ranks' output."""
         return self.path / "output.log"
 
-    # What anybody may read.
+    # Readable by any process.
 
-    def asked(self) -> dict[str, Any]:
-        """Return what was asked of the job."""
+    def request(self) -> dict[str, Any]:
+        """Return the request that the job was started with."""
         return self._read("job.json")
 
     def is_alive(self) -> bool:
-        """Say whether a coordinator runs the job."""
+        """Return whether a coordinator runs the job."""
         if self._lock is not None:
             return True
         try:
@@ -285,7 +285,7 @@ class JobFolder(Closing):
         return False
 
     def find_address(self) -> Address | None:
-        """Return where the API is, None where the job does not run or has none yet, or no more."""
+        """Return the API's address; None if the job does not run, or serves no API at present."""
         if not self.is_alive():
             return None
         try:
@@ -295,7 +295,7 @@ class JobFolder(Closing):
         return Address(facts["url"], facts["token"], facts["pid"])
 
     def address(self) -> Address:
-        """Return where the API is. Raises `UserError` unless the job runs and has one."""
+        """Return the API's address. Raises `UserError` unless the job runs and has one."""
         address = self.find_address()
         if address is not None:
             return address
@@ -304,9 +304,9 @@ class JobFolder(Closing):
         raise UserError(f"job '{self.name}': expected one that runs, got: {self._ended()}")
 
     def status(self) -> JobStatus | None:
-        """Return the status as it was last, None before there was one.
+        """Return the last status, None before the first.
 
-        A job whose coordinator died is one that failed.
+        A job counts as failed if its coordinator died.
         """
         try:
             status = status_from(self._read("status.json"))
@@ -318,14 +318,14 @@ class JobFolder(Closing):
 
     def events(self, after: int = 0) -> Sequence[Event]:
         """Return the events numbered higher than ``after``."""
-        return [event_from(facts) for facts in self._events.after(after)]
+        return [event_from(facts) for facts in self._events.rows_after(after)]
 
     def steps(self, after: int = 0, limit: int = 10_000) -> Sequence[StepRow]:
         """Return the steps later than ``after``, at most the last ``limit``."""
-        return [step_from(facts) for facts in self._steps.after(after, limit)]
+        return [step_from(facts) for facts in self._steps.rows_after(after, limit)]
 
     def output(self) -> str:
-        """Return what the ranks printed, the last `OUTPUT_BYTES`."""
+        """Return the last `OUTPUT_BYTES` of the ranks' output."""
         try:
             with self.output_path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -366,7 +366,7 @@ class JobFolder(Closing):
         return facts
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     end = time.monotonic() + _LOCK_S
     while True:
         try:
@@ -386,9 +386,9 @@ def _check_private(path: Path) -> None:
 
 
 def _difference(before: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    """Return what tells two jobs apart, by the first of their facts that differs.
+    """Describe the difference of two requests by their first differing fact.
 
-    More steps are no difference by themselves, so steps come last.
+    More steps alone are no difference, so steps come last.
     """
     old, new = _flat(before), _flat(asked)
     keys = [key for key in {**old, **new} if old.get(key, ...) != new.get(key, ...)]
@@ -400,7 +400,7 @@ def _difference(before: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts with those of nested mappings in their place."""
+    """Return facts with nested mappings flattened."""
     flat: dict[str, Any] = {}
     for key, value in facts.items():
         flat |= value if isinstance(value, dict) else {key: value}
@@ -409,8 +409,8 @@ def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unknown(name: str) -> str:
     names = job_names()
-    there = f"expected one of {', '.join(names[:10])}" if names else f"none is in {jobs_root()}"
-    return f"job '{name}': unknown, {there}{did_you_mean(name, names)}"
+    known = f"expected one of {', '.join(names[:10])}" if names else f"none is in {jobs_root()}"
+    return f"job '{name}': unknown, {known}{did_you_mean(name, names)}"
 
 
 def _unreadable(path: Path, error: OSError) -> UserError:

@@ -1,4 +1,4 @@
-"""A file of JSON lines, numbered in rising order, with fast access to any range of numbers."""
+"""A file of JSON lines with ascending numbers, and fast access to any range of numbers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _BLOCK = 1 << 16
 
 
 class Rows:
-    """The lines of the file at ``path``, numbered by their field ``key``; from any thread.
+    """The lines of the file at ``path``, numbered by their field ``key``. Thread-safe.
 
-    One process writes, any may read. A line that a crash left half written is no line. Lines that a
-    full disk does not take stay in memory, in order, until a later `flush` succeeds; ``error`` is
-    why the last one did not.
+    One process writes, any may read. A line left incomplete by a crash is ignored. Lines that do
+    not fit on a full disk stay in memory, in order, until a later `flush` succeeds; ``error`` is
+    the failure of the last flush.
     """
 
     def __init__(self, path: Path, key: str, *, flush_s: float = _FLUSH_S) -> None:
@@ -38,9 +38,9 @@ class Rows:
         self._last, self._flushed = 0, 0.0
 
     def append(self, facts: Mapping[str, Any]) -> None:
-        """Add a line; it is in the file with the first one ``flush_s`` after the last `flush`.
+        """Add a line; flush if the last `flush` was at least ``flush_s`` ago.
 
-        Raises ValueError unless its number is higher than the last one's.
+        Raises ValueError unless its number is higher than the last line's.
         """
         with self._lock:
             if self._file is None:
@@ -54,7 +54,7 @@ class Rows:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the lines in memory to the file. One that is written in part is taken back."""
+        """Write the lines in memory to the file; undo a partial write."""
         with self._lock:
             if not self._pending:
                 return
@@ -74,7 +74,7 @@ class Rows:
             self.error = None
 
     def truncate(self, number: int) -> None:
-        """Take out the lines numbered higher than ``number``. Raises OSError."""
+        """Remove the lines numbered higher than ``number``. Raises OSError."""
         with self._lock:
             self._pending = [each for each in self._pending if each[0] <= number]
             file = self._file or self._open()
@@ -90,15 +90,15 @@ class Rows:
             if self._pending:
                 return self._pending[-1][0]
             if self._file is not None:
-                return self._last  # also if somebody has removed the file
+                return self._last  # even if the file has been removed
             with self._reader() as file:
                 end = _end(file)
                 return self._number_at(file, _line_before(file, end)) if end else 0
 
-    def after(self, number: int, limit: int | None = None) -> list[dict[str, Any]]:
+    def rows_after(self, number: int, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the lines numbered higher than ``number``: all, or the last ``limit``.
 
-        Numbers that are left out count towards ``limit``.
+        Missing numbers count towards ``limit``. O(log(file size) + lines returned).
         """
         if limit is not None:
             number = max(number, self.last() - limit)
@@ -109,10 +109,10 @@ class Rows:
                 start, end = self._start_after(file, number), _end(file)
                 file.seek(start)
                 lines = file.read(max(end - start, 0)).splitlines()
-        return [self._parsed(line) for line in (*lines, *pending)]
+        return [self._parse(line) for line in (*lines, *pending)]
 
     def close(self) -> None:
-        """Write everything to the file and close it. Raises `UserError` for lines that are lost."""
+        """Write everything to the file and close it. Raises `UserError` if lines are lost."""
         with self._lock:
             self.flush()
             lost, self._pending = len(self._pending), []
@@ -123,7 +123,7 @@ class Rows:
                 raise UserError(f"{self.path}: {lost} lines are lost: {cause_of(self.error)}")
 
     def _open(self) -> IO[bytes]:
-        """Open the file for writing, without a last line that is incomplete. Raises OSError."""
+        """Open the file for writing and cut off an incomplete last line. Raises OSError."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         self._file = os.fdopen(descriptor, "r+b", buffering=0)
         self._file.truncate(_end(self._file))
@@ -134,7 +134,7 @@ class Rows:
         return path.open("rb")
 
     def _start_after(self, file: IO[bytes], number: int) -> int:
-        """Return where the first line begins that is numbered higher than ``number``."""
+        """Return the offset of the first line numbered higher than ``number``."""
         end = _end(file)
 
         def is_after(place: int) -> bool:
@@ -145,9 +145,9 @@ class Rows:
 
     def _number_at(self, file: IO[bytes], start: int) -> int:
         file.seek(start)
-        return int(self._parsed(file.readline())[self._key])
+        return int(self._parse(file.readline())[self._key])
 
-    def _parsed(self, line: bytes) -> dict[str, Any]:
+    def _parse(self, line: bytes) -> dict[str, Any]:
         try:
             facts: dict[str, Any] = json.loads(line)
             int(facts[self._key])
@@ -159,14 +159,14 @@ class Rows:
 
 
 def _write_all(file: IO[bytes], data: bytes) -> None:
-    """Write ``data`` to an unbuffered file, which may take only a part at a time."""
+    """Write ``data`` to an unbuffered file, which may accept only part of it per call."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
 
 
 def _line_from(file: IO[bytes], place: int) -> int:
-    """Return where the first line begins at ``place`` or later."""
+    """Return the offset of the first line that begins at ``place`` or later."""
     if place == 0:
         return 0
     file.seek(place - 1)
@@ -175,17 +175,17 @@ def _line_from(file: IO[bytes], place: int) -> int:
 
 
 def _line_before(file: IO[bytes], end: int) -> int:
-    """Return where the line begins that ends at ``end``."""
+    """Return the offset of the line that ends at ``end``."""
     return _newline_before(file, end - 1)
 
 
 def _end(file: IO[bytes]) -> int:
-    """Return where the last whole line ends."""
+    """Return the offset of the end of the last complete line."""
     return _newline_before(file, file.seek(0, os.SEEK_END))
 
 
 def _newline_before(file: IO[bytes], end: int) -> int:
-    """Return what follows the last end of a line before ``end``, 0 where there is none."""
+    """Return the offset after the last newline before ``end``, 0 if there is none."""
     while end > 0:
         start = max(end - _BLOCK, 0)
         file.seek(start)

@@ -1,4 +1,4 @@
-"""The API of a job, version 1: what can be asked, and by which paths."""
+"""The API of a job, version 1: its paths and their handlers."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ __all__ = ["make_app", "openapi_text", "page_and_policy", "thinned"]
 _Found = TypeVar("_Found")
 
 _LOOK_S = 0.05
-_REFUSAL_S = 0.3  # a job that cannot do what is asked mostly says so in that time
+_REFUSAL_S = 0.3  # long enough for most refusals to arrive
 _DESCRIPTION = """\
-A training job that changes its devices while it runs. Every path under /v1 wants the header
+A training job that changes its devices while it runs. Every path under /v1 requires the header
 `Authorization: Bearer TOKEN`. Every error is an object with one line, `error`. Times of day count
 seconds since 1970, durations are in seconds, sizes in bytes."""
 
 After = Annotated[int, Query(ge=0, le=1 << 53)]
-_WAITING = Query(description="how long the answer may wait until there is something, in seconds")
+_WAITING = Query(description="how long to wait for a result before answering, in seconds")
 
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -75,7 +75,7 @@ _SWITCHING: dict[int | str, dict[str, Any]] = {
 
 
 def make_app(control: JobControl, closing: threading.Event | None = None) -> FastAPI:
-    """Return the application; requests that wait are answered once ``closing`` is set."""
+    """Return the application; waiting requests are answered once ``closing`` is set."""
     app = FastAPI(
         title="tensoropt elastic job",
         version=__version__,
@@ -98,13 +98,13 @@ def make_app(control: JobControl, closing: threading.Event | None = None) -> Fas
 
 
 class _Patience:
-    """Waits for what is not there yet, not longer than asked for, nor than the server lives."""
+    """Polls for a result, until a timeout or the end of the server."""
 
     def __init__(self, closing: threading.Event) -> None:
         self._closing = closing
 
-    async def found(self, look: Callable[[], _Found], wait_s: float) -> _Found:
-        """Return what ``look`` finds, as soon as it is something, or in the end nothing."""
+    async def poll(self, look: Callable[[], _Found], wait_s: float) -> _Found:
+        """Return the first truthy result of ``look``, or its last one after ``wait_s`` seconds."""
         end = time.monotonic() + wait_s
         while not (found := await run_in_threadpool(look)):
             if time.monotonic() >= end or self._closing.is_set():
@@ -122,7 +122,10 @@ def _add_page(app: FastAPI) -> None:
 
 
 def page_and_policy() -> tuple[str, str]:
-    """Return the page, and what it alone may do: its own script and style, and ask this server."""
+    """Return the page and its content security policy.
+
+    The policy allows the page's own script and style, and requests to this server.
+    """
     page = FilePath(__file__).with_name("page.html").read_text(encoding="utf-8")
     script, style = (_hash(page, tag) for tag in ("script", "style"))
     policy = (
@@ -145,31 +148,31 @@ def _add_reading(router: APIRouter, control: JobControl, patience: _Patience) ->
     example = {"content": {"application/json": {"example": example_status()}}}
 
     @router.get(
-        "/status", summary="Where the job is", response_model=JobStatus,
+        "/status", summary="Status of the job", response_model=JobStatus,
         responses={**_errors(), 200: example},
     )  # fmt: skip
     async def status() -> Response:
         return _json(facts_of(await run_in_threadpool(control.status)))
 
-    @router.get("/events", summary="What happened", response_model=Events, responses=_errors(422))
+    @router.get("/events", summary="Events", response_model=Events, responses=_errors(422))
     async def events(after: After = 0, wait_s: Annotated[WaitS, _WAITING] = 0.0) -> Response:
-        found = await patience.found(lambda: control.events(after), wait_s)
+        found = await patience.poll(lambda: control.events(after), wait_s)
         return _json({"events": [facts_of(event) for event in found]})
 
     @router.get("/steps", summary="The log", response_model=Steps, responses=_errors(422))
     async def steps(
         after: After = 0,
         limit: Annotated[
-            int, Query(ge=1, le=MOST_STEPS, description="how many steps to read, the last ones")
+            int, Query(ge=1, le=MOST_STEPS, description="read at most this number of last steps")
         ] = 10_000,
         every: Annotated[
-            int, Query(ge=1, le=MOST_STEPS, description="how many steps become one row of means")
+            int, Query(ge=1, le=MOST_STEPS, description="number of steps per row of means")
         ] = 1,
     ) -> Response:
         return await run_in_threadpool(_steps, control, after, limit, every)
 
     @router.get(
-        "/output", summary="What ranks printed, the last 64 KiB",
+        "/output", summary="Output of the ranks, the last 64 KiB",
         response_class=PlainTextResponse, responses=_errors(),
     )  # fmt: skip
     async def output() -> Response:
@@ -185,7 +188,7 @@ def _add_reading(router: APIRouter, control: JobControl, patience: _Patience) ->
             Query(
                 pattern=r"^[1-9][0-9]{0,6}(,[1-9][0-9]{0,6})*$",
                 max_length=1000,
-                description="numbers such as 1,2,4; left out: those of the family",
+                description="numbers such as 1,2,4; default: the family's counts",
             ),
         ] = None,
     ) -> Response:
@@ -200,25 +203,25 @@ def _steps(control: JobControl, after: int, limit: int, every: int) -> Response:
 
 
 def thinned(rows: Sequence[StepRow], every: int) -> Iterator[StepRow]:
-    """Yield means of the steps 1 to ``every`` and so on, under the number of the last there is."""
+    """Yield one row of means per ``every`` steps, from step 1, with the number of its last step."""
     if every == 1:
         yield from rows
         return
     for _, group in groupby(rows, key=lambda row: (row.step - 1) // every):
-        held = list(group)
-        losses = [row.loss for row in held if row.loss is not None]
+        steps = list(group)
+        losses = [row.loss for row in steps if row.loss is not None]
         loss = statistics.fmean(losses) if losses else None
-        time_s = statistics.fmean(row.time_s for row in held)
-        last = held[-1]
+        time_s = statistics.fmean(row.time_s for row in steps)
+        last = steps[-1]
         yield StepRow(last.step, loss, time_s, last.devices, last.generation)
 
 
 def _add_switching(router: APIRouter, control: JobControl, patience: _Patience) -> None:
     switches = Switches()
 
-    async def answered(number: int, wait_s: float) -> Response:
+    async def answer(number: int, wait_s: float) -> Response:
         future = switches.future(number)
-        if not await patience.found(future.done, max(wait_s, _REFUSAL_S)):
+        if not await patience.poll(future.done, max(wait_s, _REFUSAL_S)):
             return _json(switches.state(number), 202)
         future.result()
         return _json(switches.state(number))
@@ -231,7 +234,7 @@ def _add_switching(router: APIRouter, control: JobControl, patience: _Patience) 
         future = await run_in_threadpool(
             control.scale, asked.devices, plan=asked.plan, method=asked.method
         )
-        return await answered(switches.add(future), asked.wait_s)
+        return await answer(switches.add(future), asked.wait_s)
 
     @router.post(
         "/migrate", summary="Go to other devices",
@@ -239,17 +242,17 @@ def _add_switching(router: APIRouter, control: JobControl, patience: _Patience) 
     )  # fmt: skip
     async def migrate(asked: Migrate) -> Response:
         future = await run_in_threadpool(control.migrate, asked.to, method=asked.method)
-        return await answered(switches.add(future), asked.wait_s)
+        return await answer(switches.add(future), asked.wait_s)
 
     @router.get(
-        "/switches/{number}", summary="How far a switch is that was asked for here",
+        "/switches/{number}", summary="State of a switch that was requested over HTTP",
         response_model=SwitchState, responses=_errors(400, 422),
     )  # fmt: skip
     async def switch(
         number: Annotated[int, Path(ge=1, le=1 << 53)],
         wait_s: Annotated[WaitS, _WAITING] = 0.0,
     ) -> Response:
-        await patience.found(switches.future(number).done, wait_s)
+        await patience.poll(switches.future(number).done, wait_s)
         return _json(switches.state(number))
 
 
@@ -264,12 +267,12 @@ def _add_stop(router: APIRouter, control: JobControl, patience: _Patience) -> No
     )  # fmt: skip
     async def stop(asked: Stop) -> Response:
         future = await run_in_threadpool(control.stop)
-        ended = await patience.found(future.done, asked.wait_s)
+        ended = await patience.poll(future.done, asked.wait_s)
         if ended:
             future.result()
         return _json({"ended": ended}, 200 if ended else 202)
 
 
 def openapi_text() -> str:
-    """Return the description of the API as JSON; there is no job, as none is asked."""
+    """Return the OpenAPI description as JSON; no job is needed, as no handler runs."""
     return json.dumps(make_app(cast(JobControl, None)).openapi(), indent=1) + "\n"

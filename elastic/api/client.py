@@ -1,4 +1,4 @@
-"""Asks a job from Python: by its name on this machine, or wherever its API is."""
+"""Python client of a job: by its name on this machine, or by the URL of its API."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _Answer = TypeVar("_Answer")
 
 
 class Client:
-    """A job, as `JobControl` has it: ``Client("bert")``, or ``Client(url=..., token=...)``.
+    """A client of a job, by ``Client("bert")`` or ``Client(url=..., token=...)``.
 
-    A job by name can be read after its end, too. Every method raises `RefusedError` where the job
-    refuses, and `UserError` where it cannot be asked. Nothing stays open between requests.
+    It has the methods of `JobControl`. A job by name can also be read after its end. Every method raises `RefusedError` if the job
+    refuses, and `UserError` if the job cannot be reached. Nothing stays open between requests.
     """
 
     def __init__(self, name: str | None = None, *, url: str | None = None, token: str = "") -> None:
@@ -48,11 +48,14 @@ class Client:
         self._http = None if url is None else Http(url, token)
 
     def status(self) -> JobStatus:
-        """Return where the job is."""
+        """Return the job's status."""
         return self._read(lambda http: status_from(http.get("/v1/status")), self._last_status)
 
     def events(self, after: int = 0, *, wait_s: float = 0.0) -> Sequence[Event]:
-        """Return the events numbered higher than ``after``; waits for one, 60 s at most."""
+        """Return the events numbered higher than ``after``.
+
+        Waits up to ``wait_s`` seconds, 60 at most, for the first one.
+        """
         return self._read(
             lambda http: [
                 event_from(facts)
@@ -80,7 +83,7 @@ class Client:
             time.sleep(0.0 if events else _LOOK_S)
 
     def steps(self, after: int = 0, limit: int = 10_000) -> Sequence[StepRow]:
-        """Return the steps later than ``after``, at most the last ``limit``, of 100,000."""
+        """Return the steps later than ``after``, at most the last ``limit``, up to 100,000."""
         return self._read(
             lambda http: [
                 step_from(facts)
@@ -90,11 +93,11 @@ class Client:
         )
 
     def output(self) -> str:
-        """Return what the ranks printed, the last 64 KiB."""
+        """Return the last 64 KiB of the ranks' output."""
         return self._read(lambda http: str(http.get("/v1/output")), lambda folder: folder.output())
 
     def profile(self, devices: Sequence[int] | None = None) -> Sequence[ProfileRow]:
-        """Return throughput by number of devices, of the family's counts or of those asked for."""
+        """Return throughput by number of devices, for ``devices`` or the family's counts."""
         counts = None if devices is None else ",".join(str(count) for count in devices)
         rows = self._ask(lambda http: http.get("/v1/profile", devices=counts))["rows"]
         return [profile_row_from(facts) for facts in rows]
@@ -110,21 +113,22 @@ class Client:
     def scale(
         self, devices: int, *, plan: str | None = None, method: str = "live", wait: bool = True
     ) -> SwitchResult | PendingSwitch:
-        """Go on with ``devices``, or another ``plan`` of the family; returns when that is done.
+        """Continue with ``devices``, or another ``plan`` of the family.
 
-        Without ``wait``, at once. Where it is refused, the job goes on as it was.
+        Returns when the switch is done, or immediately without ``wait``. If the job refuses, it
+        continues unchanged.
         """
         return self._switch("/v1/scale", wait, devices=devices, plan=plan, method=method)
 
     def migrate(
         self, to: Sequence[str] | None = None, *, method: str = "live", wait: bool = True
     ) -> SwitchResult | PendingSwitch:
-        """Go on with as many other devices: those named, or such as are free; see `scale`."""
+        """Continue on the same number of other devices: ``to``, or free devices; see `scale`."""
         named = None if to is None else list(to)
         return self._switch("/v1/migrate", wait, to=named, method=method)
 
     def stop(self, *, wait: bool = True) -> None:
-        """Write a checkpoint and end; returns when that is over, or without ``wait`` at once."""
+        """Write a checkpoint and end; returns when the job has ended, or immediately."""
         ended = self._ask(lambda http: http.post("/v1/stop", wait_s=0.0))["ended"]
         while wait and not ended:
             try:
@@ -140,10 +144,10 @@ class Client:
         return pending.result() if wait else pending
 
     def _ask(self, ask: Callable[[Http], _Answer]) -> _Answer:
-        return _understood(self._http or self._address(), ask)
+        return _check_answer(self._http or self._address(), ask)
 
     def _address(self) -> Http:
-        """Return where the job is now: it may have gone on elsewhere."""
+        """Return the job's present address: its coordinator may have been restarted."""
         assert self._folder is not None
         address = self._folder.address()
         return Http(address.url, address.token)
@@ -151,13 +155,13 @@ class Client:
     def _read(
         self, ask: Callable[[Http], _Answer], from_files: Callable[[JobFolder], _Answer]
     ) -> _Answer:
-        """Ask the job, or read its files where it has ended, or is about to."""
+        """Query the job, or read its files if it has ended or ends during the request."""
         if self._folder is None:
             return self._ask(ask)
         end = time.monotonic() + _GONE_S
         while (address := self._folder.find_address()) is not None:
             try:
-                return _understood(Http(address.url, address.token), ask)
+                return _check_answer(Http(address.url, address.token), ask)
             except NoAnswerError:
                 if time.monotonic() > end:
                     raise
@@ -171,8 +175,8 @@ class Client:
         return status
 
 
-def _understood(http: Http, ask: Callable[[Http], _Answer]) -> _Answer:
-    """Return the answer. Raises `UserError` for JSON that is not that of a job's API."""
+def _check_answer(http: Http, ask: Callable[[Http], _Answer]) -> _Answer:
+    """Return the answer. Raises `UserError` for JSON that no job's API sends."""
     try:
         return ask(http)
     except (KeyError, TypeError):
@@ -180,28 +184,28 @@ def _understood(http: Http, ask: Callable[[Http], _Answer]) -> _Answer:
 
 
 class PendingSwitch:
-    """A switch that was asked for; the job goes on with it whether or not anybody looks."""
+    """A requested switch; the job continues with it even if nobody polls."""
 
     def __init__(self, client: Client, facts: dict[str, Any]) -> None:
         self._client, self._facts = client, facts
 
     @property
     def number(self) -> int:
-        """Under which the API knows it."""
+        """The number of the switch in the API."""
         return int(self._facts["number"])
 
     @property
     def state(self) -> str:
-        """``under way``, ``done`` or ``refused``, as was last seen."""
+        """``under way``, ``done`` or ``refused``, as of the last request."""
         return str(self._facts["state"])
 
     def done(self) -> bool:
-        """Ask whether it is over, one way or the other."""
+        """Return whether it is done or refused, after a request to the job."""
         self._look(0.0)
         return self.state != "under way"
 
     def result(self) -> SwitchResult:
-        """Return it when it is done. Raises `RefusedError` where it was not."""
+        """Wait for the switch and return its result. Raises `RefusedError` if it was refused."""
         while self.state == "under way":
             self._look(_WAIT_S)
         if self._facts["error"] is not None:

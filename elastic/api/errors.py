@@ -1,4 +1,4 @@
-"""Mistakes in a request, and refusals of a job, as one line."""
+"""Error responses: mistakes in a request and refusals of a job, as one line."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FIELDS = ("devices", "plan", "method", "wait_s", "to", "after", "limit", "every
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Have every error answered as ``{"error": "one line"}``."""
+    """Register handlers that answer every error with ``{"error": "one line"}``."""
     app.add_exception_handler(RefusedError, _refused)
-    app.add_exception_handler(UserError, _mistaken)
+    app.add_exception_handler(UserError, _bad_request)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _not_found)
     app.add_exception_handler(Exception, _failed)
@@ -39,7 +39,7 @@ async def _failed(_: Request, error: Exception) -> Response:
     return _answer(500, one_line(error))
 
 
-async def _mistaken(_: Request, error: Exception) -> Response:
+async def _bad_request(_: Request, error: Exception) -> Response:
     return _answer(400, one_line(error))
 
 
@@ -48,19 +48,19 @@ async def _invalid(_: Request, error: Exception) -> Response:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    """Answer what the router says without naming it, and a body that is no text."""
+    """Answer the router's errors, and a body that is not text, with a message of our own."""
     found = cast(HTTPException, error)
-    what = f"{request.method} {request.url.path}"
+    call = f"{request.method} {request.url.path}"
     texts = {
         400: "body: expected JSON",
-        404: f"{what}: unknown, expected one of /openapi.json",
-        405: f"{what}: expected {(found.headers or {}).get('Allow', 'another method')}",
+        404: f"{call}: unknown, expected one of /openapi.json",
+        405: f"{call}: expected {(found.headers or {}).get('Allow', 'another method')}",
     }
     return _answer(found.status_code, texts.get(found.status_code, str(found.detail)))
 
 
 def validation_line(error: Mapping[str, Any]) -> str:
-    """Return what pydantic found as where, what was expected, and what was given."""
+    """Return pydantic's error as `place: expected X, got: Y`."""
     kind = error["type"]
     where = ".".join(str(part) for part in error["loc"][1:])[:80] or str(error["loc"][0])
     if kind == "json_invalid":
@@ -69,10 +69,10 @@ def validation_line(error: Mapping[str, Any]) -> str:
         return f"{where}: expected one, got: nothing"
     if kind == "extra_forbidden":
         return f"{where}: unknown{did_you_mean(where, {*_FIELDS} - {where})}"
-    return f"{where}: expected {_wanted(error)}, got: {error['input']!r:.80}"
+    return f"{where}: expected {_expected_text(error)}, got: {error['input']!r:.80}"
 
 
-_WANTED = {
+_EXPECTED = {
     "float_parsing": "a number",
     "float_type": "a number",
     "greater_than_equal": "at least {ge}",
@@ -91,7 +91,7 @@ _WANTED = {
 }
 
 
-def _wanted(error: Mapping[str, Any]) -> str:
-    if error["type"] in _WANTED:
-        return _WANTED[error["type"]].format(**error.get("ctx", {}))
+def _expected_text(error: Mapping[str, Any]) -> str:
+    if error["type"] in _EXPECTED:
+        return _EXPECTED[error["type"]].format(**error.get("ctx", {}))
     return str(error["msg"]).removeprefix("Input should be ")

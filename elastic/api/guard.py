@@ -1,4 +1,4 @@
-"""What every request passes before anything looks at it: its host, its token, its size."""
+"""Checks that every request passes before it is handled: its host, token and size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _App = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
 
 _MOST_BYTES = 1 << 16
 _BODY_S = 10.0
-_MOST_REQUESTS = 200  # that wait for something at a time
+_MOST_REQUESTS = 200  # concurrent requests with the token
 _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -43,15 +43,16 @@ class _LeftError(Exception):
 
 @dataclass(frozen=True)
 class Guard:
-    """Lets through to ``app`` what may come in; an ASGI application itself.
+    """An ASGI application that passes permitted requests on to ``app``.
 
-    ``token``: what the header Authorization must bring under /v1, empty for nothing. ``hosts``: by
-    which names it may be asked, None for any: a page of another site whose name leads here must not
-    read what is here. A request that changes something must be JSON, which pages of other sites
-    cannot send without being asked first, and nobody here says yes to that.
+    ``token``: required in the header Authorization under /v1, empty for none. ``hosts``: permitted
+    values of the header Host, None for any. They defend against DNS rebinding: a page of another
+    site, under a name that resolves to this address, must not read anything here. A request that
+    changes something must be JSON. Pages of other sites can send JSON only after a CORS preflight,
+    which is never granted.
 
-    A connection without the token gets one answer, and only requests with it count for the most
-    that may be under way: strangers keep nobody out.
+    A connection without the token gets one answer. Only requests with the token count towards the
+    limit of concurrent requests, so strangers cannot exhaust it.
     """
 
     app: _App
@@ -72,12 +73,12 @@ class Guard:
                 self._check_token(headers.get("authorization", ""))
                 _check_kind(scope["method"], headers)
                 with self._counted(id(scope)):
-                    body = await _body(headers, receive)
-                    await self.app(scope, _again(body, receive), answer)
-            else:  # anyone may ask: nothing is waited for, and no further request is taken
+                    body = await _read_body(headers, receive)
+                    await self.app(scope, _replay(body, receive), answer)
+            else:  # no token needed: never wait for a body, and take no further request
                 _check_no_body(headers)
                 answer.is_last = True
-                await self.app(scope, _again(b"", receive), answer)
+                await self.app(scope, _replay(b"", receive), answer)
         except _LeftError:
             pass
         except _RefusalError as error:
@@ -88,7 +89,7 @@ class Guard:
 
     @contextmanager
     def _counted(self, request: int) -> Iterator[None]:
-        """Count a request that may come in; refuse one too many."""
+        """Count a permitted request; refuse it above the limit."""
         if len(self._requests) >= _MOST_REQUESTS:
             raise _RefusalError(503, f"{_MOST_REQUESTS} requests are under way already, try again")
         self._requests.add(request)
@@ -129,18 +130,18 @@ def _check_no_body(headers: dict[str, str]) -> None:
         raise _RefusalError(413, "body: expected none outside /v1")
 
 
-async def _body(headers: dict[str, str], receive: _Receive) -> bytes:
-    """Return the whole body, if it is small and comes soon."""
+async def _read_body(headers: dict[str, str], receive: _Receive) -> bytes:
+    """Return the whole body; refuse one that is too large or too slow."""
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > _MOST_BYTES:
         raise _RefusalError(413, f"body: expected at most {_MOST_BYTES} bytes, got: {length}")
     try:
-        return await asyncio.wait_for(_received(receive), _BODY_S)
+        return await asyncio.wait_for(_receive_body(receive), _BODY_S)
     except TimeoutError:
         raise _RefusalError(408, f"body: expected within {_BODY_S:g} s") from None
 
 
-async def _received(receive: _Receive) -> bytes:
+async def _receive_body(receive: _Receive) -> bytes:
     body, more = b"", True
     while more:
         message = await receive()
@@ -153,20 +154,20 @@ async def _received(receive: _Receive) -> bytes:
     return body
 
 
-def _again(body: bytes, receive: _Receive) -> _Receive:
-    """Return what gives the body that was received, and then what comes after it."""
+def _replay(body: bytes, receive: _Receive) -> _Receive:
+    """Return a receive callable that replays ``body`` and then continues with ``receive``."""
     left = [body]
 
-    async def again() -> _Message:
+    async def replay() -> _Message:
         if left:
             return {"type": "http.request", "body": left.pop(), "more_body": False}
         return await receive()
 
-    return again
+    return replay
 
 
 class _Answer:
-    """Sends an answer with the headers that all have; of two answers, the first.
+    """Adds the common headers; ignores a second response.
 
     ``is_last``: the connection is closed after it.
     """
@@ -185,12 +186,12 @@ class _Answer:
         except RuntimeError as error:
             if "closed" not in str(error):
                 raise
-            raise _LeftError from None  # uvicorn tells only the last of several requests
+            raise _LeftError from None  # uvicorn reports it only to the last of several requests
 
     async def refuse(self, status: int, text: str) -> None:
         if self._started:
             return
-        self.is_last = True  # its body may not have been read
+        self.is_last = True  # the request's body may be unread
         body = error_body(text)
         headers = [
             (b"content-type", b"application/json"),
@@ -204,5 +205,5 @@ class _Answer:
 
 
 def error_body(text: str) -> bytes:
-    """Return what every answer is that is no answer."""
+    """Return the JSON body of an error response."""
     return json.dumps({"error": text}).encode()

@@ -1,4 +1,4 @@
-"""One request to the API of a job, and its answer: what the client stands on."""
+"""HTTP requests of the client to the API of a job."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TIMEOUT_S = 30.0
 
 
 class NoAnswerError(UserError):
-    """Nobody listens there, or the answer broke off."""
+    """The server cannot be reached, or its answer ended early."""
 
 
 @dataclass(frozen=True)
 class Http:
-    """Asks at ``url``, with ``token``; no proxy of the environment comes between."""
+    """Sends requests to ``url`` with ``token``; ignores proxies of the environment."""
 
     url: str
     token: str = field(repr=False)
@@ -35,9 +35,9 @@ class Http:
             raise UserError("token: expected printable ASCII, got: something else")
 
     def get(self, path: str, *, wait_s: float = 0.0, **query: Any) -> Any:
-        """Return the answer: what JSON held, or text. What is None is left out.
+        """Return the answer: parsed JSON, or text. Parameters that are None are omitted.
 
-        Raises `RefusedError` where the job refuses, `UserError` otherwise.
+        Raises `RefusedError` if the job refuses, `UserError` otherwise.
         """
         given = {name: value for name, value in query.items() if value is not None}
         if wait_s:
@@ -87,7 +87,7 @@ class Http:
     def _parts(self) -> SplitResult:
         try:
             parts = urlsplit(self.url)
-            _ = parts.port  # looked at here, or it fails later
+            _ = parts.port  # raises ValueError for an invalid port
         except ValueError as error:
             raise UserError(f"URL: {error}, got: '{self.url}'") from None
         return parts

@@ -1,4 +1,4 @@
-"""What the API is asked and what it answers, for its checks and its description."""
+"""Request and response models of the API, for validation and the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 MOST_WAIT_S = 60.0
-"""How long a request may wait; who wants to wait longer asks again."""
+"""Longest wait of a request, in seconds; clients that wait longer send another request."""
 
 MOST_STEPS = 100_000
-"""How many steps one request may read."""
+"""Most steps that one request may read."""
 
 _EXAMPLE_SWITCH: dict[str, Any] = {
     "from": 2,
@@ -45,7 +45,7 @@ _EXAMPLE_SWITCH: dict[str, Any] = {
 
 Method = Annotated[
     Literal["live", "stop-resume"],
-    Field(description="live: from memory to memory; stop-resume: by a checkpoint on disk"),
+    Field(description="live: from memory to memory; stop-resume: through a checkpoint on disk"),
 ]
 WaitS = Annotated[
     float,
@@ -53,35 +53,35 @@ WaitS = Annotated[
         ge=0.0,
         le=MOST_WAIT_S,
         allow_inf_nan=False,
-        description="how long the answer may wait until it is over, in seconds",
+        description="how long to wait for the end before answering, in seconds",
     ),
 ]
 
 
 class _Asked(BaseModel):
-    """A body: numbers are numbers, and nothing unknown is left out without a word."""
+    """A request body: no type conversions, and unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Scale(_Asked):
-    """Go on with a number of devices, or with another plan of the family."""
+    """Continue with a number of devices, or with another plan of the family."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"devices": 4, "wait_s": 30}]})
 
-    devices: int = Field(ge=1, le=1 << 20, description="how many")
+    devices: int = Field(ge=1, le=1 << 20, description="number of devices")
     plan: str | None = Field(None, max_length=255, description="its name in the family")
     method: Method = "live"
     wait_s: WaitS = 0.0
 
 
 class Migrate(_Asked):
-    """Go on with as many other devices, or with new processes."""
+    """Continue on the same number of other devices, or with new processes."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"to": ["cpu:2", "cpu:3"]}]})
 
     to: list[Annotated[str, Field(max_length=255)]] | None = Field(
-        None, min_length=1, max_length=4096, description="devices; null: such as are free"
+        None, min_length=1, max_length=4096, description="devices; null: free devices first"
     )
     method: Method = "live"
     wait_s: WaitS = 0.0
@@ -96,7 +96,7 @@ class Stop(_Asked):
 
 
 class Error(BaseModel):
-    """What went wrong, in one line."""
+    """An error, in one line."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"error": "a switch is under way"}]})
 
@@ -104,8 +104,8 @@ class Error(BaseModel):
 
 
 class Switch(BaseModel):
-    """A switch that is done, after step ``step``; stall_s is the time in which no step was taken,
-    and by how much the first one after it took longer than usual, moved_bytes what was copied."""
+    """A completed switch, after step ``step``. stall_s is the time without a running step, plus the
+    extra time of the first step after the switch; moved_bytes counts the copied bytes."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE_SWITCH]})
 
@@ -116,12 +116,12 @@ class Switch(BaseModel):
     prepared_s: float
     stall_s: float
     moved_bytes: int
-    moved_by: str = Field(description="memory, device, host or file: how it was copied")
+    moved_by: str = Field(description="path of the copy: memory, device, host or file")
     phases_s: dict[str, float]
 
 
 class SwitchState(BaseModel):
-    """A switch that was asked for over HTTP, by its number."""
+    """A switch that was requested over HTTP, by its number."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -131,12 +131,12 @@ class SwitchState(BaseModel):
 
     number: int
     state: Literal["under way", "done", "refused"]
-    result: Switch | None = Field(description="where it is done")
-    error: str | None = Field(description="where it was refused: why")
+    result: Switch | None = Field(description="of a completed switch")
+    error: str | None = Field(description="reason of a refusal")
 
 
 class Ended(BaseModel):
-    """Whether the job has ended."""
+    """The answer to a stop: ``ended`` is true once the job has ended."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ended": True}]})
 
@@ -164,7 +164,8 @@ class Events(BaseModel):
 
 
 class Steps(BaseModel):
-    """Steps in order; with ``every`` above 1, means of as many, under the number of the last."""
+    """Steps in order; with ``every`` above 1, means of that number of steps, under the last one's
+    number."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -189,7 +190,7 @@ class Profile(BaseModel):
 
 
 def example_status() -> dict[str, Any]:
-    """Return a status as the description shows it."""
+    """Return the example status of the OpenAPI description."""
     ranks = tuple(RankStatus(rank, f"cpu:{rank}", 4000 + rank, 0.081) for rank in range(2))
     status = JobStatus(
         "bert",

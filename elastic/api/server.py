@@ -1,4 +1,4 @@
-"""Serves the API of a job from a thread of the coordinator."""
+"""The server of a job's API, on a thread of the coordinator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Serving", "serve"]
 
 _START_S = 30.0
 _GRACE_S = 2
-_MOST_AHEAD = 16  # requests that are sent before earlier ones are answered
+_MOST_AHEAD = 16  # pipelined requests per connection
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -36,21 +36,21 @@ def serve(
     token: str | None = None,
     hosts: Sequence[str] = (),
 ) -> Serving:
-    """Serve ``control`` from a thread, and return where; close it when the job is over.
+    """Serve ``control`` from a thread and return the server; close it after the job's end.
 
-    ``port`` 0 takes a free one. ``token``: None makes one, an empty one lets in whoever comes.
-    ``hosts``: by which names, beside ``host``, it may be asked; a server on all addresses may be
-    asked by any, unless it has no token. Raises `UserError` where it cannot listen there.
+    ``port`` 0 picks a free one. ``token``: None generates one, an empty one admits everybody.
+    ``hosts``: permitted Host names in addition to ``host``. A server with a token on all addresses
+    permits any name if ``hosts`` is empty. Raises `UserError` if it cannot listen there.
     """
     token = secrets.token_urlsafe(32) if token is None else token
     names = _names(host, hosts)
     if names is None and not token:
-        raise UserError(f"host {host}: expected a token, or the names it may be asked by")
-    return Serving(control, _listening(host, port), host, token, names)
+        raise UserError(f"host {host}: expected a token, or permitted host names")
+    return Serving(control, _listen(host, port), host, token, names)
 
 
 class Serving(Closing):
-    """A server that runs: at ``url``, for who has ``token``; ``page`` is its page."""
+    """A running server at ``url``, for holders of ``token``; ``page`` is its page's address."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Serving(Closing):
         hosts: frozenset[str] | None,
     ) -> None:
         port = listening.getsockname()[1]
-        self.url = f"http://{_bracketed(_reachable(host))}:{port}"
+        self.url = f"http://{_bracket(_public_name(host))}:{port}"
         self.token = token
         self.page = Address(self.url, token, os.getpid()).page
         self._closing = threading.Event()
@@ -72,7 +72,7 @@ class Serving(Closing):
         self._wait()
 
     def close(self) -> None:
-        """Answer what waits, and end; nothing happens the second time."""
+        """Answer waiting requests and end; idempotent."""
         self._closing.set()
         self._server.should_exit = True
         self._thread.join()
@@ -90,12 +90,12 @@ class Serving(Closing):
 
 
 class _Connection(BoundedConnection, AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """The protocol that uvicorn takes here, with limits."""
+    """uvicorn's default protocol, with limits."""
 
     def on_headers_complete(self) -> None:
-        """Begin with a request; one with too many before it ends the parser, and so the connection.
+        """Start a request; too many pipelined requests fail the parser and close the connection.
 
-        h11, the other of uvicorn's parsers, reads no request ahead.
+        uvicorn's other parser, h11, reads no request ahead.
         """
         super().on_headers_complete()
         if len(self.pipeline) > _MOST_AHEAD:
@@ -118,7 +118,7 @@ def _server(guard: Guard) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -129,10 +129,10 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _names(host: str, more: Sequence[str]) -> frozenset[str] | None:
-    """Return by which names a server may be asked, None for any."""
+    """Return the permitted Host names, None for any."""
     if _is_any(host) and not more:
         return None
-    return frozenset(name.lower() for name in (*_LOOPBACK, _bracketed(host), *more))
+    return frozenset(name.lower() for name in (*_LOOPBACK, _bracket(host), *more))
 
 
 def _is_any(host: str) -> bool:
@@ -142,9 +142,9 @@ def _is_any(host: str) -> bool:
         return host == ""
 
 
-def _reachable(host: str) -> str:
+def _public_name(host: str) -> str:
     return socket.gethostname() if _is_any(host) else host
 
 
-def _bracketed(host: str) -> str:
+def _bracket(host: str) -> str:
     return f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""Switches that were asked for over HTTP, by number, so that who asked can come back."""
+"""Switches that were requested over HTTP, by number, so that clients can poll them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tensoropt.runtime.support.errors import one_line
 
 __all__ = ["Switches"]
 
-_KEPT = 1000
+_LIMIT = 1000
 
 
 class Switches:
-    """The last ones; from any thread."""
+    """The last 1000 switches; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,22 +24,22 @@ class Switches:
         self._last = 0
 
     def add(self, future: Future[SwitchResult]) -> int:
-        """Return the number of a switch from now on."""
+        """Store a switch and return its number."""
         with self._lock:
             self._last += 1
             self._futures[self._last] = future
-            self._futures.pop(self._last - _KEPT, None)
+            self._futures.pop(self._last - _LIMIT, None)
             return self._last
 
     def future(self, number: int) -> Future[SwitchResult]:
-        """Return the switch; raises `RefusedError` where there is none."""
+        """Return the switch. Raises `RefusedError` for an unknown number."""
         with self._lock:
             if number not in self._futures:
                 raise RefusedError(f"switch {number}: unknown, expected one of 1 to {self._last}")
             return self._futures[number]
 
     def state(self, number: int) -> dict[str, Any]:
-        """Return a `SwitchState`."""
+        """Return the fields of a `SwitchState`."""
         future = self.future(number)
         facts: dict[str, Any] = {"number": number, "state": "under way"}
         if not future.done():

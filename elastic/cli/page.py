@@ -25,7 +25,7 @@ def page(arguments: argparse.Namespace) -> None:
 
 def _serve(folder: JobFolder) -> None:
     """Serve what the job has left, until Ctrl-C."""
-    from tensoropt.elastic.api.ended import EndedJob
+    from tensoropt.elastic.api.ended_job import EndedJob
     from tensoropt.elastic.api.server import serve
 
     with serve(EndedJob(folder)) as serving:

@@ -1,1 +1,1 @@
-"""What the ranks of one generation do: prepare, take the state over, train, hand it on."""
+"""The ranks of one generation: they prepare, take over the state, train, and hand it over."""

@@ -1,7 +1,7 @@
-"""Which boxes of which tensors a rank copies, when state goes from one plan's layouts to another's.
+"""Boxes of tensors that a rank copies when state moves from one plan's layouts to another's.
 
-Nothing goes through a whole tensor: a rank copies the intersection of what its own layout wants
-with what each holder has.
+No whole tensor is assembled: a rank copies the intersections of its own part with other ranks'
+parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Box = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class Piece:
-    """What one holder has of what a rank wants: the box in the part of each."""
+    """The intersection of two ranks' parts: ``theirs`` in the holder's, ``mine`` in the taker's."""
 
     holder: int
     theirs: Box
@@ -32,25 +32,25 @@ def pieces_of(
     held: Layout,
     distance: Callable[[int], float] = lambda _: 0.0,
 ) -> list[Piece]:
-    """Return the pieces that make up the part of ``rank`` in ``wanted`` from parts in ``held``.
+    """Return the pieces of parts in layout ``held`` that make up ``rank``'s part in ``wanted``.
 
-    Of several ranks that hold the same box the one with the smallest ``distance`` is asked; among
-    equals they take turns, so that readers spread over them. Neither layout is partial. O(ranks
-    that hold) for one tensor.
+    If several ranks have the same box, the one with the smallest ``distance`` is read. Ties are
+    broken by ``rank``, so that readers spread over the holders. Neither layout may be partial.
+    O(ranks of ``held``) per tensor.
     """
     own = wanted.bounds(shape, rank)
     pieces = []
     for holders in _holders(shape, held).values():
         box = held.bounds(shape, holders[0])
-        common = tuple(_common(a, b) for a, b in zip(own, box, strict=True))
+        common = tuple(_intersect(a, b) for a, b in zip(own, box, strict=True))
         if all(part.start < part.stop for part in common):
-            holder = _nearest(holders, rank, distance)
-            pieces.append(Piece(holder, _within(common, box), _within(common, own)))
+            holder = _pick_nearest(holders, rank, distance)
+            pieces.append(Piece(holder, _relative_to(common, box), _relative_to(common, own)))
     return pieces
 
 
 def _holders(shape: Sequence[int], held: Layout) -> dict[tuple[int, ...], list[int]]:
-    """Return the ranks that hold each box, by where it starts."""
+    """Return the ranks that have each box, keyed by its start."""
     holders: dict[tuple[int, ...], list[int]] = {}
     ranks = 1
     for extent in held.mesh:
@@ -61,17 +61,17 @@ def _holders(shape: Sequence[int], held: Layout) -> dict[tuple[int, ...], list[i
     return holders
 
 
-def _nearest(holders: Sequence[int], rank: int, distance: Callable[[int], float]) -> int:
+def _pick_nearest(holders: Sequence[int], rank: int, distance: Callable[[int], float]) -> int:
     first = rank % len(holders)
     return min((*holders[first:], *holders[:first]), key=distance)
 
 
-def _common(a: slice, b: slice) -> slice:
+def _intersect(a: slice, b: slice) -> slice:
     return slice(max(a.start, b.start), min(a.stop, b.stop))
 
 
-def _within(box: Box, outer: Box) -> Box:
-    """Return ``box`` counted from where ``outer`` starts."""
+def _relative_to(box: Box, outer: Box) -> Box:
+    """Return ``box`` relative to the start of ``outer``."""
     return tuple(
         slice(inner.start - around.start, inner.stop - around.start)
         for inner, around in zip(box, outer, strict=True)

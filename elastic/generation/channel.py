@@ -1,4 +1,4 @@
-"""A rank's connection to its coordinator, which outlives that one: a new one finds the rank."""
+"""A rank's channel to its coordinator, which reconnects if the coordinator is replaced."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tensoropt.runtime.support.messages import Message, receive, send
 
 __all__ = ["Channel"]
 
-_AGAIN_S = 0.2  # between two tries to find a coordinator
+_AGAIN_S = 0.2  # between two attempts to connect
 
 
 class Channel:
-    """What this rank is told and tells; ``hello`` gives what every new coordinator is told first.
+    """Messages from and to the coordinator; ``hello`` returns the first one of each connection.
 
-    Orders to be taken between steps are in `ask`; the others wait for `next`.
+    `ask` is the pending order for the gap between two steps; `next` returns the other orders.
     """
 
     def __init__(self, address: str, key: bytes, hello: Callable[[], Message]) -> None:
@@ -34,32 +34,30 @@ class Channel:
         self._settling = threading.Condition()
 
     def open(self) -> None:
-        """Begin to look for a coordinator."""
+        """Start to connect, on a thread."""
         threading.Thread(target=self._listen, daemon=True).start()
 
     def lost_for_s(self) -> float:
-        """Return for how long there has been no coordinator, 0 while there is one."""
+        """Return the seconds since the coordinator was lost, 0 while connected."""
         lost_at = self._lost_at
         return 0.0 if lost_at is None else time.monotonic() - lost_at
 
     def tell(self, kind: str, **facts: object) -> None:
-        """Send a message; without a coordinator it is lost: `hello` says what a new one needs."""
+        """Send a message; drop it while disconnected, as `hello` repeats all that matters."""
         with self._sending:
             if self._connection is not None:
-                with suppress(OSError):  # found out by the thread that listens
+                with suppress(OSError):  # the listening thread notices the loss
                     send(self._connection, {"kind": kind, **facts})
 
     def wait_until_settled(self, step: int, seconds: float) -> None:
-        """Wait for the coordinator to have done with the snapshot of a step, or to be lost."""
-
-        def is_so() -> bool:
-            return self._settled >= step or self._connection is None
-
+        """Wait until the coordinator has settled the snapshot of ``step``, or is lost."""
         with self._settling:
-            self._settling.wait_for(is_so, seconds)
+            self._settling.wait_for(
+                lambda: self._settled >= step or self._connection is None, seconds
+            )
 
     def next(self, seconds: float) -> Message | None:
-        """Wait for the next order, asleep; None where there is none within ``seconds``."""
+        """Wait for the next order without spinning; None if none arrives within ``seconds``."""
         try:
             return self._orders.get(timeout=seconds)
         except queue.Empty:

@@ -1,4 +1,4 @@
-"""The clock that does not jump, which each machine has of its own."""
+"""The monotonic clocks of machines, and the offset between two of them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["reading", "seconds_ahead"]
+__all__ = ["read_clock", "seconds_ahead"]
 
 
-def reading() -> dict[str, Any]:
-    """Return what this machine's clock says, and which one it is, for `seconds_ahead`."""
+def read_clock() -> dict[str, Any]:
+    """Return this machine's monotonic time and its boot id, for `seconds_ahead`."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return {"boot": boot, "now": time.monotonic()}
 
 
 def seconds_ahead(theirs: Mapping[str, Any]) -> float:
-    """Return by how much this clock is ahead of one that was read just now, 0 of the same."""
-    own = reading()
+    """Return the lead of this clock over one that was just read; 0 for the same boot id."""
+    own = read_clock()
     return 0.0 if own["boot"] == theirs["boot"] else float(own["now"] - theirs["now"])

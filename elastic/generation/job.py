@@ -1,4 +1,4 @@
-"""What the coordinator asks of the ranks of one generation."""
+"""The job of one generation's ranks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["GenerationJob"]
 
 @dataclass(frozen=True)
 class GenerationJob(TrainJob):
-    """Train one plan of a family until step ``steps``, or until another generation goes on.
+    """A job that trains one plan of a family until step ``steps`` or the next generation.
 
-    The ranks meet the coordinator at ``address``, with ``key`` to prove that they are the job's.
-    Without it for ``grace_s`` seconds they end, after a checkpoint. Every ``snapshot_every`` steps
-    they copy their state beside it, None: never. The checkpoints are `TrainJob`'s; ``resume`` is
-    not used: the coordinator says what to go on from.
+    The ranks connect to the coordinator at ``address`` and authenticate with ``key``. They write a
+    checkpoint and end after ``grace_s`` seconds without a coordinator. Every ``snapshot_every``
+    steps they copy their state in memory (None: never). Checkpoints are written as by `TrainJob`.
+    ``resume`` is unused: the coordinator chooses the state to start from.
     """
 
     kind = "generation"

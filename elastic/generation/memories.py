@@ -1,4 +1,4 @@
-"""Which memory a rank's state lies in."""
+"""The choice of memory for a rank's state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["memory_of"]
 
 
 def memory_of(plan: TrainingPlan, provider: Provider) -> StateMemory:
-    """Return memory for a rank's state, where ``provider`` computes. Raises `UserError`."""
+    """Return memory for a rank's state on the device of ``provider``. Raises `UserError`."""
     if provider.name == "cpu":
         return HostMemory(plan)
     from tensoropt.elastic.generation.on_cuda import CudaMemory

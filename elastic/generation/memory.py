@@ -1,4 +1,4 @@
-"""What a rank's state lies in, and how that of another generation is reached from there."""
+"""Interfaces of the memory of a rank's state, and of access to another generation's state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tensoropt.runtime.training.plan import TrainingPlan
 __all__ = ["Move", "Source", "StateMemory", "Way"]
 
 Way = Literal["memory", "device", "host", "file"]
-"""How state came to a rank: by the memory in which CPU ranks have it, from device to device, by a
-copy of a device's state in the host's memory, or from a file."""
+"""Path by which state reached a rank, from fast to slow: through the memory in which CPU ranks
+compute, from device to device, through a copy of a device's state in host memory, from a file."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Move:
 
 
 class Source(Protocol):
-    """The blocks of a generation, as one rank of another reaches them; some may not be here.
+    """The blocks of a generation, opened by one rank of another; some may be on other nodes.
 
-    ``why`` says why some are reached by the host's memory although they are on a device.
+    ``why`` is the reason if blocks on a device are read through host memory, else None.
     """
 
     @property
@@ -40,36 +40,37 @@ class Source(Protocol):
     def why(self) -> str | None: ...
 
     def distance(self, holder: int) -> float:
-        """Return how far the memory of a rank is, infinite where its block is not here."""
+        """Return the distance of a rank's memory, infinite if its block is on another node."""
 
-    def prepared(self, moves: Sequence[Move], threads: int) -> Callable[[], None]:
-        """Return what copies boxes into this rank's state, once, when the blocks stand still.
+    def prepare(self, moves: Sequence[Move], threads: int) -> Callable[[], None]:
+        """Return a function that copies boxes into this rank's state; call it once, when the blocks
+        no longer change.
 
-        ``threads`` threads do it where threads do. All that can be settled before, is. The call
-        raises `UserError` where what was read may not be the state.
+        CPU copies use ``threads`` threads. All work that can precede the copies is done here. The
+        returned function raises `UserError` if the data read may not be the state.
         """
 
     def close(self) -> None:
-        """Let go of the blocks."""
+        """Release the blocks."""
 
 
 class StateMemory(Protocol):
     """The memory of one rank's state."""
 
     def arrays(self) -> Mapping[str, PlacedArray]:
-        """Return what the rank computes with, by tensor."""
+        """Return the arrays that the rank computes with, by tensor."""
 
     def block(self) -> Block:
-        """Return what others reach the state by."""
+        """Return the block through which other ranks read the state."""
 
     def publish(self) -> None:
-        """Have the state in the host's memory too, for ranks that cannot reach the device's."""
+        """Copy the state to host memory, for ranks that cannot read the device's memory."""
 
     def open(self, blocks: Sequence[Block | None], plan: TrainingPlan) -> Source:
-        """Return the state of other ranks, one block each. Raises `UserError`."""
+        """Return a source over other ranks' state, one block per rank. Raises `UserError`."""
 
     def arena(self, name: str, size: int) -> Arena:
-        """Return memory of the host, of which a copy of the state may take the beginning."""
+        """Return host memory; a copy of the state may be stored at its start."""
 
     def save(self, names: Iterable[str], into: Mapping[str, Array]) -> None:
-        """Copy tensors into arrays of such memory, and wait; from any thread, one at a time."""
+        """Copy tensors into arrays of an `arena`, and wait; from any thread, one at a time."""

@@ -1,8 +1,8 @@
-"""What ranks and their coordinator tell each other, over connections that both have proven.
+"""Authenticated connections between ranks and their coordinator.
 
-`multiprocessing.connection` carries the messages; what it would unpickle is never asked for. Its
-own proof of a key is not used: it does not say who proves it, so a stranger who is asked by one
-process can have another one answer.
+`multiprocessing.connection` carries the messages as bytes, never as pickles. Its own handshake is
+not used: it does not include the role of the prover, so a stranger could pass one process's
+challenge on to another and return the answer.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 NOTHING, PAUSE, PAUSE_ON_HOST, STOP = range(4)
-"""What ranks agree on with a step: nothing, a hand-over, one by the host's memory
-although the state is on a device, the end."""
+"""Requests that ranks agree on with a step: nothing; a handover; a handover through host memory
+although the state is on a device; the end."""
 
-_PATIENCE_S = 10.0  # for the other side's part of a proof
+_PATIENCE_S = 10.0  # for each message of the handshake
 _NONCE = 32  # bytes
 _PROOF = hashlib.sha256().digest_size
 _COORDINATOR, _RANK = b"tensoropt coordinator", b"tensoropt rank"
@@ -44,14 +44,14 @@ class StrangerError(OSError):
 def connect(address: str, key: bytes) -> Connection:
     """Return a connection to the coordinator at ``address``: "@name", abstract, or "host:port".
 
-    Raises OSError, also where another process is there.
+    Raises OSError, also if another process listens there.
     """
-    connection = Connection(_connected(address).detach())
+    connection = Connection(_open_socket(address).detach())
     try:
-        with _in_time(connection):
+        with _handshake_timeout(connection):
             own = secrets.token_bytes(_NONCE)
             connection.send_bytes(own)
-            answer = _exactly(connection, _NONCE + _PROOF)
+            answer = _receive_exactly(connection, _NONCE + _PROOF)
             both = own + answer[:_NONCE]
             _check(answer[_NONCE:], _proof(key, _COORDINATOR, both))
             connection.send_bytes(_proof(key, _RANK, both))
@@ -62,14 +62,14 @@ def connect(address: str, key: bytes) -> Connection:
 
 
 def accept(connection: Connection, key: bytes) -> None:
-    """Take the proof of whoever connected to the coordinator, and give its own. Raises OSError."""
-    with _in_time(connection):
-        theirs, own = _exactly(connection, _NONCE), secrets.token_bytes(_NONCE)
+    """Authenticate a rank that connected, and prove the coordinator's key. Raises OSError."""
+    with _handshake_timeout(connection):
+        theirs, own = _receive_exactly(connection, _NONCE), secrets.token_bytes(_NONCE)
         connection.send_bytes(own + _proof(key, _COORDINATOR, theirs + own))
-        _check(_exactly(connection, _PROOF), _proof(key, _RANK, theirs + own))
+        _check(_receive_exactly(connection, _PROOF), _proof(key, _RANK, theirs + own))
 
 
-def _connected(address: str) -> socket.socket:
+def _open_socket(address: str) -> socket.socket:
     if not address.startswith("@"):
         host, _, port = address.rpartition(":")
         return socket.create_connection((host, int(port)))
@@ -83,8 +83,8 @@ def _connected(address: str) -> socket.socket:
 
 
 @contextmanager
-def _in_time(connection: Connection) -> Iterator[None]:
-    """Have the system end every wait for the other side that takes too long."""
+def _handshake_timeout(connection: Connection) -> Iterator[None]:
+    """Set a timeout on the socket's reads and writes during the handshake."""
     _limit(connection, _PATIENCE_S)
     yield
     _limit(connection, 0.0)
@@ -96,7 +96,7 @@ def _limit(connection: Connection, seconds: float) -> None:
             end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds), 0))
 
 
-def _exactly(connection: Connection, size: int) -> bytes:
+def _receive_exactly(connection: Connection, size: int) -> bytes:
     try:
         found = connection.recv_bytes(size)
     except EOFError:

@@ -1,7 +1,7 @@
-"""The state of a rank on a CUDA device: one block there, which other ranks copy boxes from.
+"""The state of a rank on a CUDA device: one block, from which other ranks copy boxes.
 
-They open it by CUDA IPC. Where that does not work, between devices that cannot reach each other for
-one, the state goes by a copy in the host's memory, and the switch says so.
+They open it by CUDA IPC. If that fails, for example between devices without peer access, the state
+is copied through host memory, and the switch reports the reason.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _OWN, _OTHER, _HOST = 0.0, 1.0, 2.0  # distances
 
 
 class CudaMemory:
-    """A `StateMemory` on the device of ``provider``. Raises `UserError` where it does not fit."""
+    """A `StateMemory` on the device of ``provider``. Raises `UserError` if it does not fit."""
 
     def __init__(self, plan: TrainingPlan, provider: CudaProvider) -> None:
         self._provider, self._places = provider, places_of(plan)
         self._block = provider.block(size_of(plan))
-        self._staging = Arena("state", self._block.size)  # takes no memory until it is written
+        self._staging = Arena("state", self._block.size)  # uses no memory before it is written
         self._gpu = cudart.uuid(provider.number)
         self._facts = replace(self._staging.block, device=self._device())
         self._stream = Stream()
@@ -64,35 +64,35 @@ class CudaMemory:
         self._stream.wait()
 
     def open(self, blocks: Sequence[Block | None], plan: TrainingPlan) -> Source:
-        found = [None if block is None else _Opened(block, self._gpu) for block in blocks]
+        found = [None if block is None else _OpenBlock(block, self._gpu) for block in blocks]
         return _CudaSource(self._block, self._places, found, places_of(plan))
 
     def arena(self, name: str, size: int) -> Arena:
-        """Return memory that the device writes by itself, while the next step is computed."""
+        """Return pinned memory, which the device can write during the next step."""
         arena = Arena(name, size)
         arena.touch()
         self._pinned.append(Pinned(address_of(arena.memory), arena.block.size))
         return arena
 
     def save(self, names: Iterable[str], into: Mapping[str, Array]) -> None:
-        cudart.use_device(self._provider.number)  # each thread has its own
+        cudart.use_device(self._provider.number)  # the current device is per thread
         for name in names:
             array = self._arrays[name]
             self._stream.copy(into[name].ctypes.data, array.address, array.nbytes)
         self._stream.wait()
 
 
-class _Opened:
-    """One rank's block, at ``address`` here: on a device, or else in the host's memory.
+class _OpenBlock:
+    """One rank's block, opened at ``address``: on a device, or else in host memory.
 
-    ``distance`` is one of this rank's own device, another one, and the host's memory.
+    ``distance`` is `_OWN` for this rank's device, `_OTHER` for another device, else `_HOST`.
     """
 
     def __init__(self, block: Block, own_gpu: str) -> None:
         self.pid = block.pid
         self.why: str | None = None
         self._process: int | None = None
-        self._on_device = self._opened(block)
+        self._on_device = self._open_on_device(block)
         if self._on_device is not None:
             assert block.device is not None
             self.address = self._on_device.address
@@ -101,7 +101,7 @@ class _Opened:
             self._memory = mapped(block)
             self.address, self.distance = address_of(self._memory), _HOST
 
-    def _opened(self, block: Block) -> Opened | None:
+    def _open_on_device(self, block: Block) -> Opened | None:
         if block.device is None:
             return None
         self.why = block.device.get("why")
@@ -112,13 +112,13 @@ class _Opened:
             self._process = os.pidfd_open(block.pid)
             return found
         except OSError:
-            return None  # it has gone, which is said when its memory is mapped
+            return None  # the process has ended; mapping its memory will report that
         except UserError as error:
             self.why = f"GPU {block.device['gpu']}: {error}"
             return None
 
     def check(self) -> None:
-        """Raise `UserError` if the memory has gone with its owner, whatever was read there."""
+        """Raise `UserError` if the owner has ended: data read from its memory may be invalid."""
         if self._process is not None and select.select([self._process], [], [], 0)[0]:
             raise UserError(f"process {self.pid} ended while its state was read")
 
@@ -130,27 +130,27 @@ class _Opened:
 
 
 class _CudaSource:
-    """A `Source`: blocks of devices, or of the host, that are copied to this rank's device."""
+    """A `Source` that copies from blocks on devices or the host to this rank's device."""
 
     def __init__(
         self,
         into: DeviceBlock,
         places: Mapping[str, Place],
-        found: Sequence[_Opened | None],
+        found: Sequence[_OpenBlock | None],
         their_places: Mapping[str, Place],
     ) -> None:
         self._into, self._places = into, places
         self._found, self._their_places = found, their_places
-        self._here = [one for one in found if one is not None]
-        on_host = any(one.distance == _HOST for one in self._here)
+        self._here = [block for block in found if block is not None]
+        on_host = any(block.distance == _HOST for block in self._here)
         self.moved_by: Way = "host" if on_host else "device"
-        self.why = next((one.why for one in self._here if one.why is not None), None)
+        self.why = next((block.why for block in self._here if block.why is not None), None)
 
     def distance(self, holder: int) -> float:
-        one = self._found[holder]
-        return math.inf if one is None else one.distance
+        block = self._found[holder]
+        return math.inf if block is None else block.distance
 
-    def prepared(self, moves: Sequence[Move], threads: int) -> Callable[[], None]:
+    def prepare(self, moves: Sequence[Move], threads: int) -> Callable[[], None]:
         return lambda: self._copy(moves)
 
     def _copy(self, moves: Sequence[Move]) -> None:
@@ -159,8 +159,8 @@ class _CudaSource:
             self._begin(move, stream)
         stream.wait()
         stream.close()
-        for one in self._here:
-            one.check()
+        for block in self._here:
+            block.check()
 
     def _begin(self, move: Move, stream: Stream) -> None:
         ours, theirs = self._places[move.name], self._their_places[move.name]
@@ -175,6 +175,6 @@ class _CudaSource:
             stream.copy_box(to, holder.address + theirs.start, box)
 
     def close(self) -> None:
-        with suppress(UserError):  # of a process that has gone
-            for one in self._here:
-                one.close()
+        with suppress(UserError):  # the owner may have ended
+            for block in self._here:
+                block.close()

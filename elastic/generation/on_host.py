@@ -1,4 +1,4 @@
-"""The state of a rank that computes on CPU cores: it lies in a block that others map and read."""
+"""The state of a CPU rank, in a block that other ranks map and read."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["HostMemory"]
 _CHUNK = 1 << 22  # bytes that one thread copies at a time
 
 Copy = tuple[Array, Array]
-"""Where to, and what."""
+"""Target and source of a copy."""
 
 
 class HostMemory:
-    """A `StateMemory`: the rank computes in the block itself."""
+    """A `StateMemory`: the rank computes directly in its block."""
 
     def __init__(self, plan: TrainingPlan) -> None:
         self._arena = self.arena("state", size_of(plan))
@@ -40,12 +40,12 @@ class HostMemory:
         return self._arena.block
 
     def publish(self) -> None:
-        """Nothing to do: it is there."""
+        """Do nothing: the state is in host memory already."""
 
     def open(self, blocks: Sequence[Block | None], plan: TrainingPlan) -> Source:
         memory = [None if block is None else mapped(block) for block in blocks]
-        found = [None if one is None else arrays_in(one, plan) for one in memory]
-        return _HostSource(self._arrays, found, [one for one in memory if one is not None])
+        found = [None if block is None else arrays_in(block, plan) for block in memory]
+        return _HostSource(self._arrays, found, [block for block in memory if block is not None])
 
     def arena(self, name: str, size: int) -> Arena:
         arena = Arena(name, size)
@@ -58,7 +58,7 @@ class HostMemory:
 
 
 class _HostSource:
-    """A `Source`: blocks that are mapped here."""
+    """A `Source` of blocks that are mapped into this process."""
 
     moved_by: Way = "memory"
     why: str | None = None
@@ -74,13 +74,13 @@ class _HostSource:
     def distance(self, holder: int) -> float:
         return math.inf if self._found[holder] is None else 0.0
 
-    def prepared(self, moves: Sequence[Move], threads: int) -> Callable[[], None]:
+    def prepare(self, moves: Sequence[Move], threads: int) -> Callable[[], None]:
         pairs = ((self._into[m.name][m.piece.mine], self._source(m)) for m in moves)
-        shares = _shared_out([chunk for pair in pairs for chunk in _chunks(*pair)], threads)
+        shares = _share_out([chunk for pair in pairs for chunk in _chunks(*pair)], threads)
 
         def copy() -> None:
             _copy_with_threads(shares)
-            shares.clear()  # its views would keep the blocks
+            shares.clear()  # its views would keep the blocks mapped
 
         return copy
 
@@ -90,13 +90,13 @@ class _HostSource:
         return found[move.name][move.piece.theirs]
 
     def close(self) -> None:
-        """Let go of the blocks beside what comes next: a gigabyte takes a fifth of a second."""
+        """Unmap the blocks on a thread: a gigabyte takes a fifth of a second."""
         self._found = ()
         threading.Thread(target=_unmap, args=(self._memory,)).start()
 
 
-def _shared_out(chunks: Sequence[Copy], threads: int) -> list[list[Copy]]:
-    """Return lists of copies that are as long as each other, no more than are worth a thread."""
+def _share_out(chunks: Sequence[Copy], threads: int) -> list[list[Copy]]:
+    """Return lists of copies of about equal size: one per thread, fewer if there is little data."""
     total = sum(into.nbytes for into, _ in chunks)
     count = max(1, min(threads, total // _CHUNK))
     shares: list[list[Copy]] = [[] for _ in range(count)]
@@ -123,12 +123,12 @@ def _copy_all(copies: Iterable[Copy]) -> None:
 
 def _unmap(memory: Iterable[mmap.mmap]) -> None:
     for block in memory:
-        with suppress(BufferError):  # where a copy failed, a view is left; it goes with the block
+        with suppress(BufferError):  # after a failed copy a view remains, and frees the block later
             block.close()
 
 
 def _chunks(into: Array, source: Array) -> Iterator[Copy]:
-    """Yield both in slices along the first dimension that are small enough to share out."""
+    """Yield both in slices of about `_CHUNK` bytes along the first dimension."""
     if into.ndim == 0 or into.nbytes <= _CHUNK:
         yield into, source
         return

@@ -1,4 +1,4 @@
-"""Where a state lies: the part of each rank that has it, and what a rank of another plan takes."""
+"""The parts of a state, one per rank, and the pieces that ranks of another plan take from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Part", "Parts", "pieces_to_take"]
 
 @dataclass(frozen=True)
 class Part:
-    """A rank's part: a block, on a node (of a machine alone: "")."""
+    """A rank's part: a block on a node ("" without a cluster)."""
 
     block: Block
     node: str = ""
@@ -23,10 +23,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """A state in the layouts of ``plan``, a folder: a part per rank.
+    """A state in the layouts of ``plan``, a folder: one part per rank.
 
-    Of a snapshot ``step`` is what it was taken after, and ``copies`` are parts by rank, on other
-    nodes, that have what no other node's ranks have.
+    For a snapshot, ``step`` is the step after which it was taken. ``copies`` are parts by rank, on
+    other nodes, of the boxes that only one node's ranks have.
     """
 
     plan: str
@@ -38,9 +38,9 @@ class Parts:
 def pieces_to_take(
     held: TrainingPlan, wanted: TrainingPlan, rank: int, distances: Sequence[float]
 ) -> Iterator[tuple[str, Piece]]:
-    """Yield what ``rank`` of ``wanted`` takes from the ranks of ``held``: (tensor, piece).
+    """Yield (tensor, piece) for each box that ``rank`` of ``wanted`` takes from ranks of ``held``.
 
-    ``distances`` says how far it is to each of those. Raises `UserError` where the states differ.
+    ``distances`` has one entry per rank of ``held``. Raises `UserError` if the states differ.
     """
     given = {state.name: state.tensor for state in held.state}
     for state in wanted.state:

@@ -1,4 +1,4 @@
-"""Where each tensor of the state lies in a rank's block: the same on every rank of a plan."""
+"""The layout of the state's tensors in a rank's block, identical on every rank of a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["Place", "arrays_in", "places_of", "size_of", "stamp_in", "stamped_size_of"]
 
-_ALIGNMENT = 256  # bytes: what kernels of a device expect; more than a cache line
+_ALIGNMENT = 256  # bytes: device kernels expect it; more than a cache line
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Place:
 
 
 def places_of(plan: TrainingPlan) -> Mapping[str, Place]:
-    """Return the places of a rank's part of each tensor, by name, in the order of the block."""
+    """Return the place of a rank's part of each tensor, by name, in block order."""
     places, start = {}, 0
     for state in plan.state:
         tensor = state.tensor
@@ -42,22 +42,22 @@ def places_of(plan: TrainingPlan) -> Mapping[str, Place]:
 
 
 def size_of(plan: TrainingPlan) -> int:
-    """Return how many bytes a rank's state takes in a block."""
+    """Return the size of a rank's state in a block, in bytes."""
     return max((place.start + place.nbytes for place in places_of(plan).values()), default=0)
 
 
 def stamped_size_of(plan: TrainingPlan) -> int:
-    """Return how many bytes it takes with a stamp behind it."""
+    """Return the size of a rank's state with a stamp after it, in bytes."""
     return -(-size_of(plan) // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
 
 
 def stamp_in(memory: mmap.mmap) -> Array:
-    """Return the stamp of a block: the step whose state it has, -1 while that is written."""
+    """Return the stamp of a block: the step of its state, -1 while the state is being written."""
     return np.frombuffer(memory, np.int64, 1, len(memory) - _ALIGNMENT)
 
 
 def arrays_in(memory: mmap.mmap, plan: TrainingPlan) -> Mapping[str, Array]:
-    """Return a rank's state in a block, by tensor; arrays that can be read only if it is so."""
+    """Return a rank's state in a block, by tensor; read-only if the block is."""
     return {
         name: np.frombuffer(memory, place.dtype, math.prod(place.shape), place.start).reshape(
             place.shape

@@ -1,4 +1,4 @@
-"""What a rank tells of its steps: a few messages a second, whatever a step takes."""
+"""A rank's reports of its steps: a few messages per second, independent of the step time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tensoropt.runtime.training.trainer import StepFacts
 __all__ = ["Reports"]
 
 _EVERY_S = 0.1
-# Steps that a new coordinator is told of. The one before had written all but those of its last
-# half second; while there is none, steps that take 0.3 ms make 200,000 in the minute for which
-# ranks go on by default, 45 MB as a message.
+# Steps that are repeated to a new coordinator. The previous one had written all but its last half
+# second. Without a coordinator, ranks continue for a minute by default: steps of 0.3 ms make
+# 200,000 rows, a message of 45 MB.
 _KEPT, _KEPT_ALONE = 5000, 200_000
 
 Row = dict[str, float | int | bool | None]
 
 
 class Reports:
-    """The steps of one rank. Rank 0 tells all there is to know, the others their own time."""
+    """The steps of one rank. Rank 0 reports all figures, the other ranks only their own time."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -33,12 +33,12 @@ class Reports:
         self.last_loss: float | None = None
 
     def recent(self) -> list[Row]:
-        """Return the steps taken last; from any thread."""
+        """Return the last steps; thread-safe."""
         with self._lock:
             return list(self._rows)
 
     def add(self, facts: StepFacts, progress: Progress, channel: Channel) -> None:
-        """Take a step down, and tell what is new if that is long ago."""
+        """Add a step, and send the new ones if the last message is `_EVERY_S` ago."""
         self.last_loss = facts.loss
         row: Row = {"step": facts.step, "own_s": facts.own_s, "end_at": time.monotonic()}
         if self._rank == 0:
@@ -56,7 +56,7 @@ class Reports:
             self.flush(channel)
 
     def flush(self, channel: Channel) -> None:
-        """Tell all that is new."""
+        """Send all new steps."""
         if self._new:
             channel.tell("steps", steps=self._new)
             self._new, self._told_at = [], time.monotonic()

@@ -1,4 +1,4 @@
-"""Copies of a rank's state in memory, taken while it goes on, from which a crash is recovered."""
+"""Copies of a rank's state in memory, taken during training, for recovery after a crash."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["Snapshots"]
 
-_SLOTS = 2  # while one is written, the other one is whole
-_PATIENCE_S = 10.0  # with a coordinator that says nothing: training matters more
+_SLOTS = 2  # one is whole while the other is written
+_PATIENCE_S = 10.0  # then train on without the coordinator's confirmation
 
 
 class Snapshots:
-    """Two blocks that are written in turn; the coordinator is told of the ``latest`` that is whole.
+    """Two blocks that are written in turn; ``latest`` is the last whole snapshot, for `hello`.
 
-    `begin` is called between steps and `finish` before parameters change: meanwhile the next step
-    computes its gradients, which changes none of what is still to be copied.
+    `begin` is called between steps, and `finish` before parameters change. In between, the next
+    step computes its gradients; it changes no tensor that is still to be copied.
     """
 
     def __init__(self, plan: TrainingPlan, memory: StateMemory, channel: Channel) -> None:
@@ -38,10 +38,10 @@ class Snapshots:
         self.latest: dict[str, Any] | None = None
 
     def begin(self, progress: Progress) -> None:
-        """Begin to copy the state, which is that after ``progress``.
+        """Start to copy the state, as of ``progress``, over the second latest snapshot.
 
-        It takes the place of the one before the latest, which stays what a crash goes back to until
-        the coordinator has done with the latest: until then this waits.
+        That one is needed for recovery until the coordinator has settled the latest one, so wait
+        for that first, for at most `_PATIENCE_S`.
         """
         if self.latest is not None:
             self._channel.wait_until_settled(self.latest["progress"]["step"], _PATIENCE_S)
@@ -51,11 +51,11 @@ class Snapshots:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a copy was begun that nobody has waited for."""
+        """True if a copy has been started and not finished."""
         return self._pending is not None
 
     def finish(self) -> None:
-        """Wait for the copy that was begun, if one was, and say that it is whole."""
+        """Wait for the copy that was started, if any, and report it to the coordinator."""
         if self._pending is None:
             return
         progress, copying = self._pending

@@ -1,4 +1,4 @@
-"""What every rank of a generation does: get ready, take the state over, train, hand it on."""
+"""The work of a generation's ranks: prepare, take over the state, train, hand it over."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.elastic.generation.channel import Channel
-from tensoropt.elastic.generation.clock import reading
+from tensoropt.elastic.generation.clock import read_clock
 from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.elastic.generation.memories import memory_of
 from tensoropt.elastic.generation.memory import StateMemory, Way
 from tensoropt.elastic.generation.messages import NOTHING, PAUSE, PAUSE_ON_HOST, STOP
 from tensoropt.elastic.generation.reports import Reports
 from tensoropt.elastic.generation.snapshot import Snapshots
-from tensoropt.elastic.generation.take import Taking
+from tensoropt.elastic.generation.takeover import Takeover
 from tensoropt.runtime.device.provider import MemoryMeter
 from tensoropt.runtime.device.providers import provider_of
 from tensoropt.runtime.launch.link import LauncherLink
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 __all__ = ["run_generation"]
 
-_LOOK_S = 1.0  # between two looks at whether there is a coordinator
-_LEAVING = 19  # how nice a rank is to those that go on, while its memory is given back
+_LOOK_S = 1.0  # between two checks for a coordinator
+_LEAVING = 19  # niceness of a leaving rank, so that freeing its memory does not slow others
 
 
 def run_generation(job: GenerationJob, comm: MPI.Comm, link: LauncherLink) -> TrainResult:
-    """Serve a generation on the ranks of ``comm``; the result is whole on rank 0 only.
+    """Serve a generation on the ranks of ``comm``; the result is complete on rank 0 only.
 
-    Raises `UserError` where a rank is at fault, or has had no coordinator for too long.
+    Raises `UserError` if a rank fails, or has had no coordinator for too long.
     """
     plan = TrainingPlan.of(Plan.read(job.plan))
     provider = provider_of(job, comm)
@@ -71,7 +71,7 @@ def run_generation(job: GenerationJob, comm: MPI.Comm, link: LauncherLink) -> Tr
 
 
 def _warm_up(step: TrainingStep, comm: MPI.Comm) -> None:
-    """Take a step on what the arrays hold, which is thrown away: what is slow once is over then."""
+    """Take a step on arbitrary values and discard it, so that one-time costs precede training."""
     step.set("loss_scale", 1.0)
     step.set("step", 1.0)
     step.start()
@@ -81,7 +81,7 @@ def _warm_up(step: TrainingStep, comm: MPI.Comm) -> None:
 
 
 class _Generation:
-    """One rank of it; ``phase`` is what a coordinator is told that comes later."""
+    """One rank of a generation; ``_phase`` is repeated to every new coordinator."""
 
     def __init__(
         self, job: GenerationJob, trainer: Trainer, state: StateMemory, threads: int, comm: MPI.Comm
@@ -89,7 +89,7 @@ class _Generation:
         self._job, self._trainer, self._comm = job, trainer, comm
         self._state, self._threads = state, threads
         self._phase = "ready"
-        self._taking: Taking | None = None
+        self._takeover: Takeover | None = None
         self._reports = Reports(comm.rank)
         self._start = Progress()
         self._channel = Channel(job.address, bytes.fromhex(job.key), self._hello)
@@ -106,7 +106,7 @@ class _Generation:
             "rank": self._comm.rank,
             "pid": os.getpid(),
             "node": os.environ.get("TENSOROPT_NODE", ""),
-            "clock": reading(),
+            "clock": read_clock(),
             "phase": self._phase,
             "block": self._state.block().facts(),
             "snapshots": [a.block.facts() for a in snapshots.arenas] if snapshots else [],
@@ -121,7 +121,7 @@ class _Generation:
         self._channel.tell("phase", phase=phase, **facts)
 
     def serve(self, memory: MemoryMeter, graphs: str | None) -> TrainResult:
-        """Do what the coordinator says until this generation is over; returns what it did."""
+        """Follow the coordinator's orders until this generation ends; return its result."""
         self._enter("ready")
         error = None
         while (order := self._next())["kind"] != "leave":
@@ -145,29 +145,29 @@ class _Generation:
         return order
 
     def _map(self, order: Message) -> None:
-        """Have all at hand that the state is copied from before anything stands still."""
+        """Open the memory that the state will be copied from, before its owners pause."""
         try:
-            self._taking = self._taking_of(order)
+            self._takeover = self._make_takeover(order)
         except UserError:
-            self._taking = None  # they have died: the coordinator knows better by now
+            self._takeover = None  # the owners have died; the coordinator will notice
             self._enter("mapped")
             return
-        source = self._taking.source
+        source = self._takeover.source
         self._enter("mapped", moved_by=source.moved_by, why=source.why)
 
-    def _taking_of(self, order: Message) -> Taking:
-        return Taking(order, self._trainer.held, self._state, self._threads)
+    def _make_takeover(self, order: Message) -> Takeover:
+        return Takeover(order, self._trainer.held, self._state, self._threads)
 
     def _take(self, order: Message) -> None:
-        """Take the state over from the memory of others, which the job made known before."""
-        taking, self._taking = self._taking, None
-        if taking is None or taking.facts["blocks"] != order["blocks"]:
-            taking = self._taking_of(order)
-        taking.run()
-        self._begin(Progress(**order["progress"]), taking.bytes, taking.source.moved_by)
+        """Take over the state from other ranks' memory, usually opened by `_map` before."""
+        takeover, self._takeover = self._takeover, None
+        if takeover is None or takeover.facts["blocks"] != order["blocks"]:
+            takeover = self._make_takeover(order)
+        takeover.run()
+        self._begin(Progress(**order["progress"]), takeover.bytes, takeover.source.moved_by)
 
     def _load(self, order: Message) -> None:
-        """Load the state from a checkpoint or from the first one of the family.
+        """Load the state from a checkpoint or the family's initial state.
 
         Report a damaged file to the coordinator, which may have an older one.
         """
@@ -187,9 +187,9 @@ class _Generation:
         self._enter("taken", moved_bytes=moved, moved_by=moved_by)
 
     def _train(self) -> tuple[str | None, bool]:
-        """Take steps until the last one, or until all ranks agree to stop or pause.
+        """Train until the last step, or until all ranks agree to stop or pause.
 
-        Returns what stopped them if nobody asked for it, and whether the generation is over.
+        Returns the error that stopped training, if any, and whether the generation is over.
         """
         self._enter("training")
         trainer = self._trainer
@@ -209,19 +209,20 @@ class _Generation:
         return None, True
 
     def _finish_snapshot(self) -> None:
-        """Wait for a snapshot that was begun; whoever hears of it has heard of its steps."""
+        """Finish a pending snapshot; report its steps before the snapshot itself."""
         if self._snapshots is not None and self._snapshots.is_pending:
             self._reports.flush(self._channel)
             self._snapshots.finish()
 
     def _ask(self) -> int:
-        """Return what rank 0 asks of all: it is the one that the coordinator tells."""
+        """Return this rank's request: the coordinator's order, which only rank 0 receives, or the
+        end if there has been no coordinator for too long."""
         if self._channel.lost_for_s() > self._job.grace_s:
             return STOP
         return self._channel.ask
 
     def _is_over_after_step(self) -> bool:
-        """Do what was agreed on with the step that was taken; says whether it was the last."""
+        """Act on the requests agreed on with the last step; return whether to stop or pause."""
         step, asked = self._trainer.progress.step, self._trainer.asked
         if self._channel.ask == asked:
             self._channel.ask = NOTHING
@@ -233,9 +234,9 @@ class _Generation:
         return asked in (PAUSE, PAUSE_ON_HOST, STOP)
 
     def _save_checkpoint(self) -> None:
-        """Write a checkpoint between steps; go on without it if it cannot be written.
+        """Write a checkpoint between steps; continue without it if it cannot be written.
 
-        The snapshots in memory and older files are left for a crash.
+        Recovery can still use the snapshots in memory and older files.
         """
         step = self._trainer.progress.step
         try:
@@ -246,14 +247,17 @@ class _Generation:
             self._channel.tell("checkpoint", step=step)
 
     def _pause(self) -> None:
-        """Stand still with the state as it is, for the next generation to read."""
+        """Pause with an unchanging state, for the next generation to read."""
         self._finish_snapshot()
         if self._trainer.asked == PAUSE_ON_HOST:
             self._state.publish()
         self._enter("paused", progress=asdict(self._trainer.progress))
 
     def _finish(self, error: str | None, memory: MemoryMeter, graphs: str | None) -> TrainResult:
-        """Leave what a job leaves at its end: a checkpoint, the trained model, a result."""
+        """Write a checkpoint, export the trained model if training is complete, return the result.
+
+        Then wait for the coordinator's permission to leave.
+        """
         job, trainer, comm = self._job, self._trainer, self._comm
         is_complete = error is None and trainer.progress.step >= job.steps
         result = self._result(
@@ -268,7 +272,7 @@ class _Generation:
         return result
 
     def _wait_to_leave(self) -> None:
-        """Wait until the coordinator has heard of every step; if it died, until another one has."""
+        """Wait until a coordinator has recorded every step, or the grace period ends."""
         order = None
         while order is None or order["kind"] != "leave":
             order = self._channel.next(_LOOK_S)

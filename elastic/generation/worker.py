@@ -1,4 +1,4 @@
-"""How generations are done."""
+"""Worker entry point for generations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["WORKER"]
 
 
 def _check(job: GenerationJob) -> Plan:
-    """Return the plan, after looking at what may have changed since the job began.
+    """Return the plan, after checking everything that may have changed since the job began.
 
-    Its plan.json is the one that the family lists, which was checked when that was written: to hold
-    it against its schema again would take a quarter of what it takes to get ready.
+    plan.json is not validated again: it was when the family was written, and validation would take
+    a quarter of the preparation time.
     """
     check_provider(job)
     plan = TrainingPlan.of(Plan.read(job.plan))
@@ -36,4 +36,4 @@ WORKER = Worker(
     asdict,
     lambda values: TrainResult(**values),
 )
-"""No Ctrl-C reaches it: the coordinator says when it ends."""
+"""It ignores Ctrl-C: the coordinator decides when it ends."""

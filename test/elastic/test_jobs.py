@@ -57,7 +57,7 @@ def test_a_new_job_is_its_owners_alone(root: Path) -> None:
         assert (root / "a").stat().st_mode & 0o777 == 0o700
         for name in ("api.json", "status.json", "job.json"):
             assert (root / "a" / name).stat().st_mode & 0o777 == 0o600
-        assert job.asked() == {"steps": 3}
+        assert job.request() == {"steps": 3}
 
 
 def test_what_is_written_is_read_after_the_end() -> None:

@@ -33,7 +33,7 @@ def written(path: Path, numbers: Iterable[int], *, flush_s: float = 0.5) -> Iter
 
 
 def numbers_of(rows: Rows, after: int = 0, limit: int | None = None) -> list[int]:
-    return [facts["n"] for facts in rows.after(after, limit)]
+    return [facts["n"] for facts in rows.rows_after(after, limit)]
 
 
 @examples(40)
@@ -93,7 +93,7 @@ def test_lines_wait_for_one_flush(path: Path) -> None:
 def test_a_spoilt_line_is_named(path: Path) -> None:
     path.write_text('{"n": 1}\n{"m": 2}\n')
     with pytest.raises(UserError, match=r"rows.jsonl: expected lines with 'n', got: b'\{\"m\""):
-        Rows(path, "n").after(0)
+        Rows(path, "n").rows_after(0)
 
 
 def test_a_long_line_is_found(path: Path) -> None:

@@ -380,7 +380,7 @@ def test_no_token_where_none_is_wanted(job: StandInJob) -> None:
 
 
 def test_all_addresses(job: StandInJob) -> None:
-    with pytest.raises(UserError, match=r"host 0.0.0.0: expected a token, or the names it may"):
+    with pytest.raises(UserError, match=r"host 0.0.0.0: expected a token, or permitted host names"):
         serve(job, "0.0.0.0", token="")
     with serve(job, "0.0.0.0") as serving:
         port = serving.url.rpartition(":")[2]

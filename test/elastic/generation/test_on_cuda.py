@@ -60,7 +60,7 @@ def test_a_rank_has_what_its_layout_says(change: tuple[list[int], Layout, Layout
     for rank in range(math.prod(wanted.mesh)):
         distances = [source.distance(holder) for holder in range(len(arenas))]
         found = pieces_to_take(theirs, ours, rank, distances)
-        source.prepared([Move(*pair) for pair in found], 1)()
+        source.prepare([Move(*pair) for pair in found], 1)()
         for array in memory.arrays().values():
             expected = wanted.local_slice(values(shape, array.dtype), rank)
             np.testing.assert_array_equal(array.get(), expected)
@@ -82,7 +82,7 @@ def taken(memory: CudaMemory, block: Block) -> tuple[str, str | None]:
     plan = plan_of([6, 5], WHOLE)
     source = memory.open([block], plan)
     moves = [Move(*pair) for pair in pieces_to_take(plan, plan, 0, [source.distance(0)])]
-    source.prepared(moves, 1)()
+    source.prepare(moves, 1)()
     source.close()
     for array in memory.arrays().values():
         np.testing.assert_array_equal(array.get(), values([6, 5], array.dtype))
@@ -126,7 +126,7 @@ def test_a_rank_that_ends_meanwhile_has_given_nothing() -> None:
     source = memory.open([giver.block], plan)
     giver.end()
     with pytest.raises(UserError, match=f"process {giver.process.pid} ended while its state"):
-        source.prepared([Move(*pair) for pair in pieces_to_take(plan, plan, 0, [0.0])], 1)()
+        source.prepare([Move(*pair) for pair in pieces_to_take(plan, plan, 0, [0.0])], 1)()
     with pytest.raises(UserError, match=f"memory of process {giver.process.pid}: .*no such file"):
         memory.open([giver.block], plan)
 

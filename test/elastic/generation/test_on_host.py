@@ -31,7 +31,7 @@ def _taken(shape: Sequence[int], held: Layout, wanted: Layout, rank: int, thread
     memory = HostMemory(ours)
     source = memory.open([giver.block() for giver in givers], theirs)
     found = pieces_to_take(theirs, ours, rank, [0.0] * len(givers))
-    copy = source.prepared([Move(*pair) for pair in found], threads)
+    copy = source.prepare([Move(*pair) for pair in found], threads)
     assert not any(array.get().any() for array in memory.arrays().values()), "copied too early"
     copy()
     source.close()
@@ -70,7 +70,7 @@ def test_blocks_are_let_go_after_the_copy() -> None:
     before = _mappings()
     source = memory.open([giver.block()], plan)
     moves = [Move(*pair) for pair in pieces_to_take(plan, plan, 0, [0.0])]
-    copy = source.prepared(moves, 1)
+    copy = source.prepare(moves, 1)
     assert _mappings() == before + 1
     copy()
     source.close()

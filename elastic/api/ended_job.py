@@ -1,4 +1,4 @@
-"""A job that is over, as its folder has it: what can be read, but changes nothing any more."""
+"""A read-only view of an ended job, from its folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EndedJob:
         self._folder = folder
 
     def status(self) -> JobStatus:
-        """Return how the job ended."""
+        """Return the job's last status."""
         status = self._folder.status()
         if status is None:
             raise RefusedError("the job never started")
@@ -41,11 +41,11 @@ class EndedJob:
         return self._folder.steps(after, limit)
 
     def output(self) -> str:
-        """Return what the ranks printed, the last 64 KiB."""
+        """Return the last 64 KiB of the ranks' output."""
         return self._folder.output()
 
     def profile(self, devices: Sequence[int] | None = None) -> Sequence[ProfileRow]:
-        """Refuse: the family knows what was predicted, and nobody what was measured."""
+        """Refuse: measured throughput is not stored in the folder."""
         self._refuse()
 
     def scale(

@@ -1,6 +1,6 @@
-"""Taking over the state of another generation: from its memory into this rank's, box by box.
+"""Takeover of another generation's state: box by box, from its memory into this rank's.
 
-All that can be settled beforehand is: what stands still waits for the copies alone.
+All preparation happens before the other generation pauses, so it is paused only for the copies.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 
-__all__ = ["Taking"]
+__all__ = ["Takeover"]
 
-_NODE = 4.0  # times as far as any memory of the same machine
+_NODE = 4.0  # farther than any memory of the same machine
 
 
-class Taking:
-    """What this rank takes of a generation whose memory it reads, ready to be copied.
+class Takeover:
+    """The prepared copies of another generation's state into this rank's.
 
-    ``facts`` are those that a coordinator tells: a plan's folder, a block and a distance per rank
-    of it; the block is None of one that this rank takes nothing from. Raises `UserError` where one
-    cannot be read, or the states differ.
+    ``facts`` come from the coordinator: the plan's folder, and a block and a distance per rank. A
+    block is None if this rank takes nothing from it. Raises `UserError` if a block cannot be read,
+    or the states differ.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class Taking:
         found = pieces_to_take(plan, held.plan, held.rank, self._distances())
         moves = [Move(name, piece) for name, piece in found]
         self.bytes = sum(_size(move) * held.state[move.name].dtype.itemsize for move in moves)
-        self._copy = self.source.prepared(moves, threads)
+        self._copy = self.source.prepare(moves, threads)
 
     def _distances(self) -> list[float]:
-        """Return how far it is to each rank: to its node first, and there to its memory."""
+        """Return the distance to each rank: primarily to its node, then to its memory."""
         nodes = enumerate(self.facts["distances"])
         return [_NODE * far + self.source.distance(rank) for rank, far in nodes]
 
     def run(self) -> None:
-        """Copy each byte once, and let go of the blocks. Raises `UserError`.
+        """Copy each byte once, and release the blocks. Raises `UserError`.
 
-        Gradients are not cleared: the first step writes them.
+        Gradients are not cleared: the first step overwrites them.
         """
         self._copy()
         self.source.close()
