@@ -170,7 +170,7 @@ _INSIDE = {
     *("Frontier.limit", "Frontier.request", "Frontier.search_notes"),
     *("Model.builds_steps", "Model.check_searchable"),
     *("Model.compile", "Model.is_searched", "Model.program", "Model.read", "Model.search"),
-    *("Plan.written", "Point.write", "Training.step"),
+    *("Plan.open_written", "Point.write", "Training.step"),
 }
 """What the command line uses, and programs should not."""
 _ROLE = re.compile(r":\w+:`~?([^`]+)`")
