@@ -5,21 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tensoropt.compiler.layout.sizes import end_of
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.lifetimes import Lifetimes, body_bytes
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import WAIT, keys
 
 __all__ = ["RankMemory", "in_place", "program_memory", "record_lifetimes", "static_values"]
 
 
+_VIEWS = frozenset(
+    f"onnx.{name}" for name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+)
+
+_INT64_BYTES = 8
+
+_COPIES_INDICES = frozenset(("onnx.ScatterElements", "onnx.Scatter"))
+"""Operators of which ONNX Runtime's CPU kernel copies all indices, as int64, while it runs."""
+
+
 @dataclass(frozen=True)
 class RankMemory:
-    """Bytes of one rank: parameters and constants, and the peak of transient tensors."""
+    """Bytes of one rank: parameters and constants, and the peak of transient tensors.
+
+    ``working_bytes`` is the peak of these as ONNX Runtime has them: a Reshape and its like take no
+    memory of their own if nothing else reads the operand, and kernels have working memory.
+    """
 
     static_bytes: int
     transient_bytes: int
+    working_bytes: int
 
 
 def program_memory(module: ir.Module) -> RankMemory:
@@ -36,11 +53,16 @@ def program_memory(module: ir.Module) -> RankMemory:
     caches that are updated in place. Open dimensions count as the end of their ranges, or as 1
     without a range.
     """
-    lifetimes = Lifetimes()
-    program = _Program(onnx.function(module), lifetimes)
+    program, working = (_run(onnx.function(module), works) for works in (False, True))
+    peaks = program.lifetimes.peak_bytes(), working.lifetimes.peak_bytes()
+    return RankMemory(sum(program.static.values()), *peaks)
+
+
+def _run(function: ir.Operation, works: bool) -> _Program:
+    program = _Program(function, Lifetimes(), works=works)
     for _ in program.run():
         pass
-    return RankMemory(sum(program.static.values()), lifetimes.peak_bytes())
+    return program
 
 
 def record_lifetimes(function: ir.Operation, lifetimes: Lifetimes) -> Iterator[ir.Operation | None]:
@@ -94,7 +116,9 @@ def in_place(function: ir.Operation) -> set[ir.Value]:
 
 
 class _Program:
-    def __init__(self, function: ir.Operation, lifetimes: Lifetimes) -> None:
+    def __init__(
+        self, function: ir.Operation, lifetimes: Lifetimes, *, works: bool = False
+    ) -> None:
         self.function = function
         self.folded = onnx.folded_values(function)
         self.in_place = in_place(function)
@@ -103,6 +127,7 @@ class _Program:
         self.first: dict[object, list[ir.Value]] = {}
         self.static: dict[ir.Value, int] = {}
         self.lifetimes = lifetimes
+        self.works = works  # whether to count working memory, and views once
         self.together = 1
 
     def run(self) -> Iterator[ir.Operation | None]:
@@ -133,6 +158,17 @@ class _Program:
         if onnx.is_barrier(op) or op.name == WAIT:
             self._pass_on(op)
             return
+        if self.works and self._is_view(op):
+            self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
+        else:
+            self._define(op)
+        self.together = keys.TOGETHER.get(op.attributes, self.together) - 1
+        if self.together < 1:  # else the next operation runs concurrently
+            self.lifetimes.advance()
+            self.together = 1
+
+    def _define(self, op: ir.Operation) -> None:
+        """Record the results, and the memory that the operation takes while it runs."""
         for value in op.results:
             if keys.GRADIENT_OF.on(op.attributes) and value not in self.in_place:
                 self.static[value] = type_bytes(value.type)
@@ -140,10 +176,17 @@ class _Program:
                 self.lifetimes.define(value, type_bytes(value.type))
         if len(op.regions):
             self.lifetimes.define(op, body_bytes(op))
-        self.together = keys.TOGETHER.get(op.attributes, self.together) - 1
-        if self.together < 1:  # else the next operation runs concurrently
-            self.lifetimes.advance()
-            self.together = 1
+        elif self.works and op.name in _COPIES_INDICES:
+            self.lifetimes.define(op, _index_bytes(op.operands[1]))
+
+    def _is_view(self, op: ir.Operation) -> bool:
+        """Return whether the result is in the memory of a transient operand that only it reads."""
+        if op.name not in _VIEWS or op.results[0] in self.in_place:
+            return False
+        if keys.GRADIENT_OF.on(op.attributes) or op.operands[0] in self.folded:
+            return False
+        uses = iter(op.operands[0].uses)
+        return next(uses, None) is not None and next(uses, None) is None
 
     def _pass_on(self, op: ir.Operation) -> None:
         """Alias the first result to the operand, unless it overwrites old state."""
@@ -158,6 +201,11 @@ class _Program:
         read = tuple(self.equal.get(value, value) for value in op.operands)
         key = op if len(op.regions) else (op.name, attributes, read)
         self.equal.update(zip(op.results, self.first.setdefault(key, [*op.results]), strict=True))
+
+
+def _index_bytes(indices: ir.Value) -> int:
+    """Return the bytes of a copy of ``indices`` in int64."""
+    return _INT64_BYTES * end_of(sizes_of_type(ir.RankedTensorType(indices.type)))
 
 
 def _caches(function: ir.Operation) -> set[str | None]:

@@ -68,7 +68,8 @@ def predicted(
     """Return the cost of the chosen point, the memory of the emitted graphs, and the expected error
     for the ``model``.
 
-    The frontier does not include the temporaries of an op that becomes several ops on a rank.
+    The frontier does not include the temporaries of an op that becomes several ops on a rank, nor
+    the working memory of kernels.
     """
     point = _chosen(module)
     return {
@@ -90,8 +91,11 @@ def _expected_error(module: ir.Module, model: Path) -> dict[str, Any] | None:
 
 
 def _excess(point: WrittenPoint, memory: RankMemory) -> int:
-    """Return the bytes of tensors in the emitted graphs beyond the prediction of the frontier."""
-    return max(memory.static_bytes + memory.transient_bytes - point.memory_bytes, 0)
+    """Return the bytes that the emitted graphs take beyond the prediction of the frontier.
+
+    Views take no memory here, as in the frontier's prediction of a process.
+    """
+    return max(memory.static_bytes + memory.working_bytes - point.memory_bytes, 0)
 
 
 def _chosen(module: ir.Module) -> WrittenPoint:
