@@ -357,7 +357,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("models", nargs="*", choices=[*TRAINED, []], help="default all")
     parser.add_argument("--ranks", type=int, default=Sizes.ranks)
     parser.add_argument("--rounds", type=int, default=Sizes.rounds)
-    parser.add_argument("--steps", type=int, default=Sizes.steps, help="of one turn")
+    parser.add_argument("--steps", type=int, default=Sizes.steps, help="steps of a turn")
     parser.add_argument(
         "--share", type=float, default=Sizes.share, help="time of sending over time of computing"
     )

@@ -104,9 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--device", default="h200", help="device that plans are made for")
-    parser.add_argument("--steps", type=int, default=4, help="of one turn")
+    parser.add_argument("--steps", type=int, default=4, help="steps of a turn")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--size", choices=SIZES, default="half", help="of the models")
+    parser.add_argument("--size", choices=SIZES, default="half", help="size of the models")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     return parser
 

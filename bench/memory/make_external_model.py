@@ -62,7 +62,7 @@ def write_data(path: Path, layers: int, width: int, sparse: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where model.onnx and model.data go")
+    parser.add_argument("folder", type=Path, help="folder of model.onnx and model.data")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--width", type=int, default=8192)
     parser.add_argument("--batch", type=int, default=64)

@@ -261,10 +261,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="h200", help="type of the devices, as in tensoropt-opt")
     parser.add_argument("--meshes", choices=("square", "all"), default="square")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--epsilon", type=float, default=0.05, help="of ft")
-    parser.add_argument("--points", type=int, default=100, help="of ft, per mesh")
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds of ft and of ilp")
-    parser.add_argument("--columns", type=int, default=50_000, help="of the program of ilp")
+    parser.add_argument("--epsilon", type=float, default=0.05, help="epsilon of ft")
+    parser.add_argument("--points", type=int, default=100, help="points of ft per mesh")
+    parser.add_argument(
+        "--limit", type=float, default=30.0, help="seconds of ft and of ilp"
+    )
+    parser.add_argument("--columns", type=int, default=50_000, help="largest program of ilp")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser
 
