@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tensoropt.compiler.training.gradients.sliding import pad, strided
+from tensoropt.compiler.training.gradients.sliding import pad, take_strided
 from tensoropt.dialects.build import Build, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
@@ -175,7 +175,7 @@ def _cut_out(source: ir.Value, read: Sequence[tuple[ir.Value, _View]], opset: in
         op = _maker(value)
         with ir.InsertionPoint(op):
             sliced = padded if from_padded else source
-            value.replace_all_uses_with(strided(_builder_at(op, opset), sliced, runs))
+            value.replace_all_uses_with(take_strided(_builder_at(op, opset), sliced, runs))
 
 
 def _maker(view: ir.Value) -> ir.Operation:

@@ -158,9 +158,6 @@ def _declared_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
     for value in (*graph.input, *graph.value_info, *graph.output):
         if value.type.tensor_type.HasField("shape"):
             dims = value.type.tensor_type.shape.dim
-            found[value.name] = tuple(_size(dim) for dim in dims)
+            sizes = (dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
+            found[value.name] = tuple(sizes)
     return found
-
-
-def _size(dim: onnx.TensorShapeProto.Dimension) -> int | None:
-    return dim.dim_value if dim.HasField("dim_value") else None

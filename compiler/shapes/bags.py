@@ -150,7 +150,15 @@ class _Test:
     """A condition on a step, a bag, a length or an index."""
 
     about: Literal[
-        "goes on", "last", "empty", "positive", "begins", "more rows", "negative", "padding", "kept"
+        "continues",
+        "last",
+        "empty",
+        "positive",
+        "begins",
+        "more rows",
+        "negative",
+        "padding",
+        "unpadded",
     ]
     bound: int = 0
     offsets: tuple[_Offset, ...] = ()
@@ -341,8 +349,8 @@ def _scan_bags(loop: ir.Operation) -> Bags:
     _check(len(loop.operands) == 2 and len(loop.results) == 1)
     _check(is_no_value(loop.operands[1]) or _is_true(loop.operands[1]))
     run = _Body({body.arguments[0]: _Count(0), body.arguments[1]: _Number(np.array(True))})
-    goes_on, reduced = run.run(body)
-    _check(isinstance(goes_on, _Number) and bool(goes_on.array.all()))
+    continues, reduced = run.run(body)
+    _check(isinstance(continues, _Number) and bool(continues.array.all()))
     assert count is not None
     run.check_last(int(count.item()))
     return _bags(loop, loop, int(count.item()), reduced, keeps_rank=False)
@@ -361,11 +369,11 @@ def _sequence_bags(loop: ir.Operation) -> Bags:
     _check(len(uses) == 1 and uses[0].name == "onnx.ConcatFromSequence")
     _check(attribute(uses[0], "axis") == 0 and not attribute(uses[0], "new_axis", 0))
     run = _Body({body.arguments[2]: _Count(0), body.arguments[3]: _Items()})
-    goes_on, count, reduced = run.run(body)
-    _check(count == _Count(1) and isinstance(goes_on, _Test) and goes_on.about == "goes on")
-    assert isinstance(goes_on, _Test)
-    run.check_last(goes_on.bound)
-    return _bags(loop, uses[0], goes_on.bound, reduced, keeps_rank=True)
+    continues, count, reduced = run.run(body)
+    _check(count == _Count(1) and isinstance(continues, _Test) and continues.about == "continues")
+    assert isinstance(continues, _Test)
+    run.check_last(continues.bound)
+    return _bags(loop, uses[0], continues.bound, reduced, keeps_rank=True)
 
 
 def _bags(
@@ -499,7 +507,7 @@ class _Body:
         x = self.value(op.operands[0])
         if not isinstance(x, _Test) or x.about != "padding":
             raise _OtherError
-        return replace(x, about="kept")
+        return replace(x, about="unpadded")
 
     def size(self, op: ir.Operation) -> _Known:
         x = self.value(op.operands[0])
@@ -581,18 +589,18 @@ class _Body:
         assert isinstance(test, _Test)
         yes, no = each["then_branch"], each["else_branch"]
         if test.about == "empty":
-            return _of_empty(test, yes, no)
+            return _branch_on_empty(test, yes, no)
         if test.about == "last":
-            return _of_last(yes, no)
+            return _branch_on_last(yes, no)
         if test.about == "negative":
-            return _of_negative(yes, no)
-        if test.about == "kept":
+            return _branch_on_negative(yes, no)
+        if test.about == "unpadded":
             _check((yes, no) == (_Positions(adds=True), _Positions()))
             return replace(_Positions(adds=True), padding=test.padding)
-        return _of_positive(test, yes, no)
+        return _branch_on_positive(test, yes, no)
 
 
-def _of_empty(test: _Test, yes: _Known, no: _Known) -> _Known:
+def _branch_on_empty(test: _Test, yes: _Known, no: _Known) -> _Known:
     """Return a reduction with the result of an empty bag."""
     if not isinstance(no, _Reduced) or not isinstance(no.rows.end, _Offset):
         raise _OtherError
@@ -604,7 +612,7 @@ def _of_empty(test: _Test, yes: _Known, no: _Known) -> _Known:
     return no
 
 
-def _of_last(yes: _Known, no: _Known) -> _Known:
+def _branch_on_last(yes: _Known, no: _Known) -> _Known:
     """Return rows, or their mean, with a different end or divisor in the last step."""
     if isinstance(yes, _Rows) and isinstance(no, _Rows) and isinstance(no.end, _Offset):
         _check(isinstance(yes.end, int) and yes == replace(no, end=yes.end))
@@ -616,14 +624,14 @@ def _of_last(yes: _Known, no: _Known) -> _Known:
     return yes
 
 
-def _of_negative(yes: _Known, no: _Known) -> _Known:
+def _branch_on_negative(yes: _Known, no: _Known) -> _Known:
     """Return an index that counts from the end of its table if it is negative."""
     if not isinstance(yes, _Index) or no != replace(yes, table=None):
         raise _OtherError
     return yes
 
 
-def _of_positive(test: _Test, yes: _Known, no: _Known) -> _Known:
+def _branch_on_positive(test: _Test, yes: _Known, no: _Known) -> _Known:
     """Return a sum divided by a length; a length that is not positive means an empty bag."""
     if not isinstance(yes, _Reduced) or not isinstance(no, _Reduced):
         raise _OtherError
@@ -653,9 +661,9 @@ def _is_zero(test: _Test) -> Callable[[_Body, _Known, _Number], _Test]:
     return compare
 
 
-def _goes_on(body: _Body, a: _Count, b: _Number) -> _Test:
+def _test_continues(body: _Body, a: _Count, b: _Number) -> _Test:
     _check(a == _Count(1))
-    return _Test("goes on", b.integer)
+    return _Test("continues", b.integer)
 
 
 def _more_rows(body: _Body, a: _Position, b: _Offset) -> _Test:
@@ -678,7 +686,7 @@ _COMPARISONS: dict[tuple[str, type, type], Callable[[_Body, Any, Any], _Test]] =
     ("onnx.Equal", _Count, _Number): _Body.is_last,
     ("onnx.Equal", _Index, _Number): _padding,
     ("onnx.Equal", _Unpadded, _Number): _none_kept,
-    ("onnx.Less", _Count, _Number): _goes_on,
+    ("onnx.Less", _Count, _Number): _test_continues,
     ("onnx.Less", _Index, _Number): _is_zero(_Test("negative")),
     ("onnx.Less", _Offset, _Offset): lambda body, a, b: _Test("begins", offsets=(a, b)),
     ("onnx.Less", _Position, _Offset): _more_rows,

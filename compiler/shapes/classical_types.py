@@ -24,16 +24,12 @@ def classical_types(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto])
     for node in graph.node:
         maker = _MAKERS.get(node.op_type) if node.domain == DOMAIN else None
         kinds = [found.get(name) or known.get(name) for name in node.input]
-        ranked = [kind for kind in kinds if kind is not None and _has_rank(kind)]
+        ranked = [kind for kind in kinds if kind is not None and kind.tensor_type.shape.dim]
         if maker is None or len(ranked) < len(kinds):
             continue
         pairs = zip(node.output, maker(_attributes(node), ranked[0]), strict=False)
         found.update((name, made) for name, made in pairs if name and name not in known)
     return found
-
-
-def _has_rank(kind: onnx.TypeProto) -> bool:
-    return len(kind.tensor_type.shape.dim) > 0
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:
 
 
 def _literals(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Yield the tensors in ``graph`` by name, including small `Constant` nodes."""
+    """Yield the initializers of ``graph``, and the tensors and integers of its Constant nodes."""
     for tensor in graph.initializer:
         yield tensor.name, tensor
     for node in graph.node:

@@ -39,14 +39,14 @@ def infer_types(proto: onnx.ModelProto) -> onnx.ModelProto:
     them: a file exported for another batch size often has stale sizes. Raises :class:`UserError`,
     which does not name the file.
     """
-    declared = {graph_id: types for graph_id, types in _declared(proto)}
+    declared = {graph_id: types for graph_id, types in _declared_types(proto)}
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     _drop_declared(bare)
     _make_weights_inputs(bare)
-    inferred = _infer_extensions(_infer(bare), _shaped(declared[()]))
+    inferred = _infer_extensions(_infer(bare), _drop_shapeless(declared[()]))
     if not _is_complete(inferred):
-        known = {**_shaped(declared[()]), **_shaped_types(inferred.graph)}
+        known = {**_drop_shapeless(declared[()]), **_shaped_types(inferred.graph)}
         if _needs_runtime(inferred.graph, known, declared[()]):
             known = {**runtime_types(inferred), **known}
         known = {**declared[()], **known}
@@ -65,7 +65,7 @@ def _infer_extensions(inferred: onnx.ModelProto, declared: Types) -> onnx.ModelP
         graph = inferred.graph
         if not any(node.domain == CLASSICAL or has_rule(node) for node in graph.node):
             break
-        known = _shaped(_all_types(graph))
+        known = _drop_shapeless(_all_types(graph))
         found = {**classical_types(graph, known), **rule_types(graph, known, declared)}
         if not found:
             break
@@ -112,7 +112,7 @@ def value_types(graph: onnx.GraphProto) -> Types:
     return {info.name: info.type for info in infos if info.type.WhichOneof("value")}
 
 
-def _declared(proto: onnx.ModelProto) -> Iterator[tuple[tuple[tuple[int, str], ...], Types]]:
+def _declared_types(proto: onnx.ModelProto) -> Iterator[tuple[tuple[tuple[int, str], ...], Types]]:
     for graph, scope in subgraphs(proto.graph):
         types = {}
         for name, value in value_types(graph).items():
@@ -234,10 +234,10 @@ def _explain(text: str) -> str:
 
 
 def _shaped_types(graph: onnx.GraphProto) -> Types:
-    return _shaped(value_types(graph))
+    return _drop_shapeless(value_types(graph))
 
 
-def _shaped(types: Types) -> Types:
+def _drop_shapeless(types: Types) -> Types:
     return {name: kind for name, kind in types.items() if _has_shape(kind)}
 
 

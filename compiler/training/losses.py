@@ -35,12 +35,12 @@ def build_loss(make: Build, signature: Signature, loss: Loss) -> ir.Value:
     output = signature.outputs[loss.output]
     element = element_of(str(element_type(output)))
     if element is None or element.name not in _FLOATS:
-        raise _unfit(loss, output, "floating point numbers")
+        raise _output_error(loss, output, "floating point numbers")
     wide = make.cast(output, ir.F32Type.get()) if element.name in _NARROW else output
     return _KINDS[loss.kind](make, signature, loss, wide)
 
 
-def _unfit(loss: Loss, output: ir.Value, expected: str) -> UserError:
+def _output_error(loss: Loss, output: ir.Value, expected: str) -> UserError:
     return UserError(
         f"--loss {loss}: expected output '{loss.output}' to be {expected}, got: {output.type}"
     )
@@ -49,7 +49,7 @@ def _unfit(loss: Loss, output: ir.Value, expected: str) -> UserError:
 def _output(make: Build, signature: Signature, loss: Loss, output: ir.Value) -> ir.Value:
     shape = shape_of(output)
     if any(size != 1 for size in shape):
-        raise _unfit(loss, output, "one number")
+        raise _output_error(loss, output, "one number")
     return make.reshape(output, []) if shape else make.unary("Identity", output)
 
 
@@ -58,7 +58,7 @@ def _softmax_cross_entropy(
 ) -> ir.Value:
     shape = shape_of(output)
     if not shape:
-        raise _unfit(loss, output, "scores with the classes along the last dimension")
+        raise _output_error(loss, output, "scores with the classes along the last dimension")
     labels = _labels(signature, loss, shape[:-1], _INDICES)
     signature.mark(labels, keys.CLASSES.item(shape[-1] or 1))
     each, _ = cross_entropy(make, output, labels, -1)

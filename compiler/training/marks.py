@@ -87,7 +87,7 @@ class Marking(Build):
         """
         types = [value.type for value in operands]
         if is_lacking(op_type, self.opset, types, results, attributes):
-            return self._widened(op_type, operands, results, **attributes)
+            return self._widen(op_type, operands, results, **attributes)
         marks = {**keys.ID.item(self.marker.number()), **keys.PHASE.item(self.phase)}
         if self.follows is not None:
             marks |= keys.FOLLOWS.item(self.follows)
@@ -97,7 +97,7 @@ class Marking(Build):
         self.marker.made.append(ir.OpResult(values[0]).owner.operation)
         return values
 
-    def _widened(
+    def _widen(
         self,
         op_type: str,
         operands: Sequence[ir.Value],

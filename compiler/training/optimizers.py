@@ -118,13 +118,13 @@ def _sgd(
     make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value, moments: Moments
 ) -> tuple[ir.Value, Moments]:
     change = make.mul(g, scalars.get("change", w, lambda s: s.times(s.rate, s.factor)))
-    return make.sub(_shrunk(make, optimizer, scalars, w), change), {}
+    return make.sub(_shrink(make, optimizer, scalars, w), change), {}
 
 
 def _momentum(
     make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value, moments: Moments
 ) -> tuple[ir.Value, Moments]:
-    g = _decayed(make, optimizer, scalars, w, g)
+    g = _add_decay(make, optimizer, scalars, w, g)
     old = make.mul(moments["velocity"], scalars.get("momentum", w, lambda s: optimizer.momentum))
     velocity = make.add(old, g)
     change = make.mul(velocity, scalars.get("rate", w, lambda s: s.rate))
@@ -136,7 +136,7 @@ def _adam(
 ) -> tuple[ir.Value, Moments]:
     if not optimizer.weight_decay:
         return _adamw(make, optimizer, scalars, w, g, moments)
-    g = _decayed(make, optimizer, scalars, w, g)
+    g = _add_decay(make, optimizer, scalars, w, g)
     change, moments = _adam_change(make, optimizer, scalars, g, 1.0, moments)
     return make.sub(w, change), moments
 
@@ -145,7 +145,7 @@ def _adamw(
     make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value, moments: Moments
 ) -> tuple[ir.Value, Moments]:
     change, moments = _adam_change(make, optimizer, scalars, g, scalars.factor, moments)
-    return make.sub(_shrunk(make, optimizer, scalars, w), change), moments
+    return make.sub(_shrink(make, optimizer, scalars, w), change), moments
 
 
 def _adam_change(
@@ -172,7 +172,9 @@ def _adam_change(
     mean = averaged("mean", g, optimizer.beta1, factor)
     variance = averaged("variance", make.mul(g, g), optimizer.beta2, factor, factor)
     rate = scalars.get("corrected rate", g, lambda s: _corrected_rate(s, optimizer))
-    epsilon = scalars.get("epsilon", g, lambda s: _corrected_epsilon(s, optimizer))
+    epsilon = scalars.get(
+        "epsilon", g, lambda s: s.times(s.root_correction(optimizer.beta2), optimizer.epsilon)
+    )
     change = make.div(make.mul(mean, rate), make.add(make.unary("Sqrt", variance), epsilon))
     return change, {"mean": mean, "variance": variance}
 
@@ -182,11 +184,7 @@ def _corrected_rate(scalars: Scalars, optimizer: Optimizer) -> Scalar:
     return scalars.op("Div", rate, scalars.correction(optimizer.beta1))
 
 
-def _corrected_epsilon(scalars: Scalars, optimizer: Optimizer) -> Scalar:
-    return scalars.times(scalars.root_correction(optimizer.beta2), optimizer.epsilon)
-
-
-def _shrunk(make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value) -> ir.Value:
+def _shrink(make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value) -> ir.Value:
     """Return the parameter times ``1 - rate * weight_decay``."""
     if not optimizer.weight_decay:
         return w
@@ -194,7 +192,7 @@ def _shrunk(make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value) ->
     return make.mul(w, scalars.get("kept", w, lambda s: s.op("Sub", 1.0, s.times(s.rate, decay))))
 
 
-def _decayed(
+def _add_decay(
     make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value
 ) -> ir.Value:
     """Return the scaled gradient plus the gradient of ``weight_decay / 2 * |w|^2``."""

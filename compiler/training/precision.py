@@ -73,7 +73,7 @@ class _Walk:
         if op.name in (onnx.CONSTANT, onnx.NO_VALUE):
             self.weak.update(op.results)
             return
-        operands, results = self._typed(op)
+        operands, results = self._typed_indices(op)
         values = [op.operands[i] for i in operands]
         is_weak = all(value in self.weak for value in onnx.read_values(op))
         target = self._target(op, [value for value in values if value not in self.weak])
@@ -98,19 +98,19 @@ class _Walk:
 
     def _can_be_narrow(self, op: ir.Operation) -> bool:
         domain, name = onnx.split_name(op.name)
-        if len(op.regions) or not self._typed(op)[0]:
+        if len(op.regions) or not self._typed_indices(op)[0]:
             return False
         text = _TEXT[str(self.narrow)]
         if text == "bfloat16" and not computes_in(op.name.removeprefix("onnx."), self.opset, text):
             return False
-        return bool(domain) or f"tensor({text})" in _allowed(name, self.opset)
+        return bool(domain) or f"tensor({text})" in _allowed_types(name, self.opset)
 
-    def _typed(self, op: ir.Operation) -> tuple[list[int], list[int]]:
+    def _typed_indices(self, op: ir.Operation) -> tuple[list[int], list[int]]:
         """Return the indices of operands and results with the type that the op computes in."""
         domain, name = onnx.split_name(op.name)
         counts = len(op.operands), len(op.results)
         if not domain:
-            operands, results = _places(name, self.opset, *counts)
+            operands, results = _same_type_indices(name, self.opset, *counts)
         else:
             known = f"{domain}.{name}" in NARROW
             operands, results = (list(range(count if known else 0)) for count in counts)
@@ -145,13 +145,13 @@ class _Walk:
         literal = onnx.constant_value(value)
         if literal is None:
             return make.cast(value, element)
-        return make.constant(_narrowed(literal, element))
+        return make.constant(_narrow(literal, element))
 
 
 _TEXT = {"f32": "float", "f16": "float16", "bf16": "bfloat16"}
 
 
-def _narrowed(literal: Array, element: ir.Type) -> Array:
+def _narrow(literal: Array, element: ir.Type) -> Array:
     """Return a literal in another type; large finite numbers, as in masks, stay finite."""
     import ml_dtypes
     import numpy as np
@@ -163,7 +163,9 @@ def _narrowed(literal: Array, element: ir.Type) -> Array:
 
 
 @cache
-def _places(name: str, opset: int, operands: int, results: int) -> tuple[list[int], list[int]]:
+def _same_type_indices(
+    name: str, opset: int, operands: int, results: int
+) -> tuple[list[int], list[int]]:
     """Return the operands and results that share the type parameter of the first result."""
     import onnx.defs
 
@@ -178,7 +180,7 @@ def _places(name: str, opset: int, operands: int, results: int) -> tuple[list[in
 
 
 @cache
-def _allowed(name: str, opset: int) -> frozenset[str]:
+def _allowed_types(name: str, opset: int) -> frozenset[str]:
     """Return the types that the first result may have."""
     import onnx.defs
 

@@ -90,9 +90,10 @@ class _Tape:
         name = op.name.removeprefix("onnx.")
         decompose, form = decomposition_of(name), forward_form_of(name)
         if decompose is not None:
-            self._decompose(op, decompose)
+            for new in self._build(op, self._forward(op, None), decompose):
+                self._visit(new)
         elif form is not None:
-            self._form(op, form)
+            self._apply_form(op, form)
         else:
             if not keys.ID.on(op.attributes):
                 self.marker.adopt(op, "forward")
@@ -105,12 +106,7 @@ class _Tape:
         make = self.marker.builder(_label(op), self.versions[""], "forward", follows)
         return ForwardOp(op, describe(op, self.versions), list(op.operands), make, self.training)
 
-    def _decompose(self, op: ir.Operation, maker: FormMaker) -> None:
-        made = self._build(op, self._forward(op, None), maker)
-        for new in made:
-            self._visit(new)
-
-    def _form(self, op: ir.Operation, maker: FormMaker) -> None:
+    def _apply_form(self, op: ir.Operation, maker: FormMaker) -> None:
         operands, info, name = list(op.operands), describe(op, self.versions), _label(op)
         forward = self._forward(op, None)
         results: list[ir.Value | None] = []
@@ -165,7 +161,7 @@ class Reverse:
     ) -> None:
         self.taped, self.marker, self.opset = taped, marker, opset
         self.recomputation = recomputation
-        self.active = _active(taped, wanted)
+        self.active = _active_values(taped, wanted)
         self.parts: dict[ir.Value, list[ir.Value]] = {}
         self.sums: dict[ir.Value, ir.Value] = {}
         self.fours: dict[ir.Operation, list[int]] = {}
@@ -178,7 +174,7 @@ class Reverse:
         """
         self.parts[loss] = [seed]
         for taped in reversed(self.taped):
-            self._op(taped)
+            self._differentiate(taped)
 
     def gradient(self, value: ir.Value) -> ir.Value | None:
         """Return the gradient of a value, or ``None`` if the loss does not depend on it."""
@@ -210,7 +206,7 @@ class Reverse:
             for at, r in enumerate(results)
         ]
 
-    def _op(self, taped: Taped) -> None:
+    def _differentiate(self, taped: Taped) -> None:
         gradients = self._gradients_of(taped.results)
         wanted = [v in self.active and not _is_empty(v) for v in taped.operands]
         if not any(wanted) or all(dy is None for dy in gradients):
@@ -234,7 +230,7 @@ class Reverse:
         found = rule(given)
         given.check_requested()
         self._collect(taped, wanted, _replace_passed_on(make, gradients, found))
-        self._note(taped, gradients)
+        self._record_gradients(taped, gradients)
 
     def _read(self, value: ir.Value) -> ir.Value:
         return value if self.recomputation is None else self.recomputation.read(value)
@@ -247,7 +243,7 @@ class Reverse:
                 )
                 self.parts.setdefault(operand, []).append(part)
 
-    def _note(self, taped: Taped, gradients: Gradients) -> None:
+    def _record_gradients(self, taped: Taped, gradients: Gradients) -> None:
         fours = self.fours.setdefault(taped.leader, [])
         for result, dy in zip(taped.results, gradients, strict=True):
             if result is not None and dy is not None and onnx.owner(dy) is not None:
@@ -270,7 +266,7 @@ def _replace_passed_on(
     return [own.get(part, part) if part is not None else None for part in found]
 
 
-def _active(taped: Sequence[Taped], wanted: set[ir.Value]) -> set[ir.Value]:
+def _active_values(taped: Sequence[Taped], wanted: set[ir.Value]) -> set[ir.Value]:
     """Return every value that depends on one of ``wanted`` other than through integers.
 
     Intermediate values of a training form are excluded: only its own gradient reads them.

@@ -36,9 +36,9 @@ def divide(kinds: Sequence[Hashable], values: Sequence[tuple[int, int, int]]) ->
     """
     if not kinds:
         return []
-    divided = _Divided(_Line.from_ops(kinds, values))
-    divided.divide(0, len(kinds), None)
-    return divided.blocks
+    divider = _Divider(_Line.from_ops(kinds, values))
+    divider.divide(0, len(kinds), None)
+    return divider.blocks
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class _Run:
 
 
 @dataclass
-class _Divided:
+class _Divider:
     line: _Line
     blocks: list[range] = field(default_factory=list)
 

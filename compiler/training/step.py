@@ -94,12 +94,14 @@ class _Step:
             finished = len(self.marker.made)
             gradients = {w: g for w in parameters if (g := reverse.gradient(w)) is not None}
             if not gradients:
-                raise UserError(self._untrained(len(parameters)))
+                raise UserError(self._untrained_message(len(parameters)))
             reduced = {w: self._gradient(w, g) for w, g in gradients.items()}
             for op in self.marker.made[finished:]:
                 _move_up(op)
             Update(self.signature, self.marker, self.spec, reduced).build()
-            self._update_buffers()
+            for old, new in self.buffers.items():
+                self.signature.set_state(old, "buffer")
+                self.signature.replace(old, new, self.signature.number_of(old))
             self.signature.finish()
             if self.spec.micro_batches > 1:
                 keys.MICRO_BATCHES.set(self.signature.function.attributes, self.spec.micro_batches)
@@ -140,7 +142,7 @@ class _Step:
             and not any(fnmatch.fnmatchcase(signature.name_of(v), pattern) for pattern in patterns)
         ]
 
-    def _untrained(self, left: int) -> str:
+    def _untrained_message(self, left: int) -> str:
         fixed = len(self._weights()) - left
         return (
             "the loss depends on no parameter, expected one to train; the model has "
@@ -167,28 +169,23 @@ class _Step:
         make = self._builder(f"{name}.grad", "backward")
         for own, rows in self.spec.freeze_rows:
             if own == name:
-                g = make.mul(g, make.constant(_without_rows(g, rows)))
+                g = make.mul(g, make.constant(_row_factors(g, rows)))
         if self.spec.micro_batches == 1:
-            return self._leading(make.unary("Identity", g), name)
+            return self._mark_gradient(make.unary("Identity", g), name)
         sum_ = self.signature.state(w, "gradient", w.type)
-        gradient = self._leading(make.add(sum_, g), name)
+        gradient = self._mark_gradient(make.add(sum_, g), name)
         self.signature.mark(
             sum_, keys.FOLLOWS.item(number_of(ir.OpResult(gradient).owner.operation))
         )
         return gradient
 
     @staticmethod
-    def _leading(gradient: ir.Value, name: str) -> ir.Value:
+    def _mark_gradient(gradient: ir.Value, name: str) -> ir.Value:
         keys.GRADIENT_OF.set(ir.OpResult(gradient).owner.attributes, name)
         return gradient
 
-    def _update_buffers(self) -> None:
-        for old, new in self.buffers.items():
-            self.signature.set_state(old, "buffer")
-            self.signature.replace(old, new, self.signature.number_of(old))
 
-
-def _without_rows(g: ir.Value, rows: Sequence[int]) -> npt.NDArray[np.generic]:
+def _row_factors(g: ir.Value, rows: Sequence[int]) -> npt.NDArray[np.generic]:
     """Return a factor for each row of a gradient: 0 for ``rows``, 1 for all other rows."""
     kind = ir.RankedTensorType(g.type)
     element = element_of(str(kind.element_type))

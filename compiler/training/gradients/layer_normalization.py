@@ -21,7 +21,7 @@ from tensoropt.compiler.training.gradients.registry import (
 from tensoropt.compiler.training.gradients.standardising import (
     Standardised,
     standardise,
-    wide,
+    widen,
 )
 from tensoropt.dialects.build import (
     Build,
@@ -61,12 +61,14 @@ def layer_form(f: ForwardOp) -> Sequence[ir.Value | None]:
 @gradient("LayerNormalization")
 def layer(b: Backward) -> Gradients:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`."""
-    standardised = _standardised(b)
-    return _scale_gradients(b, standardised, (standardised.of_mean, standardised.of_inverse))
+    standardised = _standardise(b)
+    return _scale_gradients(
+        b, standardised, (standardised.mean_gradient, standardised.inverse_gradient)
+    )
 
 
-def _standardised(b: Backward) -> Standardised:
-    make, x = b.make, wide(b.make, b.operand(0))
+def _standardise(b: Backward) -> Standardised:
+    make, x = b.make, widen(b.make, b.operand(0))
     dims = _dims(b)
     if not b.saved_values:
         return standardise(make, x, dims, _epsilon(b))
@@ -87,9 +89,9 @@ def _epsilon(b: Backward) -> float:
 @gradient("RMSNormalization", "SimplifiedLayerNormalization")
 def root_mean_square(b: Backward) -> Gradients:
     """The same with x' = X / sqrt(mean(X^2)): Zhang and Sennrich (arXiv 1910.07467)."""
-    x = wide(b.make, b.operand(0))
+    x = widen(b.make, b.operand(0))
     standardised = standardise(b.make, x, _dims(b), _epsilon(b), centred=False)
-    return _scale_gradients(b, standardised, (standardised.of_inverse,))
+    return _scale_gradients(b, standardised, (standardised.inverse_gradient,))
 
 
 def _scale_gradients(
@@ -99,7 +101,7 @@ def _scale_gradients(
 
     ``statistics`` map the gradients of the results after the first to their contributions to X.
     """
-    make, found = b.make, _of_result(b, standardised)
+    make, found = b.make, _result_gradients(b, standardised)
     for index, own in enumerate(statistics, start=1):
         if (dy := b.gradient(index)) is not None and b.wanted[0]:
             found[0] = own(dy) if found[0] is None else make.add(found[0], own(dy))
@@ -110,15 +112,15 @@ def _scale_gradients(
     ]
 
 
-def _of_result(b: Backward, standardised: Standardised) -> list[ir.Value | None]:
+def _result_gradients(b: Backward, standardised: Standardised) -> list[ir.Value | None]:
     """Return the contributions of the first result to the gradients of X, scale and bias."""
     make, found = b.make, list[ir.Value | None]([None] * len(b.operands))
     if b.gradient() is None:
         return found
-    dy = wide(make, b.dy)
+    dy = widen(make, b.dy)
     product = make.mul(dy, standardised.value) if any(b.wanted[:2]) else None
     if product is not None and b.wanted[0]:
-        scale = wide(make, b.operand(1))
+        scale = widen(make, b.operand(1))
         found[0] = standardised.gradient(make.mul(dy, scale), make.mul(product, scale))
     for index, term in ((1, product), (2, dy)):
         if term is not None and index < len(found) and b.wanted[index]:

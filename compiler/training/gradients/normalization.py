@@ -18,14 +18,14 @@ from tensoropt.compiler.training.gradients.registry import (
     gradient,
     unbroadcast,
 )
-from tensoropt.compiler.training.gradients.sliding import pad, strided
+from tensoropt.compiler.training.gradients.sliding import pad, take_strided
 from tensoropt.compiler.training.gradients.standardising import (
     Standardised,
     inverse_deviation,
     mean,
-    squares,
+    mean_square,
     standardise,
-    wide,
+    widen,
 )
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, element_type, float_attr, shape_of, sizes_of
@@ -46,11 +46,11 @@ def batch_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     every device, and writes into its operands. If the batch is split, each statistic is reduced
     where it is read.
     """
-    make, x = f.make, wide(f.make, f.operands[0])
+    make, x = f.make, widen(f.make, f.operands[0])
     dims = [dim for dim in range(len(shape_of(x))) if dim != 1]
     centre = mean(make, x, dims)
     centred = make.sub(x, centre)
-    variance = make.squeeze(squares(make, centred, dims), dims)
+    variance = make.squeeze(mean_square(make, centred, dims), dims)
     inverse = inverse_deviation(make, variance, float(f.info.attribute("epsilon", _EPSILON)))
     f.saved["mean"], f.saved["inverse"] = centre, inverse
     running = [_update_running(f, 3, make.squeeze(centre, dims)), _update_running(f, 4, variance)]
@@ -59,7 +59,7 @@ def batch_form(f: ForwardOp) -> Sequence[ir.Value | None]:
 
 def _scale(f: ForwardOp, centred: ir.Value, inverse: ir.Value) -> ir.Value:
     """Return ``centred`` times ``inverse`` and scale, plus bias, per channel."""
-    make, own = f.make, [wide(f.make, x) for x in f.operands[1:3]]
+    make, own = f.make, [widen(f.make, x) for x in f.operands[1:3]]
     sizes = shape_of(inverse)
     mean_, deviation = (make.constant(make.like([n] * (sizes[0] or 0), inverse)) for n in (0, 1))
     parameters = [make.mul(own[0], inverse), own[1], mean_, deviation]
@@ -90,39 +90,39 @@ def _uncast(value: ir.Value) -> ir.Value:
 def batch(b: Backward) -> Gradients:
     """The gradients of the normalised result and of the running statistics."""
     make = b.make
-    centred = make.sub(wide(make, b.operand(0)), b.saved("mean"))
+    centred = make.sub(widen(make, b.operand(0)), b.saved("mean"))
     found: list[ir.Value | None] = [None] * 3
     if b.gradient() is not None:
-        found = _of_normalised(b, centred)
+        found = _normalised_gradients(b, centred)
     momentum = float(b.info.attribute("momentum", _MOMENTUM))
     for index in (1, 2):
         dy = b.gradient(index)
         if dy is not None and b.wanted[0]:
-            part = _of_statistic(b, index, make.scaled(dy, 1.0 - momentum), centred)
+            part = _statistic_gradient(b, index, make.scaled(dy, 1.0 - momentum), centred)
             found[0] = part if found[0] is None else make.add(found[0], part)
         found.append(None if dy is None else make.scaled(dy, momentum))
     return _select_wanted(b, found)
 
 
-def _of_normalised(b: Backward, centred: ir.Value) -> list[ir.Value | None]:
+def _normalised_gradients(b: Backward, centred: ir.Value) -> list[ir.Value | None]:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`.
 
     Scale is per channel, so it is factored out of the means, which are then dScale and dBias.
     """
-    make, dy, dims, count = b.make, wide(b.make, b.dy), _batch_dims(b), _batch_count(b)
+    make, dy, dims, count = b.make, widen(b.make, b.dy), _batch_dims(b), _batch_count(b)
     inverse = _per_channel(b, b.saved("inverse"))
     total = make.reduce("ReduceSum", dy, dims)
     product = make.mul(make.reduce("ReduceSum", make.mul(dy, centred), dims), inverse)
     found: list[ir.Value | None] = [None, make.squeeze(product, dims), make.squeeze(total, dims)]
     if b.wanted[0]:
-        scale = _per_channel(b, wide(make, b.operand(1)))
+        scale = _per_channel(b, widen(make, b.operand(1)))
         slope = make.scaled(make.mul(product, inverse), 1.0 / count)
         less = make.add(make.mul(centred, slope), make.scaled(total, 1.0 / count))
         found[0] = make.mul(make.sub(dy, less), make.mul(scale, inverse))
     return found
 
 
-def _of_statistic(b: Backward, index: int, dy: ir.Value, centred: ir.Value) -> ir.Value:
+def _statistic_gradient(b: Backward, index: int, dy: ir.Value, centred: ir.Value) -> ir.Value:
     """Return the contribution of the mean (result 1) or variance (2) of n numbers to dX.
 
     It is dy / n, or 2 dy (X - mean) / n.
@@ -174,10 +174,10 @@ def _group_gradients(b: Backward, groups: int) -> Gradients:
     each = sizes[1] // groups
     whole = [sizes[0], groups, each, math.prod(sizes[2:])]
     per_group = [1, groups, b.shape(1)[0] // groups, 1]
-    x, dy = (make.reshape(wide(make, value), whole) for value in (b.operand(0), b.dy))
+    x, dy = (make.reshape(widen(make, value), whole) for value in (b.operand(0), b.dy))
     normal = standardise(make, x, [2, 3], float(b.info.attribute("epsilon", _EPSILON)))
     product = make.mul(dy, normal.value)
-    scale = make.reshape(wide(make, b.operand(1)), per_group)
+    scale = make.reshape(widen(make, b.operand(1)), per_group)
     dx = normal.gradient(make.mul(dy, scale), make.mul(product, scale)) if b.wanted[0] else None
     found = [None if dx is None else make.reshape(dx, sizes)]
     found += [
@@ -192,9 +192,11 @@ def mean_variance(b: Backward) -> Gradients:
     """The gradient of X standardised over `axes`, with an epsilon added to the deviation."""
     make, rank = b.make, len(b.shape(0))
     dims = sorted({axis % rank for axis in b.info.attribute("axes", (0, 2, 3))})
-    x, dy = wide(make, b.operand(0)), wide(make, b.dy)
+    x, dy = widen(make, b.operand(0)), widen(make, b.dy)
     centred = make.sub(x, mean(make, x, dims))
-    deviation = make.shifted(make.unary("Sqrt", squares(make, centred, dims)), _VARIANCE_EPSILON)
+    deviation = make.shifted(
+        make.unary("Sqrt", mean_square(make, centred, dims)), _VARIANCE_EPSILON
+    )
     inverse = make.unary("Reciprocal", deviation)
     standardised = Standardised(make, make.mul(centred, inverse), inverse, dims, centred=True)
     return _select_wanted(b, [standardised.gradient(dy, make.mul(dy, standardised.value))])
@@ -238,5 +240,5 @@ def local_response(b: Backward) -> Gradients:
 def _neighbours(make: Build, x: ir.Value, before: int, after: int) -> ir.Value:
     """Return for every channel its sum with the ``before`` previous and ``after`` next channels."""
     channels, padded = sizes_of(x)[1], pad(make, x, {1: (before, after)})
-    parts = [strided(make, padded, {1: (at, channels, 1)}) for at in range(before + after + 1)]
+    parts = [take_strided(make, padded, {1: (at, channels, 1)}) for at in range(before + after + 1)]
     return make.onnx("Sum", parts, x.type) if len(parts) > 1 else parts[0]

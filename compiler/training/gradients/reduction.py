@@ -21,7 +21,8 @@ def reduce_sum(b: Backward) -> Gradients:
 @gradient("ReduceMean")
 def reduce_mean(b: Backward) -> Gradients:
     """dY / n for n elements in each mean."""
-    share = b.make.scaled(_spread(b, b.dy), 1.0 / _count(b))
+    count = math.prod(b.shape(0)[dim] for dim in _dims(b))
+    share = b.make.scaled(_spread(b, b.dy), 1.0 / count)
     return b.first(b.make.expand(share, b.shape(0)))
 
 
@@ -117,7 +118,3 @@ def _spread(b: Backward, y: ir.Value) -> ir.Value:
     """Return a result, or its gradient, with reduced dimensions of size 1."""
     dims = _dims(b)
     return b.make.unsqueeze(y, dims) if dims and not b.info.attribute("keepdims", 1) else y
-
-
-def _count(b: Backward) -> int:
-    return math.prod(b.shape(0)[dim] for dim in _dims(b))

@@ -61,7 +61,6 @@ _FAMILIES = (
     "activations",
     "attention",
     "convolution",
-    "cutting",
     "dropout",
     "elementwise",
     "functions",
@@ -77,6 +76,7 @@ _FAMILIES = (
     "reduction",
     "resizing",
     "runtime_attention",
+    "slicing",
     "softmax",
 )
 

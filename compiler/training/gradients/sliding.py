@@ -26,7 +26,7 @@ __all__ = [
     "convolve_back",
     "end_padding",
     "pad",
-    "strided",
+    "take_strided",
     "weight_gradient",
 ]
 
@@ -61,7 +61,7 @@ def pad(
     return make.onnx("Pad", operands, tensor_type(shape, element_type(x)))
 
 
-def strided(make: Build, x: ir.Value, bounds: Mapping[int, tuple[int, int, int]]) -> ir.Value:
+def take_strided(make: Build, x: ir.Value, bounds: Mapping[int, tuple[int, int, int]]) -> ir.Value:
     """Return ``x`` sliced to (first, count, step) elements of some dimensions."""
     shape = sizes_of(x)
     bounds = {d: each for d, each in bounds.items() if each != (0, shape[d], 1)}
@@ -110,7 +110,9 @@ def convolve_back(
         output_padding=ints_attr(extras),
         **_attributes(windows, [*pads, *pads], groups),
     )
-    return strided(make, result, {w.dim: (befores[i], sizes[i], 1) for i, w in enumerate(windows)})
+    return take_strided(
+        make, result, {w.dim: (befores[i], sizes[i], 1) for i, w in enumerate(windows)}
+    )
 
 
 def _attributes(windows: Windows, pads: Sequence[int], groups: int) -> dict[str, ir.Attribute]:
@@ -126,7 +128,7 @@ def _attributes(windows: Windows, pads: Sequence[int], groups: int) -> dict[str,
 def weight_gradient(
     make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups: int
 ) -> ir.Value:
-    """Return, per weight, the sum over images and windows of ``dy`` times the element of ``x``.
+    """Return, per weight, the sum over images and windows of ``dy`` times the met element of ``x``.
 
     With many channels this is one matrix product per element of the window. With few channels per
     group (the first layer, depthwise) it is a convolution with ``dy`` as its kernel:
@@ -207,7 +209,9 @@ def _slice_taps(
     x = pad(make, x, {d: (w.begin, max(0, end_padding(w, sizes_of(x)[d], n))) for d, w, n in rows})
     for at in itertools.product(*(range(window.taps) for window in windows)):
         pairs = zip(rows, at, strict=True)
-        yield strided(make, x, {d: (tap * w.dilation, n, w.stride) for (d, w, n), tap in pairs})
+        yield take_strided(
+            make, x, {d: (tap * w.dilation, n, w.stride) for (d, w, n), tap in pairs}
+        )
 
 
 def _shift_taps(
@@ -237,10 +241,10 @@ def _shift(make: Build, x: ir.Value, dim: int, bounds: tuple[int, int, int]) -> 
     first, count, step = bounds
     size = sizes_of(x)[dim]
     if size == count * step and abs(first) < size:
-        return strided(make, pad(make, x, {dim: (-first, first)}), {dim: (0, count, step)})
+        return take_strided(make, pad(make, x, {dim: (-first, first)}), {dim: (0, count, step)})
     end = first + (count - 1) * step + 1 - size
     x = pad(make, x, {dim: (max(0, -first), max(0, end))})
-    return strided(make, x, {dim: (max(0, first), count, step)})
+    return take_strided(make, x, {dim: (max(0, first), count, step)})
 
 
 def by_convolution(

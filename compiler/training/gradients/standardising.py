@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from tensoropt.dialects.build import Build, element_type, shape_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["Standardised", "inverse_deviation", "mean", "squares", "standardise", "wide"]
+__all__ = ["Standardised", "inverse_deviation", "mean", "mean_square", "standardise", "widen"]
 
 
-def wide(make: Build, x: ir.Value) -> ir.Value:
+def widen(make: Build, x: ir.Value) -> ir.Value:
     """Return ``x`` in float32 if its type is too narrow for sums."""
     element = element_type(x)
     narrow = isinstance(element, ir.F16Type | ir.BF16Type)
@@ -29,7 +29,7 @@ def mean(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
     return make.scaled(make.reduce("ReduceSum", x, dims), 1.0 / count)
 
 
-def squares(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
+def mean_square(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
     """Return the mean of the squares over ``dims``, which become 1.
 
     ONNX Runtime is slow at ReduceSumSquare over dimensions that are not the last.
@@ -64,11 +64,11 @@ class Standardised:
             found = make.sub(found, mean(make, g, self.dims))
         return make.mul(found, self.inverse)
 
-    def of_mean(self, dy: ir.Value) -> ir.Value:
+    def mean_gradient(self, dy: ir.Value) -> ir.Value:
         """Return dX from the gradient of the mean: dX = dy / n."""
         return self._divide_by_count(dy)
 
-    def of_inverse(self, dy: ir.Value) -> ir.Value:
+    def inverse_gradient(self, dy: ir.Value) -> ir.Value:
         """Return dX from the gradient of the inverse: dX = -dy inverse^2 value / n."""
         share = self.make.mul(self._divide_by_count(dy), self.make.mul(self.inverse, self.inverse))
         return self.make.unary("Neg", self.make.mul(self.value, share))
@@ -85,5 +85,5 @@ def standardise(
 ) -> Standardised:
     """Return ``x`` standardised over ``dims``, with ``epsilon`` added to the variance."""
     x = make.sub(x, mean(make, x, dims)) if centred else x
-    inverse = inverse_deviation(make, squares(make, x, dims), epsilon)
+    inverse = inverse_deviation(make, mean_square(make, x, dims), epsilon)
     return Standardised(make, make.mul(x, inverse), inverse, dims, centred)

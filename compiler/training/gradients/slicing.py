@@ -48,15 +48,10 @@ def _constants(b: Backward, index: int) -> list[int]:
 def _put_back(make: Build, dy: ir.Value, dim: int, cut: range, size: int) -> ir.Value:
     """Return zeros of ``size`` along ``dim``, with ``dy`` at the positions of ``cut``."""
     if cut.step < 0:
-        dy, cut = _reverse(make, dy, dim), cut[::-1]
+        dy, cut = make.take(dy, make.ints(range(shape_of(dy)[dim] or 0)[::-1]), dim), cut[::-1]
     if cut.step > 1 and len(cut) > 1:
         dy = _spread(make, dy, dim, cut.step)
     return _pad_or_crop(make, dy, dim, (cut[0], size - cut[-1] - 1))
-
-
-def _reverse(make: Build, x: ir.Value, dim: int) -> ir.Value:
-    count = shape_of(x)[dim] or 0
-    return make.take(x, make.ints(range(count)[::-1]), dim)
 
 
 def _spread(make: Build, x: ir.Value, dim: int, step: int) -> ir.Value:
