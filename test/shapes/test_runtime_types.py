@@ -51,10 +51,23 @@ CASES: list[tuple[str, list[Operand], dict[str, Any]]] = [
     ),
     ("MoE", [(6, 32), (6, 4), (4, 32, 64), None, (4, 64, 32)], {"k": 1}),
     ("SimplifiedLayerNormalization", [X, WIDE], {"axis": -1}),
+    ("TransposeMatMul", [X, (32, 8)], {}),
+    ("FusedGemm", [(3, 32), (32, 8), (8,)], {"activation": "Relu"}),
+    ("FusedConv", [(1, 4, 8, 8), (6, 4, 3, 3)], {"activation": "Relu"}),
+    ("GridSample", [(1, 4, 8, 8), (1, 5, 5, 2)], {}),
+    ("DynamicQuantizeMatMul", [X, ((32, 8), UINT8), (1,), ((1,), UINT8)], {}),
+    (
+        "QMoE",
+        [(6, 32), (6, 4), ((4, 64, 16), UINT8), (4, 64), None, ((4, 32, 32), UINT8), (4, 32)],
+        {"k": 1, "expert_weight_bits": 4},
+    ),
 ]
 
 # ONNX Runtime has no kernel for these on a CPU, and nothing runs them.
-WITHOUT_KERNEL = {("BiasGelu", "tensor(double)"), ("Gelu", "tensor(double)")}
+WITHOUT_KERNEL = {
+    (kind, "tensor(double)")
+    for kind in ("BiasGelu", "Gelu", "TransposeMatMul", "FusedGemm", "FusedConv", "GridSample")
+}
 
 
 @cache
