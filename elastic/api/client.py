@@ -37,8 +37,9 @@ _Answer = TypeVar("_Answer")
 class Client:
     """A client of a job, by ``Client("bert")`` or ``Client(url=..., token=...)``.
 
-    It has the methods of `JobControl`. A job by name can also be read after its end. Every method raises `RefusedError` if the job
-    refuses, and `UserError` if the job cannot be reached. Nothing stays open between requests.
+    It has the methods of `JobControl`. A job by name can also be read after its end. Every method
+    raises `RefusedError` if the job refuses, and `UserError` if the job cannot be reached. Nothing
+    stays open between requests.
     """
 
     def __init__(self, name: str | None = None, *, url: str | None = None, token: str = "") -> None:

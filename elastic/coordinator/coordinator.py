@@ -1,4 +1,4 @@
-"""The coordinator of one job: it hears ranks, ends of processes and requests, and runs the job."""
+"""The coordinator of one job: it handles messages of ranks, ends of processes and requests."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from tensoropt.runtime.training.data.source import Facts
 __all__ = ["Coordinator"]
 
 _TICK_S = 0.5
-_ADOPT_S = 20.0  # for the ranks of a coordinator that died to find this one
-_END_S = 30.0  # for processes to end
+_ADOPT_S = 20.0  # within which ranks of a dead coordinator must connect
+_END_S = 30.0  # within which processes must end
 
 
 class Coordinator:
-    """Runs a job to its end, in `run`; what `JobControl` has may be called from any thread."""
+    """Runs a job to its end, in `run`; the methods of `JobControl` are thread-safe."""
 
     def __init__(
         self, settings: JobSettings, family: Family, engine: Engine, folder: JobFolder
@@ -58,7 +58,7 @@ class Coordinator:
         self._ranks: dict[int, tuple[int, int]] = {}  # generation and rank, by connection
         self._ticked_at = time.monotonic()
 
-    # What others ask.
+    # `JobControl`, from any thread.
 
     def status(self) -> JobStatus:
         return self._job.status
@@ -110,13 +110,13 @@ class Coordinator:
             plan.process_bytes,
         )
 
-    # The one thread that everything is done on.
+    # The job's thread.
 
     def run(self, show: Callable[[JobStatus], None] = lambda _: None) -> JobStatus:
-        """Run the job until it has ended, was stopped or has failed; returns how it stands then.
+        """Run the job until it ends, is stopped or fails; return its last status.
 
-        ``show`` is called twice a second. Raises `UserError` if it cannot be started, or if its
-        folder was removed.
+        ``show`` is called twice a second. Raises `UserError` if the job cannot be started, or if
+        its folder was removed.
         """
         try:
             return self._run(show)
@@ -126,7 +126,7 @@ class Coordinator:
 
     def _run(self, show: Callable[[JobStatus], None]) -> JobStatus:
         job = self._job
-        listener = Listener(job.saved.address, bytes.fromhex(job.saved.key), self._heard)
+        listener = Listener(job.saved.address, bytes.fromhex(job.saved.key), self._post_message)
         job.saved.address = listener.address
         try:
             self._start()
@@ -145,7 +145,7 @@ class Coordinator:
         job = self._job
         job.step = max((row.step for row in job.folder.steps(0, 1)), default=0)
         if job.saved.generations:
-            job.begin_log_at(job.step)  # ranks tell the rest again
+            job.begin_log_at(job.step)  # ranks report the later steps again
             self._recovery.adopt()
             return
         plan = job.first_plan()
@@ -164,8 +164,8 @@ class Coordinator:
             call = self._job.calls.get(timeout=left_s)
             call()
 
-    def _heard(self, connection: Connection, message: Message | None) -> None:
-        """Hear what a rank says, on the thread of its connection."""
+    def _post_message(self, connection: Connection, message: Message | None) -> None:
+        """Queue a rank's message; runs on the thread of its connection."""
         self._job.post(partial(self._on_message, connection, message))
 
     def _on_message(self, connection: Connection, message: Message | None) -> None:
@@ -198,9 +198,9 @@ class Coordinator:
                 connection.close()
             return
         try:
-            rank = Rank.of(hello, connection, self._job.engine)
+            rank = Rank.from_hello(hello, connection, self._job.engine)
         except OSError:
-            with suppress(OSError):  # it has gone, and its end is on its way; else it comes again
+            with suppress(OSError):  # a rank that lives reconnects; the end of a dead one follows
                 connection.close()
             return
         if rank.number in generation.ranks:
@@ -211,21 +211,21 @@ class Coordinator:
             self._on_snapshot(generation, rank.number, **hello["snapshot"])
         self._on_steps(generation, rank, hello["steps"])
         if rank.number == 0:
-            self._job.folder.flush()  # from here on the rank keeps few of them
+            self._job.folder.flush()  # from now on the rank keeps only its last steps
             generation.progress = hello["progress"]
             if self._has_other_data(generation, hello["data"]):
                 return
         self._handover.advance(generation)
 
     def _has_other_data(self, generation: Generation, values: dict[str, Any]) -> bool:
-        """Refuse a generation that would read other data than the job began with."""
-        saved, facts = self._job.saved, Facts.of(values)
+        """Reject a generation if its data differ from the data that the job began with."""
+        saved, facts = self._job.saved, Facts.from_values(values)
         if saved.data is None:
             saved.data = facts.values()
         try:
-            facts.check(self._job.settings.data, Facts.of(saved.data))
+            facts.check(self._job.settings.data, Facts.from_values(saved.data))
         except UserError as error:
-            self._recovery.next_failed(str(error))
+            self._recovery.handle_next_failure(str(error))
             return True
         return False
 
@@ -275,7 +275,7 @@ class Coordinator:
         if self._job.current is not None and not self._job.current.is_over:
             self._job.current.ask(STOP)
         elif self._job.next is None or self._job.next_stage == "starting":
-            self._job.over("stopped", "before it could train")
+            self._job.finish("stopped", "before it could train")
 
     def _on_end(self, number: int, outcome: Outcome) -> None:
         generation = self._job.generations[number]
@@ -285,10 +285,10 @@ class Coordinator:
         self._job.saved.generations.pop(str(number), None)
         result = outcome.get("result")
         if generation is self._job.next:
-            self._recovery.next_failed(outcome.get("error") or "it ended by itself")
+            self._recovery.handle_next_failure(outcome.get("error") or "it ended by itself")
         elif generation is self._job.current and self._job.state not in OVER:
             if result is None:
-                self._recovery.lost(generation, str(outcome["error"]))
+                self._recovery.handle_loss(generation, str(outcome["error"]))
             else:
                 self._current_ended(generation, result)
         self._job.book.forget_unless_newest(generation)
@@ -296,16 +296,16 @@ class Coordinator:
     def _current_ended(self, generation: Generation, result: dict[str, Any]) -> None:
         switch = self._job.switch
         if result["error"] is not None:
-            self._job.over("failed", result["error"])
+            self._job.finish("failed", result["error"])
         elif result["step"] >= self._job.settings.steps:
-            self._job.over("ended", f"after step {result['step']}")
+            self._job.finish("ended", f"after step {result['step']}")
         elif switch is not None and switch.method == "stop-resume":
             switch.stood_at = time.monotonic()
             self._job.launch(switch.plan, switch.devices)
         elif self._job.stops:
-            self._job.over("stopped", f"after step {result['step']}")
+            self._job.finish("stopped", f"after step {result['step']}")
         else:
-            self._recovery.lost(generation, "it was left alone")
+            self._recovery.handle_loss(generation, "it was left alone")
 
     def _end_all(self) -> None:
         living = [g for g in self._job.generations.values() if not g.is_over]
@@ -331,7 +331,7 @@ class Coordinator:
             self._look_for_stragglers(current)
 
     def _end(self, current: Generation, why: str) -> None:
-        """End a generation that does not come further; what follows is as after a crash."""
+        """End a generation that makes no progress; recovery then proceeds as after a crash."""
         self._job.event("lost", f"generation {current.number} is ended: {why}")
         self._job.moved_at = time.monotonic()
         current.end()

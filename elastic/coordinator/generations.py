@@ -1,4 +1,4 @@
-"""What a coordinator knows of a generation: its ranks, and how far each of them is."""
+"""The coordinator's record of a generation: its ranks and their phases."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tensoropt.runtime.support.messages import Message, send
 
 __all__ = ["Generation", "Rank"]
 
-_OWN_TIMES = 20  # steps whose own times count
+_OWN_TIMES = 20  # last steps in the median of a rank's own time
 
 
 @dataclass
 class Rank:
-    """A rank that has said hello; ``kept`` are its snapshots, which outlive it.
+    """A rank that has connected; ``snapshots`` are its snapshots, which outlive it.
 
-    This process's clock is ``ahead_s`` of the rank's. ``damage`` is an error of the last file that
-    it was told to load.
+    This process's clock is ``ahead_s`` seconds ahead of the rank's. ``damage`` is the error of the
+    last file that it was ordered to load.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Rank:
     pid: int
     phase: str
     part: Part
-    kept: list[Part]
+    snapshots: list[Part]
     engine: Engine
     ahead_s: float
     own_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_OWN_TIMES))
@@ -48,8 +48,8 @@ class Rank:
     damage: str | None = None
 
     @classmethod
-    def of(cls, hello: Message, connection: Connection, engine: Engine) -> Rank:
-        """Return the rank that says ``hello``; raises OSError where it has gone already."""
+    def from_hello(cls, hello: Message, connection: Connection, engine: Engine) -> Rank:
+        """Return the rank that sent ``hello``. Raises OSError if it has ended already."""
         node = hello["node"]
         snapshots = [Part(Block(**facts), node) for facts in hello["snapshots"]]
         return cls(
@@ -64,14 +64,14 @@ class Rank:
         )
 
     def drop_snapshots(self) -> None:
-        """Let go of the rank's snapshots, whose memory goes with the last who holds it."""
-        self.engine.drop(self.kept)
-        self.kept = []
+        """Release the rank's snapshots; the last holder's release frees their memory."""
+        self.engine.drop(self.snapshots)
+        self.snapshots = []
 
 
 @dataclass(eq=False)
 class Generation:
-    """The ranks of one plan, of which ``ranks`` have connected."""
+    """The ranks of one plan; ``ranks`` has those that have connected."""
 
     number: int
     plan: FamilyPlan
@@ -84,12 +84,12 @@ class Generation:
     is_over: bool = False
 
     def all_in(self, *phases: str) -> bool:
-        """Say whether every rank is there and in one of ``phases``."""
+        """Return whether every rank has connected and is in one of ``phases``."""
         found = [rank.phase for rank in self.ranks.values()]
         return len(found) == self.plan.devices and all(phase in phases for phase in found)
 
     def tell(self, rank: int, message: Message) -> None:
-        """Send a message to one rank; one that has gone is found out elsewhere."""
+        """Send a message to one rank; ignore a dead one, as its end is reported elsewhere."""
         with suppress(OSError, KeyError):
             send(self.ranks[rank].connection, message)
 
@@ -98,15 +98,15 @@ class Generation:
             self.tell(rank, message)
 
     def end(self) -> None:
-        """Kill its processes, in a thread: that takes a while."""
+        """Kill its processes, on a thread, because that takes a while."""
         threading.Thread(target=self.host.kill, daemon=True).start()
 
-    def ask(self, what: int) -> None:
-        """Have the ranks agree on ``what`` with their next step."""
-        self.tell(0, {"kind": "ask", "what": what})
+    def ask(self, request: int) -> None:
+        """Have the ranks agree on ``request`` with their next step."""
+        self.tell(0, {"kind": "ask", "what": request})
 
     def tell_to_take(self, kind: str, **facts: Any) -> None:
-        """Tell each rank where what it takes of a state lies."""
+        """Send each rank the places of the parts of the state that it takes."""
         assert self.carrier is not None
         for rank, order in enumerate(self.carrier.orders):
             self.tell(rank, {"kind": kind, **order, **facts})
@@ -116,29 +116,29 @@ class Generation:
         return [rank.part.node for _, rank in sorted(self.ranks.items())]
 
     def parts(self) -> Parts:
-        """Return where the state of all ranks lies."""
+        """Return the parts of the ranks' state."""
         ranks = [rank for _, rank in sorted(self.ranks.items())]
         return Parts(str(self.plan.path), tuple(rank.part for rank in ranks))
 
     def snapshot(self, slot: int, step: int) -> Parts:
-        """Return where their snapshots in a slot lie, taken after ``step``."""
+        """Return the parts of the ranks' snapshot in a slot, taken after ``step``."""
         ranks = [rank for _, rank in sorted(self.ranks.items())]
-        parts = tuple(rank.kept[slot] for rank in ranks)
+        parts = tuple(rank.snapshots[slot] for rank in ranks)
         return Parts(str(self.plan.path), parts, step=step)
 
     def moved_by(self) -> Way:
-        """Return how state comes to the ranks: the longest way of any of them."""
+        """Return the path by which state reaches the ranks: the slowest path of any rank."""
         found: tuple[Way, ...] = get_args(Way)
         return max((rank.moved_by for rank in self.ranks.values()), key=found.index)
 
     def why_not_device(self) -> str | None:
-        """Return why state on a device is moved by the host's memory, None where it is not."""
+        """Return why device state is moved through host memory, None if it is not."""
         ranks = sorted(self.ranks.items())
         found = [f"rank {n}: {r.why_not_device}" for n, r in ranks if r.why_not_device]
         return found[0] if found else None
 
     def statuses(self) -> tuple[RankStatus, ...]:
-        """Return what is known of the ranks, in their order."""
+        """Return the ranks' status, in order of rank."""
         return tuple(
             RankStatus(
                 number,
@@ -149,23 +149,23 @@ class Generation:
             for number, rank in sorted(self.ranks.items())
         )
 
-    def failed(self, why: str) -> str:
-        """Return that it failed, in words."""
+    def failure_text(self, why: str) -> str:
+        """Return the message of the generation's failure."""
         return f"generation {self.number} ({self.plan.devices} devices) failed: {why}"
 
     def drop_carrier(self) -> None:
-        """Let go of the state that was brought for this generation."""
+        """Release the state that was carried for this generation."""
         if self.carrier is not None:
             self.carrier.close()
         self.carrier = None
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for rank in self.ranks.values():
             with suppress(OSError):
                 rank.connection.close()
 
     def drop_snapshots(self) -> None:
-        """Let go of the snapshots of all ranks."""
+        """Release the snapshots of all ranks."""
         for rank in self.ranks.values():
             rank.drop_snapshots()

@@ -1,4 +1,4 @@
-"""From one generation to the next: the state goes from hand to hand, or from rest to a hand."""
+"""State transfer to a new generation: live from the one before, or from a stored state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["HandOver"]
 
 
 class HandOver:
-    """Leads the next generation to the state, and lets the one before it go."""
+    """Transfers the state to the next generation, and releases the one before it."""
 
     def __init__(self, job: Job, stragglers: Stragglers) -> None:
         self._job, self._stragglers = job, stragglers
 
     def advance(self, generation: Generation) -> None:
-        """Do what can be done now that a rank has come further."""
+        """Take the next action of the transfer, after a rank has entered a phase."""
         if generation is self._job.next:
             self._advance_next(generation)
         elif generation is self._job.current:
@@ -36,7 +36,7 @@ class HandOver:
             self._map(generation, giver)
         elif stage == "mapping" and generation.all_in("mapped") and giver is not None:
             self._job.next_stage = "pausing"
-            self._prepared(generation)
+            self._report_prepared(generation)
             giver.ask(PAUSE_ON_HOST if generation.moved_by() == "host" else PAUSE)
         elif stage == "taking" and generation.all_in("taken"):
             self._take_charge(generation)
@@ -47,43 +47,43 @@ class HandOver:
         if generation.all_in("paused"):
             following = self._job.next
             if following is None:
-                generation.tell_all({"kind": "go"})  # what was to follow has failed
+                generation.tell_all({"kind": "go"})  # the next generation has failed
             elif self._job.next_stage == "pausing":
                 self._hand_over(generation, following)
         elif generation.all_in("done"):
             self._let_go(generation)
-        elif generation.all_in("taken"):  # by the word of a coordinator that died before its next
+        elif generation.all_in("taken"):  # the coordinator that ordered it died before "go"
             generation.tell_all({"kind": "go"})
 
     def _map(self, generation: Generation, giver: Generation) -> None:
-        """Tell the next generation where the state will be that it is to take."""
+        """Send the next generation the places of the state that it will take."""
         plan = str(generation.plan.path)
         try:
             carrier = self._job.engine.carrier(giver.parts(), plan, generation.nodes())
         except UserError as error:
-            self.next_failed(str(error))
+            self.abandon_next(str(error))
             return
         generation.carrier = carrier
         self._job.next_stage = "mapping"
         generation.tell_to_take("holders")
 
     def _hand_over(self, giver: Generation, following: Generation) -> None:
-        """Have the next generation take the state of this one, which stands still."""
+        """Have the next generation take the state of the paused ``giver``."""
         if self._job.switch is not None:
             self._job.switch.stood_at = time.monotonic()
         assert following.carrier is not None
         try:
             following.carrier.carry()
         except UserError as error:
-            self.next_failed(str(error))
+            self.abandon_next(str(error))
             return
         self._job.next_stage = "taking"
         following.tell_to_take("take", progress=giver.progress)
 
-    def next_failed(self, why: str) -> Generation | None:
-        """Go on as before, if there is somebody to; returns the generation that failed.
+    def abandon_next(self, why: str) -> Generation | None:
+        """End the next generation and let the current one, if it lives, continue.
 
-        Processes of it that live are ended.
+        Returns the generation that failed, None if there was none.
         """
         failed, self._job.next = self._job.next, None
         if failed is None:
@@ -93,12 +93,12 @@ class HandOver:
         giver = self._job.giver()
         if giver is not None:
             self._job.enter("training")
-            self._job.refuse_switch(f"{failed.failed(why)}{advice(why)}")
+            self._job.refuse_switch(f"{failed.failure_text(why)}{advice(why)}")
             if giver.all_in("paused"):
                 giver.tell_all({"kind": "go"})
         return failed
 
-    def _prepared(self, generation: Generation) -> None:
+    def _report_prepared(self, generation: Generation) -> None:
         took_s = time.monotonic() - generation.started_at
         if self._job.switch is not None:
             self._job.switch.prepared_s = took_s
@@ -106,11 +106,11 @@ class HandOver:
         text = f"generation {generation.number} is ready after {took_s:.1f} s"
         why = generation.why_not_device()
         if why is not None:
-            text = f"{text}; its state comes by the host's memory: {why}"
+            text = f"{text}; its state is moved through host memory: {why}"
         self._job.event("prepared", text, prepared_s=took_s)
 
     def give_from_rest(self, generation: Generation) -> None:
-        """Give the newest state that is in no rank's hands: a snapshot, a checkpoint, the start."""
+        """Transfer the newest stored state: a snapshot, a checkpoint, or the initial state."""
         self._job.next_stage = "taking"
         path, step = self._job.newest_file()
         book = self._job.book
@@ -122,21 +122,21 @@ class HandOver:
         generation.tell_all({"kind": "load", "path": str(path)})
 
     def _give_older(self, generation: Generation) -> None:
-        """Give the newest state but one: the file of the newest is damaged.
+        """Transfer the second newest state, because the newest file is damaged.
 
-        A damaged checkpoint of the job gets another name, so that no later crash goes back to it
-        and no older checkpoint is removed for it. Without its first file a job fails.
+        A damaged checkpoint of the job is renamed, so that no later crash returns to it and no
+        older checkpoint is removed because of it. If the initial file is damaged, the job fails.
         """
         damage = str(generation.ranks[0].damage)
         path = self._job.set_aside_newest()
         if path is None:
-            self._job.over("failed", damage)
+            self._job.finish("failed", damage)
             return
         self._job.event("damaged", f"{damage}; it is kept as {path.name}")
         self.give_from_rest(generation)
 
     def _give_snapshot(self, generation: Generation) -> bool:
-        """Give the newest snapshot; False where it went with a node or more."""
+        """Transfer the newest snapshot; return False if some of it was lost with its nodes."""
         book = self._job.book
         assert book.newest is not None
         generation.drop_carrier()
@@ -153,10 +153,10 @@ class HandOver:
         return True
 
     def _take_charge(self, generation: Generation) -> None:
-        """Let the next generation train, and the one before it go."""
+        """Let the next generation train, and the one before it leave."""
         before = self._job.current
         self._job.take_charge(generation)
-        at = time.monotonic()  # the ranks may begin before the last of them is told
+        at = time.monotonic()  # ranks may begin before the last one receives the order
         generation.tell_all({"kind": "go"})
         if before is not None and not before.is_over:
             self._let_go(before)
@@ -165,15 +165,15 @@ class HandOver:
         self._stragglers.begin()
         if self._job.stops:
             generation.ask(STOP)
-        self._tell_of(generation, before, at)
+        self._report_start(generation, before, at)
         generation.drop_carrier()
 
     def _let_go(self, generation: Generation) -> None:
-        """Let ranks end, which tell no other coordinator of their steps from then on."""
+        """Let ranks end; flush first, as they cannot report their steps again afterwards."""
         self._job.folder.flush()
         generation.tell_all({"kind": "leave"})
 
-    def _tell_of(self, generation: Generation, before: Generation | None, at: float) -> None:
+    def _report_start(self, generation: Generation, before: Generation | None, at: float) -> None:
         was, switch = self._job.state, self._job.switch
         self._job.enter("training")
         if switch is not None and was == "switching":
@@ -184,23 +184,23 @@ class HandOver:
             return
         if before is None and was == "starting":
             self._job.begin_log_at(self._job.source[1])
-            where = self._job.where(generation)
+            where = self._job.describe_devices(generation)
             self._job.event("training", f"with {where} from step {self._job.step}")
         else:
-            self._went_back(generation)
+            self._report_recovery(generation)
 
-    def _went_back(self, generation: Generation) -> None:
-        """Say how a crash was overcome: steps after the state that was found are taken again."""
+    def _report_recovery(self, generation: Generation) -> None:
+        """Record the recovery from a crash; the steps after the restored state are repeated."""
         source, step = self._job.source
         again = max(0, self._job.step - step)
         self._job.begin_log_at(step)
-        text = f"with {self._job.where(generation)} from {source} of step {step}"
+        text = f"with {self._job.describe_devices(generation)} from {source} of step {step}"
         facts = {"repeated_steps": again, "carried_bytes": _carried_bytes(generation)}
         self._job.event("recovered", f"{text}, {again} steps are taken again", **facts)
         if self._job.switch is not None:
-            self._job.refuse_switch(f"a generation was lost meanwhile; the job went on {text}")
+            self._job.refuse_switch(f"a generation was lost during it; the job continued {text}")
 
 
 def _carried_bytes(generation: Generation) -> int:
-    """Return what of the state that a generation took went from node to node."""
+    """Return the bytes of a generation's state that were copied between nodes."""
     return 0 if generation.carrier is None else generation.carrier.carried_bytes

@@ -1,4 +1,4 @@
-"""A job as it stands: what every part of its coordinator reads and changes, all on one thread."""
+"""The state of a job, shared by the parts of its coordinator and used on one thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from typing import Any
 
 from tensoropt.elastic.control import JobStatus, RefusedError, State, StepRow
 from tensoropt.elastic.coordinator.generations import Generation
-from tensoropt.elastic.coordinator.saved import NoRoomError, Saved, SavedGeneration, unwritten
+from tensoropt.elastic.coordinator.persistence import (
+    NoRoomError,
+    SavedGeneration,
+    SavedJob,
+    unwritten,
+)
 from tensoropt.elastic.coordinator.settings import JobSettings
 from tensoropt.elastic.coordinator.snapshots import SnapshotBook
 from tensoropt.elastic.coordinator.switch import Switch
@@ -32,12 +37,12 @@ __all__ = ["Crashes", "Job"]
 
 @dataclass
 class Crashes:
-    """The crashes since the job last went past the step of one.
+    """The crashes since the last progress.
 
-    Snapshots and checkpoints are older than a crash, so steps before it are taken again: they are
-    no progress. ``step`` is the last one before any of the crashes, ``count`` their number,
-    ``tried`` the plans that failed twice in the same way. ``in_training`` are the errors that ranks
-    reported themselves while they trained, by the step before.
+    Recovery repeats steps from before a crash, as snapshots and checkpoints are older; only a step
+    after ``step``, the last one before any of the crashes, is progress. ``count`` is the number of
+    crashes, ``tried`` the plans that failed twice in the same way. ``in_training`` are the errors
+    that ranks reported themselves during training, with the step before.
     """
 
     step: int = 0
@@ -50,10 +55,10 @@ class Crashes:
 class Job:
     """The generations of a job, its figures, its files.
 
-    ``current`` has the state and trains, ``next`` gets ready to; ``next_stage`` is how far that is:
-    starting, mapping (the memory of ``current``), pausing (``current`` is asked to), taking. What
-    is to be done on the job's thread goes into ``calls``; ``ended`` is called there when the
-    processes of a generation, by its number, are gone.
+    ``current`` has the state and trains, ``next`` prepares to. ``next_stage`` is its progress:
+    starting, mapping (the memory of ``current``), pausing (``current``), taking (its state). Calls
+    for the job's thread go into ``calls``. ``ended`` is called there with a generation's number and
+    outcome when its processes have ended.
     """
 
     def __init__(
@@ -85,23 +90,23 @@ class Job:
         self._unsaved: str | None = None
         self._trouble: str | None = None
         self.saved = self._read_saved()
-        # It has each step before the folder has: what a coordinator that dies leaves in it goes.
+        # It has each step before the folder does. A new coordinator cuts it back to the folder's.
         self._log = None if log is None else Rows(Path(log), "step", flush_s=0.0)
         self._on_end = ended
-        self.status = self._made_status()
+        self.status = self._make_status()
 
-    def _read_saved(self) -> Saved:
+    def _read_saved(self) -> SavedJob:
         path = self.folder.path / "coordinator.json"
-        found = Saved.read(path)
+        found = SavedJob.read(path)
         if found is None or not found.generations:
             data = found.data if found is not None else None
             address = self.engine.address(None)
-            return Saved(path, address, started_at=time.time(), data=data)
+            return SavedJob(path, address, started_at=time.time(), data=data)
         found.address = self.engine.address(found.address)
         return found
 
     def post(self, call: Callable[[], None]) -> None:
-        """Have something done on the job's thread; from any thread."""
+        """Queue a call for the job's thread; from any thread."""
         self.calls.put(call)
 
     # Plans, devices, generations.
@@ -119,11 +124,11 @@ class Job:
         return plan
 
     def first_plan(self) -> FamilyPlan:
-        """Return the plan that the job was asked to begin with."""
+        """Return the plan that the job begins with."""
         return self.plan_for(self.settings.devices, self.settings.plan)
 
     def choose_devices(self, count: int, to: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Return devices for a generation: those named, else free ones first.
+        """Return devices for a generation: ``to`` if given, else free devices first.
 
         Raises `RefusedError`.
         """
@@ -140,11 +145,11 @@ class Job:
         return tuple(sorted(there, key=lambda name: name in used)[:count])
 
     def launch(self, plan: FamilyPlan, devices: Sequence[str]) -> None:
-        """Start the next generation. Raises `UserError`; `NoRoomError` if room is all it lacks."""
+        """Start the next generation. Raises `UserError`; `NoRoomError` if the disk is full."""
         number = self.saved.count + 1
         job = self._generation_job(plan, number)
         try:
-            host = self.engine.start(job, devices, self.folder.path, self.ended(number))
+            host = self.engine.start(job, devices, self.folder.path, self.end_callback(number))
         except OSError as error:
             failure = unwritten(Path(error.filename or self.folder.path), error)
             if isinstance(failure, NoRoomError):
@@ -164,13 +169,13 @@ class Job:
         host.begin()
 
     def take_charge(self, generation: Generation) -> None:
-        """Make ``generation`` the one in charge, and record it for a later coordinator."""
+        """Put ``generation`` in charge, and record that for a later coordinator."""
         self.current, self.next = generation, None
         self.saved.current = generation.number
         self.save()
 
     def save(self) -> None:
-        """Write what a later coordinator needs; on a full disk, `tick` tries again."""
+        """Write the record for a later coordinator; on a full disk, `tick` retries."""
         try:
             self.saved.write()
         except UserError as error:
@@ -179,13 +184,13 @@ class Job:
             self._unsaved = None
 
     def disk_trouble(self) -> str | None:
-        """Return a file that could not be written when that was tried last, and why."""
+        """Return a file that failed to be written last time, and why; None if there is none."""
         if self._log is not None and self._log.error is not None:
             return f"{self._log.path}: {cause_of(self._log.error)}"
         return self.folder.trouble() or self._unsaved
 
     def tick(self) -> None:
-        """Write what is still to be written, and report a disk that takes nothing."""
+        """Retry pending writes, and report when the disk fails or recovers."""
         self.folder.flush()
         if self._unsaved is not None:
             self.save()
@@ -213,17 +218,17 @@ class Job:
             snapshot_every=settings.snapshot_every,
         )
 
-    def ended(self, number: int) -> Callable[[Outcome], None]:
-        """Return what an engine is to call, on a thread of its own, when a generation has ended."""
+    def end_callback(self, number: int) -> Callable[[Outcome], None]:
+        """Return the callback for the end of a generation; engines call it from any thread."""
         return lambda outcome: self.post(partial(self._on_end, number, outcome))
 
     def giver(self) -> Generation | None:
-        """Return the generation that has the state in memory, if one lives."""
+        """Return the current generation, which has the state in memory, if it lives."""
         current = self.current
         return None if current is None or current.is_over else current
 
     def newest_file(self) -> tuple[Path, int]:
-        """Return the newest state on disk, and the step that it is after."""
+        """Return the newest state on disk, and the step after which it was written."""
         found = checkpoints_in(Path(self.settings.training["checkpoint"]))
         if found:
             return found[-1], int(found[-1].stem.removeprefix("step-"))
@@ -231,29 +236,32 @@ class Job:
         return Path(resume) if resume else self.family.initial, 0
 
     def set_aside_newest(self) -> Path | None:
-        """Rename the newest checkpoint, which is damaged; None if the job has written none."""
+        """Rename the newest checkpoint, which is damaged; return its new path.
+
+        None if the job has written no checkpoint.
+        """
         found = checkpoints_in(Path(self.settings.training["checkpoint"]))
         if not found:
             return None
         aside = found[-1].with_name(f"{found[-1].name}.damaged")
         return found[-1].replace(aside)
 
-    def where(self, generation: Generation) -> str:
-        """Return what a generation runs on, in words."""
+    def describe_devices(self, generation: Generation) -> str:
+        """Return a generation's number of devices and plan, for messages."""
         count = generation.plan.devices
         return f"{count} device{'s' if count > 1 else ''} (plan {generation.plan.name})"
 
     # Steps and switches.
 
     def begin_log_at(self, step: int) -> None:
-        """Take out of the logs what comes after ``step``: it will be done again."""
+        """Remove the steps after ``step`` from the logs: they will be repeated."""
         self.step = step
         self.folder.truncate_steps(step)
         if self._log is not None:
             self._log.truncate(step)
 
     def add_step(self, generation: Generation, row: dict[str, Any]) -> None:
-        """Take down a step of the generation in charge."""
+        """Record a step of the generation in charge."""
         self.step, self.loss, self.moved_at = row["step"], row["loss"], time.monotonic()
         if self.step > self.crashes.step:
             self.crashes = Crashes()
@@ -261,7 +269,7 @@ class Job:
             row["step"], row["loss"], row["time_s"], generation.plan.devices, generation.number
         )
         if self._log is not None:
-            self._log.append(_logged(row, made))
+            self._log.append(_log_row(row, made))
         self.folder.append_step(made)
         disturbed = self.next is not None
         self.throughput.add(generation.plan.name, row, is_disturbed=disturbed)
@@ -274,7 +282,7 @@ class Job:
             self.finish_switch()
 
     def finish_switch(self) -> None:
-        """Say what the switch came to, after its first steps."""
+        """Report the result of the switch, after its first steps."""
         switch, self.switch = self.switch, None
         if switch is None:
             return
@@ -287,14 +295,14 @@ class Job:
         switch.future.set_result(result)
 
     def refuse_switch(self, why: str) -> None:
-        """Say why there will be no switch, if one was asked for."""
+        """Refuse the pending switch, if there is one."""
         switch, self.switch = self.switch, None
         if switch is not None:
             self.event("refused", why)
             switch.future.set_exception(RefusedError(why, is_conflict=True))
 
-    def over(self, state: State, text: str) -> None:
-        """End the job in one of `OVER`; from then on no coordinator goes on with its log."""
+    def finish(self, state: State, text: str) -> None:
+        """End the job in a state of `OVER`, and complete the pending requests."""
         self.folder.flush()
         if state == "failed":
             self.error = text
@@ -321,24 +329,24 @@ class Job:
             if self._log is not None:
                 self._log.close()
 
-    # What is said of it.
+    # Events and status.
 
     def event(self, kind: str, text: str, **facts: Any) -> None:
-        """Write down that something happened."""
+        """Record an event at the present step."""
         self.folder.append_event(self.step, kind, text, facts)
 
     def enter(self, state: State) -> None:
-        """Go over to another state."""
+        """Enter another state and publish it."""
         self.state = state
         self.publish()
 
     def publish(self) -> JobStatus:
-        """Say how the job stands, to whoever asks and in its folder."""
-        self.status = self._made_status()
+        """Update the status, in memory and in the job's folder."""
+        self.status = self._make_status()
         self.folder.write_status(self.status)
         return self.status
 
-    def _made_status(self) -> JobStatus:
+    def _make_status(self) -> JobStatus:
         generation = self.current or self.next
         plan = generation.plan if generation is not None else None
         name = plan.name if plan is not None else ""
@@ -364,8 +372,8 @@ class Job:
         return status if generation is None else replace(status, ranks=generation.statuses())
 
 
-def _logged(row: dict[str, Any], made: StepRow) -> dict[str, Any]:
-    """Return what ``--log`` has of a step: what tensoropt-run logs, and the devices."""
+def _log_row(row: dict[str, Any], made: StepRow) -> dict[str, Any]:
+    """Return a step's row for ``--log``: the fields of tensoropt-run's log, and the devices."""
     names = ("loss_scale", "skipped")
     optional = {name: row[name] for name in names if row[name] not in (None, False)}
     return {**vars(made), "learning_rate": row["learning_rate"], **optional}

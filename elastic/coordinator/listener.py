@@ -1,4 +1,4 @@
-"""Where ranks connect to their coordinator. Strangers are dropped and keep nobody waiting."""
+"""The socket that ranks connect to; strangers are dropped and never delay ranks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tensoropt.runtime.support.messages import Message, receive
 __all__ = ["Listener"]
 
 _BACKLOG = 128
-_STRANGERS = 256  # that may be about to prove the key at a time
+_STRANGERS = 256  # concurrent handshakes
 _PAUSE_S = 0.05
 
 
 class Listener:
-    """Accepts connections at ``address`` until it is closed; a thread for each.
+    """Accepts connections at ``address`` until it is closed, with one thread per connection.
 
     ``heard`` is called with a connection and each of its messages, and with None at its end.
-    Raises OSError where the address is taken.
+    Raises OSError if the address is in use.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Listener:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections."""
         self._is_closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -47,11 +47,11 @@ class Listener:
         while not self._is_closed:
             try:
                 found, _ = self._socket.accept()
-            except OSError:  # closed, or too many files are open just now
+            except OSError:  # closed, or too many open files
                 time.sleep(_PAUSE_S)
                 continue
             if not self._unknown.acquire(blocking=False):
-                found.close()  # ranks come again
+                found.close()  # ranks retry
                 continue
             connection = Connection(found.detach())
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""What a job is asked to change: its devices, its plan."""
+"""Requests to change a job's devices or plan."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def begin_switch(
     method: str,
     future: Future[SwitchResult],
 ) -> None:
-    """Begin to go on with ``devices`` (None: as many), a plan by ``name``, or devices ``to``.
+    """Start a switch to ``devices`` (None: the same number), a plan by ``name``, or devices ``to``.
 
-    ``future`` ends with the switch, or with a `RefusedError`, and then the job goes on as it was.
+    ``future`` ends with the switch, or with a `RefusedError`: the job then continues unchanged.
     """
     try:
         _check(job, method)
@@ -53,7 +53,7 @@ def _check(job: Job, method: str) -> None:
 
 
 def _plans(job: Job, devices: int | None, name: str | None) -> tuple[FamilyPlan, FamilyPlan]:
-    """Return the plan that runs, and the one that is to."""
+    """Return the running plan and the requested one. Raises `RefusedError`."""
     assert job.current is not None
     before = job.current.plan
     if devices is None:

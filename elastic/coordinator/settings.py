@@ -1,4 +1,4 @@
-"""What is asked of an elastic job, once, when it is started."""
+"""The settings of an elastic job, fixed at its start."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["JobSettings", "extends"]
 
 @dataclass(frozen=True)
 class JobSettings:
-    """Train ``family`` on ``data`` until step ``steps``, at first with ``devices``.
+    """The request to train ``family`` on ``data`` until step ``steps``, at first on ``devices``.
 
-    ``training`` are further fields of `TrainJob`: seeds, the learning rate, checkpoints. A
-    recovery may go down to ``min_devices``. State is copied every ``snapshot_every`` steps (None:
-    never). A generation that takes no step for ``stall_s`` seconds has failed (None: it may).
-    ``grace_s`` is how long ranks go on without a coordinator. ``replace_stragglers`` moves the job
-    away from a rank that stays behind.
+    ``training`` are further fields of `TrainJob`: seeds, the learning rate, checkpoints. Recovery
+    may reduce the devices to ``min_devices``. State is copied in memory every ``snapshot_every``
+    steps (None: never). A generation without a step for ``stall_s`` seconds has failed (None: no
+    limit). Ranks continue without a coordinator for ``grace_s`` seconds. ``replace_stragglers``
+    migrates the job away from a slow rank.
     """
 
     name: str
@@ -36,15 +36,15 @@ class JobSettings:
     training: dict[str, Any] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """Return what tells one job from another, as JSON."""
+        """Return the settings as JSON; jobs with equal facts are the same job."""
         return asdict(self)
 
 
 def extends(before: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     """Return whether ``asked`` is the job ``before`` with more steps. Both are `JobSettings.facts`.
 
-    The learning rates of the steps taken must stay the same: a constant one has no end, but the end
-    of another schedule must not change, else this raises `UserError`.
+    The learning rates of past steps must not change. A constant rate has no end; the end of any
+    other schedule must stay the same, else this raises `UserError`.
     """
     steps, training = asked["steps"], asked["training"]
     end = before["training"]["total_steps"]

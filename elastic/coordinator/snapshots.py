@@ -1,4 +1,4 @@
-"""The newest whole snapshot of a job: what a crash goes back to without a disk."""
+"""The newest complete snapshot of a job, for recovery from a crash without a disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Snapshot", "SnapshotBook"]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What all ranks of a generation have written; ``progress`` is what it was taken after."""
+    """A snapshot that all ranks of a generation have written, taken after ``progress``."""
 
     generation: Generation
     progress: dict[str, Any]
@@ -23,11 +23,11 @@ class Snapshot:
 
 @dataclass
 class SnapshotBook:
-    """Keeps count of which ranks have written which slot, for which step.
+    """Tracks the step that each rank has written to each slot.
 
-    A snapshot is whole when every rank of its generation has written it, and kept once it is
-    spread. The one before it stays until then; that of an earlier generation until a later one has
-    one.
+    A snapshot is complete when every rank of its generation has written it. It becomes the newest
+    once it is spread over nodes; until then the previous one, possibly of an earlier generation, is
+    retained.
     """
 
     engine: Engine
@@ -37,15 +37,15 @@ class SnapshotBook:
 
     @property
     def step(self) -> int | None:
-        """The step after which the newest one was taken, None where there is none."""
+        """The step after which the newest snapshot was taken, None without a snapshot."""
         return None if self.newest is None else int(self.newest.progress["step"])
 
     def add(
         self, generation: Generation, rank: int, slot: int, progress: dict[str, Any]
     ) -> Snapshot | None:
-        """Take down what a rank has written; returns the snapshot that is whole now, if one is.
+        """Record a rank's write; return the snapshot that it completes, if any.
 
-        It is to be spread, and then given to `keep`.
+        The caller spreads that snapshot and then passes it to `keep`.
         """
         steps, step = self._written.setdefault((generation.number, slot), {}), int(progress["step"])
         steps[rank] = step
@@ -55,7 +55,7 @@ class SnapshotBook:
         return Snapshot(generation, progress, generation.snapshot(slot, step))
 
     def keep(self, snapshot: Snapshot, parts: Parts | None) -> None:
-        """Have a snapshot that was spread be the newest; None where that did not work."""
+        """Make a snapshot the newest after spreading; ``parts`` is None if spreading failed."""
         generation, before = snapshot.generation, self.newest
         self._spreading.remove(generation)
         step = snapshot.progress["step"]
@@ -74,7 +74,7 @@ class SnapshotBook:
             self.engine.drop(parts.copies.values())
 
     def forget(self) -> None:
-        """Let go of the newest one, which cannot be read any more."""
+        """Release the newest snapshot, which can no longer be read."""
         lost, self.newest = self.newest, None
         if lost is not None:
             self._drop_copies(lost.parts)
@@ -82,7 +82,7 @@ class SnapshotBook:
                 self.forget_unless_newest(lost.generation)
 
     def forget_unless_newest(self, generation: Generation) -> None:
-        """Let go of the snapshots of a generation that is over, unless they may be the newest."""
+        """Release the snapshots of an ended generation, unless one is or may become the newest."""
         newest = self.newest is not None and self.newest.generation is generation
         if not newest and generation not in self._spreading:
             generation.drop_snapshots()

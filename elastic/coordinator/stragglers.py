@@ -1,4 +1,4 @@
-"""Which rank stays behind the others: the slowest by its own time, without waiting for others."""
+"""Detection of a slow rank, by its own time per step, excluding waits for other ranks."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from tensoropt.elastic.control import RankStatus
 __all__ = ["Straggler", "Stragglers"]
 
 _RATIO = 1.5
-_FOR_S = 10.0  # that a rank has to stay behind
-_AGAIN_S = 300.0  # before one is named again
+_FOR_S = 10.0  # for which a rank must be slow
+_AGAIN_S = 300.0  # between two reports
 
 
 @dataclass(frozen=True)
 class Straggler:
-    """A rank, and what was measured."""
+    """A report of a slow rank and its measured times."""
 
     text: str
     facts: dict[str, Any]
 
 
 class Stragglers:
-    """Looks at the ranks' own times now and then; one that is slow for a while is named once."""
+    """Reports the slowest rank once it has exceeded ``ratio`` times the others' median for
+    ``for_s`` seconds."""
 
     def __init__(self, ratio: float = _RATIO, for_s: float = _FOR_S) -> None:
         self._ratio, self._for_s = ratio, for_s
@@ -34,11 +35,11 @@ class Stragglers:
         self._named_at = -_AGAIN_S
 
     def begin(self) -> None:
-        """Forget what was seen: other ranks are at work."""
+        """Reset: a new generation trains."""
         self._since = None
 
     def look(self, ranks: Sequence[RankStatus]) -> Straggler | None:
-        """Return the rank that has been behind long enough, None while there is none."""
+        """Return a report if a rank has been slow for long enough, else None."""
         now = time.monotonic()
         slow = self._slowest(ranks)
         if slow is None:
@@ -58,10 +59,10 @@ class Stragglers:
         return Straggler(text, facts)
 
     def _slowest(self, ranks: Sequence[RankStatus]) -> tuple[RankStatus, float, float] | None:
-        """Return the slowest rank, its time, and the median of the others' if it is far off."""
+        """Return the slowest rank, its time and the others' median, if it exceeds the ratio."""
         known = [(rank.own_time_s, rank) for rank in ranks if rank.own_time_s is not None]
         if len(known) < 2 or len(known) < len(ranks):
             return None
         own_s, rank = max(known, key=lambda pair: pair[0])
-        usual_s = statistics.median(time_s for time_s, one in known if one is not rank)
+        usual_s = statistics.median(time_s for time_s, other in known if other is not rank)
         return (rank, own_s, usual_s) if own_s > self._ratio * usual_s else None

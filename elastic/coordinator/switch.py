@@ -14,16 +14,16 @@ from tensoropt.runtime.family.family import FamilyPlan
 __all__ = ["Switch", "advice"]
 
 _NO_MEMORY = re.compile(r"no \d+ bytes|out of memory|failed to allocate memory", re.IGNORECASE)
-_STEPS_AFTER = 4  # the first one, and some to compare it with
+_STEPS_AFTER = 4  # the first step, and three to compare it with
 
 
 @dataclass
 class Switch:
-    """From ``from_devices`` to ``plan`` on ``devices``; times are of the clock that does not jump.
+    """A switch from ``from_devices`` to ``plan`` on ``devices``; times are monotonic.
 
-    ``stopped_at`` is the end of the last step before, ``stood_at`` when all ranks stood still with
-    their state to be read, ``taken_at`` when all of the next generation had it. ``carried_bytes``
-    is what of ``moved_bytes`` went from node to node.
+    ``stopped_at`` is the end of the last step before it, ``stood_at`` the time when all ranks had
+    paused, ``taken_at`` the time when all ranks of the next generation had the state.
+    ``carried_bytes`` is the part of ``moved_bytes`` that was copied between nodes.
     """
 
     from_devices: int
@@ -42,15 +42,15 @@ class Switch:
     _after: list[dict[str, Any]] = field(default_factory=list)
 
     def add_step(self, row: dict[str, Any]) -> bool:
-        """Take down a step after the switch; says whether the stall is known now."""
+        """Add a step after the switch; return whether there are enough to compute the stall."""
         self._after.append(row)
         return len(self._after) >= _STEPS_AFTER
 
     def result(self) -> SwitchResult:
-        """Return what the switch came to, after at least one step.
+        """Return the result of the switch, after at least one step.
 
-        The stall is the time from the end of the last step before to the start of the first one
-        after, and by how much that one was slower than those that follow.
+        The stall is the time from the end of the last step before the switch to the start of the
+        first one after it, plus the extra time of that first step over the median of the next ones.
         """
         first = self._after[0]
         started_at = first["end_at"] - first["time_s"]
@@ -75,7 +75,7 @@ class Switch:
 
 
 def advice(why: str) -> str:
-    """Return what else can be tried where the next generation failed, as more of the sentence."""
+    """Return a remedy for the next generation's failure, as the end of a message, or ""."""
     if _NO_MEMORY.search(why) is None:
         return ""
     return "; if both generations do not fit in memory, --method stop-resume ends the first before"

@@ -1,1 +1,1 @@
-"""Where the processes of a generation come from: this machine, or a Ray cluster."""
+"""Engines that run the processes of a generation: on this machine, or on a Ray cluster."""

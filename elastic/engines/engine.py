@@ -1,4 +1,4 @@
-"""What a coordinator needs of whatever its ranks run on."""
+"""The interface between a coordinator and the engine that runs its ranks."""
 
 from __future__ import annotations
 
@@ -14,57 +14,57 @@ from tensoropt.runtime.support.messages import Message
 __all__ = ["Carrier", "Engine", "Host", "Outcome"]
 
 Outcome = Mapping[str, Any]
-"""How a generation ended: ``result``, the values of a `TrainResult`, or ``error``, one line."""
+"""The outcome of a generation: ``result``, the values of a `TrainResult`, or a line ``error``."""
 
 
 class Host(Protocol):
     """The processes of one generation."""
 
     def begin(self) -> None:
-        """Let them start: how to find them has been written down, should the coordinator die."""
+        """Start them, after `facts` have been recorded for a later coordinator."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return what `Engine.find` finds them by, as JSON."""
+        """Return the facts for `Engine.find`, as JSON."""
         ...
 
     def kill(self) -> None:
-        """End all of them, and what they hold; those that have ended already are no error."""
+        """End all processes and release their resources; ignore any that have ended already."""
         ...
 
 
 class Carrier(Protocol):
-    """A state on its way from the ranks that have it to those of another generation."""
+    """A transfer of state from the ranks that have it to the ranks of another generation."""
 
     orders: Sequence[Message]
-    """What each of the latter is told: ``plan`` and ``blocks`` of those that have it, and the
-    ``distances`` to them. All blocks are on its own node."""
+    """One order per receiving rank: ``plan`` and ``blocks`` of the ranks that have the state, and
+    the ``distances`` to them. All blocks are on the receiver's own node."""
     carried_bytes: int
-    """What has gone from node to node."""
+    """Bytes copied between nodes."""
 
     def carry(self) -> None:
-        """Bring to each node what its ranks need, as it is now. Raises `UserError`."""
+        """Copy the present state that each node's ranks need to that node. Raises `UserError`."""
         ...
 
     def close(self) -> None:
-        """Let go of what was brought: all have taken it, or nobody will."""
+        """Release the copies, after all ranks have taken them or the transfer has failed."""
         ...
 
 
 class Engine(Protocol):
-    """Where processes come from."""
+    """Starts and finds the processes of generations, and transfers state between them."""
 
     name: str
 
     def address(self, before: str | None) -> str:
-        """Return where ranks can reach a coordinator in this process: "@name" or "host:port".
+        """Return an address for a coordinator in this process: "@name" or "host:port".
 
-        ``before`` is where they reached the one before it.
+        ``before`` is the address of the previous coordinator, None if there was none.
         """
         ...
 
     def devices(self) -> Sequence[str]:
-        """Return the names of the devices there are now."""
+        """Return the names of the present devices."""
         ...
 
     def start(
@@ -74,46 +74,44 @@ class Engine(Protocol):
         folder: Path,
         ended: Callable[[Outcome], None],
     ) -> Host:
-        """Return what starts a rank on each of ``devices`` when it is told to begin.
+        """Return a host that starts a rank on each of ``devices`` when its `begin` is called.
 
-        ``folder`` is the job's, ``ended`` is called once.
-
-        Raises `UserError` where that cannot be.
+        ``folder`` is the job's folder; ``ended`` is called once. Raises `UserError` if the devices
+        cannot be had.
         """
         ...
 
     def find(
         self, facts: Mapping[str, Any], folder: Path, ended: Callable[[Outcome], None]
     ) -> Host | None:
-        """Return the processes that a coordinator before this one started, None if they ended."""
+        """Return the processes that an earlier coordinator started, None if they have ended."""
         ...
 
     def carrier(self, parts: Parts, plan: str, nodes: Sequence[str]) -> Carrier:
-        """Return what takes a state to ranks of ``plan`` on ``nodes``, one for each.
+        """Return a carrier of a state to the ranks of ``plan``, which are on ``nodes``.
 
-        Raises `UserError` where some of it is nowhere any more.
+        Raises `UserError` if some of the state is lost.
         """
         ...
 
     def hold(self, parts: Sequence[Part]) -> list[Part]:
-        """Have parts outlive the processes that made them; returns where they are from then on.
+        """Keep parts beyond the end of their processes; return the parts to use from then on.
 
-        Raises OSError where a process has gone.
+        Raises OSError if a process has ended.
         """
         ...
 
     def drop(self, parts: Iterable[Part]) -> None:
-        """Let go of parts that were held, or of copies that were made."""
+        """Release parts returned by `hold`, or copies made by `spread`."""
         ...
 
     def spread(self, parts: Parts) -> Future[Parts | None]:
-        """Have a snapshot that is held outlive the loss of a node too.
+        """Copy a held snapshot so that it outlives the loss of a node.
 
-        The future gives it with the copies that this takes, None where the snapshot was overtaken
-        by the next ones meanwhile.
+        The future's result has the copies added; None if later snapshots overtook this one first.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what the engine holds."""
+        """Release the engine's resources."""
         ...

@@ -1,8 +1,8 @@
 """The launcher of one generation: ``python -m tensoropt.elastic.engines.keeper FILE``.
 
-It stays when its coordinator dies, so that another one finds the generation. FILE holds the job,
-with `ROOM_BYTES` of spaces, and is overwritten with the outcome when the ranks have ended:
-``result`` or ``error``. A disk that is full by then has this room.
+It survives its coordinator, so that a later one finds the generation. FILE contains the job and
+`ROOM_BYTES` of spaces, and is overwritten with the outcome when the ranks have ended: ``result`` or
+``error``. The spaces reserve room on a disk that may be full by then.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tensoropt.runtime.support.errors import TensoroptError, one_line
 __all__ = ["GO", "ROOM_BYTES", "main"]
 
 ROOM_BYTES = 1 << 16
-"""Room for the outcome in the file; an outcome takes a few kilobytes."""
+"""Bytes reserved for the outcome in the file; an outcome takes a few kilobytes."""
 
 GO = b"go"
-"""What a coordinator says that has written down where to find this process."""
+"""Written to the keeper's stdin once the coordinator has recorded this process."""
 
 
 def main(path: Path) -> None:
-    """Run the generation that the file at ``path`` asks for, to its end."""
+    """Run the generation described by the file at ``path``, to its end."""
     if sys.stdin.buffer.read() != GO:
         return  # the coordinator died before it recorded this process: start no orphan ranks
     asked = json.loads(path.read_text(encoding="utf-8"))

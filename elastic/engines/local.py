@@ -1,4 +1,4 @@
-"""Generations on this machine: plain processes, nothing to install."""
+"""The engine for one machine: generations are plain processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GRACE_S = 10.0  # for a launcher to end its ranks
 
 
 class LocalEngine:
-    """``count`` devices of this machine: its GPUs, or as many shares of its cores."""
+    """An engine with ``count`` devices of this machine: its GPUs, or shares of its cores."""
 
     name = "local"
 
@@ -66,7 +66,7 @@ class LocalEngine:
                 stdout=log,
                 stderr=log,
                 env=environment,
-                start_new_session=True,  # it outlives the coordinator, and hears no Ctrl-C
+                start_new_session=True,  # it outlives the coordinator and gets no Ctrl-C
             )
         return _LocalHost(process.pid, path, ended, process)
 
@@ -90,17 +90,17 @@ class LocalEngine:
             os.close(part.block.fd)
 
     def spread(self, parts: Parts) -> Future[Parts | None]:
-        """Where there is one node, nothing outlives it."""
+        """Return the parts unchanged: with one node, no copy could outlive it."""
         future: Future[Parts | None] = Future()
         future.set_result(parts)
         return future
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the engine has no resources."""
 
 
 class _InPlace:
-    """All is on one machine: ranks read it where it is."""
+    """A carrier on one machine: ranks read the state in place."""
 
     carried_bytes = 0
 
@@ -110,10 +110,10 @@ class _InPlace:
         self.orders: Sequence[Message] = [order] * ranks
 
     def carry(self) -> None:
-        """It is there."""
+        """Do nothing: the state is on this machine."""
 
     def close(self) -> None:
-        """Nothing was brought."""
+        """Do nothing: there are no copies."""
 
 
 class _LocalHost:
@@ -139,7 +139,8 @@ class _LocalHost:
                 pipe.write(GO)
 
     def kill(self) -> None:
-        """End the launcher, which ends its ranks; where it does not in time, its guardian does."""
+        """End the launcher, which ends its ranks; if it is too slow, kill it: its guardian ends
+        them."""
         for number, patience_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._descriptor, number)
@@ -166,9 +167,9 @@ def _outcome(path: Path) -> Outcome:
 
 
 def started_at(pid: int) -> int | None:
-    """Return when a process started, in ticks since the machine did; None if there is none.
+    """Return the start time of a process, in ticks since boot; None if no process has this pid.
 
-    With its number that tells it from another one that got the number later.
+    The pid and the start time together identify a process, as pids are reused.
     """
     try:
         facts = Path(f"/proc/{pid}/stat").read_text()

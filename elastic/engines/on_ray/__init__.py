@@ -1,4 +1,4 @@
-"""Generations on a Ray cluster: ranks are actors, state goes through the object store.
+"""Generations on a Ray cluster: actors launch the ranks, state moves through the object store.
 
-Ray is imported when a job asks for it, in `cluster`; the other modules here after that.
+`cluster` imports Ray only when a job requests it; the other modules are imported after that.
 """

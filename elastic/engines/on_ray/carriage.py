@@ -1,6 +1,6 @@
-"""Taking a state from the nodes that have it to those that need it, and snapshots to neighbours.
+"""Transfer of state between nodes, and copies of snapshots on neighbouring nodes.
 
-Only what the ranks of a node take and no rank of the node has comes to it, once for all of them.
+A node receives only the boxes that its ranks take and none of its ranks has, each box once.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.training.plan import TrainingPlan
 
-__all__ = ["RayCarrier", "are_still", "copied"]
+__all__ = ["RayCarrier", "are_unchanged", "copy_to_neighbours"]
 
 Porters = Mapping[str, Any]
-"""The porter of each node that lives, by the node's id."""
+"""The porter of each live node, by the node's id."""
 
 _HERE, _FAR, _COPY, _GONE = 0.0, 1.0, 1e6, 1e9
-"""Distances: on a node, of other nodes, of copies, and of what is nowhere."""
+"""Distances of parts: on the same node, on another node, of copies, of lost parts."""
 
 
 class RayCarrier:
-    """Brings a state to ranks of the plan in folder ``plan``, one on each of ``nodes``.
+    """Carries a state to the ranks of the plan in folder ``plan``, which are on ``nodes``.
 
-    Raises `UserError` where some of the state went with a node.
+    Raises `UserError` if some of the state was lost with a node.
     """
 
     def __init__(self, parts: Parts, plan: str, nodes: Sequence[str], porters: Porters) -> None:
@@ -42,21 +42,21 @@ class RayCarrier:
         self._parts, self._porters = parts, porters
         self._held, self._wanted = training_plan(parts.plan), training_plan(plan)
         self._sources = _sources(parts, porters)
-        lonely = lonely_boxes(self._held, parts)
-        self._copied = {rank: {name for name, _ in boxes} for rank, boxes in lonely.items()}
+        unique = unique_boxes(self._held, parts)
+        self._copied = {rank: {name for name, _ in boxes} for rank, boxes in unique.items()}
         self._trips: list[Trip] = []
         orders: dict[int, Message] = {}
         try:
             for turn, node in enumerate(sorted(set(nodes))):
                 ranks = [rank for rank, its in enumerate(nodes) if its == node]
-                orders |= dict.fromkeys(ranks, self._prepared(node, ranks, turn))
+                orders |= dict.fromkeys(ranks, self._reserve(node, ranks, turn))
         except BaseException:
             self.close()
             raise
         self.orders: Sequence[Message] = [orders[rank] for rank in range(len(nodes))]
 
-    def _prepared(self, node: str, ranks: Sequence[int], turn: int) -> Message:
-        """Have room on a node for what its ranks take; returns what they are told."""
+    def _reserve(self, node: str, ranks: Sequence[int], turn: int) -> Message:
+        """Reserve memory on a node for the boxes that its ranks take; return their order."""
         distances = [self._distance(rank, node, turn) for rank in range(len(self._sources))]
         boxes: dict[int, dict[TensorBox, None]] = defaultdict(dict)
         for rank in ranks:
@@ -71,10 +71,10 @@ class RayCarrier:
         return {"plan": self._parts.plan, "blocks": blocks, "distances": distances}
 
     def _distance(self, rank: int, node: str, turn: int) -> float:
-        """Return how far it is to a part.
+        """Return the distance to a part.
 
-        All ranks of a node ask the same one of several others, so that what it has comes once, and
-        each node another one. Copies are asked in the order in which they were made.
+        Of several holders on other nodes, all ranks of a node choose the same one, so that its box
+        arrives once; different nodes choose different ones. Copies are last, in order of rank.
         """
         source, count = self._sources[rank], len(self._sources)
         if source is None:
@@ -84,7 +84,7 @@ class RayCarrier:
         return _HERE if source.node == node else _FAR + (rank - turn) % count
 
     def _place(self, holder: int, boxes: list[TensorBox], node: str) -> Part:
-        """Return where a node finds boxes of a part: there, or in a room that they come to."""
+        """Return the part in which a node reads boxes: a local one, or a room for their copies."""
         source = self._sources[holder]
         if source is None:
             gone = short_name(self._parts.parts[holder].node)
@@ -109,7 +109,7 @@ class RayCarrier:
 
 
 def room_for(porter: Any, node: str, plan: TrainingPlan, boxes: Sequence[TensorBox]) -> Part:
-    """Return memory for boxes on another node, made like a rank's block. Raises `UserError`."""
+    """Return memory for boxes on another node, laid out like a rank's block. Raises `UserError`."""
     try:
         block = ray.get(porter.room.remote(str(plan.folder), size_of(plan), boxes))
     except RayError as error:
@@ -122,7 +122,7 @@ def _bounds(box: Box) -> Bounds:
 
 
 def _sources(parts: Parts, porters: Porters) -> list[Part | None]:
-    """Return where each part, or of a snapshot what others do not have of it, is to be had."""
+    """Return the source of each part: itself, a copy of its unique boxes, or None if lost."""
     whole = _whole(parts, porters)
     found: list[Part | None] = []
     for rank, part in enumerate(parts.parts):
@@ -134,11 +134,11 @@ def _sources(parts: Parts, porters: Porters) -> list[Part | None]:
 
 def _whole(parts: Parts, porters: Porters) -> set[int]:
     alive = [rank for rank, part in enumerate(parts.parts) if part.node in porters]
-    return {rank for rank in alive if are_still(parts, [rank], porters)}
+    return {rank for rank in alive if are_unchanged(parts, [rank], porters)}
 
 
-def are_still(parts: Parts, ranks: Sequence[int], porters: Porters) -> bool:
-    """Say whether ranks' parts are what they were: a snapshot is overwritten by its second next."""
+def are_unchanged(parts: Parts, ranks: Sequence[int], porters: Porters) -> bool:
+    """Return whether ranks' parts are unchanged: the second next snapshot overwrites a snapshot."""
     if parts.step is None:
         return True
     try:
@@ -148,8 +148,8 @@ def are_still(parts: Parts, ranks: Sequence[int], porters: Porters) -> bool:
         return False
 
 
-def lonely_boxes(plan: TrainingPlan, parts: Parts) -> dict[int, list[TensorBox]]:
-    """Return the boxes that the ranks of one node alone have, by the rank to ask for them."""
+def unique_boxes(plan: TrainingPlan, parts: Parts) -> dict[int, list[TensorBox]]:
+    """Return the boxes that exist on only one node, by a rank that has them."""
     found: dict[int, list[TensorBox]] = defaultdict(list)
     for name, box, ranks in _holders(plan):
         if len({parts.parts[rank].node for rank in ranks}) == 1:
@@ -158,7 +158,7 @@ def lonely_boxes(plan: TrainingPlan, parts: Parts) -> dict[int, list[TensorBox]]
 
 
 def _holders(plan: TrainingPlan) -> Iterator[tuple[str, Bounds, list[int]]]:
-    """Yield each box of each tensor, as one that is a part's whole, and the ranks that have it."""
+    """Yield each box of each tensor, relative to its part, and the ranks that have it."""
     for state in plan.state:
         shape, layout = [int(size) for size in state.tensor.shape], state.tensor.layout
         ranks: dict[Bounds, list[int]] = defaultdict(list)
@@ -168,22 +168,22 @@ def _holders(plan: TrainingPlan) -> Iterator[tuple[str, Bounds, list[int]]]:
             yield state.name, tuple((0, stop - start) for start, stop in box), holders
 
 
-def copied(parts: Parts, porters: Porters) -> Parts | None:
-    """Return a snapshot with copies of what one node alone has, each on the next node.
+def copy_to_neighbours(parts: Parts, porters: Porters) -> Parts | None:
+    """Return a snapshot with a copy, on the next node, of each box that only one node has.
 
-    None where it was overtaken meanwhile. Raises `UserError` where a node is lost.
+    None if a later snapshot overwrote it during the copy, or a node was lost.
     """
     plan = training_plan(parts.plan)
-    lonely = lonely_boxes(plan, parts)
+    unique = unique_boxes(plan, parts)
     trips: dict[int, Trip] = {}
     try:
-        for rank, boxes in lonely.items():
+        for rank, boxes in unique.items():
             part = parts.parts[rank]
             node = _neighbour(part.node, sorted(porters))
             room = room_for(porters[node], node, plan, boxes)
             trips[rank] = Trip(part, room, plan, boxes)
         travel(trips.values(), porters)
-        is_whole = are_still(parts, list(lonely), porters)
+        is_whole = are_unchanged(parts, list(unique), porters)
     except UserError:
         is_whole = False
     if not is_whole:

@@ -1,4 +1,4 @@
-"""The Ray cluster that a job runs on: finding it, its nodes, and keeping Ray quiet."""
+"""The Ray cluster of a job: connection, nodes, and settings that silence Ray."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tensoropt.runtime.support.errors import UserError, one_line
 __all__ = ["Node", "alive_nodes", "connect", "own_address", "short_name"]
 
 _QUIET = {
-    "RAY_ENABLE_AUTO_CONNECT": "0",  # calls after the end would begin anew
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else it warns of what it is going to do
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # else a call after shutdown would start a cluster
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray warns about a future default
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-_SHORT = 8  # digits of a node's name that tell it from others
+_SHORT = 8  # digits of a node's id in its short name
 
 
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster, with as much of ``resources`` as Ray may give away."""
+    """A machine of the cluster; ``resources`` are the amounts that Ray may allocate on it."""
 
     id: str
     resources: dict[str, float]
@@ -32,12 +32,12 @@ class Node:
 
 
 def short_name(node: str) -> str:
-    """Return what people call a node."""
+    """Return a node's name in messages and devices."""
     return f"node-{node[:_SHORT]}"
 
 
 def connect(address: str) -> None:
-    """Join the cluster at ``address``, "auto": that of this machine. Raises `UserError`."""
+    """Join the cluster at ``address`` ("auto": this machine's cluster). Raises `UserError`."""
     os.environ.update({name: os.environ.get(name, value) for name, value in _QUIET.items()})
     try:
         import ray
@@ -47,7 +47,7 @@ def connect(address: str) -> None:
         ) from None
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-    except Exception as error:  # of many kinds: none there, another version, not reachable
+    except Exception as error:  # many types: no cluster, another version, not reachable
         found = "none" if isinstance(error, ConnectionError) else one_line(error)
         raise UserError(
             f"--ray-address {address}: expected a Ray cluster (ray start --head), got: {found}"
@@ -63,7 +63,7 @@ def own_address() -> str:
 
 
 def alive_nodes() -> list[Node]:
-    """Return the nodes that Ray knows to live, this one first."""
+    """Return the nodes that Ray reports alive, this node first."""
     import ray
 
     own = ray.get_runtime_context().get_node_id()

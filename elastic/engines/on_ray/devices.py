@@ -1,4 +1,4 @@
-"""The devices of a cluster: their names, and having them for a job."""
+"""The devices of a cluster: their names, and their reservation for a job."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Devices"]
 
-_FREE_S = 15.0  # for another job to give back what it is about to
+_FREE_S = 15.0  # to wait for devices that another job is giving back
 
 
 class Devices:
     """GPUs, or shares of ``threads`` cores, as "node-0a1b2c3d/gpu:0".
 
-    Each is a placement group of its own that stays while a generation runs on it: two do while one
-    gets ready beside the other, and none waits for a device that its own job has.
+    Each device is a placement group, reserved while a generation of the job runs on it. Two
+    generations share it during a switch, so no generation waits for a device of its own job.
     """
 
     def __init__(self, provider: str, threads: int | None) -> None:
@@ -33,7 +33,7 @@ class Devices:
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
-        """Return the devices of the nodes that live."""
+        """Return the devices of all live nodes."""
         return [name for node in alive_nodes() for name in self._names_of(node)]
 
     def _names_of(self, node: Node) -> list[str]:
@@ -42,7 +42,7 @@ class Devices:
         return [f"{node.name}/{self._kind}:{number}" for number in range(count)]
 
     def node_of(self, device: str) -> str:
-        """Return the whole id of a device's node. Raises `UserError` where it is gone."""
+        """Return the full id of a device's node. Raises `UserError` if the node is gone."""
         name = device.partition("/")[0]
         for node in alive_nodes():
             if node.name == name:
@@ -50,12 +50,12 @@ class Devices:
         raise UserError(f"device {device}: expected a node that lives, got: {name}, which is gone")
 
     def take(self, devices: Sequence[str]) -> list[PlacementGroup]:
-        """Have ``devices`` for one generation more. Raises `UserError` where others have them."""
+        """Reserve ``devices`` for another generation. Raises `UserError` if other jobs use them."""
         with self._lock:
             nodes = {name: self.node_of(name) for name in devices}
             new = {name: self._group(nodes[name]) for name in devices if name not in self._groups}
             end = time.monotonic() + _FREE_S
-            taken = [name for name, group in new.items() if not _is_there(group, end)]
+            taken = [name for name, group in new.items() if not _is_ready(group, end)]
             if taken:
                 for group in new.values():
                     remove_placement_group(group)
@@ -73,7 +73,7 @@ class Devices:
         return group
 
     def give_back(self, devices: Sequence[str]) -> None:
-        """End what `take` began; a device that no generation uses is free for others."""
+        """Undo a `take`; release the devices that no generation uses any longer."""
         with self._lock:
             self._users.subtract(devices)
             for name in devices:
@@ -82,6 +82,6 @@ class Devices:
                         remove_placement_group(group)
 
 
-def _is_there(group: PlacementGroup, end: float) -> bool:
-    """Wait for a placement group until then, and at least look."""
+def _is_ready(group: PlacementGroup, end: float) -> bool:
+    """Wait for a placement group until ``end``, but at least 0.1 s; return whether it is ready."""
     return bool(group.wait(max(end - time.monotonic(), 0.1)))

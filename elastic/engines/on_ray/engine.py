@@ -1,4 +1,4 @@
-"""Generations on a Ray cluster."""
+"""The engine for a Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tensoropt.elastic.engines.engine import Carrier, Host, Outcome
-from tensoropt.elastic.engines.on_ray.carriage import RayCarrier, copied
+from tensoropt.elastic.engines.on_ray.carriage import RayCarrier, copy_to_neighbours
 from tensoropt.elastic.engines.on_ray.cluster import alive_nodes, own_address
 from tensoropt.elastic.engines.on_ray.devices import Devices
 from tensoropt.elastic.engines.on_ray.host import RayHost
@@ -25,13 +25,14 @@ from tensoropt.runtime.support.errors import one_line
 
 __all__ = ["RayEngine"]
 
-_AT_ONCE = 8  # calls that a porter answers at a time
+_AT_ONCE = 8  # concurrent calls of a porter
 
 
 class RayEngine:
-    """The GPUs of a cluster that this process has joined, or shares of ``threads`` of its cores.
+    """An engine on the GPUs of the cluster that this process has joined, or on shares of
+    ``threads`` of its cores.
 
-    All that it starts ends with this process: Ray sees to it.
+    Ray ends everything that it starts together with this process.
     """
 
     name = "ray"
@@ -69,7 +70,7 @@ class RayEngine:
     def find(
         self, facts: Mapping[str, Any], folder: Path, ended: Callable[[Outcome], None]
     ) -> Host | None:
-        """Nothing outlives the coordinator."""
+        """Return None: no rank outlives the coordinator."""
         return None
 
     def carrier(self, parts: Parts, plan: str, nodes: Sequence[str]) -> Carrier:
@@ -82,11 +83,11 @@ class RayEngine:
         held = list(parts)
         for node, numbers in by_node.items():
             blocks = [parts[number].block for number in numbers]
-            for number, block in zip(numbers, self._held(node, blocks), strict=True):
+            for number, block in zip(numbers, self._hold_on_node(node, blocks), strict=True):
                 held[number] = Part(block, node)
         return held
 
-    def _held(self, node: str, blocks: list[Any]) -> list[Any]:
+    def _hold_on_node(self, node: str, blocks: list[Any]) -> list[Any]:
         try:
             found: list[Any] = ray.get(self._porters[node].hold.remote(blocks))
         except (RayError, KeyError) as error:
@@ -99,7 +100,7 @@ class RayEngine:
                 self._porters[part.node].drop.remote([part.block])
 
     def spread(self, parts: Parts) -> Future[Parts | None]:
-        """One snapshot is under way at a time; of those that wait only the newest goes next."""
+        """Queue a snapshot: one is copied at a time, and the newest one displaces a waiting one."""
         future: Future[Parts | None] = Future()
         with self._spreading:
             before, self._waiting = self._waiting, (parts, future)
@@ -120,15 +121,15 @@ class RayEngine:
             parts, future = found
             result = None
             with suppress(Exception):  # the cluster may be gone: so is the snapshot
-                result = self._copied(parts)
+                result = self._copy_parts(parts)
             future.set_result(result)
 
-    def _copied(self, parts: Parts) -> Parts | None:
+    def _copy_parts(self, parts: Parts) -> Parts | None:
         porters = self._find_porters()
-        return copied(parts, porters) if len(porters) > 1 else parts
+        return copy_to_neighbours(parts, porters) if len(porters) > 1 else parts
 
     def _find_porters(self) -> dict[str, Any]:
-        """Return the porters of the nodes that live, also those that have come since."""
+        """Return the porters of all live nodes; start one on each new node."""
         alive = [node.id for node in alive_nodes()]
         for node in alive:
             if node not in self._porters:

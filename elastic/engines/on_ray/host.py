@@ -1,4 +1,4 @@
-"""The actors of one generation, from their start to how it ended."""
+"""The actors of one generation, from their start to the outcome."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from tensoropt.runtime.support.errors import one_line
 __all__ = ["RayHost", "runner_in"]
 
 _PATIENCE_S = 8.0  # for the other ranks to end after one has failed
-_NOTICE_S = 60.0  # for Ray to see that a node is gone: by default it asks five times, 3 s apart
-_ANSWER_S = 2.0  # for an actor to say that it lives
-_LOOK_S = 0.2  # between two looks at what Ray has seen
+_NOTICE_S = 60.0  # for Ray to notice a lost node: by default it probes five times, 3 s apart
+_ANSWER_S = 2.0  # for an actor to answer a liveness probe
+_LOOK_S = 0.2  # between two polls of Ray
 _KILL_S = 20.0
-_SHARE = 0.25  # of a GPU, so that several generations may be on it at once
+_SHARE = 0.25  # of a GPU, so that several generations can share it
 _SECRET = 32  # bytes
-_AT_ONCE = 2  # calls of an actor: one runs the rank, one asks whether it lives
-_NODE_DIED = "node has died"  # of what Ray says of an actor
+_AT_ONCE = 2  # concurrent calls of an actor: one runs the rank, one is a liveness probe
+_NODE_DIED = "node has died"  # in Ray's message about an actor
 
 
 class RayHost:
-    """A rank on each of ``groups``, which lie on ``nodes``; ``ended`` is called once."""
+    """Runs a rank on each of ``groups``, which are on ``nodes``; ``ended`` is called once."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RayHost:
         self._over = threading.Event()
 
     def facts(self) -> dict[str, Any]:
-        """The ranks end with their coordinator: there is nothing to find them by."""
+        """Return no facts: the ranks end with their coordinator, so no later one finds them."""
         return {}
 
     def begin(self) -> None:
@@ -92,7 +92,7 @@ class RayHost:
         return self._outcome()
 
     def _watch(self, rank: int, meeting: dict[str, str]) -> None:
-        """Hear what a rank's actor says, to its end."""
+        """Read a rank's output and outcome from its actor."""
         run = self._actors[rank].run.options(num_returns="streaming")
         said: dict[str, Any] = {"error": f"rank {rank} of {len(self._actors)} said nothing"}
         try:
@@ -112,9 +112,9 @@ class RayHost:
             log.write(text)
 
     def _outcome(self) -> Outcome:
-        """Return how the generation ended: after a failure the others have little time.
+        """Return the outcome of the generation: after a failure, wait only briefly for other ranks.
 
-        Those that do not answer have more: Ray may be about to see that their node is gone.
+        Wait longer for ranks that do not answer: Ray may be about to notice a lost node.
         """
         found: dict[int, dict[str, Any]] = {}
         failed_at: float | None = None
@@ -131,7 +131,7 @@ class RayHost:
             found[rank] = said
             if failed_at is None and "error" in said:
                 failed_at, patience_s = time.monotonic(), _PATIENCE_S
-        return self._told(found)
+        return self._combine(found)
 
     def _missing(self, found: Container[int]) -> list[int]:
         return [rank for rank in range(len(self._actors)) if rank not in found]
@@ -143,8 +143,9 @@ class RayHost:
             return False
         return True
 
-    def _told(self, found: dict[int, dict[str, Any]]) -> Outcome:
-        """Return what to say of what the ranks said: whoever died first comes first."""
+    def _combine(self, found: dict[int, dict[str, Any]]) -> Outcome:
+        """Combine the ranks' outcomes. Of several errors, return an actor's death first, then an
+        error that a rank reported about itself."""
         failed = [(rank, said) for rank, said in found.items() if "error" in said]
         if not failed:
             return {"result": found[0]["result"]}
@@ -154,20 +155,20 @@ class RayHost:
         return {"error": (first or own or [failed[0][1]])[0]["error"]}
 
     def _why(self, rank: int, error: RayError) -> str:
-        """Return why an actor died; where its node did, after Ray has counted that out."""
+        """Return why an actor died; wait until Ray has noticed if its node died."""
         which, node = f"rank {rank} of {len(self._actors)}", self._nodes[rank]
         end = time.monotonic() + _NOTICE_S
         while time.monotonic() < end:
-            if all(one.id != node for one in alive_nodes()):
+            if all(alive.id != node for alive in alive_nodes()):
                 return f"{short_name(node)} is gone: {which} was killed with it"
             if not isinstance(error, ActorUnavailableError) and _NODE_DIED not in str(error):
                 break
             time.sleep(_LOOK_S)
-            error = self._error_now(rank) or error
+            error = self._current_error(rank) or error
         return f"{which} was killed on {short_name(node)}: {_reason(error)}"
 
-    def _error_now(self, rank: int) -> RayError | None:
-        """Return what Ray knows of an actor's end by now."""
+    def _current_error(self, rank: int) -> RayError | None:
+        """Return Ray's present error for an actor, None if it answers."""
         try:
             ray.get(self._actors[rank].place.remote(), timeout=_ANSWER_S)
         except RayError as error:
@@ -176,7 +177,7 @@ class RayHost:
 
 
 def runner_in(group: PlacementGroup, share: float) -> Any:
-    """Return the actor of a rank on the device that ``group`` has, with a share of it if a GPU."""
+    """Return a rank's actor in the placement group ``group``, with ``share`` of its GPU."""
     where = PlacementGroupSchedulingStrategy(group, 0)
     actor: Any = ray.remote(Runner)
     return actor.options(
@@ -185,6 +186,6 @@ def runner_in(group: PlacementGroup, share: float) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Return the last line of what Ray says, where it comes to the point."""
+    """Return the last line of Ray's message, which names the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""The actor of one rank, which runs it as a process of its own."""
+"""The actor that runs one rank as a subprocess."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tensoropt.runtime.support.errors import TensoroptError, one_line
 
 __all__ = ["Runner"]
 
-_LOOK_S = 0.2  # between two looks at what the rank has printed
+_LOOK_S = 0.2  # between two reads of the rank's output
 _OTHERS = ("PMI", "SLURM_", "TORCHELASTIC_", "TENSOROPT_SOCKETS", "TENSOROPT_PORT")
-"""What the launcher of Ray itself may have left in the environment: it started no ranks."""
+"""Prefixes of variables that may come from the launcher of Ray itself, not of ranks."""
 
 
 class Runner:
-    """Runs one rank of a generation; the kernel ends the rank with this process."""
+    """Runs one rank of a generation; the kernel kills the rank when this process ends."""
 
     def __init__(self) -> None:
         self._outcome: dict[str, Any] = {}
 
     def place(self) -> tuple[str, int]:
-        """Return the address of this node, and a port that is free there."""
+        """Return the address of this node, and a free port there."""
         address = own_address()
         with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as found:
             found.bind((address, 0))
@@ -44,7 +44,7 @@ class Runner:
     def run(
         self, kind: str, values: dict[str, Any], rank: int, ranks: int, meeting: Mapping[str, str]
     ) -> Iterator[dict[str, Any]]:
-        """Run the rank; yields what it prints as ``text``, at last its ``result`` or ``error``."""
+        """Run the rank; yield its output as ``text``, then its ``result`` or ``error``."""
         log = os.memfd_create("tensoropt-output", os.MFD_CLOEXEC)
         arguments = (kind, values, rank, ranks, meeting, Path(f"/proc/{os.getpid()}/fd/{log}"))
         # The rank ends with the thread that started it.
@@ -88,5 +88,5 @@ class Runner:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's variables, as if nobody had started it."""
+    """Return this process's environment without variables of launchers."""
     return {name: text for name, text in os.environ.items() if not name.startswith(_OTHERS)}

@@ -1,4 +1,4 @@
-"""Boxes on their way from node to node, through Ray's object store."""
+"""Transfer of boxes between nodes, through Ray's object store."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["Trip", "travel"]
 
-_LOAD = 16 << 20  # bytes that go at once
-_UNDER_WAY = 8  # loads: more would fill the object store, which then goes to disk
+_LOAD = 16 << 20  # bytes per load
+_UNDER_WAY = 8  # concurrent loads: more would fill the object store, which then spills to disk
 _SEEN_OFF_S = 5.0
 
 
 @dataclass(frozen=True)
 class Trip:
-    """From a rank's part to a room on another node: ``boxes`` of the state of ``plan``."""
+    """A transfer of ``boxes`` of the state of ``plan``, from a rank's part to a room on a node."""
 
     origin: Part
     room: Part
@@ -33,12 +33,12 @@ class Trip:
     boxes: Sequence[TensorBox]
 
     def loads(self) -> Iterator[list[TensorBox]]:
-        """Yield the boxes in loads; large ones are cut along their first dimension."""
+        """Yield the boxes in loads; large boxes are sliced along their first dimension."""
         load: list[TensorBox] = []
         size = 0
         sizes = {s.name: dtype_of(s.tensor.dtype).itemsize for s in self.plan.state}
-        cuts = (cut for name, box in self.boxes for cut in _cut(name, box, sizes[name]))
-        for name, box in cuts:
+        slices = (part for name, box in self.boxes for part in _slice(name, box, sizes[name]))
+        for name, box in slices:
             bytes_ = sizes[name] * _count(box)
             if load and size + bytes_ > _LOAD:
                 yield load
@@ -56,7 +56,7 @@ def _count(box: Bounds) -> int:
     return count
 
 
-def _cut(name: str, box: Bounds, itemsize: int) -> Iterator[TensorBox]:
+def _slice(name: str, box: Bounds, itemsize: int) -> Iterator[TensorBox]:
     size = itemsize * _count(box)
     if not box or size <= _LOAD:
         yield name, box
@@ -68,7 +68,7 @@ def _cut(name: str, box: Bounds, itemsize: int) -> Iterator[TensorBox]:
 
 
 def travel(trips: Iterable[Trip], porters: Mapping[str, Any]) -> int:
-    """Make the trips; returns how many bytes came over. Raises `UserError`."""
+    """Make the trips; return the number of bytes transferred. Raises `UserError`."""
     under_way: list[Any] = []
     moved = 0
     try:
@@ -85,7 +85,7 @@ def travel(trips: Iterable[Trip], porters: Mapping[str, Any]) -> int:
 
 
 def _see_off(loads: Sequence[Any]) -> None:
-    """Ask for loads that nobody wants any more: Ray reports failures that were never asked for."""
+    """Fetch loads that are no longer needed, because Ray logs failures that nobody fetches."""
     for load in loads:
         with suppress(RayError):
             ray.get(load, timeout=_SEEN_OFF_S)

@@ -75,7 +75,7 @@ def test_its_losses_are_those_of_an_unbroken_run_on_the_cpu(
     assert client.scale(1).moved_by == "host"
     apart.unlink()
     prepared = [event for event in client.events() if event.kind == "prepared"]
-    assert "comes by the host's memory: rank 0: GPU 0000" in prepared[-1].text
+    assert "is moved through host memory: rank 0: GPU 0000" in prepared[-1].text
     assert "comes by" not in prepared[0].text
 
     crash(job)

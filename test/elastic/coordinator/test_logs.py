@@ -74,7 +74,7 @@ def steps_in(log: Path) -> list[int]:
 
 
 def test_a_job_that_is_said_to_be_over_has_all_its_steps(job: Job):
-    job.over("ended", "after step 5")
+    job.finish("ended", "after step 5")
     assert steps_in_the_folder() == [*range(1, STEPS + 1)]
 
 

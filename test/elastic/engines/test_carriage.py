@@ -57,7 +57,7 @@ class State:
     """A state that ranks of a plan hold, each on a node; whole ones are equal on all plans."""
 
     def __init__(self, folder: Path, nodes: str, step: int | None = None) -> None:
-        self.plan = TrainingPlan.of(Plan.read(folder))
+        self.plan = TrainingPlan.from_plan(Plan.read(folder))
         self.arenas = [Arena("test", stamped_size_of(self.plan)) for _ in nodes]
         draw = np.random.default_rng(0)
         whole = {
@@ -86,7 +86,7 @@ def porters() -> Iterator[dict[str, Any]]:
 def taken(carrier: Any, plan: Path, rank: int) -> dict[str, Any]:
     """Return what a rank has after it did what it is told."""
     order = carrier.orders[rank]
-    held, wanted = (TrainingPlan.of(Plan.read(folder)) for folder in (order["plan"], plan))
+    held, wanted = (TrainingPlan.from_plan(Plan.read(folder)) for folder in (order["plan"], plan))
     arrays = {
         state.name: np.full(state.tensor.local_shape(), np.nan, np.float32)
         for state in wanted.state
@@ -100,7 +100,7 @@ def taken(carrier: Any, plan: Path, rank: int) -> dict[str, Any]:
 
 def check_taken(carrier: Any, state: State, plan: Path, ranks: int) -> None:
     """See that ranks of a plan have the state that those of another one held."""
-    wanted = TrainingPlan.of(Plan.read(plan))
+    wanted = TrainingPlan.from_plan(Plan.read(plan))
     found = [taken(carrier, plan, rank) for rank in range(ranks)]
     held = [arrays_in(arena.memory, state.plan) for arena in state.arenas]
     theirs = {one.name: one.tensor.layout for one in state.plan.state}
@@ -175,7 +175,7 @@ def _bytes(box: Any) -> int:
 @pytest.mark.parametrize("lost", "abc")
 def test_a_snapshot_outlives_any_one_node(family: Path, porters: dict[str, Any], lost: str):
     state = State(family / "3", "abc", step=20)
-    snapshot = carriage.copied(state.parts, porters)
+    snapshot = carriage.copy_to_neighbours(state.parts, porters)
     assert {part.node for part in snapshot.copies.values()} == {"a", "b", "c"}
     rest = {node: one for node, one in porters.items() if node != lost}
     new = "".join(rest)
@@ -192,7 +192,7 @@ def drop_copies(snapshot: Parts, porters: dict[str, Any]) -> None:
 
 
 def test_what_two_nodes_had_is_gone_with_both(family: Path, porters: dict[str, Any]):
-    snapshot = carriage.copied(State(family / "3", "abc", step=20).parts, porters)
+    snapshot = carriage.copy_to_neighbours(State(family / "3", "abc", step=20).parts, porters)
     with pytest.raises(UserError, match=r"of rank 1 went with node-b"):
         carriage.RayCarrier(snapshot, str(family / "1"), "a", {"a": porters["a"]})
     drop_copies(snapshot, porters)
@@ -200,15 +200,15 @@ def test_what_two_nodes_had_is_gone_with_both(family: Path, porters: dict[str, A
 
 def test_what_other_nodes_have_is_not_copied(family: Path, porters: dict[str, Any]):
     state = State(family / "2", "aa", step=20)
-    shared = carriage.lonely_boxes(state.plan, state.parts)
+    shared = carriage.unique_boxes(state.plan, state.parts)
     assert {name for boxes in shared.values() for name, _ in boxes} == {
         one.name for one in state.plan.state
     }
     apart = State(family / "2", "ab", step=20)
     for name, _, ranks in carriage._holders(apart.plan):
-        lonely = {found for boxes in carriage.lonely_boxes(apart.plan, apart.parts).values()
+        unique = {found for boxes in carriage.unique_boxes(apart.plan, apart.parts).values()
                   for found, _ in boxes}  # fmt: skip
-        assert (name in lonely) == (len(ranks) == 1)
+        assert (name in unique) == (len(ranks) == 1)
 
 
 @pytest.mark.parametrize("stamp", [-1, 60])
@@ -217,7 +217,7 @@ def test_a_snapshot_that_is_overwritten_meanwhile_is_none(
 ):
     state = State(family / "2", "ab", step=20)
     stamp_in(state.arenas[1].memory)[0] = stamp
-    assert carriage.copied(state.parts, porters) is None
+    assert carriage.copy_to_neighbours(state.parts, porters) is None
     with pytest.raises(UserError, match="of rank 1 went with node-b"):
         carriage.RayCarrier(state.parts, str(family / "1"), "a", porters)
 

@@ -1,4 +1,4 @@
-"""What a coordinator writes down so that another one, after its death, finds the ranks."""
+"""The coordinator's persistent record, by which a later coordinator finds the ranks."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Any
 from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.files import replace_private
 
-__all__ = ["NoRoomError", "Saved", "SavedGeneration", "unwritten"]
+__all__ = ["NoRoomError", "SavedGeneration", "SavedJob", "unwritten"]
 
 _KEY = 32  # bytes
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class NoRoomError(UserError):
-    """A disk takes nothing now, but may later: whoever has time tries again."""
+    """The disk is full, or read-only, for now: the write can be retried."""
 
 
 def unwritten(path: Path, error: OSError) -> UserError:
-    """Return the error of a file that could not be written: a `NoRoomError` where room is short."""
+    """Return the error of a failed write: a `NoRoomError` if the disk is full or read-only."""
     kind = NoRoomError if error.errno in _NO_ROOM else UserError
     return kind(f"{path}: {cause_of(error)}")
 
 
 @dataclass
 class SavedGeneration:
-    """A generation: what `Engine.find` finds it by, its plan's name, its devices."""
+    """A generation: the facts for `Engine.find`, its plan's name, its devices."""
 
     host: dict[str, Any]
     plan: str
@@ -38,11 +38,12 @@ class SavedGeneration:
 
 
 @dataclass
-class Saved:
-    """Where ranks meet their coordinator, and the generations that there are.
+class SavedJob:
+    """The address and key for ranks, and the generations that run.
 
-    ``current`` is the one in charge of the state, 0 before the first is. ``count`` is the number of
-    the last that was started. ``data`` are the facts of the data, as they were at first.
+    ``current`` is the number of the generation in charge of the state, 0 before the first.
+    ``count`` is the number of the last started one. ``data`` are the facts of the data at the start
+    of the job.
     """
 
     path: Path
@@ -55,12 +56,12 @@ class Saved:
     data: dict[str, Any] | None = None
 
     @classmethod
-    def read(cls, path: Path) -> Saved | None:
-        """Return what was written, None where there is nothing. Raises `UserError`."""
+    def read(cls, path: Path) -> SavedJob | None:
+        """Return the record in a file, None if there is no file. Raises `UserError`."""
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
             found = facts.pop("generations")
-            generations = {number: SavedGeneration(**one) for number, one in found.items()}
+            generations = {number: SavedGeneration(**values) for number, values in found.items()}
             return cls(path, generations=generations, **facts)
         except FileNotFoundError:
             return None
@@ -68,7 +69,7 @@ class Saved:
             raise UserError(f"{path}: not what a coordinator writes: {error}") from None
 
     def end(self) -> None:
-        """Write down that no generation is left: what stays is for a job that goes on later."""
+        """Record that no generation is left; the rest is for a later continuation of the job."""
         self.generations, self.key, self.address = {}, "", ""
         self.write()
 
