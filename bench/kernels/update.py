@@ -49,7 +49,7 @@ def prepared_plan(folder: Path) -> tuple[TrainingPlan, float]:
     result = driver.frontier(module, request)
     driver.settle(module, result.points[0], request, result)
     driver.compile_plan(module, model, folder / "plan")
-    return TrainingPlan.of(Plan.load(folder / "plan")), result.points[0].cost.update_s
+    return TrainingPlan.from_plan(Plan.load(folder / "plan")), result.points[0].cost.update_s
 
 
 def ours(plan: TrainingPlan) -> tuple[Call, list[Array]]:

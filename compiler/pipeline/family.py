@@ -152,7 +152,7 @@ class FamilyWriter:
 def _read(folder: Path) -> TrainingPlan:
     """Return the plan in ``folder``; errors leave out the path, which is temporary."""
     try:
-        return TrainingPlan.of(Plan.read(folder))
+        return TrainingPlan.from_plan(Plan.read(folder))
     except UserError as error:
         text = str(error).removeprefix(f"{folder / PLAN_FILE}: ")
         raise UserError(f"a family is of plans that can be trained: {text}") from None

@@ -174,7 +174,7 @@ def _check_data(settings: JobSettings, plan: FamilyPlan) -> None:
     from tensoropt.runtime.training.data.open import open_dataset
     from tensoropt.runtime.training.plan import TrainingPlan
 
-    training = TrainingPlan.of(Plan.read(str(plan.path)))
+    training = TrainingPlan.from_plan(Plan.read(str(plan.path)))
     shuffle = settings.training["shuffle"]
     open_dataset(settings.data, training.plan.inputs, training.batch, shuffle)
 

@@ -36,7 +36,7 @@ class Takeover:
         self, facts: Mapping[str, Any], held: Held, memory: StateMemory, threads: int
     ) -> None:
         self.facts = facts
-        plan = TrainingPlan.of(Plan.read(facts["plan"]))
+        plan = TrainingPlan.from_plan(Plan.read(facts["plan"]))
         blocks = [None if block is None else Block(**block) for block in facts["blocks"]]
         if len(blocks) != plan.plan.ranks or any(b and b.size < size_of(plan) for b in blocks):
             raise UserError(f"{Path(facts['plan']).name}: not the plan of {len(blocks)} blocks")

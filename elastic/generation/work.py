@@ -54,7 +54,7 @@ def run_generation(job: GenerationJob, comm: MPI.Comm, link: LauncherLink) -> Tr
 
     Raises `UserError` if a rank fails, or has had no coordinator for too long.
     """
-    plan = TrainingPlan.of(Plan.read(job.plan))
+    plan = TrainingPlan.from_plan(Plan.read(job.plan))
     provider = provider_of(job, comm)
     memory = provider.measure()
     state = memory_of(plan, provider)

@@ -23,7 +23,7 @@ def _check(job: GenerationJob) -> Plan:
     a quarter of the preparation time.
     """
     check_provider(job)
-    plan = TrainingPlan.of(Plan.read(job.plan))
+    plan = TrainingPlan.from_plan(Plan.read(job.plan))
     plan.plan.check_files()
     open_dataset(str(job.data), plan.plan.inputs, plan.batch, job.shuffle)
     return plan.plan

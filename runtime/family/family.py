@@ -117,7 +117,7 @@ class Family:
         for name in self.files:
             self.check_file(name)
         check_tensors(self.initial)
-        plans = [TrainingPlan.of(Plan.load(plan.path)) for plan in self.plans]
+        plans = [TrainingPlan.from_plan(Plan.load(plan.path)) for plan in self.plans]
         check_shared(plans)
         for row, plan in zip(self.plans, plans, strict=True):
             self._check_row(row, plan)

@@ -110,7 +110,7 @@ def _layout(where: str, layout: list[str], mesh: tuple[int, ...]) -> Iterator[Pr
 
 def _training(folder: Path, document: Any) -> Iterator[Problem]:
     try:
-        TrainingPlan.of(Plan.from_document(folder, document))
+        TrainingPlan.from_plan(Plan.from_document(folder, document))
     except UserError as error:
         text = str(error).removeprefix(f"{folder / 'plan.json'}: ")
         yield Problem("plan.json", text)

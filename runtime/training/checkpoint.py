@@ -1,9 +1,9 @@
-"""Checkpoints: safetensors files of whole tensors, whatever plan they were trained with.
+"""Checkpoints: safetensors files of whole tensors, independent of the plan that trained them.
 
-A file ``step-00000020.safetensors`` holds parameters, buffers and moments under their names in
-plan.json, and in its metadata what else training goes on from. It is written aside and renamed, so
-that a file of that name is whole. The layout of the format: 8 bytes little-endian with the size of
-a JSON header, the header, then the bytes of all tensors without gaps.
+A file ``step-00000020.safetensors`` contains parameters, buffers and moments under their names in
+plan.json, and the other state of training in its metadata. It is written to a temporary file and
+renamed, so a file with that name is complete. The format: 8 bytes little-endian with the size of a
+JSON header, the header, then the bytes of all tensors without gaps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 Facts = tuple[str | int, ...]
-"""The element type of a tensor in a checkpoint, as safetensors calls it, and its sizes."""
+"""The element type of a tensor in a checkpoint, under its safetensors name, and its sizes."""
 
 _FORMAT = "tensoropt-checkpoint-2"
 
@@ -62,7 +62,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training is: ``updates`` are the steps that were not dropped, ``samples`` those read.
+    """Progress of training: ``updates`` counts steps that were not dropped, ``samples`` all read.
 
     ``good_steps`` counts steps since the loss scale changed.
     """
@@ -75,8 +75,8 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class _Said:
-    """What the metadata of a checkpoint say; ``moments`` are names, None before the first step."""
+class _Metadata:
+    """Metadata of a checkpoint; ``moments`` are names, None before the first step."""
 
     model: str
     model_sha256: str
@@ -85,7 +85,7 @@ class _Said:
     progress: Progress
 
     @classmethod
-    def of(cls, path: Path, metadata: Mapping[str, str]) -> _Said:
+    def parse(cls, path: Path, metadata: Mapping[str, str]) -> _Metadata:
         try:
             return cls(
                 metadata["model"],
@@ -99,7 +99,7 @@ class _Said:
 
 
 def path_of(folder: Path, step: int) -> Path:
-    """Return where the checkpoint of a step lies."""
+    """Return the path of a step's checkpoint."""
     return folder / f"step-{step:08d}.safetensors"
 
 
@@ -109,7 +109,10 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 
 def find_checkpoint(place: Path) -> Path:
-    """Return ``place``, or the latest checkpoint in it if it is a folder; raises `UserError`."""
+    """Return ``place``, or the latest checkpoint in it if it is a folder.
+
+    Raises `UserError` if the folder has none.
+    """
     if not place.is_dir():
         return place
     found = checkpoints_in(place)
@@ -119,7 +122,7 @@ def find_checkpoint(place: Path) -> Path:
 
 
 def keep_latest(folder: Path, count: int) -> None:
-    """Remove all checkpoints but the latest ``count``."""
+    """Remove all checkpoints except the latest ``count``."""
     for path in checkpoints_in(folder)[:-count]:
         path.unlink()
 
@@ -133,16 +136,16 @@ def write_checkpoint(
     moments: bool = True,
     place: str | None = None,
 ) -> None:
-    """Write the state of the ranks of ``comm`` to ``path``; every rank calls this.
+    """Write the state of the ranks of ``comm`` to ``path``; all ranks must call this.
 
-    Errors name ``place`` instead of a path that no user knows.
-    Rank 0 writes; no rank holds more than one other rank's part of one tensor. Raises `UserError`
-    on all ranks where the file cannot be written.
+    Rank 0 writes. No rank buffers more than one other rank's part of one tensor. Raises `UserError`
+    on all ranks if the file cannot be written; the message names ``place``, if given, as users do
+    not know the path of a temporary file.
     """
     states = [state for state in held.plan.state if moments or not state.is_moment]
     states.sort(key=lambda s: (-dtype_of(s.tensor.dtype).itemsize, s.name))
     metadata = metadata_of(held.plan, progress, moments=moments)
-    with _written(path, place, _header(states, metadata), states, comm) as places:
+    with _new_file(path, place, _header(states, metadata), states, comm) as places:
         for state in states:
             target, layout = places.get(state.name), state.tensor.layout
             if comm.rank in layout.sources():
@@ -171,7 +174,7 @@ def _size(state: State) -> int:
 
 
 def metadata_of(plan: TrainingPlan, progress: Progress, *, moments: bool = True) -> dict[str, str]:
-    """Return the metadata of a checkpoint with or without ``moments``, before it is sealed."""
+    """Return the metadata of an unsealed checkpoint with or without ``moments``."""
     names = [state.name for state in plan.state if state.is_moment]
     tensors = [state.name for state in plan.state if moments or not state.is_moment]
     return {
@@ -186,16 +189,16 @@ def metadata_of(plan: TrainingPlan, progress: Progress, *, moments: bool = True)
 
 
 @contextmanager
-def _written(
+def _new_file(
     path: Path, place: str | None, header: bytes, states: Sequence[State], comm: MPI.Comm
 ) -> Iterator[Mapping[str, Array]]:
-    """Give the places in a new file by tensor on rank 0, and the file its name at the end."""
+    """Yield the mapped tensors of a new file on rank 0, and rename the file at the end."""
     aside: Path | None = None
     error: str | None = None
     places: dict[str, Array] = {}
     if comm.rank == 0:
         try:
-            aside = _made(path, len(header) + sum(map(_size, states)))
+            aside = _allocate(path, len(header) + sum(map(_size, states)))
             places = _places(aside, header, states)
         except OSError as failure:
             error = cause_of(failure)
@@ -217,8 +220,8 @@ def _agree(place: str, error: str | None, comm: MPI.Comm) -> None:
         raise UserError(f"{place}: {error}")
 
 
-def _made(path: Path, size: int) -> Path:
-    """Make a file of ``size`` bytes beside ``path``: a full disk is found here, not later."""
+def _allocate(path: Path, size: int) -> Path:
+    """Create a file of ``size`` bytes in the folder of ``path``; fails early on a full disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(".step-*.tmp"):  # of a run that was killed while writing
         left.unlink()
@@ -249,7 +252,7 @@ def _places(aside: Path, header: bytes, states: Sequence[State]) -> dict[str, Ar
 
 
 def _finish(aside: Path, path: Path, places: dict[str, Array]) -> str | None:
-    """Seal the file, bring it to the disk and give it its name; returns an error, or None."""
+    """Seal, fsync and rename the file; returns an error, or None."""
     try:
         while places:
             _, place = places.popitem()
@@ -267,31 +270,31 @@ def _finish(aside: Path, path: Path, places: dict[str, Array]) -> str | None:
 
 def weights_of(path: Path) -> dict[str, Facts]:
     """Return types and shapes of the parameters and buffers in a checkpoint."""
-    said, tensors = _opened(path)
-    moments = said.moments or []
+    metadata, tensors = _read_header(path)
+    moments = metadata.moments or []
     return {name: facts for name, facts in tensors.items() if name not in moments}
 
 
 def check_checkpoint(plan: TrainingPlan, path: Path) -> Progress:
-    """Return how far ``path`` is, a file; raises `UserError` unless it fits the plan."""
-    said, tensors = _opened(path)
-    sha256, name = plan.plan.model_sha256, said.optimizer
-    if said.model_sha256 != sha256:
+    """Return the progress in the checkpoint ``path``; raises `UserError` if it does not fit."""
+    metadata, tensors = _read_header(path)
+    sha256, name = plan.plan.model_sha256, metadata.optimizer
+    if metadata.model_sha256 != sha256:
         raise UserError(
             f"{path}: checkpoint of another model, expected {plan.plan.model_name} with sha256 "
-            f"{sha256}, got: {said.model} with {said.model_sha256}"
+            f"{sha256}, got: {metadata.model} with {metadata.model_sha256}"
         )
     if name != plan.optimizer["name"]:
         raise UserError(
             f"{path}: checkpoint of another optimizer, expected {plan.optimizer['name']}, "
             f"got: {name}"
         )
-    starts, step = said.moments is None, said.progress.step
+    starts, step = metadata.moments is None, metadata.progress.step
     if starts and step:
         raise UserError(f"{path}: has no moments after step {step}, expected them")
     states = [state for state in plan.state if not (starts and state.is_moment)]
     _check_tensors(plan, path, states, tensors)
-    return said.progress
+    return metadata.progress
 
 
 def _check_tensors(
@@ -316,8 +319,8 @@ def facts_text(facts: Facts) -> str:
     return f"{facts[0]} {'x'.join(map(str, facts[1:])) or 'scalar'}"
 
 
-def _opened(path: Path) -> tuple[_Said, dict[str, Facts]]:
-    """Return what a checkpoint says, and by tensor its type and shape. Reads its header alone."""
+def _read_header(path: Path) -> tuple[_Metadata, dict[str, Facts]]:
+    """Return a checkpoint's metadata, and types and shapes by tensor. Reads only its header."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -335,4 +338,4 @@ def _opened(path: Path) -> tuple[_Said, dict[str, Facts]]:
             f"got: {metadata.get('format')}"
         )
     header_digest(path)
-    return _Said.of(path, metadata), tensors
+    return _Metadata.parse(path, metadata), tensors

@@ -1,4 +1,4 @@
-"""The tensors that graphs themselves hold."""
+"""Initializers and constants of ONNX graphs, and their sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["constant_bytes", "constants", "tensor_bytes", "tensor_dtype"]
 
 
 def constants(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Yield the initializers and constants of the main graph (TensorProto) by name."""
+    """Yield names and TensorProtos of the initializers and constants of the main graph."""
     for tensor in model.graph.initializer:
         yield tensor.name, tensor
     for node in model.graph.node:
@@ -34,12 +34,12 @@ def tensor_dtype(tensor: onnx.TensorProto) -> np.dtype[np.generic]:
 
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:
-    """Return the size of a TensorProto in memory."""
+    """Return the size of a TensorProto in memory, in bytes."""
     return int(np.prod(tensor.dims, dtype=np.int64)) * tensor_dtype(tensor).itemsize
 
 
 def constant_bytes(graph: Path) -> int:
-    """Return the size of all initializers and constants of an ONNX file, which is not run."""
+    """Return the bytes of all initializers and constants of an ONNX file, without running it."""
     import onnx
 
     model = onnx.load(graph, load_external_data=False)

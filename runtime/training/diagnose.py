@@ -1,4 +1,4 @@
-"""Which value of a step was the first that is not a number: every value of the graph looked at."""
+"""Diagnosis of NaN and infinity: searches every value of a step's graph for the first."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _RUNS = 8
 
 
 class _Place(NamedTuple):
-    """``order`` counts nodes of the graph; what is fed comes before them."""
+    """A value that is not finite; ``order`` is the number of its node, -1 for inputs and state."""
 
     order: int
     rank: int
-    what: str
+    value: str
 
 
 def first_not_finite(step: TrainingStep, threads: int, comm: MPI.Comm) -> str | None:
-    """Return what is NaN or infinite first, over all ranks, in the run that ``step`` is fed for.
+    """Return the first NaN or infinite value, over all ranks, for the batch fed to ``step``.
 
-    Every rank calls this. The graph runs again, unoptimised, with values as outputs: those of an
-    eighth of the nodes in each run, until some are not finite, so as to take little memory where
-    the rank computes. Gradients are lost. None where this run has no such value.
+    All ranks must call this. The graph runs again, unoptimised, with the results of an eighth of
+    the nodes as outputs in each run, to limit memory on the device. It stops after a run with a
+    value that is not finite. Gradients are overwritten. Returns None if all values are finite.
     """
     found = comm.allgather(_fed(step, comm.rank))
     for part in range(_RUNS):
         if any(found):
             break
-        # All ranks have to run: their collectives wait for each other.
+        # All ranks must run, as their collectives wait for each other.
         found = comm.allgather(_computed(step, threads, comm.rank, part))
     places = sorted(place for place in found if place is not None)
-    return f"{places[0].what} on rank {places[0].rank}" if places else None
+    return f"{places[0].value} on rank {places[0].rank}" if places else None
 
 
 def _fed(step: TrainingStep, rank: int) -> _Place | None:
@@ -52,7 +52,7 @@ def _fed(step: TrainingStep, rank: int) -> _Place | None:
 
 
 def _computed(step: TrainingStep, threads: int, rank: int, part: int) -> _Place | None:
-    """Return the first place among the nodes of one part of the graph."""
+    """Return the first value that is not finite in one part of the graph."""
     graph = step.plan.plan.graph(rank)
     nodes, session = _returning(graph, part, threads, step.held.provider)
     arrays = _read(step)
@@ -63,15 +63,15 @@ def _computed(step: TrainingStep, threads: int, rank: int, part: int) -> _Place 
     session.run()
     names = {name for _, _, outputs in nodes for name in outputs}
     wrong = {name for name, array in session.results(names) if not all_finite(array)}
-    for order, what, outputs in nodes:
+    for order, node, outputs in nodes:
         for name in outputs:
             if name in wrong:
-                return _Place(order, rank, f"'{name}' of {what}")
+                return _Place(order, rank, f"'{name}' of {node}")
     return None
 
 
 def _read(step: TrainingStep) -> dict[str, PlacedArray]:
-    """Return all that the graph may read; what gradients are added to is zeros."""
+    """Return all arrays that the graph may read, after zeroing the gradient accumulators."""
     step.start()
     arrays = {**step.batch, **step.scalars, **step.held.state}
     for gradient in step.plan.gradients:
@@ -83,10 +83,10 @@ def _read(step: TrainingStep) -> dict[str, PlacedArray]:
 def _returning(
     graph: Path, part: int, threads: int, provider: Provider
 ) -> tuple[list[tuple[int, str, list[str]]], RankSession]:
-    """Return the nodes of a part, and a session that returns all that they make.
+    """Return the nodes of a part, and a session that returns all their results.
 
-    A node is its number, what it is called, and the names of its outputs. The graph returns what
-    it does anyhow, too, so that all ranks run all of it.
+    A node is its number, its description and the names of its outputs. The graph keeps its own
+    outputs, so that all ranks run all of it.
     """
     import onnx
 

@@ -1,4 +1,4 @@
-"""Trained weights put back into the ONNX model that training began with."""
+"""Export: writes trained weights into the original ONNX model."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["export_model"]
 
-_INLINE = 1 << 30  # bytes of weights that still go into the file of the graph, which holds 2 GiB
+_INLINE = 1 << 30  # largest size of weights stored in the graph's file, which is limited to 2 GiB
 _PAGE = 4096
 
-# All fields of a TensorProto that hold elements or say where they are.
+# All fields of a TensorProto for its elements or their location.
 _DATA_FIELDS = (
     "float_data",
     "int32_data",
@@ -40,11 +40,11 @@ _DATA_FIELDS = (
 def export_model(model: Path, checkpoint: Path, out: Path) -> None:
     """Write ``model`` to ``out`` with the parameters and buffers of a checkpoint.
 
-    All else stays as it is: other weights, names, and the graph but for nodes that are others in
-    training (:func:`for_inference`). Initializers and constants of the main graph take the
-    checkpoint's tensor of their name. Weights of a gigabyte and more, and all
-    weights of a model that has external data, go to ``<out>.data``, one tensor after the other.
-    Raises `UserError` where a tensor does not fit, or a file cannot be written.
+    Initializers and constants of the main graph take the checkpoint's tensor with their name.
+    Nodes with a training mode are changed to inference (:func:`for_inference`). The rest of the
+    graph, its names and other weights are unchanged. Weights of 1 GiB or more, and all weights of a
+    model with external data, are written to ``<out>.data``, one tensor at a time. Raises
+    `UserError` if a tensor does not fit, or a file cannot be written.
     """
     import onnx
 
@@ -84,7 +84,7 @@ def _write(
     trained: set[str],
     out: Path,
 ) -> None:
-    """Write both files aside, the data first, and give them their names."""
+    """Write both files under temporary names, the data first, and rename them."""
     data = _data_path(places, trained, out)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as name:
         aside = Path(name) / "data"
@@ -100,7 +100,7 @@ def _write(
 
 
 def _data_path(places: Mapping[str, onnx.TensorProto], trained: set[str], out: Path) -> Path | None:
-    """Return where external data goes, None where the graph's own file can hold it."""
+    """Return the path for external data, None if the weights fit in the graph's file."""
     small = not any(_is_outside(tensor) for tensor in places.values())
     size = sum(tensor_bytes(places[name]) for name in trained)
     return None if small and size < _INLINE else out.with_name(f"{out.name}.data")
@@ -118,7 +118,7 @@ def _fill(
     data: IO[bytes] | None,
     location: str,
 ) -> None:
-    """Set the elements of trained tensors; with ``data``, write them and other outside ones."""
+    """Set the elements of trained tensors; with ``data``, write all external tensors to it."""
     from onnx import numpy_helper
     from safetensors import safe_open
 

@@ -1,4 +1,4 @@
-"""Whether all numbers are finite: of arrays where a rank computes, and of one on the host."""
+"""Checks that all elements of arrays are finite, on a rank's device and on the host."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tensoropt.runtime.support.dtypes import Array
 
 __all__ = ["FiniteCheck", "all_finite"]
 
-_CHUNK = 1 << 20  # elements looked at together
+_CHUNK = 1 << 20  # elements checked together
 _OPSET = 20
-_WIDE = 4  # bytes of a type in which sums of gradients do not overflow
+_WIDE = 4  # bytes of an element type in which sums of gradients do not overflow
 
 
 class FiniteCheck:
-    """Says whether every element of some arrays is finite, without taking them to the host.
+    """A check that every element of some arrays is finite, without copying them to the host.
 
-    A graph adds up each array (of narrow types it takes the mean) and then the sums: NaN and
-    infinity survive that. It reads every element once and writes a number per array. A sum that
-    overflows by itself is looked at again, on the host, one array at a time.
+    A graph sums each array (or averages it, for narrow types) and then adds the sums: NaN and
+    infinity propagate. It reads each element once and writes one number per array. If a sum is not
+    finite, the arrays are checked again on the host, one at a time, as finite elements may
+    overflow.
     """
 
     def __init__(self, arrays: Sequence[PlacedArray], provider: Provider) -> None:
@@ -45,7 +46,7 @@ class FiniteCheck:
 
 
 def _graph(arrays: Sequence[PlacedArray]) -> bytes:
-    """Return the ONNX model whose output ``sum`` is finite only if all of its inputs are."""
+    """Return an ONNX model with an output ``sum`` that is finite only if all its inputs are."""
     from onnx import TensorProto, helper
 
     inputs, nodes = [], []
@@ -67,10 +68,10 @@ def _graph(arrays: Sequence[PlacedArray]) -> bytes:
 
 
 def all_finite(array: Array) -> bool:
-    """Say whether no element of an array on the host is NaN or infinite; no copy of it is made."""
+    """Return whether all elements of an array on the host are finite; copies only chunks."""
     if array.dtype.kind not in "fV":
         return True
     flat = array.reshape(-1)
     pieces = (flat[i : i + _CHUNK] for i in range(0, flat.size, _CHUNK))
-    with np.errstate(invalid="ignore"):  # said of a NaN that becomes another type's
+    with np.errstate(invalid="ignore"):  # numpy warns when it converts a signalling NaN
         return all(bool(np.isfinite(piece.astype(np.float64)).all()) for piece in pieces)

@@ -1,4 +1,4 @@
-"""A graph that was exported for training, as it is run afterwards."""
+"""Conversion of a graph exported for training to its inference form."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ __all__ = ["for_inference"]
 
 
 def for_inference(model: onnx.ModelProto) -> None:
-    """Let the nodes of an ONNX ``model`` that are others in training be as in inference, in place.
+    """Change the nodes of an ONNX ``model`` from training mode to inference mode, in place.
 
-    BatchNormalization reads running statistics, Dropout returns its operand. A node whose further
-    results are read, or whose mode is an input, stays as it is. Linear in the nodes.
+    BatchNormalization then uses running statistics, and Dropout returns its operand. A
+    BatchNormalization with further results that are read, and a Dropout with a graph input as its
+    mode, are unchanged. Linear in the number of nodes.
     """
     graph = model.graph
     read = {*_read(graph)}
@@ -32,7 +33,7 @@ def for_inference(model: onnx.ModelProto) -> None:
 
 
 def _read(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names that a graph and those inside its nodes read."""
+    """Yield the names that a graph and its subgraphs read."""
     for node in graph.node:
         yield from node.input
         for attribute in node.attribute:
@@ -42,7 +43,7 @@ def _read(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _drop_unread(graph: onnx.GraphProto, names: set[str]) -> None:
-    """Remove those of the initializers ``names`` that nothing reads any more."""
+    """Remove the initializers among ``names`` without a remaining use."""
     unread = names.difference(_read(graph))
     kept = [tensor for tensor in graph.initializer if tensor.name not in unread]
     if unread:

@@ -1,7 +1,7 @@
 """SHA-256 digests in the metadata of a checkpoint: one for each tensor, one for the header.
 
-They find damage (a flipped bit, a truncated copy, blocks of zeros), not forgery. The digest of the
-header covers the digests of the tensors, so it stands for the whole file.
+They detect damage (a flipped bit, a truncated copy, blocks of zeros), not forgery. The digest of
+the header covers the digests of the tensors, so it identifies the whole file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LENGTH_BYTES = 8
 
 
 class DamagedError(UserError):
-    """A checkpoint does not hold the bytes that were written."""
+    """A checkpoint differs from the bytes that were written."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class _Header:
 
 
 def blank_digests(names: Iterable[str]) -> dict[str, str]:
-    """Return metadata for the tensors ``names``, of the size of those that `seal` puts there."""
+    """Return placeholder digests for the tensors ``names``, of the size that `seal` needs."""
     return {_HEADER: _BLANK, _TENSORS: json.dumps(dict.fromkeys(names, _BLANK))}
 
 
 def seal(path: Path) -> str:
-    """Hash the tensors of a file that was written with `blank_digests`; returns `header_digest`.
+    """Replace the `blank_digests` of a file by its digests; returns `header_digest`.
 
     Reads the file once, on all cores, and rewrites its header.
     """
@@ -77,17 +77,17 @@ def seal(path: Path) -> str:
 
 
 def header_digest(path: Path) -> str:
-    """Return the digest that `seal` put into the header, which must have it: else `DamagedError`.
+    """Return the header's digest; raises `DamagedError` if it is missing or wrong.
 
-    Reads the header alone.
+    Reads only the header.
     """
     return _checked(path, _read(path))
 
 
 def check_tensors(path: Path, comm: MPI.Comm | None = None) -> None:
-    """Compare a checkpoint with its digests; raises `DamagedError` on every rank of ``comm``.
+    """Compare a checkpoint with its digests; raises `DamagedError` on all ranks of ``comm``.
 
-    The ranks share the tensors by their bytes, so together they read the file once.
+    The tensors are divided over the ranks by their bytes, so that together they read the file once.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
     error = _damage(path, rank, ranks)
@@ -98,7 +98,7 @@ def check_tensors(path: Path, comm: MPI.Comm | None = None) -> None:
 
 
 def _damage(path: Path, rank: int, ranks: int) -> str | None:
-    """Return the first damage in the tensors that ``rank`` checks, as a line, or None."""
+    """Return a message about the first damage in the tensors that ``rank`` checks, or None."""
     try:
         header = _read(path)
         _checked(path, header)
@@ -123,7 +123,7 @@ def _damage(path: Path, rank: int, ranks: int) -> str | None:
 
 
 def _shares(sizes: Mapping[str, int], count: int) -> list[list[str]]:
-    """Deal names out to ``count`` lists of about the same size, the largest first."""
+    """Divide the names into ``count`` lists of about equal total size, greedily, largest first."""
     lists: list[list[str]] = [[] for _ in range(count)]
     heap = [(0, index) for index in range(count)]
     for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
@@ -153,7 +153,7 @@ def _read(path: Path) -> _Header:
 
 
 def _checked(path: Path, header: _Header) -> str:
-    """Return the digest in a header after comparing it with the header's bytes."""
+    """Return the digest in a header after checking it against the header's bytes."""
     expected = header.metadata.get(_HEADER, "")
     if len(expected) != len(_BLANK) or header.raw.count(expected.encode()) != 1:
         raise DamagedError(f"{path}: damaged: its header has no digest")
@@ -168,7 +168,7 @@ def _checked(path: Path, header: _Header) -> str:
 
 
 def _text(entries: Mapping[str, Any], size: int) -> bytes:
-    """Return a header of ``size`` bytes."""
+    """Return a JSON header, padded to ``size`` bytes."""
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     assert len(text) <= size, "a file is sealed that was not written with blank digests"
     return text.ljust(size)
@@ -180,6 +180,6 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def _digest(data: mmap.mmap, name: str, extent: tuple[int, int]) -> tuple[str, str]:
-    """Return the name with the SHA-256 of its bytes. Other threads run while it is computed."""
+    """Return the name with the SHA-256 of its bytes. hashlib releases the GIL."""
     with memoryview(data) as view, view[slice(*extent)] as part:
         return name, hashlib.sha256(part).hexdigest()

@@ -1,4 +1,4 @@
-"""What the starting process asks of the ranks that train, and what they answer."""
+"""Training jobs that the launching process passes to the ranks, and their results."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ SCHEDULES = ("constant", "cosine", "linear")
 
 @dataclass(frozen=True)
 class TrainJob(Launched):
-    """Train ``plan`` for ``steps`` steps on ``data``, as `open_dataset` takes it.
+    """Training of ``plan`` for ``steps`` steps on ``data``, a place for `open_dataset`.
 
-    ``shuffle`` is the seed of the order of the samples, None for the order of the source. The
+    ``shuffle`` is the seed for the order of the samples, None for the order of the source. The
     learning rate rises to ``learning_rate`` over ``warmup`` steps and then follows ``schedule``
     (one of `SCHEDULES`) until step ``total_steps``; None: the last step of this job. ``seed`` is
-    that of dropout. ``loss_scale``: None lets it follow the gradients. A checkpoint is written to
+    the seed of dropout. ``loss_scale``: None adapts it to the gradients. A checkpoint is written to
     the folder ``checkpoint`` every ``checkpoint_every`` steps (None: only at the end), and the
-    latest ``keep`` stay. ``resume`` is such a folder or a file of one. ``export`` takes ``model``
-    with the trained weights; with no ``steps``, those of ``resume``.
+    latest ``keep`` are retained. ``resume`` is a folder of checkpoints or a checkpoint. ``export``
+    is the path for ``model`` with the trained weights, or without ``steps`` the weights of
+    ``resume``.
     """
 
     kind = "train"
@@ -47,13 +48,13 @@ class TrainJob(Launched):
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How training went; ``step`` is the last one, counted from the start of the first run.
+    """Result of training; ``step`` is the last step, counted from the start of the first run.
 
-    ``held_bytes`` and ``predicted_bytes`` are per device, by what is held. ``peak_bytes``,
-    ``used_bytes``, ``nodes_on_cpu`` and ``cuda_graphs`` are those of `CheckResult`, over both
-    graphs. ``predicted_time_s`` is that of a step of one micro-batch on the device that the plan
-    was made for. ``error`` says why training ended before its time; ``stop_signal`` is the
-    signal that asked it to, or 0.
+    ``held_bytes`` and ``predicted_bytes`` are the static memory per device, by kind.
+    ``peak_bytes``, ``used_bytes``, ``nodes_on_cpu`` and ``cuda_graphs`` are defined as in
+    `CheckResult`, over both graphs. ``predicted_time_s`` is the time of a step with one micro-batch
+    on the plan's own device. ``error`` is the reason if training ended early, and ``stop_signal``
+    the signal that requested the end, or 0.
     """
 
     plan: str
@@ -82,7 +83,7 @@ class TrainResult:
     error: str | None = None
 
     def facts(self) -> dict[str, object]:
-        """Return what JSON output holds."""
+        """Return the fields of the JSON output."""
         facts = dict(vars(self))
         time_s = self.step_time_s
         per_step = self.samples / self.steps if self.steps else 0.0

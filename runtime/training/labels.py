@@ -1,4 +1,4 @@
-"""Class indices that are out of range, said in the words of the data."""
+"""Checks of class indices, with messages that name the inputs of the data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _INDEX_WORDS = ("indices", "index", "out of data bounds", "out of range", "out o
 
 
 def check_labels(plan: TrainingPlan, name: str, array: Array) -> None:
-    """Raise `UserError` where input ``name`` holds the labels and one is no class of the model.
+    """Raise `UserError` if input ``name`` has the labels and a label is not a class of the model.
 
-    A plan that does not say how many classes there are is let pass.
+    Plans without a number of classes are not checked.
     """
     classes, ignored = plan.loss.get("classes"), plan.loss.get("ignore")
     if name != plan.loss["labels"] or classes is None or not array.size:
@@ -31,7 +31,7 @@ def check_labels(plan: TrainingPlan, name: str, array: Array) -> None:
 
 
 def describe_integers(error: str, batch: Mapping[str, Array]) -> str:
-    """Return what the integer inputs of the batch hold, where an error is about an index."""
+    """Return the ranges of the batch's integer inputs if ``error`` is about an index, else ""."""
     if not any(word in error for word in _INDEX_WORDS):
         return ""
     ranges = [

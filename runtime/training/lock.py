@@ -1,4 +1,4 @@
-"""One run at a time writes checkpoints into a folder: each removes the older ones of it."""
+"""A lock on a folder of checkpoints: one run at a time, as each run removes old checkpoints."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["alone_in"]
+__all__ = ["lock_folder"]
 
 
 @contextmanager
-def alone_in(folder: str | None) -> Iterator[None]:
-    """Keep other runs from writing checkpoints into ``folder``, made if need be; None is none.
+def lock_folder(folder: str | None) -> Iterator[None]:
+    """Prevent other runs from writing checkpoints to ``folder``, which is created if needed.
 
-    The system ends that with the process, however it ends. Raises `UserError` where another run
-    writes there. A file system without locks has none.
+    The kernel releases the lock when the process ends in any way. Raises `UserError` if another run
+    has the lock. Without a folder (None), or on a file system without locks, nothing is locked.
     """
     if folder is None:
         yield

@@ -1,4 +1,4 @@
-"""What a run says of its steps: the log file, the line that changes, and the figures at the end."""
+"""Reports on the steps of a run: the log file, the status line and the final figures."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _SHOW_S = 0.1
 
 
 def check_log(path: Path) -> None:
-    """Raise OSError where the log cannot be written; what it holds stays."""
+    """Raise OSError if the log cannot be written; its content is unchanged."""
     with path.open("a", encoding="utf-8"):
         pass
 
 
 class Log:
-    """The steps of one run; without a ``link`` (on other ranks than 0) nothing is written.
+    """The steps of one run; without a ``link`` (on ranks other than 0) nothing is written.
 
-    A run that resumes at step ``start`` goes on with the log of the run before, whose later steps,
-    if any, are taken out.
+    A run that resumes at step ``start`` appends to the log of the previous run, after removing the
+    lines of later steps.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Log:
         self._end = start + job.steps
         self._samples = plan.samples_per_step
         is_written = link is not None and job.log is not None
-        self._file = _opened(Path(str(job.log)), start) if is_written else None
+        self._file = _open(Path(str(job.log)), start) if is_written else None
 
     def add(self, facts: StepFacts) -> None:
-        """Write a step down: it is in the file when this returns."""
+        """Record a step, and flush it to the log file."""
         self.first = facts.loss if self.first is None else self.first
         self.last = facts.loss
         self._times.append(facts.time_s)
@@ -58,7 +58,7 @@ class Log:
             self._link.show(self._line(facts))
 
     def _write(self, file: IO[str], line: str) -> None:
-        """Add a line, or nothing: raises `UserError` and leaves whole lines only."""
+        """Append a line; on failure, remove a partial line and raise `UserError`."""
         size = os.fstat(file.fileno()).st_size
         try:
             file.write(line)
@@ -78,7 +78,7 @@ class Log:
 
     @property
     def median_s(self) -> float | None:
-        """The median time of a step, in seconds, without the first, which warms up."""
+        """The median time of a step, in seconds, without the first step, a warm-up."""
         times = self._times[1:] or self._times
         return statistics.median(times) if times else None
 
@@ -101,7 +101,7 @@ def _entry(facts: StepFacts) -> dict[str, float | int | bool]:
     return {**entry, **{name: value for name, value in optional.items() if value is not None}}
 
 
-def _opened(path: Path, start: int) -> IO[str]:
+def _open(path: Path, start: int) -> IO[str]:
     """Open the log without the lines of steps later than ``start``. Raises `UserError`."""
     try:
         before = [line for line in _lines(path) if _step_of(line) <= start] if start else []
@@ -124,4 +124,4 @@ def _step_of(line: str) -> int:
     try:
         return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
-        return 0  # not ours: it stays
+        return 0  # a foreign line, which is retained

@@ -1,4 +1,4 @@
-"""Making a rank's training step, with CUDA graphs where they are asked for and can be."""
+"""Creation of a rank's training step, with CUDA graphs if requested and possible."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ __all__ = ["open_step"]
 def open_step(
     job: TrainJob, state: Held, threads: int, folder: Path, comm: MPI.Comm
 ) -> tuple[TrainingStep | None, str | None, str | None]:
-    """Return the rank's step, what became of CUDA graphs if they were asked for, and an error.
+    """Return the rank's step, the outcome of CUDA graphs if requested, and an error.
 
-    All ranks go without where one has to; the graph without collectives is then tried alone.
+    If a rank cannot capture both graphs, all ranks capture only the update, which has no
+    collectives, or else nothing.
     """
     text = "captured" if job.cuda_graphs else None
     for captured in (ROLES, ROLES[1:], ()) if job.cuda_graphs else ((),):

@@ -1,4 +1,4 @@
-"""What training leaves: checkpoints, a trained model, and the result that says how it went."""
+"""Outputs of training: checkpoints, the trained model, and the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["export_trained", "is_due", "measured", "result_of", "save_checkpoint
 
 
 def measured(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str, Any]:
-    """Return what was measured beside times, of the rank that has most, and the prediction."""
+    """Return measured figures except times, of the rank with the maximum, and predictions."""
     plan = trainer.plan.plan
     predicted = plan.document["predicted"]
     return {
@@ -35,19 +35,22 @@ def measured(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str,
 
 
 def result_of(job: TrainJob, plan: TrainingPlan, progress: Progress, **facts: Any) -> TrainResult:
-    """Return the result of ``job``, which is at ``progress``, with ``facts`` for its fields."""
+    """Return the result of ``job`` at ``progress``, with ``facts`` as its other fields."""
     counts = {"steps": 0, "samples": 0}
     facts = {**counts, "step": progress.step, "provider": job.provider, **facts}
     return TrainResult(job.plan, plan.plan.ranks, list(plan.plan.mesh), **facts)
 
 
 def is_due(job: TrainJob, step: int) -> bool:
-    """Say whether a checkpoint is to be written after ``step``."""
+    """Return whether a checkpoint must be written after ``step``."""
     return job.checkpoint_every is not None and step % job.checkpoint_every == 0
 
 
 def save_checkpoint(job: TrainJob, trainer: Trainer, comm: MPI.Comm) -> str | None:
-    """Write a checkpoint of where training is, unless it is there; returns its path."""
+    """Write a checkpoint of the current step, unless it is already written; returns its path.
+
+    Returns None if the job has no folder for checkpoints. All ranks must call this.
+    """
     if job.checkpoint is None:
         return None
     folder = Path(job.checkpoint)
@@ -62,7 +65,10 @@ def save_checkpoint(job: TrainJob, trainer: Trainer, comm: MPI.Comm) -> str | No
 
 
 def export_trained(job: TrainJob, trainer: Trainer, comm: MPI.Comm) -> str | None:
-    """Write the model with the trained weights, if asked for; returns its path. Of all ranks."""
+    """Write the model with the trained weights, if requested; returns its path.
+
+    All ranks must call this.
+    """
     if job.export is None or job.model is None:
         return None
     path = Path(job.export)
@@ -82,7 +88,7 @@ def export_trained(job: TrainJob, trainer: Trainer, comm: MPI.Comm) -> str | Non
 
 
 def _held_bytes(trainer: Trainer, comm: MPI.Comm) -> dict[str, int]:
-    """Return what the rank that holds most of each kind holds."""
+    """Return the maximum over the ranks of the static memory of each kind."""
     mine = trainer.held.bytes_by_kind()
     mine["constants_bytes"] = trainer.constant_bytes()
     return {kind: largest(comm, size) or 0 for kind, size in mine.items()}

@@ -1,4 +1,4 @@
-"""What a plan says of training: the tensors of a step, and which graph reads and writes them."""
+"""The training part of a plan: the tensors of a step, and the graphs that read and write them."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class State:
 
 @dataclass(frozen=True)
 class Gradient:
-    """What the first graph hands to the second, added to ``accumulator`` if there is one.
+    """A gradient that the first graph passes to the second, added to ``accumulator`` if any.
 
-    Then it may be a partial sum, which the second graph adds up over the ranks.
+    With an accumulator it may be partial; the second graph then sums it over the ranks.
     """
 
     tensor: Tensor
@@ -53,7 +53,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Hyper:
-    """A scalar that every step is given."""
+    """A scalar input that is set in every step."""
 
     name: str
     role: str
@@ -63,10 +63,10 @@ class Hyper:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A plan directory for training; ``batch`` is the samples that one run of the graph takes.
+    """A plan directory for training; ``batch`` is the number of samples in one run of the graph.
 
-    ``start`` is "weights" where the plan has what parameters and buffers start from, "checkpoint"
-    where a run must be given it, as with a plan of a family.
+    ``start`` is "weights" if the plan includes the initial parameters and buffers, "checkpoint" if
+    a run must pass them, as for a plan of a family.
     """
 
     plan: Plan
@@ -81,8 +81,8 @@ class TrainingPlan:
     gradients: tuple[Gradient, ...]
 
     @classmethod
-    def of(cls, plan: Plan) -> TrainingPlan:
-        """Return what ``plan`` says of training; raises `UserError`, also if it says nothing."""
+    def from_plan(cls, plan: Plan) -> TrainingPlan:
+        """Return the training part of ``plan``; raises `UserError` if it is missing or invalid."""
         training = plan.document.get("training")
         if training is None:
             raise UserError(
@@ -121,7 +121,7 @@ class TrainingPlan:
         return self.folder / f"rank{rank}.update.onnx"
 
     def initial(self, rank: int) -> Path:
-        """Return where a plan that starts from its weights has the rank's."""
+        """Return the path of the rank's initial weights, in a plan that includes them."""
         return self.folder / "weights" / f"rank{rank}.safetensors"
 
 
@@ -151,7 +151,7 @@ def _hyper(entry: HyperEntry) -> Hyper:
 
 def _state(plan: Plan, entry: StateEntry) -> State:
     return State(
-        _held(plan, entry),
+        _tensor(plan, entry),
         entry["kind"],
         entry["of"],
         entry["result"],
@@ -162,12 +162,12 @@ def _state(plan: Plan, entry: StateEntry) -> State:
 
 def _gradient(plan: Plan, entry: GradientEntry) -> Gradient:
     accumulator = entry["accumulator"]
-    held = _held(plan, entry, is_sum=accumulator is not None)
-    return Gradient(held, entry["of"], accumulator)
+    tensor = _tensor(plan, entry, is_sum=accumulator is not None)
+    return Gradient(tensor, entry["of"], accumulator)
 
 
-def _held(plan: Plan, entry: TensorEntry, *, is_sum: bool = False) -> Tensor:
-    """Return a tensor that stays on the ranks between the graphs; a sum may be partial."""
+def _tensor(plan: Plan, entry: TensorEntry, *, is_sum: bool = False) -> Tensor:
+    """Return a tensor that is stored on the ranks between the graphs; a sum may be partial."""
     place = f"{_where(plan)}: training: '{entry['name']}'"
     try:
         tensor = tensor_of(entry, plan.mesh)

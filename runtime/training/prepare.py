@@ -1,4 +1,4 @@
-"""All that can be found wrong with training before ranks start."""
+"""Validation of a training job before its ranks start."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["check_training"]
 
 
 def check_training(job: TrainJob) -> Plan:
-    """Return the job's plan after checking it, the provider, data, checkpoint and all places.
+    """Check a job's provider, plan, data, checkpoint and output paths; returns the plan.
 
     Raises `UserError`.
     """
     check_provider(job)
-    plan = TrainingPlan.of(Plan.load(job.plan))
+    plan = TrainingPlan.from_plan(Plan.load(job.plan))
     if job.resume is None and plan.start == "checkpoint":
         raise UserError(
             f"{job.plan}: has no weights of its own, as it is a plan of a family, "

@@ -1,4 +1,4 @@
-"""Numbers that change from step to step: the learning rate, the loss scale, the seed."""
+"""Scalars that change with the step: the learning rate, the loss scale and the seed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 __all__ = ["LossScale", "learning_rate", "seed_of"]
 
-_START, _GROWTH_STEPS = 65536.0, 2000  # torch.amp.GradScaler's
+_START, _GROWTH_STEPS = 65536.0, 2000  # as in torch.amp.GradScaler
 _LEAST, _MOST = 2.0**-14, 2.0**24
 
 
 def learning_rate(step: int, peak: float, warmup: int, schedule: str, total: int) -> float:
-    """Return the rate of ``step``, counted from 1.
+    """Return the learning rate of ``step``, counted from 1.
 
-    It rises linearly over ``warmup`` steps, is ``peak`` in the first step after them, and would
-    reach 0 in the step after ``total`` (linearly, or along half a cosine: Loshchilov and Hutter,
-    arXiv 1608.03983, without restarts), unless it is constant.
+    The rate rises linearly over ``warmup`` steps and is ``peak`` in the next step. Unless it is
+    constant, it then falls linearly, or along half a cosine (Loshchilov and Hutter, arXiv
+    1608.03983, without restarts), and would be 0 in the step after ``total``.
     """
     done = step - 1
     if done < warmup:
@@ -29,16 +29,17 @@ def learning_rate(step: int, peak: float, warmup: int, schedule: str, total: int
 
 
 def seed_of(seed: int, step: int, micro_batch: int) -> int:
-    """Return the seed of one run of the first graph: another in each, from 0 to 2^31 - 1."""
+    """Return the seed of one run of the first graph, from 0 to 2^31 - 1, drawn for each run."""
     state = np.random.SeedSequence([seed, step, micro_batch]).generate_state(1)
     return int(state[0] >> 1)
 
 
 class LossScale:
-    """What the loss is multiplied with, so that small gradients do not vanish in float16.
+    """Factor of the loss that keeps small gradients from vanishing in float16.
 
-    It starts at 65536, is halved by a step whose gradients overflow, and doubled after 2000 steps
-    in a row that did not (Micikevicius et al., arXiv 1710.03740, section 3.2); unless ``fixed``.
+    It starts at 65536. Unless ``fixed``, it is halved after a step with overflowing gradients, and
+    doubled after 2000 consecutive steps without (Micikevicius et al., arXiv 1710.03740, section
+    3.2).
     """
 
     def __init__(self, fixed: float | None = None) -> None:
@@ -47,15 +48,15 @@ class LossScale:
         self.good = 0
 
     def overflowed(self) -> bool:
-        """Take note of an overflow; returns whether a smaller scale is worth a try."""
+        """Record an overflow; returns whether the scale was reduced, so that training continues."""
         self.good = 0
         if self.fixed or self.value <= _LEAST:
             return False
         self.value /= 2
         return True
 
-    def held(self) -> None:
-        """Take note of a step without an overflow."""
+    def count_good_step(self) -> None:
+        """Record a step without an overflow."""
         self.good += 1
         if not self.fixed and self.good >= _GROWTH_STEPS:
             self.value, self.good = min(2 * self.value, _MOST), 0

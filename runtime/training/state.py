@@ -1,4 +1,4 @@
-"""What a rank holds from step to step: parameters, buffers, moments and gradients, each once."""
+"""Arrays that a rank keeps between steps: parameters, buffers, moments and gradients."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Held"]
 
 
 class Held:
-    """A rank's arrays: ``state`` by the name of its tensor, ``gradients`` by theirs.
+    """A rank's arrays, ``state`` and ``gradients``, by the names of their tensors.
 
-    They are where the rank computes, and their values are not set before `load`. ``state`` may be
-    given, as memory that others can read.
+    They are on the rank's device, and uninitialised before `load`. ``state`` may be passed in, as
+    memory that other processes can read.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class Held:
         return math.prod(tensor.local_shape()) * dtype_of(tensor.dtype).itemsize
 
     def remember(self) -> None:
-        """Copy what the first graph changes (running statistics), in case the step is dropped."""
+        """Save the state that the first graph changes (running statistics) for `restore`."""
         with self.provider.defer_waits():
             for name, copy in self._before.items():
                 copy.copy(self.state[name])
 
     def restore(self) -> None:
-        """Take back what the first graph changed since `remember`."""
+        """Restore the state that `remember` saved, when a step is dropped."""
         with self.provider.defer_waits():
             for name, copy in self._before.items():
                 self.state[name].copy(copy)
@@ -68,8 +68,8 @@ class Held:
     def load(self, resume: Path | None = None) -> None:
         """Set the state to the values of the plan, or to the rank's slices of a checkpoint.
 
-        Only those slices are read, one tensor at a time; gradients become zeros, and so do moments
-        where training starts. Raises `UserError` where the file holds another tensor.
+        Reads only those slices, one tensor at a time. Sets gradients to zero, and moments too when
+        training starts. Raises `UserError` if a tensor in the file does not match.
         """
         self.clear_gradients()
         path = self.plan.initial(self.rank) if resume is None else resume
@@ -101,7 +101,7 @@ class Held:
         array.put(_with_padding(values, array.shape))
 
     def bytes_by_kind(self) -> dict[str, int]:
-        """Return the sizes of what is held, as ``static_parts`` of plan.json names them."""
+        """Return bytes by kind, under the names of ``static_parts`` in plan.json."""
         found = {f"{kind}_bytes": 0 for kind in ("parameters", "gradients", "optimizer", "buffers")}
         for state in self.plan.state:
             kind = {"parameter": "parameters", "buffer": "buffers"}.get(state.kind, "optimizer")
@@ -111,7 +111,7 @@ class Held:
 
 
 def _with_padding(values: Array, shape: tuple[int, ...]) -> Array:
-    """Return ``values`` with zeros behind them where a part is larger, which training keeps."""
+    """Pad ``values`` with trailing zeros to ``shape``, for padded parts; zeros stay zero."""
     if values.shape == shape:
         return values
     padded = np.zeros(shape, values.dtype)
@@ -120,5 +120,5 @@ def _with_padding(values: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _has_moments(metadata: Mapping[str, str]) -> bool:
-    """Say whether a checkpoint with this metadata holds moments; where not, they are zeros."""
+    """Return whether a checkpoint with this metadata has moments; otherwise they are zeros."""
     return json.loads(metadata["moments"]) is not None

@@ -1,8 +1,7 @@
-"""One rank's training step: two graphs over arrays that stay where they are.
+"""One rank's training step: two graphs over persistent arrays.
 
-The new value of a state tensor is written over the old one. That is safe because every node that
-reads a state tensor is an ancestor of the one that writes it, or is that one, element by element:
-the compiler sees to it.
+State tensors are updated in place. That is safe because the compiler guarantees that each node that
+reads a state tensor is an ancestor of its writer, or is the writer itself, elementwise.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from tensoropt.runtime.training.state import Held
 __all__ = ["ROLES", "TrainingStep"]
 
 ROLES = ("gradients", "update")
-"""The graphs of a step, in the order in which they run."""
+"""The graphs of a step, in execution order."""
 
 _LARGE = 1 << 26  # bytes
 
 
 class TrainingStep:
-    """The sessions of one rank and all that they read and write; sessions are made at once.
+    """The sessions of one rank and the arrays that they read and write.
 
-    ``batch``, ``scalars`` and ``loss`` are where the rank computes. The graphs as ONNX Runtime
-    optimises them go to ``folder``, if given. Those of the roles ``captured`` are to run as CUDA
-    graphs; raises `UserError` where one cannot.
+    ``batch``, ``scalars`` and ``loss`` are on the rank's device. ONNX Runtime writes its optimised
+    graphs to ``folder``, if given. The graphs with the roles ``captured`` run as CUDA graphs.
+    Creates both sessions; raises `UserError`, also for a graph that cannot be captured.
     """
 
     def __init__(
@@ -70,25 +69,25 @@ class TrainingStep:
         self.gradients_are_finite = FiniteCheck(list(state.gradients.values()), state.provider)
 
     def _optimised(self, graph: Path) -> Path | None:
-        """Return where the optimised graph goes, None where large weights would go with it."""
+        """Return the path for the optimised graph, None if it would include large weights."""
         if self._folder is None or constant_bytes(graph) > _LARGE:
             return None
         return self._folder / graph.name
 
     def constant_bytes(self) -> int:
-        """Return the size of what the sessions hold by themselves.
+        """Return the bytes of the constants in the sessions.
 
-        That is with folded constants where a folder was given, which must still be there.
+        Includes folded constants if a folder was given, which must still exist.
         """
         return sum(map(constant_bytes, self._files))
 
     def nodes_on_cpu(self) -> int | None:
-        """Return how many nodes a device left to the CPU, None where all are meant to be there."""
+        """Return the number of nodes that a device left to the CPU, None on the CPU itself."""
         counts = self.gradients.nodes_on_cpu(), self.update.nodes_on_cpu()
         return None if None in counts else sum(count or 0 for count in counts)
 
     def _read_first(self) -> dict[str, PlacedArray]:
-        """Return what the first graph reads beside state and scalars."""
+        """Return the inputs of the first graph except state and scalars."""
         sums = {g.accumulator: self.held.gradients[g.tensor.name] for g in self.plan.gradients}
         return {**self.batch, **{name: array for name, array in sums.items() if name is not None}}
 
@@ -113,28 +112,28 @@ class TrainingStep:
                 bind(name, arrays[name])
 
     def capture(self) -> None:
-        """Run both graphs on what their arrays hold, so that CUDA graphs are there afterwards.
+        """Run both graphs once to capture their CUDA graphs.
 
-        ONNX Runtime runs a graph several times to capture it, which a step must not be: the state
-        is to be loaded after this. Raises `UserError`.
+        ONNX Runtime runs a graph several times to capture it, which changes the state. So the state
+        must be loaded afterwards. Raises `UserError`.
         """
         self.gradients.run()
         self.update.run()
 
     def set(self, role: str, value: float) -> None:
-        """Set the scalars of a role for the runs to come."""
+        """Set the scalars of a role for the following runs."""
         for hyper in self.plan.hyper:
             if hyper.role == role:
                 scalar = self.scalars[hyper.name]
                 scalar.put(np.array(value, scalar.dtype))
 
     def start(self) -> None:
-        """Begin a step: sums of gradients become zeros."""
+        """Begin a step: set accumulated gradients to zero."""
         if any(gradient.accumulator is not None for gradient in self.plan.gradients):
             self.held.clear_gradients()
 
     def feed(self, batch: Mapping[str, Array]) -> None:
-        """Set what the first graph reads: the rank's part of one micro-batch, by input."""
+        """Set the rank's part of one micro-batch, by input, for the first graph."""
         for name, array in batch.items():
             self.batch[name].put(array)
 

@@ -1,4 +1,4 @@
-"""Optimizer steps on all ranks: what is done with a loss, with overflows and with bad data."""
+"""Optimizer steps on all ranks, and the handling of losses, overflows and bad data."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def _nothing() -> None:
 
 
 class StoppedError(Exception):
-    """Training cannot go on; the state is that of the last good step on every rank."""
+    """Training cannot continue; on all ranks the state is the state after the last good step."""
 
 
 @dataclass(frozen=True)
 class StepFacts:
-    """One step as the log has it; ``time_s`` is this rank's, reading the data included.
+    """One step for the log; ``time_s`` is the time on this rank, including reading the data.
 
-    ``own_s`` is ``time_s`` without what the rank was in collectives, most of which is waiting for
-    slower ones; None on a device, whose time nobody takes.
+    ``own_s`` is ``time_s`` without the time in collectives, which is mostly waiting for slower
+    ranks; None on a device, as its time is not measured.
     """
 
     step: int
@@ -56,7 +56,7 @@ class StepFacts:
 
 
 class Trainer:
-    """Takes steps; ``progress`` says how far it is, ``written`` which checkpoint is the last."""
+    """The training loop's state: ``progress``, and ``written``, the path of the last checkpoint."""
 
     def __init__(
         self, job: TrainJob, step: TrainingStep, progress: Progress, threads: int, comm: MPI.Comm
@@ -78,7 +78,7 @@ class Trainer:
         return self._step.nodes_on_cpu()
 
     def _data_ahead(self) -> Ahead:
-        """Open the data, to read the rank's parts for the steps that the job asks for."""
+        """Open the data, to read ahead the rank's parts for the steps of the job."""
         inputs, size = self.plan.plan.inputs, self.plan.batch
         self.data = open_dataset(str(self.job.data), inputs, size, self.job.shuffle)
         bounds = {t.name: [int(n) for n in t.shape] for t in inputs}
@@ -95,13 +95,13 @@ class Trainer:
         return scale
 
     def step(self, *, ask: int = 0, before_update: Callable[[], None] = _nothing) -> StepFacts:
-        """Take one step; the largest ``ask`` of any rank becomes ``asked`` of all.
+        """Take one step; ``asked`` becomes the maximum of ``ask`` over all ranks.
 
-        ``before_update`` is called when parameters and moments are about to change, which between
-        two updates they do not.
+        ``before_update`` is called immediately before parameters and moments change. They do not
+        change between two updates.
 
-        Raises `StoppedError` on all ranks where the loss or a gradient is not finite, with the
-        state as it was before the step, and `UserError` on a rank whose data or graph is at fault.
+        Raises `StoppedError` on all ranks if the loss or a gradient is not finite, with the state
+        from before the step, and `UserError` on a rank with faulty data or a faulty graph.
         """
         start, before_s = time.perf_counter(), self._in_collectives_s()
         number = self.progress.step + 1
@@ -127,7 +127,7 @@ class Trainer:
         return self._waited_s + library.collectives_s()
 
     def go_on_from(self, progress: Progress) -> None:
-        """Go on from there, with a state that is that of ``progress``."""
+        """Continue from ``progress``; the caller has set the state to match."""
         self.progress = progress
         self._scale = self._loss_scale()
         self._ahead.start(progress.samples)
@@ -156,14 +156,14 @@ class Trainer:
             raise UserError(f"step {number}: {error}{hint}") from None
 
     def _feed(self, number: int, micro: int, batch: Mapping[str, Array]) -> None:
-        """Give the step what it reads of one micro-batch."""
+        """Check one micro-batch and set it, and its seed, as the inputs of the step."""
         for name, array in batch.items():
             check_labels(self.plan, name, array)
         self._step.set("seed", seed_of(self.job.seed, number, micro))
         self._step.feed(batch)
 
     def _batch(self, micro: int) -> Mapping[str, Array]:
-        """Return the rank's part of one micro-batch; the next ones are read meanwhile."""
+        """Return the rank's part of one micro-batch, and start to read the next ones."""
         return self._ahead.get(self.progress.samples + micro * self.plan.batch)
 
     def _agree(self, loss: float, ask: int) -> bool:
@@ -179,16 +179,16 @@ class Trainer:
         return not flags[0]
 
     def _drop(self, number: int, loss: float) -> None:
-        """Undo a step that is not good: the loss scale was too large, or training ends here."""
+        """Undo a bad step: the loss scale was too large, or else training stops."""
         self.held.restore()
         if math.isfinite(loss) and self._scale is not None and self._scale.overflowed():
             self.skipped += 1
             return
-        what = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
-        raise StoppedError(f"step {number}: {what}")
+        cause = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+        raise StoppedError(f"step {number}: {cause}")
 
     def first_not_finite(self) -> str:
-        """Return which value of the next step is the first that is not finite; all ranks ask."""
+        """Return the first value of the next step that is not finite; all ranks must call this."""
         for micro in range(self.plan.micro_batches):
             self._feed(self.progress.step + 1, micro, self._batch(micro))
             found = first_not_finite(self._step, self._threads, self._comm)
@@ -198,7 +198,7 @@ class Trainer:
 
     def _advance(self, is_good: bool) -> None:
         if is_good and self._scale is not None:
-            self._scale.held()
+            self._scale.count_good_step()
         before = self.progress
         self.progress = replace(
             before,

@@ -1,4 +1,4 @@
-"""What every rank does in training: make its sessions, take steps, write checkpoints."""
+"""The work of each rank in training: create sessions, take steps, write checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensoropt.runtime.session.ranks import share_of_cores
 from tensoropt.runtime.training.checkpoint import Progress, check_checkpoint, find_checkpoint
 from tensoropt.runtime.training.integrity import check_tensors
 from tensoropt.runtime.training.job import TrainJob, TrainResult
-from tensoropt.runtime.training.lock import alone_in
+from tensoropt.runtime.training.lock import lock_folder
 from tensoropt.runtime.training.log import Log
 from tensoropt.runtime.training.opening import open_step
 from tensoropt.runtime.training.outcome import (
@@ -35,34 +35,34 @@ __all__ = ["run_training"]
 
 
 def run_training(job: TrainJob, comm: MPI.Comm, link: LauncherLink) -> TrainResult:
-    """Train on the ranks of ``comm``; the result is whole on rank 0 only.
+    """Train on the ranks of ``comm``; the result is complete only on rank 0.
 
-    A loss or gradient that is not finite ends training with a result that says so. A failure of
-    one rank raises `UserError`: the others then wait for it, so the job cannot go on.
+    If the loss or a gradient is not finite, training ends and the result has an error. A failure of
+    one rank raises `UserError`; the job must then end, as the other ranks wait for it.
     """
-    plan = TrainingPlan.of(Plan.read(job.plan))
+    plan = TrainingPlan.from_plan(Plan.read(job.plan))
     resume = None if job.resume is None else find_checkpoint(Path(job.resume))
     progress = Progress()
     if resume is not None:
         check_tensors(resume, comm)
         progress = check_checkpoint(plan, resume)
-    provider, said = provider_of(job, comm), link.of_rank(comm.rank)
+    provider, status = provider_of(job, comm), link.of_rank(comm.rank)
     memory = provider.measure()
     state = Held(plan, comm.rank, provider)
     threads = job.threads or share_of_cores(comm)
     place = job.checkpoint if comm.rank == 0 else None
-    with alone_in(place), tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
-        said.show(f"{plan.folder}: loading the graphs of {comm.size} ranks")
+    with lock_folder(place), tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
+        status.show(f"{plan.folder}: loading the graphs of {comm.size} ranks")
         step, graphs, error = open_step(job, state, threads, Path(folder), comm)
         if step is None:
             return result_of(job, plan, progress, error=error)
-        said.show(f"reading {resume or 'the weights to start from'}")
+        status.show(f"reading {resume or 'the initial weights'}")
         state.load(resume)
         trainer = Trainer(job, step, progress, threads, comm)
-        return _trained(job, trainer, memory, link, comm, graphs)
+        return _train(job, trainer, memory, link, comm, graphs)
 
 
-def _trained(
+def _train(
     job: TrainJob,
     trainer: Trainer,
     memory: MemoryMeter,
@@ -87,11 +87,11 @@ def _trained(
         first_loss=log.first,
         last_loss=log.last,
         step_time_s=log.median_s,
-        # Before a checkpoint is written, whose pages are the system's.
+        # Before a checkpoint is written, as its pages in the page cache would count.
         **measured(trainer, memory, comm),
         cuda_graphs=graphs,
-        checkpoint=_saved(job, trainer, comm, link),
-        export=_exported(job, trainer, comm, link) if is_complete else None,
+        checkpoint=_save(job, trainer, comm, link),
+        export=_export(job, trainer, comm, link) if is_complete else None,
         stop_signal=trainer.asked,
         error=error,
     )
@@ -100,28 +100,28 @@ def _trained(
 def _take_steps(
     job: TrainJob, trainer: Trainer, log: Log, link: LauncherLink, comm: MPI.Comm
 ) -> str | None:
-    """Take all steps, or as many as can be; returns what stopped them, if not a person."""
+    """Take steps to the end or a requested stop; returns an error that ended them, if any."""
     last = trainer.progress.step + job.steps
     try:
         while trainer.progress.step < last and not trainer.asked:
             log.add(trainer.step(ask=link.stop_signal()))
             if is_due(job, trainer.progress.step):
-                _saved(job, trainer, comm, link)
+                _save(job, trainer, comm, link)
     except StoppedError as stopped:
-        _saved(job, trainer, comm, link)  # before more memory is asked for
+        _save(job, trainer, comm, link)  # before the diagnosis, which allocates more memory
         return f"{stopped}, first not finite: {trainer.first_not_finite()}"
     return None
 
 
-def _saved(job: TrainJob, trainer: Trainer, comm: MPI.Comm, link: LauncherLink) -> str | None:
-    """Write a checkpoint if the job asks for one, and say so; returns its path."""
+def _save(job: TrainJob, trainer: Trainer, comm: MPI.Comm, link: LauncherLink) -> str | None:
+    """Write a checkpoint if the job has a folder for it, and show that; returns its path."""
     if job.checkpoint is not None:
         link.of_rank(comm.rank).show(f"step {trainer.progress.step}: writing {job.checkpoint}")
     return save_checkpoint(job, trainer, comm)
 
 
-def _exported(job: TrainJob, trainer: Trainer, comm: MPI.Comm, link: LauncherLink) -> str | None:
-    """Write the trained model if the job asks for it, and say so; returns its path."""
+def _export(job: TrainJob, trainer: Trainer, comm: MPI.Comm, link: LauncherLink) -> str | None:
+    """Write the trained model if requested, and show that; returns its path."""
     if job.export is not None:
         link.of_rank(comm.rank).show(f"writing {job.export}")
     return export_trained(job, trainer, comm)

@@ -1,4 +1,4 @@
-"""How jobs that train are done."""
+"""Entry point of training jobs for the launcher."""
 
 from __future__ import annotations
 

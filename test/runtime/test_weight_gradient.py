@@ -125,7 +125,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> TrainingPlan:
     path = TRAINED["cnn"].build("cnn").save(folder, seed=0)
     np.savez(folder / "data.npz", **draw(path, batch_size(path)))
     written = write_plan(path, one_device(path, Recipe("momentum", 0.01)), folder / "plan")
-    return TrainingPlan.of(Plan.load(str(written)))
+    return TrainingPlan.from_plan(Plan.load(str(written)))
 
 
 def gradients(plan: TrainingPlan) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""The actor of a node through which blocks of its ranks leave it, and those of others come."""
+"""The actor of a node that keeps blocks in memory and copies boxes from and to other nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tensoropt.runtime.training.plan import TrainingPlan
 __all__ = ["Bounds", "Porter", "TensorBox", "training_plan"]
 
 Bounds = tuple[tuple[int, int], ...]
-"""Where a box starts and stops, by dimension."""
+"""Start and stop of a box, by dimension."""
 
 TensorBox = tuple[str, Bounds]
 """A box of a rank's part of a tensor."""
@@ -29,17 +29,17 @@ TensorBox = tuple[str, Bounds]
 @functools.lru_cache(maxsize=8)
 def training_plan(folder: str) -> TrainingPlan:
     """Return the plan in a folder. Raises `UserError`."""
-    return TrainingPlan.of(Plan.read(folder))
+    return TrainingPlan.from_plan(Plan.read(folder))
 
 
 class Porter:
-    """Keeps memory on its node beyond the end of ranks, and copies boxes from it and to it."""
+    """Keeps memory on its node beyond the end of ranks, and reads and writes boxes in it."""
 
     def __init__(self) -> None:
         self._rooms: dict[int, mmap.mmap] = {}
 
     def hold(self, blocks: Sequence[Block]) -> list[Block]:
-        """Return blocks of this process that are those of ranks. Raises OSError."""
+        """Return blocks of this process that share the memory of ranks' blocks. Raises OSError."""
         own = os.getpid()
         return [replace(block, pid=own, fd=held_open(block)) for block in blocks]
 
@@ -49,29 +49,29 @@ class Porter:
         os.ftruncate(descriptor, size)
         self._rooms[descriptor] = memory = mmap.mmap(descriptor, size)
         for array in _boxes_in(memory, folder, boxes):
-            array[...] = 0  # the pages are there, before anything waits for them
+            array[...] = 0  # allocate the pages before the timed copy
         return Block(os.getpid(), descriptor, size, sparse=True)
 
     def drop(self, blocks: Iterable[Block]) -> None:
-        """Let go of blocks of this process; those of a porter that died before it have gone."""
+        """Release blocks of this process; ignore blocks of an earlier porter, which are gone."""
         own = os.getpid()
         for block in (block for block in blocks if block.pid == own):
             self._rooms.pop(block.fd, None)
             os.close(block.fd)
 
     def stamps(self, blocks: Sequence[Block]) -> list[int]:
-        """Return the steps that snapshots are of, -1 of one that is being written."""
+        """Return the step of each snapshot, -1 for one that is being written."""
         return [int(stamp_in(mapped(replace(block, sparse=True)))[0]) for block in blocks]
 
     def read(self, block: Block, folder: str, boxes: Sequence[TensorBox]) -> list[Array]:
-        """Return what is in some boxes of a rank's block on this node."""
+        """Return copies of some boxes of a rank's block on this node."""
         memory = mapped(replace(block, sparse=True))
         return [np.ascontiguousarray(array) for array in _boxes_in(memory, folder, boxes)]
 
     def land(
         self, block: Block, folder: str, boxes: Sequence[TensorBox], values: Sequence[Array]
     ) -> int:
-        """Write boxes, which came from another node, into a room; returns how many bytes."""
+        """Write boxes from another node into a room; return the number of bytes."""
         targets = _boxes_in(self._rooms[block.fd], folder, boxes)
         for target, array in zip(targets, values, strict=True):
             np.copyto(target, array)
@@ -84,5 +84,5 @@ def _boxes_in(memory: mmap.mmap, folder: str, boxes: Sequence[TensorBox]) -> lis
 
 
 def _index(box: Bounds) -> Any:
-    """Return what selects a box as an array, also of a tensor without dimensions."""
+    """Return an index that selects a box as an array, even of a 0-d tensor."""
     return (*(slice(start, stop) for start, stop in box), ...)

@@ -1,4 +1,4 @@
-"""Batches that are read while the ones before them are computed."""
+"""Prefetching of batches: reads following batches while a batch is computed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _DEPTH = 2
 
 
 class Ahead:
-    """Reads batches in a thread: the one that is asked for and the ``depth`` that follow it.
+    """A thread that reads the requested batch and prefetches the next ``depth`` batches.
 
-    Batches are ``size`` samples apart. None is read that begins at ``end`` or later, unless it is
-    asked for. An error is raised where the batch that it befell is asked for.
+    Batches are ``size`` samples apart. Batches that begin at ``end`` or later are not prefetched.
+    A read error is raised when its batch is requested.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Ahead:
         self._found: deque[tuple[int, Future[Batch]]] = deque()
 
     def start(self, position: int) -> None:
-        """Begin to read the batch at ``position`` and those that follow it."""
+        """Start to read the batch at ``position`` and the following batches."""
         if not self._found or self._found[0][0] != position:
             self._drop()
             self._submit(position)
@@ -39,7 +39,7 @@ class Ahead:
             self._submit(following)
 
     def get(self, position: int) -> Batch:
-        """Return the batch at ``position``; the one after it is expected to be asked for next."""
+        """Return the batch at ``position``. The next request should be the following batch."""
         self.start(position)
         return self._found.popleft()[1].result()
 
@@ -47,7 +47,7 @@ class Ahead:
         self._found.append((position, self._pool.submit(self._read, position)))
 
     def _drop(self) -> None:
-        """Forget what was read for positions that nobody asked for."""
+        """Discard all prefetched batches."""
         for _, future in self._found:
             future.cancel()
         self._found.clear()

@@ -1,8 +1,8 @@
-"""Training data in Parquet and Arrow files: a column for every input, a row for every sample.
+"""Training data in Parquet and Arrow files: a column for each input, a row for each sample.
 
-They are read by row groups (in Arrow files: record batches), of which the ones in use are kept. So
-a seed mixes the samples of some groups at a time, drawn from all files; each group is then read
-once per epoch.
+Files are read by row groups (in Arrow files: record batches), and groups in use are cached. So a
+shuffled order mixes the samples of a few groups at a time, drawn from all files, and reads each
+group once per epoch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tensoropt.runtime.training.data.source import Batch, Parts, joined
 __all__ = ["WINDOW_BYTES", "ArrowFiles"]
 
 WINDOW_BYTES = 1 << 28
-"""Samples of so many bytes are mixed with each other, at least one row group."""
+"""Bytes of samples that are shuffled together, at least one row group."""
 
 _OPEN_FILES = 16
 
@@ -39,14 +39,14 @@ _OPEN_FILES = 16
 class ArrowFiles:
     """The rows of files of one ``kind``, "parquet" or "arrow"; a row group is a unit.
 
-    Arrays of groups are kept for each input: for an order that ``is_shuffled`` as many as a window
-    has, otherwise one.
+    Caches arrays of groups for each input: a window of groups for an order that ``is_shuffled``,
+    otherwise one group.
     """
 
     def __init__(
         self, kind: str, paths: Sequence[Path], inputs: Sequence[Tensor], *, is_shuffled: bool
     ) -> None:
-        """Read the schema and the sizes of all groups; raises `UserError` for unfit columns."""
+        """Read the schema and the sizes of all groups; raises `UserError` for invalid columns."""
         opened = _ParquetFile if kind == "parquet" else _ArrowFile
         self._file = lru_cache(_OPEN_FILES)(lambda number: opened(paths[number], inputs))
         found = [self._file(number).counts() for number in range(len(paths))]
@@ -66,7 +66,7 @@ class ArrowFiles:
     def _part(self, ids: Array, name: str, rest: Sequence[slice]) -> Array:
         return joined(
             [
-                # The array that is kept stays ours.
+                # Copy: callers may change the array, and the cache must not change.
                 (where, np.array(self._group(unit, name, rest)[rows]))
                 for unit, where, rows in by_unit(ids, self._firsts)
             ]
@@ -89,7 +89,7 @@ class ArrowFiles:
 
 
 class _ParquetFile:
-    """A Parquet file, as far as ``inputs`` need it."""
+    """The columns for ``inputs`` of a Parquet file."""
 
     def __init__(self, path: Path, inputs: Sequence[Tensor]) -> None:
         self._path = path
@@ -99,19 +99,19 @@ class _ParquetFile:
         self.columns = {tensor.name: column_of(str(path), schema, tensor) for tensor in inputs}
 
     def counts(self) -> list[int]:
-        """Return the rows of every group."""
-        held = self._file.metadata
-        return [held.row_group(group).num_rows for group in range(held.num_row_groups)]
+        """Return the number of rows of each group."""
+        metadata = self._file.metadata
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
     def values(self, name: str, group: int) -> pa.ChunkedArray:
         with _one_line_of(self._path):
-            # Ranks share the cores, and a step is computed meanwhile.
+            # Ranks share the cores, and a step is computed at the same time.
             table = self._file.read_row_group(group, columns=[name], use_threads=False)
         return table.column(name)
 
 
 class _ArrowFile:
-    """An Arrow file, as far as ``inputs`` need it; what is not compressed is read where it lies."""
+    """The columns for ``inputs`` of an Arrow file; uncompressed columns are memory-mapped."""
 
     def __init__(self, path: Path, inputs: Sequence[Tensor]) -> None:
         self._path = path
@@ -123,13 +123,13 @@ class _ArrowFile:
         self._smallest = min(inputs, key=_sample_bytes).name
 
     def _reader(self, name: str) -> pyarrow.ipc.RecordBatchFileReader:
-        """Return a reader that unpacks one column, not all."""
+        """Return a reader that decompresses only one column."""
         place = self.columns[name].place
         options = pyarrow.ipc.IpcReadOptions(included_fields=[place], use_threads=False)
         return pyarrow.ipc.open_file(self._mapped, options=options)
 
     def counts(self) -> list[int]:
-        """Return the rows of every record batch."""
+        """Return the number of rows of each record batch."""
         numbers = range(self._files[self._smallest].num_record_batches)
         return [len(self.values(self._smallest, number)) for number in numbers]
 
@@ -139,14 +139,14 @@ class _ArrowFile:
 
 
 class _Kept:
-    """Arrays that were used last, of at most ``capacity`` samples or a single one."""
+    """An LRU cache of arrays with at most ``capacity`` samples, or of a single array."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity, self._samples = capacity, 0
         self._arrays: OrderedDict[object, Array] = OrderedDict()
 
     def get(self, key: object, read: Callable[[], Array]) -> Array:
-        """Return the array of ``key``, which is ``read`` where it is not kept."""
+        """Return the array of ``key``, calling ``read`` if it is not cached."""
         if key in self._arrays:
             self._arrays.move_to_end(key)
             return self._arrays[key]
@@ -159,7 +159,7 @@ class _Kept:
 
 @contextmanager
 def _one_line_of(path: Path) -> Iterator[None]:
-    """Make what pyarrow raises a `UserError`."""
+    """Convert exceptions of pyarrow to `UserError`."""
     try:
         yield
     except FileNotFoundError:
@@ -173,7 +173,7 @@ def _sample_bytes(tensor: Tensor) -> int:
 
 
 def _places(found: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield the file, the number in it and the first row of every group."""
+    """Yield the file, the index in the file and the first row of each group."""
     for number, counts in enumerate(found):
         for group, row in enumerate(accumulate(counts[:-1], initial=0) if counts else ()):
             yield number, group, row

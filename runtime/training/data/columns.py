@@ -1,4 +1,4 @@
-"""From a column of an Arrow table to an array of samples, and all that can be wrong with it."""
+"""Conversion and validation of columns of an Arrow table to arrays of samples."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Column", "column_of"]
 
 @dataclass(frozen=True)
 class Column:
-    """Values of an input, in lists within lists: ``sizes`` says how many are in each, from outside.
+    """Values of an input, in nested lists with the ``sizes`` of each level, outermost first.
 
-    ``path`` is the file; ``place`` the number of the column.
+    ``path`` is the file, and ``place`` the index of the column.
     """
 
     path: str
@@ -32,7 +32,7 @@ class Column:
     def array(self, values: pa.ChunkedArray, row: int) -> Array:
         """Return the samples of ``values``, which begin at ``row`` of the file.
 
-        Raises `UserError` for nulls, and for lists of another size than is expected.
+        Raises `UserError` for nulls, and for lists of an unexpected size.
         """
         arrays = []
         for chunk in values.chunks:
@@ -41,7 +41,7 @@ class Column:
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
     def _chunk(self, values: pa.Array, row: int) -> Array:
-        samples, each = len(values), 1  # values of a sample, as deep as the loop is
+        samples, each = len(values), 1  # ``each``: values per sample at the current level
         for size in self.sizes:
             lists = _plain(values)
             assert isinstance(lists, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray)
@@ -73,12 +73,12 @@ class Column:
 
 
 def column_of(path: str, schema: pa.Schema, tensor: Tensor) -> Column:
-    """Return the column of an input; raises `UserError` where there is none that fits."""
+    """Return the column of an input; raises `UserError` unless exactly one column fits."""
     places = schema.get_all_field_indices(tensor.name)
     if len(places) != 1:
         near = did_you_mean(tensor.name, schema.names)
-        what = f"is missing{near}" if not places else "is there more than once"
-        raise UserError(f"{path}: column '{tensor.name}' {what}")
+        fault = f"is missing{near}" if not places else "exists more than once"
+        raise UserError(f"{path}: column '{tensor.name}' {fault}")
     kind, shape = schema.field(places[0]).type, tuple(int(size) for size in tensor.shape[1:])
     *levels, values = _levels(kind)
     sizes = _sizes(levels, shape)
@@ -89,7 +89,7 @@ def column_of(path: str, schema: pa.Schema, tensor: Tensor) -> Column:
 
 
 def _levels(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield the lists that a type is made of, from outside, and the type of the values."""
+    """Yield the nested list types of a type, outermost first, then the type of the values."""
     while True:
         if isinstance(kind, pa.BaseExtensionType) and not _is_permuted(kind):
             kind = kind.storage_type
@@ -100,17 +100,17 @@ def _levels(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def _is_permuted(kind: pa.DataType) -> bool:
-    """Say whether the values of a tensor lie in another order than its dimensions."""
+    """Return whether the storage order of a tensor type differs from its dimensions."""
     if not isinstance(kind, pa.FixedShapeTensorType):
         return False
     return list(kind.permutation or ()) != sorted(kind.permutation or ())
 
 
 def _sizes(levels: list[pa.DataType], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the sizes of lists that make samples of ``shape``, None where they cannot.
+    """Return the sizes of nested lists for samples of ``shape``, None if the lists do not fit.
 
-    Lists of any size take theirs from the dimensions, if there is one for each, or a single one
-    from the size of the sample.
+    If there is a list for each dimension, variable-size lists take the sizes of the dimensions.
+    Otherwise a single variable-size list takes the remaining number of elements.
     """
     given = [k.list_size if isinstance(k, pa.FixedSizeListType) else None for k in levels]
     known, total = math.prod(size for size in given if size is not None), math.prod(shape)

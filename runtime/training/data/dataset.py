@@ -1,4 +1,4 @@
-"""Samples with random access, in an order: the source that most data become."""
+"""A source over samples with random access, in a fixed or shuffled order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Dataset"]
 
 
 class Dataset:
-    """``samples`` as they lie or, with the seed ``shuffle``, in an order drawn for every epoch."""
+    """``samples`` in storage order or, with a seed ``shuffle``, in a random order per epoch."""
 
     def __init__(self, samples: Samples, shuffle: int | None = None) -> None:
         self._samples = samples
@@ -31,5 +31,5 @@ class Dataset:
         return self._samples.take(ids, moved)
 
     def ids(self, position: int, count: int) -> Array:
-        """Return the numbers of the ``count`` samples from ``position`` on; see `Source.ids`."""
+        """Return the numbers of ``count`` samples from ``position`` on; see `Source.ids`."""
         return self._order.ids(position, count)

@@ -1,4 +1,4 @@
-"""Files of samples: which there are, and whether they stay what they were."""
+"""Files of samples: their discovery, and checks that they do not change during a job."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ __all__ = ["Unchanged", "data_files"]
 
 
 def data_files(place: Path, kinds: Mapping[str, str]) -> tuple[str, list[Path]]:
-    """Return what kind of files ``place`` is or holds, in a folder sorted by name, and these.
+    """Return the kind of the files at ``place``, a file or a folder, and their paths by name.
 
-    ``kinds`` gives the kind by suffix. Raises `UserError` unless files of one kind are there.
+    ``kinds`` maps suffixes to kinds; a file with another suffix is "npz". Raises `UserError` unless
+    a folder has files of exactly one kind.
     """
     if not place.is_dir():
         return kinds.get(place.suffix.lower(), "npz"), [place]
@@ -34,7 +35,7 @@ def _suffixes(kinds: Mapping[str, str]) -> str:
 
 
 class Unchanged:
-    """The sizes of files when a job began, and the ``counts`` of samples that they then held."""
+    """A check that files have the sizes and ``counts`` of samples from the start of the job."""
 
     def __init__(self, paths: Sequence[Path], counts: Sequence[int]) -> None:
         self._paths, self._counts = list(paths), list(counts)
@@ -46,14 +47,14 @@ class Unchanged:
         return Facts(kind, sum(self._counts), files, groups)
 
     def check(self, number: int) -> None:
-        """Raise `UserError` where the size of a file is not what it was."""
+        """Raise `UserError` if the size of a file has changed."""
         before = self._sizes[number]
         if (now := _size(self._paths[number])) != before:
             count = self._counts[number]
             self.fail(number, f"{now} bytes", f"{before} bytes with {count} samples")
 
     def fail(self, number: int, got: str, expected: str) -> NoReturn:
-        """Raise `UserError`: a file has something else than when the job began."""
+        """Raise `UserError`: a file has changed since the job began."""
         path = self._paths[number]
         raise UserError(f"{path}: has {got}, expected {expected} as when the job began")
 

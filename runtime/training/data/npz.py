@@ -1,6 +1,6 @@
-"""Training data in .npz files: an array for every input, samples first.
+"""Training data in .npz files: an array for each input, samples first.
 
-Files are read where they lie; a compressed array is unpacked as a whole.
+Uncompressed arrays are memory-mapped; a compressed array is read as a whole.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class _File:
 
 
 class NpzFiles:
-    """The samples in .npz files, for ``inputs``; a file is a unit of their order."""
+    """The samples of ``inputs`` in .npz files; a file is a unit of their order."""
 
     window = None
 
     def __init__(self, paths: Sequence[Path], inputs: Sequence[Tensor]) -> None:
-        """Read all headers; raises `UserError` for a missing or unfit array."""
+        """Read all headers; raises `UserError` for a missing or invalid array."""
         self._files = [_file(path, inputs) for path in paths]
         self._dtypes = {tensor.name: dtype_of(tensor.dtype) for tensor in inputs}
         self._unpacked = _Unpacked()
@@ -69,7 +69,7 @@ class NpzFiles:
         else:
             whole = _mapped(file.path, name, array, array.offset)
         found = whole[(slice(None), *rest)][rows]
-        # A slice of a mapped file is read when it is copied, which is to happen here.
+        # Copy slices of a mapped file, so that the file is read here and not later.
         return as_dtype(np.array(found) if isinstance(rows, slice) else np.asarray(found), dtype)
 
 
@@ -82,7 +82,7 @@ def _mapped(path: Path, name: str, array: NpzArray, offset: int) -> Array:
 
 
 class _Unpacked:
-    """The compressed arrays of the file that was read last."""
+    """A cache of the decompressed arrays of the last file that was read."""
 
     def __init__(self) -> None:
         self.path: Path | None = None

@@ -1,4 +1,4 @@
-"""What the flag --data names, opened: files by their suffix, or code."""
+"""Opening of the data that the flag --data names: files by their suffix, or Python code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.data.dataset import Dataset
 from tensoropt.runtime.training.data.files import data_files
 from tensoropt.runtime.training.data.npz import NpzFiles
-from tensoropt.runtime.training.data.python import RandomAccess, factory_in, made
+from tensoropt.runtime.training.data.python import RandomAccess, call_factory, factory_in
 from tensoropt.runtime.training.data.samples import PythonSamples
 from tensoropt.runtime.training.data.source import Samples, Source
 from tensoropt.runtime.training.data.stream import StreamSource
@@ -27,14 +27,15 @@ def open_dataset(
 ) -> Source:
     """Return the data that ``place`` names, a file, a folder or a factory of a module.
 
-    Of files all headers are read, of code the first sample is made; ``shuffle`` is the seed of the
-    order. Raises `UserError` for what does not fit, and for fewer samples than ``batch``.
+    Reads the headers of all files, or the first sample of Python code. ``shuffle`` is the seed of
+    the order. Raises `UserError` for data that do not match ``inputs``, and for fewer samples than
+    ``batch``.
     """
     named = factory_in(str(place))
     if named is None:
         return _of_size(place, Dataset(_files(Path(place), inputs, shuffle), shuffle), batch)
-    with redirect_stdout(sys.stderr):  # stdout is for results, whatever code prints
-        source = _of_size(place, _made(str(place), *named, inputs, shuffle), batch)
+    with redirect_stdout(sys.stderr):  # stdout is for results, user code may print
+        source = _of_size(place, _python_source(str(place), *named, inputs, shuffle), batch)
         source.read(0, {t.name: tuple(slice(0, int(n)) for n in (1, *t.shape[1:])) for t in inputs})
     return source
 
@@ -61,10 +62,10 @@ def _files(place: Path, inputs: Sequence[Tensor], shuffle: int | None) -> Sample
     return ArrowFiles(kind, paths, inputs, is_shuffled=shuffle is not None)
 
 
-def _made(
+def _python_source(
     place: str, module: str, name: str, inputs: Sequence[Tensor], shuffle: int | None
 ) -> Source:
-    source = made(place, module, name)
+    source = call_factory(place, module, name)
     if isinstance(source, RandomAccess):
         samples = PythonSamples(place, source, inputs)
         if samples.facts.samples is not None or shuffle is None:

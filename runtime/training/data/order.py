@@ -1,4 +1,4 @@
-"""In which order samples come: the one place that says so, for all sources with random access."""
+"""The order of samples, for all sources with random access."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Order", "by_unit"]
 
 
 class Order:
-    """The samples of units (files, row groups) that hold ``counts`` of them, epoch after epoch.
+    """An endless order over the samples of units (files, row groups) with sizes ``counts``.
 
-    Without a seed ``shuffle`` they come as they lie. With it, the units of every epoch come in an
-    order drawn anew, and so do the samples among those units that together begin within a window of
-    ``window`` samples; without one, among those of one unit.
+    Without a seed ``shuffle`` each epoch has storage order. With it, each epoch draws a new order
+    of the units, and shuffles together the samples of consecutive units that begin within
+    the same ``window`` samples (None: the samples of each unit).
 
-    To draw takes eight bytes for each sample of a window; two windows are kept.
+    A shuffled window takes eight bytes per sample; two windows are cached.
     """
 
     def __init__(
@@ -33,16 +33,16 @@ class Order:
         self._samples = lru_cache(2)(self._draw_samples)
 
     def ids(self, position: int, count: int) -> Array:
-        """Return the numbers of ``count`` samples from ``position`` on, epoch after epoch."""
+        """Return the numbers of ``count`` samples from ``position`` on, over any epochs."""
         found = [np.empty(0, np.int64)]
         while count:
             epoch, start = divmod(position, self.samples)
             taken = min(count, self.samples - start)
-            found.append(self._within(epoch, start, start + taken))
+            found.append(self._epoch_ids(epoch, start, start + taken))
             position, count = position + taken, count - taken
         return np.concatenate(found)
 
-    def _within(self, epoch: int, start: int, stop: int) -> Array:
+    def _epoch_ids(self, epoch: int, start: int, stop: int) -> Array:
         if self._shuffle is None:
             return np.arange(start, stop)
         _, begins, _ = self._units(epoch)
@@ -55,7 +55,7 @@ class Order:
         )
 
     def _draw_units(self, epoch: int) -> tuple[Array, Array, Array]:
-        """Return the units in order, and where windows begin: at which sample, and which unit."""
+        """Return the order of the units, and the first sample and the first unit of each window."""
         units = np.random.default_rng([self._shuffle or 0, epoch]).permutation(len(self._counts))
         begins = np.cumsum(self._counts[units]) - self._counts[units]
         if self._window is None:
@@ -66,27 +66,27 @@ class Order:
     def _draw_samples(self, epoch: int, window: int) -> Array:
         units, _, places = self._units(epoch)
         drawn = units[places[window] : places[window + 1] if window + 1 < len(places) else None]
-        held = np.concatenate([np.arange(n) + self._firsts[u] for u, n in self._sized(drawn)])
+        numbers = np.concatenate([np.arange(n) + self._firsts[u] for u, n in self._sized(drawn)])
         seed = [self._shuffle or 0, epoch, int(drawn[0])]
-        return held[np.random.default_rng(seed).permutation(len(held))]
+        return numbers[np.random.default_rng(seed).permutation(len(numbers))]
 
     def _sized(self, units: Array) -> Iterator[tuple[int, int]]:
         return zip(units.tolist(), self._counts[units].tolist(), strict=True)
 
 
 def by_unit(ids: Array, firsts: Array) -> Iterator[tuple[int, slice | Array, slice | Array]]:
-    """Yield units, where in ``ids`` their samples are, and which rows of the unit these are.
+    """Group samples by unit: yield each unit, its places in ``ids``, and its rows there.
 
-    ``firsts`` are the numbers of the units' first samples. Units come in the order in which they
-    occur first. Rows that follow each other are a slice.
+    ``firsts`` are the numbers of the units' first samples. Units are yielded in the order of their
+    first sample in ``ids``. Consecutive numbers are returned as a slice.
     """
     units = np.searchsorted(firsts, ids, "right") - 1
-    held, first, counts = np.unique(units, return_index=True, return_counts=True)
+    present, first, counts = np.unique(units, return_index=True, return_counts=True)
     places = np.argsort(units, kind="stable")
     ends = np.cumsum(counts)
     for i in np.argsort(first).tolist():
         where = places[ends[i] - counts[i] : ends[i]]
-        yield int(held[i]), _as_slice(where), _as_slice(ids[where] - firsts[held[i]])
+        yield int(present[i]), _as_slice(where), _as_slice(ids[where] - firsts[present[i]])
 
 
 def _as_slice(numbers: Array) -> slice | Array:

@@ -1,10 +1,10 @@
 """Training data from Python: ``module:factory`` or ``path/to/file.py:factory``.
 
-The factory, called without arguments, returns either of two things. Samples with random access have
-``__len__`` and ``__getitem__(index)``, and may have ``__getitems__(indices)``, as PyTorch's
-datasets do. A stream is a `Stream`. A sample is a mapping from the names of the inputs to arrays.
+The factory takes no arguments and returns samples with random access or a stream. Samples with
+random access have ``__len__`` and ``__getitem__(index)``, and optionally ``__getitems__(indices)``,
+as PyTorch's datasets do. A stream is a `Stream`. A sample maps names of inputs to arrays.
 
-Only who starts the job names code: a plan or a folder of data cannot.
+For security, only the user who starts the job can name code; a plan or a folder of data cannot.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 
-__all__ = ["RandomAccess", "Stream", "factory_in", "made", "one_line_of"]
+__all__ = ["RandomAccess", "Stream", "call_factory", "factory_in", "one_line_of"]
 
 
 @runtime_checkable
 class RandomAccess(Protocol):
-    """Samples by index, from 0 to the length - 1."""
+    """Samples by index, from 0 to ``len - 1``."""
 
     def __len__(self) -> int: ...
 
@@ -35,21 +35,22 @@ class RandomAccess(Protocol):
 
 @runtime_checkable
 class Stream(Protocol):
-    """Samples one after the other, from any position on.
+    """A sequence of samples that can start at any position.
 
-    With ``__len__`` the stream is an epoch of so many samples, and positions count within it; each
-    epoch begins with ``seek(0)``, and before that with ``set_epoch(number)`` where the stream has
-    it. Without, the stream has no end, and positions count from the start of training.
+    A stream with ``__len__`` is one epoch with that number of samples, and positions count within
+    the epoch. Each epoch begins with ``set_epoch(number)``, if the stream defines it, and then
+    ``seek(0)``. A stream without ``__len__`` is endless, and positions count from the start of
+    training.
     """
 
     def seek(self, position: int, /) -> None:
-        """Let the next ``__iter__`` begin at sample ``position``."""
+        """Make the next ``__iter__`` begin at sample ``position``."""
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]: ...
 
 
 def factory_in(place: str) -> tuple[str, str] | None:
-    """Return the module or file that ``place`` names, and the factory; None where it is a path."""
+    """Return the module or file and the factory in ``place``; None if ``place`` is a path."""
     module, colon, name = place.rpartition(":")
     if not (colon and module and name.isidentifier()) or Path(place).exists():
         return None
@@ -57,8 +58,8 @@ def factory_in(place: str) -> tuple[str, str] | None:
     return (module, name) if is_module or module.endswith(".py") else None
 
 
-def made(place: str, module: str, name: str) -> RandomAccess | Stream:
-    """Return what the factory ``name`` of a module or file makes; raises `UserError`."""
+def call_factory(place: str, module: str, name: str) -> RandomAccess | Stream:
+    """Return the result of the factory ``name`` of a module or file; raises `UserError`."""
     found = _file(place, Path(module)) if module.endswith(".py") else _module(place, module)
     if not hasattr(found, name):
         raise UserError(f"{place}: {module} has no '{name}'{did_you_mean(name, vars(found))}")
@@ -88,7 +89,7 @@ def _module(place: str, module: str) -> ModuleType:
 def _file(place: str, path: Path) -> ModuleType:
     if not path.is_file():
         raise UserError(f"{place}: no file {path}")
-    # A name of its own: it is not to take the place of a module that is called so.
+    # A prefixed name, so that it does not replace another module of that name.
     spec = importlib.util.spec_from_file_location(f"tensoropt_data_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -100,7 +101,7 @@ def _file(place: str, path: Path) -> ModuleType:
 
 @contextmanager
 def one_line_of(place: str | Callable[[], str]) -> Iterator[None]:
-    """Make what a user's code raises a `UserError`, which names ``place`` and the line of it."""
+    """Convert exceptions of user code to `UserError`, which names ``place`` and the line."""
     try:
         yield
     except UserError:
@@ -111,7 +112,7 @@ def one_line_of(place: str | Callable[[], str]) -> Iterator[None]:
 
 
 def _line_of(error: Exception) -> str:
-    """Return where code that is not ours raised an error."""
+    """Return the file and line that raised an error, empty for a file of this package."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     path = Path(frame.filename)
     return "" if path.parent == Path(__file__).parent else f" ({path.name}:{frame.lineno})"

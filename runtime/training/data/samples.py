@@ -1,4 +1,4 @@
-"""Samples that Python code makes: checked, and put together to batches."""
+"""Samples from Python code: their validation and assembly into batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Batches", "PythonSamples"]
 
 
 class PythonSamples:
-    """The samples of ``source``, which ``place`` names; all are one unit of their order."""
+    """The samples of ``source``, which ``place`` names, as a single unit of their order."""
 
     window = None
 
@@ -27,18 +27,19 @@ class PythonSamples:
         self._place, self._source = place, source
         self._batches = Batches(place, inputs)
         self.counts = [self._length()]
-        is_endless = self.counts[0] >= sys.maxsize  # as Grain's repeat() has it
+        is_endless = self.counts[0] >= sys.maxsize  # the length of Grain's repeat()
         self.facts = Facts("python", None if is_endless else self.counts[0])
 
     def take(self, ids: Array, parts: Parts) -> Batch:
-        """Return ``parts`` of the samples ``ids``, of which each is made once."""
+        """Return ``parts`` of the samples ``ids``, reading each sample once."""
         if (now := self._length()) != self.counts[0]:
             raise UserError(
                 f"{self._place}: has {now} samples, expected {self.counts[0]} as when the job began"
             )
         first, last = hull(parts)
         numbers = ids[first:last].tolist()
-        return self._batches.of(zip(numbers, self._samples(numbers), strict=True), first, parts)
+        samples = zip(numbers, self._samples(numbers), strict=True)
+        return self._batches.assemble(samples, first, parts)
 
     def _length(self) -> int:
         with one_line_of(self._place):
@@ -50,7 +51,7 @@ class PythonSamples:
             made: list[Any] = []
             with one_line_of(lambda: f"{self._place}: sample {ids[len(made)]}"):
                 for number in ids:
-                    made.append(self._source[number])  # it says how far it is
+                    made.append(self._source[number])  # its length selects the sample in errors
             return made
         with one_line_of(f"{self._place}: samples {ids[0]} to {ids[-1]}"):
             found: Sequence[Any] = get(ids)
@@ -62,60 +63,60 @@ class PythonSamples:
 
 
 class Batches:
-    """Puts samples for ``inputs`` together; ``place`` is where they come from."""
+    """Assembly of samples into batches for ``inputs``; ``place`` names their source."""
 
     def __init__(self, place: str, inputs: Sequence[Tensor]) -> None:
         self._place = place
-        self._inputs = {tensor.name: _Input.of(tensor) for tensor in inputs}
+        self._inputs = {tensor.name: _Input.from_tensor(tensor) for tensor in inputs}
 
-    def of(self, samples: Iterable[tuple[int, Any]], first: int, parts: Parts) -> Batch:
-        """Return ``parts`` of a batch; ``samples`` with their numbers are those from ``first`` on.
+    def assemble(self, samples: Iterable[tuple[int, Any]], first: int, parts: Parts) -> Batch:
+        """Return ``parts`` of a batch from numbered ``samples``, which start at its row ``first``.
 
-        Raises `UserError` for one that lacks an input or has it in another type or shape.
+        Raises `UserError` for a sample without an input, or with another type or shape of it.
         """
         batch, wanted = {}, []
         for name, (rows, *rest) in parts.items():
-            held = self._inputs[name]
+            spec = self._inputs[name]
             shape = [part.stop - part.start for part in (rows, *rest)]
-            batch[name] = np.empty(shape, held.dtype)
-            wanted.append((held, rows.start, rows.stop, tuple(rest), batch[name]))
+            batch[name] = np.empty(shape, spec.dtype)
+            wanted.append((spec, rows.start, rows.stop, tuple(rest), batch[name]))
         for row, (number, sample) in enumerate(samples, first):
-            for held, start, stop, part, array in wanted:
+            for spec, start, stop, part, array in wanted:
                 if start <= row < stop:
-                    array[row - start] = self._array(held, number, sample)[part]
+                    array[row - start] = self._array(spec, number, sample)[part]
         return batch
 
-    def _array(self, held: _Input, number: int, sample: Any) -> Array:
+    def _array(self, spec: _Input, number: int, sample: Any) -> Array:
         try:
-            value = sample[held.name]
+            value = sample[spec.name]
         except (LookupError, TypeError):
-            raise UserError(f"{self._place}: sample {number}: {held.missing(sample)}") from None
+            raise UserError(f"{self._place}: sample {number}: {spec.missing(sample)}") from None
         try:
-            array = held.array(value)
+            array = spec.array(value)
         except (TypeError, ValueError, RuntimeError) as error:
-            what = f"'{held.name}': {one_line(error)}"
-            raise UserError(f"{self._place}: sample {number}: {what}") from None
-        if array.dtype != held.dtype or array.shape != held.shape:
-            expected, got = _kind(held.dtype, held.shape), _kind(array.dtype, array.shape)
-            what = f"'{held.name}': expected {expected}, got: {got}"
-            raise UserError(f"{self._place}: sample {number}: {what}")
+            fault = f"'{spec.name}': {one_line(error)}"
+            raise UserError(f"{self._place}: sample {number}: {fault}") from None
+        if array.dtype != spec.dtype or array.shape != spec.shape:
+            expected, got = _kind(spec.dtype, spec.shape), _kind(array.dtype, array.shape)
+            fault = f"'{spec.name}': expected {expected}, got: {got}"
+            raise UserError(f"{self._place}: sample {number}: {fault}")
         return array
 
 
 @dataclass(frozen=True)
 class _Input:
-    """What a sample must have for an input."""
+    """The type and shape that a sample must have for an input."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, tensor: Tensor) -> _Input:
+    def from_tensor(cls, tensor: Tensor) -> _Input:
         return cls(tensor.name, dtype_of(tensor.dtype), tuple(int(n) for n in tensor.shape[1:]))
 
     def array(self, value: Any) -> Array:
-        """Return an array; a number of Python takes the type of the input, if that can hold it."""
+        """Return an array; a Python number is cast to the type of the input if its kind allows."""
         array = np.asarray(value)
         is_number = type(value) in (bool, int, float)
         if is_number and np.can_cast(array.dtype, self.dtype, "same_kind"):
@@ -123,7 +124,7 @@ class _Input:
         return array
 
     def missing(self, sample: Any) -> str:
-        """Say why a sample does not have the input."""
+        """Return why a sample lacks the input."""
         if not isinstance(sample, Mapping):
             return f"expected arrays by input, got: {type(sample).__name__}"
         return f"input '{self.name}' is missing{did_you_mean(self.name, map(str, sample))}"

@@ -1,8 +1,8 @@
-"""What training reads its samples by, whatever they come from.
+"""The interface through which training reads samples from any kind of data.
 
-All samples stand in one endless row, epoch after epoch. So a position in it, a number, says which
-samples follow, whoever reads them, and any sequence of positions without gaps has every sample of
-an epoch exactly once.
+All samples form one endless sequence, epoch by epoch. So a position in it, an integer, determines
+the following samples for any reader, and a range of positions without gaps has each sample of an
+epoch exactly once.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ Batch = dict[str, Array]
 """Arrays by input, samples first."""
 
 Parts = Mapping[str, tuple[slice, ...]]
-"""Which part of a batch is wanted, by input: all slices have a start and a stop."""
+"""The requested slices of a batch, by input: all slices have a start and a stop."""
 
 
 class Source(Protocol):
-    """Samples by their position in the endless row."""
+    """Samples by their position in the endless sequence."""
 
     @property
     def facts(self) -> Facts:
-        """What a job that is started again can be held to."""
+        """Facts that must not change when a job is restarted."""
 
     def read(self, position: int, parts: Parts) -> Batch:
         """Return ``parts`` of the batch that begins at sample ``position``.
 
-        As far as the format allows, nothing else is read. Raises `UserError` where data are damaged
-        or are no longer what they were.
+        Reads no other data, as far as the format allows. Raises `UserError` if data are damaged or
+        have changed.
         """
 
     def ids(self, position: int, count: int) -> Array:
-        """Return the numbers, int64, of the ``count`` samples from ``position`` on, in order.
+        """Return the numbers, int64, of ``count`` samples from ``position`` on, in order.
 
-        The samples of an epoch have the numbers from 0 on, in the order of the source.
+        The samples of an epoch are numbered from 0, in the order of the source.
         """
 
 
 class Samples(Protocol):
-    """Samples by their number: what an order makes a source of.
+    """Samples by their number; an order makes them a source.
 
-    ``counts`` are those of its units, of which one is best read by and by. A seed mixes the
-    samples of those units that begin within ``window`` samples, of one unit where it is None.
+    ``counts`` are the sizes of units that are best read sequentially, one at a time. A shuffled
+    order mixes the samples of units that begin within the same ``window`` samples (None: the
+    samples of one unit).
     """
 
     @property
@@ -63,7 +64,7 @@ class Samples(Protocol):
     def window(self) -> int | None: ...
 
     def take(self, ids: Array, parts: Parts) -> Batch:
-        """Return ``parts`` of the batch of the samples with these numbers, at least one.
+        """Return ``parts`` of the batch with the samples ``ids``, at least one.
 
         Raises `UserError` as `Source.read` does.
         """
@@ -71,9 +72,9 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """What kind of source it is, its samples (None: endless), and those of each of its files.
+    """The kind of a source, its number of samples (None: endless), and the number in each file.
 
-    ``groups`` is the number of row groups, where an order is drawn of these.
+    ``groups`` is the number of row groups, if the order is drawn over row groups.
     """
 
     kind: str
@@ -82,8 +83,8 @@ class Facts:
     groups: int | None = None
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Facts:
-        """Return the facts that `values` gave, also after a way through JSON."""
+    def from_values(cls, values: Mapping[str, Any]) -> Facts:
+        """Return the facts from the result of `values`, directly or through JSON."""
         files = tuple((str(name), int(samples)) for name, samples in values["files"])
         return cls(values["kind"], values["samples"], files, values.get("groups"))
 
@@ -91,9 +92,9 @@ class Facts:
         return asdict(self)
 
     def check(self, place: str, before: Facts) -> None:
-        """Raise `UserError` unless ``place`` is what it was when the job began."""
+        """Raise `UserError` if the source ``place`` has changed since the job began."""
         pairs = [(self._summary(), before._summary())]
-        pairs += zip(self._listed(), before._listed(), strict=False)
+        pairs += zip(self._file_lines(), before._file_lines(), strict=False)
         pairs += [(_count(self.samples), _count(before.samples))]
         pairs += [(f"{self.groups} row groups", f"{before.groups} row groups")]
         for now, then in pairs:
@@ -103,7 +104,7 @@ class Facts:
     def _summary(self) -> str:
         return f"{len(self.files)} files of {self.kind}" if self.files else f"a {self.kind} source"
 
-    def _listed(self) -> list[str]:
+    def _file_lines(self) -> list[str]:
         return [f"{_count(samples)} in {name}" for name, samples in self.files]
 
 
@@ -112,7 +113,7 @@ def _count(samples: int | None) -> str:
 
 
 def joined(pieces: Sequence[tuple[slice | Array, Array]]) -> Array:
-    """Return the array whose rows are ``pieces``: where they go, and what."""
+    """Return the array assembled from ``pieces``, pairs of the destination rows and an array."""
     if len(pieces) == 1:
         return pieces[0][1]
     arrays = [array for _, array in pieces]
@@ -123,6 +124,6 @@ def joined(pieces: Sequence[tuple[slice | Array, Array]]) -> Array:
 
 
 def hull(parts: Parts) -> tuple[int, int]:
-    """Return the first sample of a batch that any of ``parts`` has, and the one after the last."""
+    """Return the range of a batch's samples over all ``parts``: the first, and the last plus 1."""
     rows: Sequence[slice] = [part[0] for part in parts.values()]
     return min(r.start for r in rows), max(r.stop for r in rows)

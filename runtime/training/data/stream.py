@@ -1,4 +1,4 @@
-"""Samples that come one after the other, from a source that can go to a position."""
+"""A source over a stream of samples that can seek to a position."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _END = object()
 
 
 class StreamSource:
-    """The samples of ``stream``, which ``place`` names; one with a length begins again after it.
+    """The samples of ``stream``, which ``place`` names; a stream with a length repeats.
 
-    The stream is told to seek wherever the next sample is not the one that it would give: at the
-    start of an epoch, and past what other ranks read.
+    Seeks if the next sample is not the stream's next: at the start of an epoch, and past samples
+    for other ranks.
     """
 
     def __init__(self, place: str, stream: Stream, inputs: Sequence[Tensor]) -> None:
@@ -44,10 +44,10 @@ class StreamSource:
         where = range(position + first, position + last)
         numbers = self.ids(where.start, len(where)).tolist()
         samples = ((n, self._sample(p)) for n, p in zip(numbers, where, strict=True))
-        return self._batches.of(samples, first, parts)
+        return self._batches.assemble(samples, first, parts)
 
     def ids(self, position: int, count: int) -> Array:
-        """Return the places in their epoch of the ``count`` samples from ``position`` on."""
+        """Return the indices in their epoch of ``count`` samples from ``position`` on."""
         positions = np.arange(position, position + count)
         return positions if self._samples is None else positions % self._samples
 
@@ -61,7 +61,7 @@ class StreamSource:
         epoch, offset = divmod(position, self._samples) if self._samples else (0, position)
         with one_line_of(f"{self._place}: sample {offset}"):
             is_next = self._next is not None and self._next[0] == position and offset
-            samples = self._next[1] if self._next and is_next else self._at(epoch, offset)
+            samples = self._next[1] if self._next and is_next else self._seek(epoch, offset)
             self._next = None
             sample = next(samples, _END)
         if sample is _END:
@@ -70,8 +70,8 @@ class StreamSource:
         self._next = position + 1, samples
         return sample
 
-    def _at(self, epoch: int, offset: int) -> Iterator[Any]:
-        """Return the samples of an epoch from one of them on."""
+    def _seek(self, epoch: int, offset: int) -> Iterator[Any]:
+        """Return the samples of an epoch from ``offset`` on."""
         begin = getattr(self._stream, "set_epoch", None)
         if begin is not None and self._samples is not None and epoch != self._epoch:
             begin(epoch)

@@ -78,7 +78,7 @@ def nodes_of(status: JobStatus) -> list[str]:
 
 def foreign_bytes(folder: Path, before: str, after: str, old: list[str], new: list[str]) -> int:
     """Return what ranks on nodes ``new`` need of a state that no rank of theirs had in ``old``."""
-    held, wanted = (TrainingPlan.of(Plan.read(folder / name)) for name in (before, after))
+    held, wanted = (TrainingPlan.from_plan(Plan.read(folder / name)) for name in (before, after))
     sizes = {state.name: dtype_of(state.tensor.dtype).itemsize for state in held.state}
     total = 0
     for rank, node in enumerate(new):

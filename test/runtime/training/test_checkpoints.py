@@ -245,7 +245,7 @@ def test_a_full_disk(plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    held = Held(TrainingPlan.of(Plan.load(plans["data1"])), 0)
+    held = Held(TrainingPlan.from_plan(Plan.load(plans["data1"])), 0)
     with pytest.raises(UserError, match=r"step\.safetensors: no space left on device, free"):
         write_checkpoint(tmp_path / "step.safetensors", held, Progress(), Alone())
     assert list(tmp_path.iterdir()) == []

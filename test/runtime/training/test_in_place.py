@@ -85,7 +85,7 @@ def replace(plan: TrainingPlan, graph: str, values, found) -> None:
 @pytest.mark.parametrize("micro", [1, 3])
 def test_fifty_steps(classifier: Classifier, data: Path, tmp_path: Path, micro: int) -> None:
     library.start()  # the collectives need MPI, among one rank too
-    plan = TrainingPlan.of(Plan.load(classifier.plan(tmp_path / "plan", 1, micro=micro)))
+    plan = TrainingPlan.from_plan(Plan.load(classifier.plan(tmp_path / "plan", 1, micro=micro)))
     dataset = open_dataset(data, plan.plan.inputs, plan.batch)
     (losses, held), (expected, state) = in_place(plan, dataset), apart(plan, dataset)
     assert losses == expected

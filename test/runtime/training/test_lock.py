@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.training.lock import alone_in
+from tensoropt.runtime.training.lock import lock_folder
 
 
 def test_a_second_run_is_refused_until_the_first_ends(tmp_path: Path) -> None:
     folder = str(tmp_path)
     refusal = pytest.raises(UserError, match="another run writes checkpoints there")
-    with alone_in(folder), refusal, alone_in(folder):
+    with lock_folder(folder), refusal, lock_folder(folder):
         pass
-    with alone_in(folder):
+    with lock_folder(folder):
         pass
 
 
 def test_no_folder() -> None:
-    with alone_in(None), alone_in(None):
+    with lock_folder(None), lock_folder(None):
         pass

@@ -34,9 +34,9 @@ def test_a_loss_scale_grows_after_many_good_steps() -> None:
     assert scale.overflowed()
     assert scale.value == 32768
     for _ in range(1999):
-        scale.held()
+        scale.count_good_step()
     assert scale.value == 32768
-    scale.held()
+    scale.count_good_step()
     assert (scale.value, scale.good) == (65536, 0)
 
 

@@ -198,7 +198,7 @@ FLOATS = pa.list_(pa.float32())
             table(4).rename_columns(["x", "label", "notes"]),
             "column 'labels' is missing, did you mean 'label'?",
         ),
-        (table(4).rename_columns(["x", "labels", "x"]), "column 'x' is there more than once"),
+        (table(4).rename_columns(["x", "labels", "x"]), "column 'x' exists more than once"),
         (with_x([[1.0] * 3]), "column 'x': expected float32 of 3, got: list<element: double>"),
         (with_x([1.0], pa.float32()), "column 'x': expected float32 of 3, got: float"),
         (with_x(["a"]), "column 'x': expected float32 of 3, got: string"),

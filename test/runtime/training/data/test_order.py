@@ -89,8 +89,8 @@ def test_rows_of_units(counts, seed, window) -> None:
 
 def test_facts_of_a_job_that_is_started_again() -> None:
     before = Facts("npz", 1000, (("a.npz", 600), ("b.npz", 400)))
-    assert Facts.of(before.values()) == before
-    before.check("data/", Facts.of(before.values()))
+    assert Facts.from_values(before.values()) == before
+    before.check("data/", Facts.from_values(before.values()))
     for now, message in (
         (Facts("python", 900), "data/: has a python source, expected 2 files of npz"),
         (
@@ -110,7 +110,7 @@ def test_facts_of_a_job_that_is_started_again() -> None:
             now.check("data/", before)
         assert str(error.value) == f"{message} as when the job began"
     rows = Facts("parquet", 1000, before.files, groups=10)
-    assert Facts.of(json.loads(json.dumps(rows.values()))) == rows
+    assert Facts.from_values(json.loads(json.dumps(rows.values()))) == rows
     with pytest.raises(UserError, match="has 20 row groups, expected 10 row groups as when the"):
         Facts("parquet", 1000, before.files, groups=20).check("rows/", rows)
     with pytest.raises(UserError) as error:
