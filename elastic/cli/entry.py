@@ -1,4 +1,4 @@
-"""What `tensoropt-job` starts with: it imports next to nothing."""
+"""Entry point of `tensoropt-job`; it imports almost nothing."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ from tensoropt.runtime.support.version import TOOL
 __all__ = ["build_parser", "main"]
 
 _DESCRIPTION = """\
-Ask, change and list training jobs that change their devices while they run.
-JOB is a job's name on this machine; --url asks one anywhere.
+Query, change and list training jobs that change their devices while they run.
+JOB is a job's name on this machine; --url reaches a job anywhere.
 A job that has ended can still be read: status, events, log, output, list.
-Exit status: 0 if it was done; 1 with one line of error; 130 after Ctrl-C."""
+Exit status: 0 on success; 1 with one line of error; 130 after Ctrl-C."""
 _Add = Callable[..., Any]
 
 
@@ -41,7 +41,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _subject(arguments: argparse.Namespace) -> str:
-    """Return which job an error is about; that of `run` says so itself."""
+    """Return the prefix of an error that names the job; errors of `run` name it themselves."""
     if getattr(arguments, "job", None) is not None:
         return f"job '{arguments.job}': "
     return f"{arguments.url}: " if getattr(arguments, "url", None) else ""
@@ -64,40 +64,44 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_switching(commands: Any) -> None:
     scale = _command(
-        commands, "switching", "scale", "go on with another number of devices, or plan"
+        commands, "switching", "scale", "continue with another number of devices, or plan"
     )
-    scale("--devices", type=integer(1), required=True, metavar="N", help="how many")
+    scale("--devices", type=integer(1), required=True, metavar="N", help="number of devices")
     scale("--plan", metavar="NAME", help="a plan of the family (default: the one for N devices)")
     _add_switch_flags(scale)
-    migrate = _command(commands, "switching", "migrate", "go on with as many other devices")
-    migrate("--to", type=_names, metavar="DEVICE,...", help="those (default: such as are free)")
+    migrate = _command(
+        commands, "switching", "migrate", "continue on the same number of other devices"
+    )
+    migrate(
+        "--to", type=_names, metavar="DEVICE,...", help="the devices (default: free ones first)"
+    )
     _add_switch_flags(migrate)
     stop = _command(commands, "switching", "stop", "write a checkpoint and end")
-    stop("--wait", action="store_true", help="until it is over")
+    stop("--wait", action="store_true", help="wait until the job has ended")
     _add_format(stop)
 
 
 def _add_switch_flags(add: _Add) -> None:
     add("--method", choices=METHODS, default="live",
-        help="from memory to memory, or by a checkpoint on disk (live)")  # fmt: skip
-    add("--wait", action="store_true", help="until it is done, and say what it cost")
+        help="from memory to memory, or through a checkpoint on disk (live)")  # fmt: skip
+    add("--wait", action="store_true", help="wait for the switch and print its cost")
     _add_format(add, "json")
 
 
 def _add_reading(commands: Any) -> None:
     profile = _command(commands, "reading", "profile", "print throughput by number of devices")
-    profile("--devices", type=_counts, metavar="N,...", help="for these (default: the family's)")
-    status = _command(commands, "reading", "status", "print where the job is")
-    status("--follow", action="store_true", help="until it has ended")
-    events = _command(commands, "reading", "events", "print what happened")
-    events("--follow", action="store_true", help="until it has ended")
+    profile("--devices", type=_counts, metavar="N,...", help="counts (default: the family's)")
+    status = _command(commands, "reading", "status", "print the job's status")
+    status("--follow", action="store_true", help="continue until the job has ended")
+    events = _command(commands, "reading", "events", "print the events")
+    events("--follow", action="store_true", help="continue until the job has ended")
     log = _command(commands, "reading", "log", "print the steps")
     log("--after", type=integer(0), default=0, metavar="STEP", help="only later ones")
     log("--last", type=integer(1), default=10_000, metavar="N", help="at most N (10000)")
-    output = _command(commands, "reading", "output", "print what ranks printed, the last 64 KiB")
-    page = commands.add_parser("page", help="print the address of its page, with the token")
+    output = _command(commands, "reading", "output", "print the last 64 KiB of the ranks' output")
+    page = commands.add_parser("page", help="print the address of the job's page, with the token")
     page.add_argument("job", metavar="JOB", help="its name")
-    page.add_argument("--serve", action="store_true", help="of a job that is over, until Ctrl-C")
+    page.add_argument("--serve", action="store_true", help="serve an ended job's page until Ctrl-C")
     page.set_defaults(work=_work("page", "page"), url=None)
     jobs = commands.add_parser("list", help="print all jobs of this machine", allow_abbrev=False)
     jobs.set_defaults(work=_work("listing", "list_jobs"), job=None, url=None)
@@ -105,13 +109,13 @@ def _add_reading(commands: Any) -> None:
         _add_format(add)
 
 
-def _command(commands: Any, module: str, name: str, what: str) -> _Add:
-    """Add a command on one job; returns what adds its flags."""
-    parser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+def _command(commands: Any, module: str, name: str, text: str) -> _Add:
+    """Add a command on one job; return the function that adds its flags."""
+    parser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
     add: _Add = parser.add_argument
     add("job", nargs="?", metavar="JOB", help="its name")
-    add("--url", help="where its API is, in place of its name")
-    add("--token-file", type=Path, metavar="FILE", help="holds the token that --url wants")
+    add("--url", help="the address of its API, instead of JOB")
+    add("--token-file", type=Path, metavar="FILE", help="file with the token for --url")
     parser.set_defaults(work=_work(module, name, asks=True))
     return add
 
@@ -121,7 +125,7 @@ def _add_format(add: _Add, default: str = "text") -> None:
 
 
 def _work(module: str, name: str, *, asks: bool = False) -> Callable[[argparse.Namespace], None]:
-    """Return what does a command, whose module is imported when it is its turn."""
+    """Return the function that runs a command; it imports the command's module when called."""
 
     def work(arguments: argparse.Namespace) -> None:
         found = getattr(importlib.import_module(f"tensoropt.elastic.cli.{module}"), name)

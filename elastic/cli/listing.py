@@ -1,4 +1,4 @@
-"""The command that lists jobs: from their folders alone, so that it is quick."""
+"""The command that lists jobs, from their folders only, so that it is fast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["list_jobs"]
 
 def list_jobs(arguments: argparse.Namespace) -> None:
     """Print all jobs of this machine's user, running or not."""
-    jobs = [(name, *_looked_at(name)) for name in job_names()]
+    jobs = [(name, *_read_status(name)) for name in job_names()]
     if arguments.format == "json":
         for name, found, state in jobs:
             facts = {"name": name, "state": state} if found is None else facts_of(found)
@@ -24,8 +24,8 @@ def list_jobs(arguments: argparse.Namespace) -> None:
         print(list_text(jobs))
 
 
-def _looked_at(name: str) -> tuple[JobStatus | None, str]:
-    """Return the status, or in a word why there is none; one spoilt job does not hide others."""
+def _read_status(name: str) -> tuple[JobStatus | None, str]:
+    """Return the status, and a word for its absence; an unreadable job does not hide others."""
     try:
         with JobFolder.open(name) as job:
             found = job.status()

@@ -1,4 +1,4 @@
-"""The command for a job's page: where it is, or the page of a job that is over."""
+"""The command that prints the address of a job's page, or serves the page of an ended job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["page"]
 
 
 def page(arguments: argparse.Namespace) -> None:
-    """Print where the page is, with the token: who has that line can change the job."""
+    """Print the page's address, with the token: anybody who has that line can change the job."""
     with JobFolder.open(arguments.job) as folder:
         if not arguments.serve:
             print(folder.address().page)
@@ -24,7 +24,7 @@ def page(arguments: argparse.Namespace) -> None:
 
 
 def _serve(folder: JobFolder) -> None:
-    """Serve what the job has left, until Ctrl-C."""
+    """Serve the page of an ended job until Ctrl-C."""
     from tensoropt.elastic.api.ended_job import EndedJob
     from tensoropt.elastic.api.server import serve
 

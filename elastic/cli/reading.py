@@ -1,4 +1,4 @@
-"""The commands that look at one job, and change nothing."""
+"""The read-only commands on one job."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _LOOK_S = 0.5
 
 
 def status(arguments: argparse.Namespace, client: Client) -> None:
-    """Print where the job is; with --follow, until it has ended."""
-    found = _followed(client, arguments) if arguments.follow else client.status()
+    """Print the job's status; with --follow, each change until it has ended."""
+    found = _follow(client, arguments) if arguments.follow else client.status()
     is_json = arguments.format == "json"
     print(json_text(facts_of(found)) if is_json else status_text(found), flush=True)
 
 
-def _followed(client: Client, arguments: argparse.Namespace) -> JobStatus:
-    """Show each change until the job has ended; returns where it is then."""
+def _follow(client: Client, arguments: argparse.Namespace) -> JobStatus:
+    """Show each change until the job has ended; return its last status."""
     shown = None
     try:
         while (found := client.status()).state not in OVER:
@@ -55,7 +55,7 @@ def _show(found: JobStatus, arguments: argparse.Namespace) -> None:
 
 
 def events(arguments: argparse.Namespace, client: Client) -> None:
-    """Print what happened; with --follow, until the job has ended."""
+    """Print the events; with --follow, until the job has ended."""
     found = client.follow() if arguments.follow else client.events()
     for event in found:
         is_json = arguments.format == "json"
@@ -72,7 +72,7 @@ def log(arguments: argparse.Namespace, client: Client) -> None:
 
 
 def output(arguments: argparse.Namespace, client: Client) -> None:
-    """Print what the ranks printed."""
+    """Print the ranks' output."""
     text = client.output()
     sys.stdout.write(json_text({"output": text}) + "\n" if arguments.format == "json" else text)
 

@@ -1,4 +1,4 @@
-"""What jobs say of themselves, as text for people."""
+"""Job records as text for people."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def json_text(facts: Any) -> str:
 
 
 def status_line(status: JobStatus) -> str:
-    """Return where a job is, in one line."""
+    """Return a job's status in one line."""
     parts = [f"{status.state}, step {status.step} of {status.steps}"]
     if status.loss is not None:
         parts.append(f"loss {status.loss:.6g}")
@@ -44,7 +44,7 @@ def status_line(status: JobStatus) -> str:
 
 
 def status_text(status: JobStatus) -> str:
-    """Return where a job is, and what its ranks do."""
+    """Return a job's status and a table of its ranks."""
     lines = [f"{printable(status.name)}: {status_line(status)}"]
     if status.error is not None:
         lines.append(f"error: {printable(status.error)}")
@@ -108,7 +108,7 @@ def profile_text(rows: Sequence[ProfileRow]) -> str:
 
 
 def switch_text(switch: SwitchResult) -> str:
-    """Return a switch that is done, and what it cost."""
+    """Return a completed switch and its cost, in one line."""
     phases = ", ".join(f"{name} {milliseconds(time_s)}" for name, time_s in switch.phases_s.items())
     return (
         f"{_devices(switch.from_devices)} -> {switch.to_devices} after step {switch.step}, "
@@ -120,7 +120,7 @@ def switch_text(switch: SwitchResult) -> str:
 
 
 def list_text(jobs: Sequence[tuple[str, JobStatus | None, str]]) -> str:
-    """Return jobs as a table: their names, where they are, and what is known without that."""
+    """Return jobs as a table: name, status or None, and a state to print without a status."""
     head = ["job", "state", "step", "devices", "loss", "started"]
     return "\n".join(columns([head, *(_job_row(*job) for job in jobs)]))
 

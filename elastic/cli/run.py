@@ -1,4 +1,4 @@
-"""``tensoropt-job run``: run an elastic job under a coordinator, here or behind."""
+"""``tensoropt-job run``: run an elastic job under a coordinator, in the fore- or background."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LOOK_S = 0.1
 _DESCRIPTION = """\
 Train a family of plans (tensoropt-opt MODEL --train ... --objective profile -o FAMILY) until step
 --steps, at first with --devices; `tensoropt-job scale` and `migrate` change that while it runs.
-The same command again goes on with a job that was stopped or has failed; after the death of its
+The same command again continues a job that was stopped or has failed; after the death of its
 coordinator it finds the ranks, or the last state on disk.
 Exit status: 0 at the end; 130 after Ctrl-C; 1 if the job failed."""
 
@@ -59,41 +59,41 @@ def add_run(commands: Any) -> None:
     parser.set_defaults(work=_run)
     add = parser.add_argument
     add("family", type=Path, metavar="FAMILY", help="folder of plans")
-    add("--name", type=check_name, metavar="J", help="of the job (default: FAMILY's name)")
-    add("--devices", type=integer(1), required=True, metavar="N", help="to begin with")
-    add("--plan", metavar="NAME", help="to begin with (default: the fastest for --devices)")
-    add("--detach", action="store_true", help="run behind; come back when it trains")
+    add("--name", type=check_name, metavar="J", help="name of the job (default: FAMILY's name)")
+    add("--devices", type=integer(1), required=True, metavar="N", help="initial number of devices")
+    add("--plan", metavar="NAME", help="initial plan (default: the fastest for --devices)")
+    add("--detach", action="store_true", help="run in the background; return when it trains")
     add("--format", choices=["text", "json"], default="text", help="default: text")
     add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
-    add("--seed", type=integer(0), default=0, metavar="K", help="of dropout (0)")
-    _add_engine(parser.add_argument_group("where ranks run").add_argument)
+    add("--seed", type=integer(0), default=0, metavar="K", help="dropout seed (0)")
+    _add_engine(parser.add_argument_group("engine").add_argument)
     _add_elastic(parser.add_argument_group("crashes and stragglers").add_argument)
-    _add_api(parser.add_argument_group("where it can be asked").add_argument)
+    _add_api(parser.add_argument_group("API").add_argument)
     add_provider_flags(parser)
     add_training_flags(parser)
 
 
 def _add_engine(add: Any) -> None:
     add("--engine", choices=["local", "ray"], default="local",
-        help="on this machine, or on a Ray cluster that it is part of (local)")  # fmt: skip
-    add("--ray-address", metavar="A", help="of the cluster (auto: this machine's)")
+        help="run ranks on this machine, or on its Ray cluster (local)")  # fmt: skip
+    add("--ray-address", metavar="A", help="address of the cluster (auto: this machine's cluster)")
 
 
 def _add_elastic(add: Any) -> None:
     add("--snapshot-every", type=integer(0), default=50, metavar="K",
         help="copy the state in memory every K steps; 0: never (50)")  # fmt: skip
     add("--min-devices", type=integer(1), default=1, metavar="N",
-        help="go on with as few after a crash (1)")  # fmt: skip
-    add("--stall", type=number(1e-3), metavar="S", help="start again if no step is taken for S s")
+        help="least number of devices after a crash (1)")  # fmt: skip
+    add("--stall", type=number(1e-3), metavar="S", help="restart if no step ends within S s")
     add("--grace", type=number(0.0), default=60.0, metavar="S",
-        help="how long ranks go on without a coordinator (60)")  # fmt: skip
-    add("--replace-stragglers", action="store_true", help="migrate a rank that stays behind")
+        help="how long ranks continue without a coordinator (60)")  # fmt: skip
+    add("--replace-stragglers", action="store_true", help="migrate away from a slow rank")
 
 
 def _add_api(add: Any) -> None:
     add("--host", default="127.0.0.1", metavar="H", help="address of the API (127.0.0.1)")
     add("--port", type=integer(0), default=0, metavar="P", help="its port (default: a free one)")
-    add("--no-token", action="store_true", help="let in whoever reaches it")
+    add("--no-token", action="store_true", help="admit every client that can reach it")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -108,8 +108,8 @@ def _run(arguments: argparse.Namespace) -> int:
     _check(settings, family, engine)
     if arguments.detach:
         engine.close()
-        return _detached(settings)
-    return _here(arguments, settings, family, engine)
+        return _run_detached(settings)
+    return _run_here(arguments, settings, family, engine)
 
 
 def _settings(arguments: argparse.Namespace, family: Family) -> JobSettings:
@@ -142,7 +142,7 @@ def _absolute(path: str | None) -> str | None:
 
 
 def _source(data: str) -> str:
-    """Return what ``--data`` names, wherever a rank is started."""
+    """Return ``--data`` with absolute paths, so that ranks in any folder find it."""
     named = factory_in(data)
     if named is None:
         return str(Path(data).resolve())
@@ -151,7 +151,7 @@ def _source(data: str) -> str:
 
 
 def _check(settings: JobSettings, family: Family, engine: Engine) -> None:
-    """Raise `UserError` for what can be found before there is a job."""
+    """Raise `UserError` for mistakes that can be found before the job is created."""
     plan = family.for_devices(settings.devices)
     if settings.plan is not None:
         plan = family.plan(settings.plan)
@@ -161,13 +161,13 @@ def _check(settings: JobSettings, family: Family, engine: Engine) -> None:
                 f"got: one for {plan.devices}"
             )
     _check_data(settings, plan)
-    there = len(engine.devices())
-    if plan.devices > there:
-        raise UserError(f"--devices {plan.devices}: expected at most {there}, as many there are")
+    count = len(engine.devices())
+    if plan.devices > count:
+        raise UserError(f"--devices {plan.devices}: expected at most {count}, all available ones")
 
 
 def _check_data(settings: JobSettings, plan: FamilyPlan) -> None:
-    """Look at files of data before there is a job; code that makes data is left to the ranks."""
+    """Check data files before the job is created; code that generates data is run by the ranks."""
     if factory_in(settings.data) is not None:
         return
     from tensoropt.runtime.plan.plan import Plan
@@ -180,7 +180,7 @@ def _check_data(settings: JobSettings, plan: FamilyPlan) -> None:
 
 
 def _engine(arguments: argparse.Namespace, family: Family) -> Engine:
-    """Return where the ranks are to run. Raises `UserError`."""
+    """Return the engine for the ranks. Raises `UserError`."""
     if arguments.engine == "ray":
         return _ray_engine(arguments)
     if arguments.ray_address is not None:
@@ -205,7 +205,7 @@ def _ray_engine(arguments: argparse.Namespace) -> Engine:
     return RayEngine(arguments.provider, arguments.threads)
 
 
-def _here(
+def _run_here(
     arguments: argparse.Namespace, settings: JobSettings, family: Family, engine: Engine
 ) -> int:
     from tensoropt.elastic.api.server import serve
@@ -220,9 +220,9 @@ def _here(
         token = "" if arguments.no_token else None
         with serve(coordinator, arguments.host, arguments.port, token) as serving:
             folder.write_api(serving.url, serving.token)
-            _say(f"job '{settings.name}': {serving.page}")
+            _print_to_terminal(f"job '{settings.name}': {serving.page}")
             try:
-                with _stopping(coordinator) as asked:
+                with _stop_on_signals(coordinator) as asked:
                     status = coordinator.run(_show)
             finally:
                 clear_line()
@@ -241,8 +241,8 @@ def _show(status: JobStatus) -> None:
 
 
 @contextmanager
-def _stopping(coordinator: Coordinator) -> Iterator[list[int]]:
-    """Stop the job in order at the first signal that asks for it; which one is in the list."""
+def _stop_on_signals(coordinator: Coordinator) -> Iterator[list[int]]:
+    """Stop the job in order at the first signal; the list then contains its number."""
     asked: list[int] = []
 
     def stop(number: int, _: object) -> None:
@@ -275,8 +275,8 @@ def _answer(arguments: argparse.Namespace, status: JobStatus, asked: list[int]) 
     return INTERRUPTED if asked[0] == signal.SIGINT else 128 + asked[0]
 
 
-def _detached(settings: JobSettings) -> int:
-    """Start the same command behind, and come back when the job trains or has failed."""
+def _run_detached(settings: JobSettings) -> int:
+    """Start the same command in the background; return when the job trains or has failed."""
     arguments = [text for text in sys.argv[1:] if text != "--detach"]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
@@ -288,10 +288,10 @@ def _detached(settings: JobSettings) -> int:
         )
         while process.poll() is None:
             time.sleep(_LOOK_S)
-            if _trains(settings.name, process.pid):
+            if _is_training(settings.name, process.pid):
                 print(
                     f"job '{settings.name}': runs as process {process.pid}; "
-                    f"tensoropt-job page {settings.name} says where to see it"
+                    f"tensoropt-job page {settings.name} prints its page's address"
                 )
                 return 0
         said.seek(0)
@@ -303,7 +303,7 @@ def _detached(settings: JobSettings) -> int:
     return 0
 
 
-def _trains(name: str, pid: int) -> bool:
+def _is_training(name: str, pid: int) -> bool:
     try:
         with JobFolder.open(name) as folder:
             status = folder.status()
@@ -315,7 +315,7 @@ def _trains(name: str, pid: int) -> bool:
     )
 
 
-def _say(text: str) -> None:
-    """Say where the job can be seen, to a person who looks."""
+def _print_to_terminal(text: str) -> None:
+    """Print to stderr if it is a terminal."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)

@@ -132,17 +132,19 @@ class Job:
 
         Raises `RefusedError`.
         """
-        there = list(self.engine.devices())
+        available = list(self.engine.devices())
         if to is not None:
-            unknown = [name for name in to if name not in there]
+            unknown = [name for name in to if name not in available]
             if unknown or len(to) != count:
-                wanted = f"{count} of {', '.join(there)}"
+                wanted = f"{count} of {', '.join(available)}"
                 raise RefusedError(f"devices {', '.join(to)}: expected {wanted}")
             return tuple(to)
-        if count > len(there):
-            raise RefusedError(f"{count} devices: expected at most {len(there)}, as many there are")
+        if count > len(available):
+            raise RefusedError(
+                f"{count} devices: expected at most {len(available)}, all available ones"
+            )
         used = set(self.current.devices) if self.current and not self.current.is_over else set()
-        return tuple(sorted(there, key=lambda name: name in used)[:count])
+        return tuple(sorted(available, key=lambda name: name in used)[:count])
 
     def launch(self, plan: FamilyPlan, devices: Sequence[str]) -> None:
         """Start the next generation. Raises `UserError`; `NoRoomError` if the disk is full."""

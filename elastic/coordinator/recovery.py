@@ -112,12 +112,12 @@ class Recovery:
 
         None if every plan of at least ``min_devices`` has been tried in vain.
         """
-        there = len(self._job.engine.devices())
+        available = len(self._job.engine.devices())
         least = min(self._job.settings.min_devices, plan.devices)
-        if plan.name not in self._job.crashes.tried and plan.devices <= there:
+        if plan.name not in self._job.crashes.tried and plan.devices <= available:
             return plan
         for count in sorted(self._job.family.counts, reverse=True):
-            if not least <= count <= min(there, plan.devices):
+            if not least <= count <= min(available, plan.devices):
                 continue
             try:
                 found = self._job.family.for_devices(count)
