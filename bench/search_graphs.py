@@ -31,7 +31,7 @@ def model_graph(name: str, **sizes: int) -> Graph:
 def training_graph(name: str, **sizes: int) -> Graph:
     """Return the graph of a training step of a catalogue model with AdamW."""
     module = prepare_model(name, sizes)
-    driver.train(module, BuildTrainingStepPass.of(training_spec()))
+    driver.train(module, BuildTrainingStepPass.from_spec(training_spec()))
     return read_graph(module)
 
 

@@ -76,7 +76,9 @@ def trained(path: Path, recipe: Recipe, recompute: str = "auto") -> driver.ir.Mo
     """Return the training step of the model in a file; with "auto", all recompute alternatives."""
     module = driver.load(path, {})
     driver.run_phase(module, "prepare")
-    driver.train(module, BuildTrainingStepPass.of(training_spec(recipe.optimizer), recompute))
+    driver.train(
+        module, BuildTrainingStepPass.from_spec(training_spec(recipe.optimizer), recompute)
+    )
     return module
 
 

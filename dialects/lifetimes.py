@@ -54,8 +54,8 @@ class Lifetimes:
 def body_bytes(op: ir.Operation) -> int:
     """Return the peak bytes of one run of a body of a control-flow ``op``, for its largest body.
 
-    Arguments and results count; captured values do not, as they are live outside. Linear in the
-    operations of the bodies.
+    Arguments and results count. Captured values do not, because they are live outside. Linear in
+    the operations of the bodies.
     """
     return max((block_bytes(block) for region in op.regions for block in region), default=0)
 

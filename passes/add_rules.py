@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.layout.rule_text import named
+from tensoropt.compiler.layout.rule_text import name_factors
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.rule.files import user_rule
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
@@ -44,7 +44,7 @@ class AddRulesPass(Pass):
                     info = describe(op, versions, infos)
                     if info not in known:
                         check_operands(info)
-                        known[info] = rule_attr(named(user_rule(info) or rule_for(info)))
+                        known[info] = rule_attr(name_factors(user_rule(info) or rule_for(info)))
                 except MisfitError as error:
                     raise self.fail(op, str(error)) from None
                 op.attributes[keys.RULE.name] = known[info]

@@ -29,7 +29,7 @@ from tensoropt.runtime.plan.dims import (
 __all__ = ["AssumeSizesPass"]
 
 _BOUNDS_SINCE = 10
-"""First opset whose Slice takes bounds at run time, to slice a dimension of unknown size."""
+"""First opset with a Slice that takes bounds at run time, to slice a dimension of unknown size."""
 
 _NUMBER = "topt.number"
 
@@ -46,7 +46,7 @@ class AssumeSizesPass(Pass):
     follow from two runs of shape inference, at the means of all ranges and at their ends. A
     dimension without a range counts as 1, so `12 + sequence` is 13. Dimensions with the same name
     have the same size. Does nothing if the module has neither ranges nor such sums. Refuses a model
-    whose types do not fit at these sizes.
+    with types that do not fit at these sizes.
     """
 
     name: ClassVar[str] = "assume-sizes"
@@ -97,11 +97,11 @@ class _Assuming:
     def _size(self, name: str, mean: int | None, end: int | None) -> Size:
         if mean is None or end is None or mean == end == 1:
             return None
-        if self._at(name, self.means) != mean or self._at(name, self.ends) != end:
+        if self._size_at(name, self.means) != mean or self._size_at(name, self.ends) != end:
             return Open(mean, end)
         return Open(mean, end, divisor_of(name, self.ranges) if self.can_slice else 1, name)
 
-    def _at(self, name: str, dims: Mapping[str, int]) -> int | str:
+    def _size_at(self, name: str, dims: Mapping[str, int]) -> int | str:
         """Return the size of an inferred dimension name at ``dims``; unknown terms count as 1."""
         return bound(name, {**dict.fromkeys(terms(name), 1), **dims})
 

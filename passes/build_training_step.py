@@ -33,7 +33,7 @@ class BuildTrainingStepPass(Pass):
     `recompute` selects the activations that the backward pass recomputes: none; light, all except
     results of products; blocks, all inside repeated layers, or inside about sqrt(n) parts if
     nothing repeats; half, all inside every second block; auto, each of these in a function of its
-    own, `@main` first, of which the search keeps one. With several `micro-batches`, gradients
+    own, `@main` first, and the search keeps one. With several `micro-batches`, gradients
     accumulate over them, as sums that may stay partial until the update.
 
     Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like
@@ -70,7 +70,7 @@ class BuildTrainingStepPass(Pass):
     name."""
 
     @classmethod
-    def of(cls, spec: TrainingSpec, recompute: str | None = None) -> BuildTrainingStepPass:
+    def from_spec(cls, spec: TrainingSpec, recompute: str | None = None) -> BuildTrainingStepPass:
         """Return the pass for ``spec``; ``recompute``, if given, overrides its recomputation."""
         optimizer = {**vars(spec.optimizer)}
         return cls(

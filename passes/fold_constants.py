@@ -44,7 +44,7 @@ _SIZES = frozenset(
     f"onnx.{name}"
     for name in ("Concat", "Gather", "Reshape", "Shape", "Slice", "Squeeze", "Unsqueeze")
 )
-"""Operators whose results are sizes if their first operands (for `Concat`, all operands) are."""
+"""Operators that return sizes if their first operands (for `Concat`, all operands) are sizes."""
 _FOLDABLE_NAMES = frozenset(f"onnx.{name}" for name in _FOLDABLE.split())
 
 Array = npt.NDArray[Any]
@@ -57,7 +57,7 @@ class FoldConstantsPass(Pass):
     Folds operations on literals, `Shape` and `Size` of a static tensor, and selections of known
     sizes of a `Shape`, if every result has an integer type and at most ``limit`` elements, or is a
     single number. Weights are never folded. Operations that only pass an operand on are removed: a
-    `Where` whose condition is always false, since sizes are not negative, and a `Reshape` of a list
+    `Where` with an always false condition, since sizes are not negative, and a `Reshape` of a list
     to the same length. An `If` with a literal condition becomes the operations of its branch.
     Repeats until nothing changes; each round infers all shapes again if any is unknown. Values come
     from ONNX Runtime in a child process; operations that it refuses, or that crash it like a

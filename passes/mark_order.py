@@ -1,4 +1,4 @@
-"""`mark-order`: mark programs whose peak memory depends on the order of operations."""
+"""`mark-order`: mark programs with a peak memory that depends on the order of operations."""
 
 from __future__ import annotations
 

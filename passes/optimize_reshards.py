@@ -28,9 +28,9 @@ class OptimizeReshardsPass(Pass):
     For example, a partial sum that some uses read whole and others split is reduced once and then
     sliced, regardless of the order of uses: a layout that others are made from comes first, even if
     no use reads it. Constants are sliced from the layout they are stored in. Drops reshards that do
-    nothing. A reshard to a smaller part runs as soon as it is the last reader of its source, which
-    is then freed. Linear in the operations of `@main`, times the cost of ``spread``; regions have
-    no reshards. Refuses nothing.
+    nothing. A reshard to a smaller part runs once no other reader of its source is left, so that
+    the source is freed. Linear in the operations of `@main`, times the cost of ``spread``; regions
+    have no reshards. Refuses nothing.
     """
 
     name: ClassVar[str] = "optimize-reshards"

@@ -221,7 +221,7 @@ class _Partition:
 
     def _rule(self, op: ir.Operation, info: OpInfo) -> Rule:
         try:
-            return self.rules.of(op, info)
+            return self.rules.read(op, info)
         except UserError as error:
             raise self.owner.fail(op, str(error)) from None
 

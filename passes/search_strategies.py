@@ -97,7 +97,7 @@ class SearchStrategiesPass(Request, Pass):
     )
 
     @classmethod
-    def of(cls, request: Request, report: SearchReport) -> SearchStrategiesPass:
+    def from_request(cls, request: Request, report: SearchReport) -> SearchStrategiesPass:
         """Return the pass for ``request`` that fills in ``report``."""
         options = {field.name: getattr(request, field.name) for field in fields(Request)}
         return cls(**options, report=report)

@@ -124,7 +124,7 @@ class TimedTasks:
             return 0.0
         if op.name == _SLICE:
             pieces = self.mesh.extent(axes_of(op))
-            return copy_line(2 / pieces, self.device).at(_bytes(op))
+            return copy_line(2 / pieces, self.device).time_s(_bytes(op))
         if not onnx.is_onnx(op):
             return 0.0
         info = describe(op, self._versions)

@@ -179,7 +179,7 @@ class _Round:
 
     # Operators that read sequences.
 
-    def at(self, op: ir.Operation, items: Items) -> ir.Value | None:
+    def item_at(self, op: ir.Operation, items: Items) -> ir.Value | None:
         """Return the item at the position of a `SequenceAt`."""
         at = _position(op, 1, len(items), len(items))
         return None if at is None else items[at]
@@ -211,13 +211,13 @@ _SEQUENCES: dict[str, Callable[[_Round, ir.Operation], Items | None]] = {
     "onnx.Identity": _Round.same,
 }
 _TENSORS: dict[str, Callable[[_Round, ir.Operation, Items], ir.Value | None]] = {
-    "onnx.SequenceAt": _Round.at,
+    "onnx.SequenceAt": _Round.item_at,
     "onnx.SequenceLength": _Round.length,
     "onnx.ConcatFromSequence": _Round.joined,
 }
 
 
-def _given(op: ir.Operation, index: int) -> ir.Value | None:
+def _operand(op: ir.Operation, index: int) -> ir.Value | None:
     """Return operand ``index``, ``None`` if it is omitted."""
     operands = [*op.operands]
     return operands[index] if index < len(operands) and not is_no_value(operands[index]) else None
@@ -229,7 +229,7 @@ def _keeps(op: ir.Operation) -> bool:
     In ONNX, `keepdims` applies only if sizes are omitted. In ONNX Runtime it also applies to a
     single size for all parts, and PyTorch writes `unbind` with a size of 1.
     """
-    given = _given(op, 1)
+    given = _operand(op, 1)
     literal = None if given is None else constant_value(given)
     is_list = literal is not None and literal.ndim > 0
     return is_list or bool(attribute(op, "keepdims", 1))
@@ -237,7 +237,7 @@ def _keeps(op: ir.Operation) -> bool:
 
 def _sizes(op: ir.Operation) -> list[int] | None:
     """Return the sizes of the parts of a `SplitToSequence`, ``None`` if unknown."""
-    given, whole = _given(op, 1), _size(op.operands[0].type, attribute(op, "axis", 0))
+    given, whole = _operand(op, 1), _size(op.operands[0].type, attribute(op, "axis", 0))
     literal = np.array(1) if given is None else constant_value(given)
     if literal is None:
         return None
@@ -264,7 +264,7 @@ def _position(op: ir.Operation, index: int, default: int, end: int) -> int | Non
 
     A negative position counts from the end of the sequence. ``None`` if unknown or out of range.
     """
-    given = _given(op, index)
+    given = _operand(op, index)
     if given is None:
         return default if default < end else None
     literal = constant_value(given)

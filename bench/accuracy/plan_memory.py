@@ -229,7 +229,7 @@ def _small_training(name: str) -> Graph:
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         module = driver.load(TRAINED[name].build(name).save(Path(folder)), {})
         driver.run_phase(module, "prepare")
-    driver.train(module, BuildTrainingStepPass.of(training_spec()))
+    driver.train(module, BuildTrainingStepPass.from_spec(training_spec()))
     return read_graph(module)
 
 

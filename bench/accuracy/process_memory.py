@@ -179,7 +179,7 @@ class Subject:
             return module
         driver.run_phase(module, "prepare", training=True)
         spec = training_spec(_OPTIMIZERS.get(self.name.partition(" ")[0], "adamw"))
-        driver.train(module, BuildTrainingStepPass.of(spec, "auto"))
+        driver.train(module, BuildTrainingStepPass.from_spec(spec, "auto"))
         return module
 
     def _job(self, plan: Path) -> Job:

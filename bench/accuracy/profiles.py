@@ -99,7 +99,7 @@ def measure(folder: Path, counts: Sequence[int], turns: Turns, *flags: str) -> l
     rows = []
     for path in [*paths, gpt]:
         rows += _rows(prepare_model(path, {}), [common, own], folder, counts, turns)
-    model = prepare_model(gpt, {}, BuildTrainingStepPass.of(training_spec()))
+    model = prepare_model(gpt, {}, BuildTrainingStepPass.from_spec(training_spec()))
     return rows + _rows(model, [common, trained], folder, counts, turns)
 
 

@@ -101,7 +101,7 @@ def rows(device: str, name: str, most: int = _MOST) -> Iterator[Row]:
     model = MODELS[device][name]
     module = prepare_model(model.name, {**model.sizes, "batch": model.batch})
     spec = training_spec(precision=model.precision)
-    driver.train(module, BuildTrainingStepPass.of(spec, "auto"))
+    driver.train(module, BuildTrainingStepPass.from_spec(spec, "auto"))
     graphs = read_graphs(module)
     limit = SHARE * Request(device=device).description.memory_capacity_bytes
     for count in device_counts(most):

@@ -155,7 +155,7 @@ def compile_step(
 
     module = clock.timed("prepare", lambda: prepare_model(name, sizes))
     spec = training_spec(**_STEP.get(name, {}))
-    step = BuildTrainingStepPass.of(spec, "auto")
+    step = BuildTrainingStepPass.from_spec(spec, "auto")
     clock.timed("steps", lambda: driver.train(module, step))
     graphs = clock.timed("steps", lambda: read_graphs(module))
     limit_s = options.time_limit_s

@@ -44,7 +44,7 @@ def prepared_plan(folder: Path) -> tuple[TrainingPlan, float]:
     model = TRAINED["gpt2"].build("gpt2").save(folder, seed=0)
     module = driver.load(model, {}, training=True)
     driver.run_phase(module, "prepare", training=True)
-    driver.train(module, BuildTrainingStepPass.of(training_spec()))
+    driver.train(module, BuildTrainingStepPass.from_spec(training_spec()))
     request = Request(1)
     result = driver.frontier(module, request)
     driver.settle(module, result.points[0], request, result)

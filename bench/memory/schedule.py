@@ -80,7 +80,7 @@ class Case:
         run = Compilation(self.trains)
         run.run(module, "prepare")
         if self.trains:
-            step = BuildTrainingStepPass.of(training_spec("adamw"), "none")
+            step = BuildTrainingStepPass.from_spec(training_spec("adamw"), "none")
             Compilation(True, step).run(module, "train")
         text = ("schedule," if scheduled else "") + "add-rules,mark-caches"
         Pipeline(parse_pipeline(text, module.context)).run(module)
@@ -107,7 +107,7 @@ def _peak(tasks: Tasks) -> int:
 def _on_devices(module: ir.Module) -> int:
     """Return the transient bytes of a rank of the fastest plan found for 4 devices."""
     request = make_request(devices="4", pick="fastest", search_time="2")
-    Compilation(search=SearchStrategiesPass.of(request, SearchReport())).advance(
+    Compilation(search=SearchStrategiesPass.from_request(request, SearchReport())).advance(
         module, "partition"
     )
     return program_memory(module).transient_bytes
@@ -117,7 +117,7 @@ def ran(case: Case, folder: Path) -> str:
     """Return a line of the second table."""
     module = case.module(scheduled=True)
     request = make_request(devices="1", pick="fastest")
-    compilation = Compilation(search=SearchStrategiesPass.of(request, SearchReport()))
+    compilation = Compilation(search=SearchStrategiesPass.from_request(request, SearchReport()))
     plan = folder / case.name
     driver.compile_plan(module, case.path, plan, compilation=compilation)
     graph = plan / "rank0.onnx"

@@ -163,7 +163,7 @@ class Program:
 
     def _settled(self, request: Request, report: SearchReport) -> ir.Module:
         module = copy_of(self.module)
-        search = SearchStrategiesPass.of(request, report)
+        search = SearchStrategiesPass.from_request(request, report)
         with self.source.placed():
             replace(self.compilation, search=search).run(module, "search")
         return module

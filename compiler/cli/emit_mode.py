@@ -57,7 +57,9 @@ def run_emit(args: argparse.Namespace) -> int:
     try:
         with tracing(args) as options:
             if request is not None:
-                options["search"] = SearchStrategiesPass.of(request, SearchReport(say, begun_s()))
+                options["search"] = SearchStrategiesPass.from_request(
+                    request, SearchReport(say, begun_s())
+                )
             compilation = Compilation(args.train, step or BuildTrainingStepPass(), **options)
             compilation.advance(module, args.emit, say)
     except PassError as error:

@@ -49,7 +49,7 @@ class Line(NamedTuple):
     fixed_s: float
     s_per_byte: float
 
-    def at(self, local_bytes: float) -> float:
+    def time_s(self, local_bytes: float) -> float:
         """Return the time in seconds for ``local_bytes``."""
         return self.fixed_s + self.s_per_byte * local_bytes
 
@@ -64,9 +64,9 @@ class Curve(NamedTuple):
     greatest: bool = False
     s_per_root_byte: float = 0.0
 
-    def at(self, local_bytes: float) -> float:
+    def time_s(self, local_bytes: float) -> float:
         """Return the time in seconds for ``local_bytes``."""
-        times = [line.at(local_bytes) for line in self.lines]
+        times = [line.time_s(local_bytes) for line in self.lines]
         own_s = max(times) if self.greatest else min(times)
         return own_s + self.s_per_root_byte * math.sqrt(local_bytes)
 
@@ -79,7 +79,7 @@ def collective_time_s(
     ``local_bytes`` is the input of one rank: its piece for an all-gather, its whole partial result
     for a reduce-scatter. Over several axes, the slowest link carries all the data.
     """
-    return collective_curve(kind, axes, mesh, device).at(local_bytes)
+    return collective_curve(kind, axes, mesh, device).time_s(local_bytes)
 
 
 def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device) -> Curve:

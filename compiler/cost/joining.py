@@ -36,4 +36,4 @@ def joined_time_s(
     """Return the time of fused collectives with ``local_bytes`` of input in total."""
     own = cast("Collective", kind)
     *_, packing = joining_time(own, axes, mesh, device)
-    return collective_curve(own, axes, mesh, device).at(local_bytes) + packing * local_bytes
+    return collective_curve(own, axes, mesh, device).time_s(local_bytes) + packing * local_bytes

@@ -23,7 +23,7 @@ _VIEWS = frozenset(
 _INT64_BYTES = 8
 
 _COPIES_INDICES = frozenset(("onnx.ScatterElements", "onnx.Scatter"))
-"""Operators of which ONNX Runtime's CPU kernel copies all indices, as int64, while it runs."""
+"""Operators with a CPU kernel in ONNX Runtime that copies all indices, as int64, while it runs."""
 
 
 @dataclass(frozen=True)

@@ -71,5 +71,5 @@ def _inner_time_s(
     kind: InnerKind, axes: tuple[int, ...], size: int, mesh: Mesh, device: Device
 ) -> float:
     if kind == "copy":
-        return copy_line(2.0, device).at(size)
+        return copy_line(2.0, device).time_s(size)
     return collective_time_s(kind, size, axes, mesh, device)

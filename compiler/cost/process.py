@@ -44,7 +44,7 @@ class Loading:
         """Add the constant weights of a node of an ``operator``.
 
         If a convolution is ``alone``, no normalisation is fused into it: its original weights are
-        pages of a file, which are released as soon as they are read. A product that is ``fused``
+        pages of a file, which are released right after the read. A product that is ``fused``
         with its successor is a new node to ONNX Runtime, and is packed after all other products.
         """
         if operator in CONVOLUTIONS and alone:

@@ -29,7 +29,7 @@ from tensoropt.compiler.layout.rule import (
 from tensoropt.compiler.layout.sizes import Open, Size, read_open
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 
-__all__ = ["NamedRule", "RuleText", "factor_name", "named", "read_rule"]
+__all__ = ["NamedRule", "RuleText", "factor_name", "name_factors", "read_rule"]
 
 _NAME = r"[A-Za-z]\w*"
 _GROUP = re.compile(r"\(\s*([^()]*?)\s*\)")
@@ -115,7 +115,7 @@ class NamedRule:
         return f"{step.kind} over {over} of ({dims}), {step.item_bytes} bytes"
 
 
-def named(rule: Rule) -> NamedRule:
+def name_factors(rule: Rule) -> NamedRule:
     """Return ``rule`` with its factors named i, j, k, ..., z, i1, j1, ..."""
     return NamedRule(rule, tuple(map(factor_name, range(len(rule.factors)))))
 

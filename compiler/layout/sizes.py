@@ -85,12 +85,12 @@ def read_open(text: str) -> Open | None:
 
 def mean_of(sizes: Iterable[Size]) -> int:
     """Return the number of elements that times are computed with."""
-    return math.prod(size.mean if isinstance(size, Open) else _known(size) for size in sizes)
+    return math.prod(size.mean if isinstance(size, Open) else _size_or_one(size) for size in sizes)
 
 
 def end_of(sizes: Iterable[Size]) -> int:
     """Return the number of elements that memory is computed with."""
-    return math.prod(size.end if isinstance(size, Open) else _known(size) for size in sizes)
+    return math.prod(size.end if isinstance(size, Open) else _size_or_one(size) for size in sizes)
 
 
 def part_of(size: int, pieces: int) -> int:
@@ -137,7 +137,7 @@ def divisor_of(size: Size) -> int:
     """Return a number that divides every possible value of ``size``."""
     if isinstance(size, Open):
         return size.step if size.can_split else 1
-    return _known(size)
+    return _size_or_one(size)
 
 
 def largest(sizes: Iterable[Size]) -> Size:
@@ -146,5 +146,5 @@ def largest(sizes: Iterable[Size]) -> Size:
     return size.nameless() if isinstance(size, Open) else size
 
 
-def _known(size: int | None) -> int:
+def _size_or_one(size: int | None) -> int:
     return 1 if size is None else size

@@ -26,7 +26,7 @@ __all__ = ["lower_step"]
 Shape = Sequence[Size]
 
 _PAD_SINCE = 13
-"""First opset whose Pad takes all element types."""
+"""First opset with a Pad that takes all element types."""
 
 
 def lower_step(

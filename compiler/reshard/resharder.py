@@ -111,7 +111,7 @@ class Resharder:
             for place, move in enumerate(moves)
             if move.kind != step.kind
         }
-        times_s = {place: copy.at(mean_of(own) * item_bytes) for place, own in copied.items()}
+        times_s = {place: copy.time_s(mean_of(own) * item_bytes) for place, own in copied.items()}
         own_s = step_s - sum(times_s.values())
         return [
             TimedMove(move, step, times_s.get(place, own_s), copied.get(place, sizes[place]))

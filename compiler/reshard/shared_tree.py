@@ -42,14 +42,14 @@ def spread(
     """
     if len(targets) == 1:
         return {targets[0]: source}
-    between = list(_between(source, targets, shape, resharder.mesh))
+    between = list(_intermediate_layouts(source, targets, shape, resharder.mesh))
     layouts = [source, *targets, *between]
     times = resharder.table(shape, item_bytes, layouts, layouts)[0]
     tree = _cheapest(times, len(targets), len(layouts))
     return {layouts[target]: layouts[value] for target, value in tree.items()}
 
 
-def _between(
+def _intermediate_layouts(
     source: Layout, targets: Sequence[Layout], shape: Sequence[Size], mesh: Mesh
 ) -> Iterator[Layout]:
     """Yield the candidates for an intermediate layout."""

@@ -104,7 +104,7 @@ class StepGraph:
         return grown
 
     def _with_padding(self, kept: Ints, part_bytes: Floats, grown: Floats) -> Edges:
-        """Return the edges of steps, some of which pad their input or crop their output.
+        """Return the edges of steps, including steps that pad their input or crop their output.
 
         A pad or a crop costs a copy. ``part_bytes`` are the bytes of one part per layout.
         """

@@ -58,7 +58,7 @@ class _Search:
         for count in range(len(self.problem)):
             for state in sorted(self.sets[count].values(), key=_State.rank)[: self.width]:
                 for task in self._choices(state):
-                    self._add(self._after(state, task))
+                    self._add(self._advance(state, task))
             self.sets[count].clear()
             if self.steps > self.most:
                 return None, self.steps
@@ -68,7 +68,7 @@ class _Search:
     def _add(self, state: _State) -> None:
         """Run all harmless tasks, then keep the state unless its set is known with a lower peak."""
         while (task := self._harmless(state)) is not None:
-            state = self._after(state, task)
+            state = self._advance(state, task)
         if state.peak >= self.bound:
             return
         known = self.sets[state.done.bit_count()]
@@ -92,7 +92,7 @@ class _Search:
 
         yield from sorted(bits(state.ready), key=rank)[:_CHOICES]
 
-    def _after(self, state: _State, task: int) -> _State:
+    def _advance(self, state: _State, task: int) -> _State:
         self.steps += 1
         alive = state.alive + self.problem.makes[task]
         done = state.done | 1 << task

@@ -152,7 +152,7 @@ class _Reader:
         return Tasks(self.tasks, self.recorder.sizes, given, self.operations)
 
     def _append(self, op: ir.Operation, reads: tuple[int, ...], makes: tuple[int, ...]) -> None:
-        after = tuple(dict.fromkeys(self._after(op)))
+        after = tuple(dict.fromkeys(self._predecessors(op)))
         self.tasks.append(Task(reads, makes, after, self._stage(op)))
         self.operations.append(op)
         self.makers.update((value, len(self.tasks) - 1) for value in op.results)
@@ -167,7 +167,7 @@ class _Reader:
         phase = keys.PHASE.get(op.attributes, before)
         return "backward" if phase == "recompute" else phase
 
-    def _after(self, op: ir.Operation) -> Iterator[int]:
+    def _predecessors(self, op: ir.Operation) -> Iterator[int]:
         yield from (self.makers[v] for v in onnx.read_values(op) if v in self.makers)
         for chain, belongs in (
             ("random", any(map(onnx.is_random, (op, *onnx.walk(op))))),

@@ -296,8 +296,8 @@ CLASSES = _key("classes", _INT, ARGUMENT)
 UPDATES = _key("updates", _TEXT, RESULT)
 """The name of the argument that the result becomes in the next step."""
 CACHE = _key("cache", _TEXT, RESULT)
-"""Like `topt.updates`, for a decoder's cache of keys or values, whose length may change. With both,
-the result is written into the memory of the argument, which has room for it."""
+"""Like `topt.updates`, for a decoder's cache of keys or values, with a length that may change. With
+both, the result is written into the memory of the argument, which has room for it."""
 
 RECOMPUTE = _key("recompute", _TEXT, OPERATION)
 """On a function: the recomputation of this variant of the training step."""

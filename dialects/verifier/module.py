@@ -92,10 +92,10 @@ class _Verifier:
         self._attributes(
             Carrier(self.module, MODULE), [(name, attributes[name]) for name in attributes]
         )
-        self._inside(self.module)
+        self._check_regions(self.module)
         self.references.check()
 
-    def _inside(self, op: ir.Operation) -> None:
+    def _check_regions(self, op: ir.Operation) -> None:
         """Check the operations in the regions of ``op``.
 
         The loop is kept cheap: there are many operations, and most have no `topt` attribute.
@@ -111,7 +111,7 @@ class _Verifier:
                     if not self.foreign.issuperset(attributes):
                         self._operation(inner, attributes)
                     if len(inner.regions):
-                        self._inside(inner)
+                        self._check_regions(inner)
 
     def _operation(self, op: ir.Operation, attributes: ir.OpAttributeMap) -> None:
         foreign = self.foreign

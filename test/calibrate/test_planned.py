@@ -58,7 +58,7 @@ def test_it_adds_up_to_what_the_search_predicts(name: str, mesh: tuple[int, ...]
 @pytest.mark.parametrize("batches", [1, 3])
 def test_so_does_a_step_of_training(name: str, batches: int) -> None:
     spec = TrainingSpec(parse_loss(LOSS), Optimizer("adamw"), micro_batches=batches)
-    own = model(replace(BuildTrainingStepPass.of(spec), recompute="none"))
+    own = model(replace(BuildTrainingStepPass.from_spec(spec), recompute="none"))
     options = SearchOptions(epsilon=0.5)
     found = search_frontier(own.module, [Mesh((2,))], device(name), options).points
     step = planned_step(found[0])

@@ -78,7 +78,7 @@ def written(
     request = Request(devices, device="v100", epsilon=0.0)
     module = driver.load(model, {}, training=True)
     driver.run_phase(module, "prepare", training=True)
-    driver.train(module, BuildTrainingStepPass.of(spec))
+    driver.train(module, BuildTrainingStepPass.from_spec(spec))
     result = driver.frontier(module, request)
     point = pick_point(result.points, pick)
     driver.settle(module, point, request, result)

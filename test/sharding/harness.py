@@ -16,7 +16,7 @@ from tensoropt.compiler.layout import sizes
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
-from tensoropt.compiler.layout.rule_text import named
+from tensoropt.compiler.layout.rule_text import name_factors
 from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.search.problem import options
 from tensoropt.compiler.sharding.proof.onnx_node import Array, evaluate
@@ -322,7 +322,7 @@ class _Trial:
 
 def _check_written(op: ir.Operation, rule: Rule) -> None:
     """Fail unless the attribute of ``rule`` fits the op and says all of it but ``localize``."""
-    attribute = rule_attr(named(rule))
+    attribute = rule_attr(name_factors(rule))
     types = [v.type for v in op.operands], [v.type for v in op.results]
     assert rule_problem(attribute, *types) is None, f"{op.name}: {attribute}"
     assert rule_of_attr(attribute).rule == replace(rule, localize=None), f"{attribute}"

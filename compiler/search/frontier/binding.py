@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tensoropt.compiler.layout.layout import PARTIAL_SUM, Layout, Placement
 from tensoropt.compiler.layout.rule import AxisRole
-from tensoropt.compiler.layout.rule_text import NamedRule, named
+from tensoropt.compiler.layout.rule_text import NamedRule, name_factors
 from tensoropt.compiler.protos.signatures import is_transposed, signature_of, swap_last_dims
 from tensoropt.compiler.search.frontier.kinds import (
     HEADS,
@@ -249,7 +249,7 @@ def _rule(node: Node) -> NamedRule:
     assert node.op is not None
     assert node.rule is not None
     own = keys.RULE.get(node.op.attributes)
-    return named(node.rule) if own is None else NamedRule(node.rule, own.names)
+    return name_factors(node.rule) if own is None else NamedRule(node.rule, own.names)
 
 
 def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:

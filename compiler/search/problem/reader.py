@@ -99,7 +99,7 @@ class _Reader:
         info = describe(op, self.versions, self.infos)
         info = self.known.setdefault(info, info)
         try:
-            return info, self.rules.of(op, info)
+            return info, self.rules.read(op, info)
         except UserError as error:
             raise InvalidError(op, str(error)) from None
 

@@ -18,11 +18,11 @@ __all__: list[str] = []
 _DOMAIN = "ai.onnx.ml"
 
 
-def _named(*operators: str) -> tuple[str, ...]:
+def _qualify(*operators: str) -> tuple[str, ...]:
     return tuple(f"{_DOMAIN}.{operator}" for operator in operators)
 
 
-@sharding_rule(*_named("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble"))
+@sharding_rule(*_qualify("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble"))
 def trees(info: OpInfo) -> Rule | None:
     """Split the rows of the features; each row descends every tree."""
     roots = info.attribute("tree_roots") or set(info.attribute("nodes_treeids", ()))
@@ -31,14 +31,14 @@ def trees(info: OpInfo) -> Rule | None:
     return _rows(info, number * math.log2(2 + nodes / number))
 
 
-@sharding_rule(*_named("LinearClassifier", "LinearRegressor", "SVMClassifier", "SVMRegressor"))
+@sharding_rule(*_qualify("LinearClassifier", "LinearRegressor", "SVMClassifier", "SVMRegressor"))
 def products(info: OpInfo) -> Rule | None:
     """Split the rows of the features; each row is multiplied by all coefficients or vectors."""
     attributes = (info.attribute(name, ()) for name in ("coefficients", "support_vectors"))
     return _rows(info, 2.0 * sum(map(len, attributes)))
 
 
-@sharding_rule(*_named("Scaler", "Normalizer", "Imputer", "FeatureVectorizer"))
+@sharding_rule(*_qualify("Scaler", "Normalizer", "Imputer", "FeatureVectorizer"))
 def features(info: OpInfo) -> Rule | None:
     """Split the rows; along a row, features have their own parameters or are all read together."""
     return _rows(info, 2.0 * count(info.result_sizes()[1:]))
@@ -54,7 +54,7 @@ def _rows(info: OpInfo, flops_per_row: float) -> Rule | None:
     return rule_of(info, [factor], flops_per_point=flops_per_row)
 
 
-@sharding_rule(*_named("Binarizer", "LabelEncoder", "CategoryMapper", "OneHotEncoder"))
+@sharding_rule(*_qualify("Binarizer", "LabelEncoder", "CategoryMapper", "OneHotEncoder"))
 def elements(info: OpInfo) -> Rule | None:
     """Split every dimension of the operand; an element becomes an element or a row of marks.
 
@@ -65,7 +65,7 @@ def elements(info: OpInfo) -> Rule | None:
     return rule_of(info, factors, flops_per_point=1.0)
 
 
-@sharding_rule(*_named("ArrayFeatureExtractor"))
+@sharding_rule(*_qualify("ArrayFeatureExtractor"))
 def columns(info: OpInfo) -> Rule | None:
     """Split all dimensions except the last, from which the second operand selects elements."""
     rank = len(info.shape(0))

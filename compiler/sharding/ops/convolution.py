@@ -49,8 +49,8 @@ __all__ = [
     "transposed_convolution",
 ]
 
-# Indices of two factors: the channels, whose groups the attribute `group` counts, and the inputs
-# that are summed over.
+# Indices of two factors: the channels, in as many groups as the attribute `group`, and the summed
+# inputs.
 _CHANNELS = 1
 _INPUTS = 2
 
@@ -141,7 +141,7 @@ def _crops(
 def _sliding_factors(
     info: OpInfo, channels: list[FactorMap], kernel: Shape, taps: Sequence[Halo] = ()
 ) -> list[FactorMap]:
-    """Return the factors of a convolution whose windows may reach into neighbouring parts.
+    """Return the factors of a convolution with windows that may reach into neighbouring parts.
 
     Along the dimensions of ``taps``, the windows are split too.
     """

@@ -25,7 +25,7 @@ from tensoropt.dialects.mlir import ir
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["inside", "position", "scalar", "where"]
+__all__ = ["mask_inside", "position", "scalar", "where"]
 
 _WHERE_SINCE = 9
 _AXES_OPERAND_SINCE = 13
@@ -77,7 +77,7 @@ def _gather_locally(local: LocalOp) -> list[ir.Value]:
     size = local.info.shape(0)[axis]
     assert size is not None
     own = position(local, size, factor)
-    mine = inside(local, own, local.part(factor))
+    mine = mask_inside(local, own, local.part(factor))
     [gathered] = local.clone({1: where(local, mine, own, scalar(local, 1, 0))})
     trailing = 0 if local.info.name == "GatherElements" else rank - axis - 1
     kept = _trailing_ones(local, mine, trailing)
@@ -100,7 +100,7 @@ def position(local: LocalOp, size: int, factor: int) -> ir.Value:
     return local.onnx("Sub", [counted, start], indices.type)
 
 
-def inside(local: LocalOp, own: ir.Value, size: int) -> ir.Value:
+def mask_inside(local: LocalOp, own: ir.Value, size: int) -> ir.Value:
     """Return a mask of the positions of operand 1 in the rank's part of ``size`` elements."""
     below = _compare(local, "Less", own, scalar(local, 1, 0))
     from_start = local.onnx("Not", [below], below.type)

@@ -107,7 +107,7 @@ def fused_gemm(info: OpInfo) -> Rule:
     """Split rows and columns of Gemm; the sum stays whole because an activation follows."""
     whole = gemm(info)
     assert whole is not None
-    return replace(whole, factors=(*whole.factors[:2], _kept(whole.factors[2])), linear=())
+    return replace(whole, factors=(*whole.factors[:2], _whole_factor(whole.factors[2])), linear=())
 
 
 @sharding_rule("com.microsoft.QGemm")
@@ -122,7 +122,7 @@ def quantized_gemm(info: OpInfo) -> Rule | None:
     return rule_of(info, [*bias, factors[0]], flops_per_point=2.0)
 
 
-def _kept(factor: Factor) -> Factor:
+def _whole_factor(factor: Factor) -> Factor:
     return replace(factor, can_split=False)
 
 

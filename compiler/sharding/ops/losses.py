@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tensoropt.compiler.layout.rule import InnerStep, Rule
-from tensoropt.compiler.sharding.ops.indexing import inside, position, scalar, where
+from tensoropt.compiler.sharding.ops.indexing import mask_inside, position, scalar, where
 from tensoropt.compiler.sharding.ops.softmax import logarithms
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic, sum_bytes
 from tensoropt.compiler.sharding.rule.factors import FactorMap, rule_of
@@ -137,7 +137,7 @@ def _of_classes(local: LocalOp, make: Arithmetic) -> list[ir.Value]:
     own = position(local, size, 0)
     ignored = make.compare("Equal", labels, scalar(local, 1, _ignored(local)))
     counted = make.unary("Not", ignored)
-    mine = make.onnx("And", [counted, inside(local, own, local.part(0))], counted.type)
+    mine = make.onnx("And", [counted, mask_inside(local, own, local.part(0))], counted.type)
     return [scores, where(local, mine, own, scalar(local, 1, _NO_CLASS)), *weights]
 
 

@@ -69,7 +69,7 @@ def max_pooling(info: OpInfo) -> Rule | None:
     """Return the pooling rule.
 
     The second result has indices into the whole input, so a rank must convert its local indices.
-    The rule is ``None`` for a symbolic shape, whose offsets are unknown. Spatial dimensions stay
+    The rule is ``None`` for a symbolic shape, as its offsets are unknown. Spatial dimensions stay
     whole if indices are column-major.
     """
     if len(info.results) < 2 or info.results[1] is None:

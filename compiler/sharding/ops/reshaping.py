@@ -133,7 +133,7 @@ def _is_one(shape: Shape, dims: range) -> bool:
 
 
 def _major(shape: Shape, dims: range) -> int | None:
-    """Return the first of ``dims`` whose size is not 1."""
+    """Return the first of ``dims`` with a size other than 1."""
     return next((dim for dim in dims if shape[dim] != 1), None)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.sharding.ops.indexing import inside, position, scalar, where
+from tensoropt.compiler.sharding.ops.indexing import mask_inside, position, scalar, where
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
@@ -126,7 +126,7 @@ def _own_rows(
     size = local.info.shape(0)[0]
     assert size is not None
     own = position(local, size, factor)
-    mine = inside(local, own, local.part(factor))
+    mine = mask_inside(local, own, local.part(factor))
     indices = where(local, mine, own, scalar(local, 1, 0))
     flags = make.reshape(mine, [sizes_of(updates)[0], 1])
     return indices, make.where(flags, updates, make.scalar(0.0, updates))
@@ -173,7 +173,7 @@ def _scatter_locally(local: LocalOp) -> list[ir.Value]:
     if factor is None or size is None or local.pieces(factor) == 1:
         return local.clone()
     own = position(local, size, factor)
-    mine = inside(local, own, local.part(factor))
+    mine = mask_inside(local, own, local.part(factor))
     nothing = Arithmetic(local).scalar(0.0, local.operands[2])
     updates = where(local, mine, local.operands[2], nothing)
     return local.clone({1: where(local, mine, own, scalar(local, 1, 0)), 2: updates})

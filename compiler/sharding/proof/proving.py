@@ -1,4 +1,4 @@
-"""Proof of a rule whose local op is a plain copy.
+"""Proof of a rule with a plain copy as its local op.
 
 In ONNX Runtime, every strategy of the rule must produce the results of the whole operation.
 """

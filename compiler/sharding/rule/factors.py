@@ -29,7 +29,7 @@ __all__ = [
 SUMMABLE = frozenset(
     ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
 )
-"""Element types whose partial sums can be reduced; integer sums wrap around, which is exact."""
+"""Element types with reducible partial sums; integer sums wrap around, which is exact."""
 
 _HARMLESS = frozenset(("float16", "bfloat16", "float32", "float64", "bool"))
 

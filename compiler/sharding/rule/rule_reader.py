@@ -27,7 +27,7 @@ class RuleReader:
         self._parsed: dict[ir.Attribute, NamedRule] = {}
         self._found: dict[tuple[ir.Attribute, OpInfo], Rule] = {}
 
-    def of(self, op: ir.Operation, info: OpInfo) -> Rule:
+    def read(self, op: ir.Operation, info: OpInfo) -> Rule:
         """Return the rule of ``op``, described by ``info``.
 
         Raises:

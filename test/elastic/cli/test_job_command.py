@@ -214,7 +214,7 @@ class TestOfAJobThatRuns:
 
     def test_its_page_is_there(self, refused: Command) -> None:
         assert refused("page", "bert", "--serve") == (
-            "job 'bert': runs, and serves its page; no --serve"
+            "job 'bert': runs and serves its page already, expected no --serve"
         )
 
     def test_what_the_job_refuses(self, refused: Command, job: StandInJob) -> None:

@@ -89,7 +89,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_an_older_one(subject: Path, begin
     assert (status, err) == (0, "")
     events = {event.kind: event.text for event in job.client().events()}
     assert f"{newest}: damaged: tensor '" in events["damaged"]
-    assert f"kept as {newest.name}.damaged" in events["damaged"]
+    assert f"renamed to {newest.name}.damaged" in events["damaged"]
     assert newest.with_name(f"{newest.name}.damaged").exists()
     expected = unbroken(
         subject / "family", subject / "data.npz", 400, tmp_path / "log", "--threads", 1

@@ -160,7 +160,7 @@ def test_a_full_disk_under_a_job_stops_nothing(
     job.wait(lambda status: status.step > before.step + 3000)
     kinds = {event.kind: event.text for event in job.client().events()}
     assert "no space left on device, free some space" in kinds["disk"]
-    assert "; the job goes on" in kinds["disk"]
+    assert "; the job continues" in kinds["disk"]
     os.kill(job.client().status().ranks[0].pid, 9)
     time.sleep(2)
     assert job.process.poll() is None

@@ -34,7 +34,7 @@ def test_a_rank_that_is_slow_for_long_is_named_once_with_what_was_measured(clock
     assert [one.facts for one in named] == [
         {"rank": 2, "device": "cpu:2", "own_s": 0.021, "others_s": pytest.approx(0.0105)}
     ]
-    assert named[0].text == "rank 2 on cpu:2 takes 21.0 ms a step by itself, the others 10.5 ms"
+    assert named[0].text == "rank 2 on cpu:2 takes 21.0 ms per step by itself, the others 10.5 ms"
 
 
 def test_a_rank_that_is_slow_for_a_moment_is_not_named(clock):

@@ -193,7 +193,7 @@ def drop_copies(snapshot: Parts, porters: dict[str, Any]) -> None:
 
 def test_what_two_nodes_had_is_gone_with_both(family: Path, porters: dict[str, Any]):
     snapshot = carriage.copy_to_neighbours(State(family / "3", "abc", step=20).parts, porters)
-    with pytest.raises(UserError, match=r"of rank 1 went with node-b"):
+    with pytest.raises(UserError, match=r"of rank 1 was lost with node-b"):
         carriage.RayCarrier(snapshot, str(family / "1"), "a", {"a": porters["a"]})
     drop_copies(snapshot, porters)
 
@@ -218,7 +218,7 @@ def test_a_snapshot_that_is_overwritten_meanwhile_is_none(
     state = State(family / "2", "ab", step=20)
     stamp_in(state.arenas[1].memory)[0] = stamp
     assert carriage.copy_to_neighbours(state.parts, porters) is None
-    with pytest.raises(UserError, match="of rank 1 went with node-b"):
+    with pytest.raises(UserError, match="of rank 1 was lost with node-b"):
         carriage.RayCarrier(state.parts, str(family / "1"), "a", porters)
 
 
