@@ -18,7 +18,9 @@ def page(arguments: argparse.Namespace) -> None:
         if not arguments.serve:
             print(folder.address().page)
         elif folder.is_alive():
-            raise UserError(f"job '{arguments.job}': runs, and serves its page; no --serve")
+            raise UserError(
+                f"job '{arguments.job}': runs and serves its page already, expected no --serve"
+            )
         else:
             _serve(folder)
 

@@ -163,7 +163,7 @@ def _check(settings: JobSettings, family: Family, engine: Engine) -> None:
     _check_data(settings, plan)
     count = len(engine.devices())
     if plan.devices > count:
-        raise UserError(f"--devices {plan.devices}: expected at most {count}, all available ones")
+        raise UserError(f"--devices {plan.devices}: expected at most {count}, the number available")
 
 
 def _check_data(settings: JobSettings, plan: FamilyPlan) -> None:
@@ -299,7 +299,7 @@ def _run_detached(settings: JobSettings) -> int:
     if process.returncode:
         text = last[0].removeprefix("error: ") if last else f"ended with {process.returncode}"
         raise UserError(text)
-    print(f"job '{settings.name}': is over already")
+    print(f"job '{settings.name}': has ended already")
     return 0
 
 

@@ -275,7 +275,7 @@ class Coordinator:
         if self._job.current is not None and not self._job.current.is_over:
             self._job.current.ask(STOP)
         elif self._job.next is None or self._job.next_stage == "starting":
-            self._job.finish("stopped", "before it could train")
+            self._job.finish("stopped", "before training")
 
     def _on_end(self, number: int, outcome: Outcome) -> None:
         generation = self._job.generations[number]
@@ -285,7 +285,7 @@ class Coordinator:
         self._job.saved.generations.pop(str(number), None)
         result = outcome.get("result")
         if generation is self._job.next:
-            self._recovery.handle_next_failure(outcome.get("error") or "it ended by itself")
+            self._recovery.handle_next_failure(outcome.get("error") or "it ended without an error")
         elif generation is self._job.current and self._job.state not in OVER:
             if result is None:
                 self._recovery.handle_loss(generation, str(outcome["error"]))
@@ -305,7 +305,7 @@ class Coordinator:
         elif self._job.stops:
             self._job.finish("stopped", f"after step {result['step']}")
         else:
-            self._recovery.handle_loss(generation, "it was left alone")
+            self._recovery.handle_loss(generation, "its ranks ended without a coordinator")
 
     def _end_all(self) -> None:
         living = [g for g in self._job.generations.values() if not g.is_over]
@@ -324,7 +324,7 @@ class Coordinator:
             return
         waited_s = time.monotonic() - self._job.moved_at
         if len(current.ranks) < current.plan.devices and waited_s > _ADOPT_S:
-            self._end(current, "its ranks do not find the coordinator")
+            self._end(current, "its ranks did not reconnect to the coordinator")
         elif stall_s is not None and waited_s > stall_s:
             self._end(current, f"no step within --stall {stall_s:g} s")
         elif self._job.state == "training":

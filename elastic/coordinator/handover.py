@@ -132,7 +132,7 @@ class HandOver:
         if path is None:
             self._job.finish("failed", damage)
             return
-        self._job.event("damaged", f"{damage}; it is kept as {path.name}")
+        self._job.event("damaged", f"{damage}; renamed to {path.name}")
         self.give_from_rest(generation)
 
     def _give_snapshot(self, generation: Generation) -> bool:
@@ -196,7 +196,7 @@ class HandOver:
         self._job.begin_log_at(step)
         text = f"with {self._job.describe_devices(generation)} from {source} of step {step}"
         facts = {"repeated_steps": again, "carried_bytes": _carried_bytes(generation)}
-        self._job.event("recovered", f"{text}, {again} steps are taken again", **facts)
+        self._job.event("recovered", f"{text}, {again} steps are repeated", **facts)
         if self._job.switch is not None:
             self._job.refuse_switch(f"a generation was lost during it; the job continued {text}")
 

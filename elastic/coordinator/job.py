@@ -141,7 +141,7 @@ class Job:
             return tuple(to)
         if count > len(available):
             raise RefusedError(
-                f"{count} devices: expected at most {len(available)}, all available ones"
+                f"{count} devices: expected at most {len(available)}, the number available"
             )
         used = set(self.current.devices) if self.current and not self.current.is_over else set()
         return tuple(sorted(available, key=lambda name: name in used)[:count])
@@ -200,9 +200,9 @@ class Job:
             self._log.flush()
         trouble = self.disk_trouble()
         if trouble is not None and self._trouble is None:
-            self.event("disk", f"{trouble}; the job goes on, the file is written when it can be")
+            self.event("disk", f"{trouble}; the job continues and retries the write")
         elif trouble is None and self._trouble is not None:
-            self.event("disk", "every file is written again")
+            self.event("disk", "all files can be written again")
         self._trouble = trouble
 
     def _generation_job(self, plan: FamilyPlan, number: int) -> GenerationJob:

@@ -66,7 +66,7 @@ class SavedJob:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{path}: not what a coordinator writes: {error}") from None
+            raise UserError(f"{path}: expected a coordinator's record, got: {error}") from None
 
     def end(self) -> None:
         """Record that no generation is left; the rest is for a later continuation of the job."""

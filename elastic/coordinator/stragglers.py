@@ -52,7 +52,7 @@ class Stragglers:
             return None
         self._named_at = now
         text = (
-            f"rank {rank.rank} on {rank.device} takes {own_s * 1e3:.1f} ms a step by itself, "
+            f"rank {rank.rank} on {rank.device} takes {own_s * 1e3:.1f} ms per step by itself, "
             f"the others {usual_s * 1e3:.1f} ms"
         )
         facts = {"rank": rank.rank, "device": rank.device, "own_s": own_s, "others_s": usual_s}

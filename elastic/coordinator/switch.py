@@ -78,4 +78,4 @@ def advice(why: str) -> str:
     """Return a remedy for the next generation's failure, as the end of a message, or ""."""
     if _NO_MEMORY.search(why) is None:
         return ""
-    return "; if both generations do not fit in memory, --method stop-resume ends the first before"
+    return "; if both generations do not fit in memory, --method stop-resume ends the old one first"

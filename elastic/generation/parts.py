@@ -46,7 +46,7 @@ def pieces_to_take(
     for state in wanted.state:
         tensor, theirs = state.tensor, given.get(state.name)
         if theirs is None or (theirs.dtype, theirs.shape) != (tensor.dtype, tensor.shape):
-            raise UserError(f"'{state.name}' is not the same in {held.folder.name}")
+            raise UserError(f"'{state.name}' does not match {held.folder.name}")
         shape = [int(size) for size in tensor.shape]
         for piece in pieces_of(shape, rank, tensor.layout, theirs.layout, distances.__getitem__):
             yield state.name, piece

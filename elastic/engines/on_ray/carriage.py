@@ -88,7 +88,7 @@ class RayCarrier:
         source = self._sources[holder]
         if source is None:
             gone = short_name(self._parts.parts[holder].node)
-            raise UserError(f"'{boxes[0][0]}' of rank {holder} went with {gone}")
+            raise UserError(f"'{boxes[0][0]}' of rank {holder} was lost with {gone}")
         if source is not self._parts.parts[holder]:
             missing = [name for name, _ in boxes if name not in self._copied[holder]]
             if missing:

@@ -60,7 +60,7 @@ class Devices:
                 for group in new.values():
                     remove_placement_group(group)
                 raise UserError(
-                    f"device {taken[0]}: expected a free one, got: one that others of the Ray "
+                    f"device {taken[0]}: expected a free one, got: one that other jobs of the Ray "
                     f"cluster have had for {_FREE_S:g} s"
                 )
             self._groups.update(new)

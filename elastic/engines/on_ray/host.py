@@ -94,7 +94,9 @@ class RayHost:
     def _watch(self, rank: int, meeting: dict[str, str]) -> None:
         """Read a rank's output and outcome from its actor."""
         run = self._actors[rank].run.options(num_returns="streaming")
-        said: dict[str, Any] = {"error": f"rank {rank} of {len(self._actors)} said nothing"}
+        said: dict[str, Any] = {
+            "error": f"rank {rank} of {len(self._actors)} ended without an outcome"
+        }
         try:
             values = run.remote(self._job.kind, asdict(self._job), rank, len(self._actors), meeting)
             for reference in values:

@@ -81,7 +81,7 @@ def travel(trips: Iterable[Trip], porters: Mapping[str, Any]) -> int:
         return moved + int(sum(ray.get(under_way)))
     except RayError as error:
         _see_off(under_way)
-        raise UserError(f"state did not come over: {one_line(error)}") from None
+        raise UserError(f"state transfer between nodes failed: {one_line(error)}") from None
 
 
 def _see_off(loads: Sequence[Any]) -> None:

@@ -131,7 +131,7 @@ class TestInABrowser:
 
     def test_without_the_token(self, opened: Open, serving: Serving) -> None:
         page = opened("!document.querySelector('#message').hidden", f"{serving.url}/", True)
-        assert text(page, "#message span").startswith("This page wants the job's token: ")
+        assert text(page, "#message span").startswith("This page needs the job's token: ")
         page.run(f"document.querySelector('#message input').value = '{serving.token}'")
         page.run("document.querySelector('#message button').click()")
         page.until(LOADED)
