@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import TensoroptError, printable
-from tensoropt.runtime.support.flags import said_of
+from tensoropt.runtime.support.flags import describe_os_error
 from tensoropt.runtime.support.status_line import clear_line
 
 __all__ = ["BROKEN_PIPE", "FAILURE", "INTERRUPTED", "guarded"]
@@ -39,7 +39,7 @@ def guarded(action: Callable[[], int]) -> int:
     except MemoryError:
         return _refuse("out of memory")
     except OSError as error:
-        return _refuse(said_of(error))
+        return _refuse(describe_os_error(error))
     finally:
         clear_line()
 

@@ -21,7 +21,7 @@ from tensoropt.elastic.engines.engine import Carrier, Host, Outcome
 from tensoropt.elastic.engines.keeper import GO, ROOM_BYTES
 from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.elastic.generation.parts import Part, Parts
-from tensoropt.runtime.support.arena import held_open
+from tensoropt.runtime.support.arena import open_descriptor
 from tensoropt.runtime.support.files import replace_private
 from tensoropt.runtime.support.messages import Message
 
@@ -83,7 +83,9 @@ class LocalEngine:
 
     def hold(self, parts: Sequence[Part]) -> list[Part]:
         own = os.getpid()
-        return [Part(replace(part.block, pid=own, fd=held_open(part.block))) for part in parts]
+        return [
+            Part(replace(part.block, pid=own, fd=open_descriptor(part.block))) for part in parts
+        ]
 
     def drop(self, parts: Iterable[Part]) -> None:
         for part in parts:

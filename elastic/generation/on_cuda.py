@@ -20,7 +20,7 @@ from tensoropt.runtime.device.blocks import DeviceBlock, Opened, Pinned, Stream
 from tensoropt.runtime.device.cuda import CudaProvider
 from tensoropt.runtime.device.provider import PlacedArray
 from tensoropt.runtime.device.strided import Part, strided_copies
-from tensoropt.runtime.support.arena import Arena, Block, address_of, mapped
+from tensoropt.runtime.support.arena import Arena, Block, address_of, map_block
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.plan import TrainingPlan
@@ -98,7 +98,7 @@ class _OpenBlock:
             self.address = self._on_device.address
             self.distance = _OWN if block.device["gpu"] == own_gpu else _OTHER
         else:
-            self._memory = mapped(block)
+            self._memory = map_block(block)
             self.address, self.distance = address_of(self._memory), _HOST
 
     def _open_on_device(self, block: Block) -> Opened | None:

@@ -14,7 +14,7 @@ import numpy as np
 from tensoropt.elastic.generation.memory import Move, Source, Way
 from tensoropt.elastic.generation.places import arrays_in, size_of
 from tensoropt.runtime.device.provider import HostArray, PlacedArray
-from tensoropt.runtime.support.arena import Arena, Block, mapped
+from tensoropt.runtime.support.arena import Arena, Block, map_block
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.training.plan import TrainingPlan
 
@@ -43,7 +43,7 @@ class HostMemory:
         """Do nothing: the state is in host memory already."""
 
     def open(self, blocks: Sequence[Block | None], plan: TrainingPlan) -> Source:
-        memory = [None if block is None else mapped(block) for block in blocks]
+        memory = [None if block is None else map_block(block) for block in blocks]
         found = [None if block is None else arrays_in(block, plan) for block in memory]
         return _HostSource(self._arrays, found, [block for block in memory if block is not None])
 

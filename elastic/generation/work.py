@@ -31,7 +31,7 @@ from tensoropt.runtime.training.opening import open_step
 from tensoropt.runtime.training.outcome import (
     export_trained,
     is_due,
-    measured,
+    measure,
     result_of,
     save_checkpoint,
 )
@@ -262,7 +262,7 @@ class _Generation:
         is_complete = error is None and trainer.progress.step >= job.steps
         result = self._result(
             error,
-            **measured(trainer, memory, comm),
+            **measure(trainer, memory, comm),
             cuda_graphs=graphs,
             checkpoint=save_checkpoint(job, trainer, comm),
             export=export_trained(job, trainer, comm) if is_complete else None,

@@ -24,7 +24,7 @@ from tensoropt.runtime.support.errors import RankFailedError
 from tensoropt.runtime.support.job import Launched
 from tensoropt.runtime.support.status_line import clear_line, show_line
 
-__all__ = ["handed_over", "launch", "launch_one", "ranks_present"]
+__all__ = ["hand_over", "launch", "launch_one", "ranks_present"]
 
 _LOOK_S = 0.1  # polling interval of the ranks' progress
 
@@ -57,7 +57,7 @@ def launch(
     ranks have ended when it raises.
     """
     with _terminable(), Processes() as processes:
-        job = handed_over(job, processes.folder)
+        job = hand_over(job, processes.folder)
         log = output or processes.folder / "log"
         begin = log.stat().st_size if log.exists() else 0
         show_line(f"starting {ranks} rank{'' if ranks == 1 else 's'}")
@@ -74,13 +74,13 @@ def launch_one(
     Returns and raises the same as `launch`, but returns None for a rank other than 0.
     """
     with _terminable(), Processes() as processes:
-        handed_over(job, processes.folder)
+        hand_over(job, processes.folder)
         processes.start_one(rank, ranks, environment, output)
         processes.wait(math.inf)
         return _results(processes, output, 0)
 
 
-def handed_over(job: Launched, folder: Path) -> Launched:
+def hand_over(job: Launched, folder: Path) -> Launched:
     """Write the job to ``folder`` for the ranks of this process; returns the job that they read."""
     job = replace(job, launcher_pid=os.getpid(), started_at=time.monotonic())
     job.write(folder / "job.json")
@@ -116,7 +116,7 @@ def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> Non
 
 
 def _wait_showing(processes: Processes, end: float) -> bool:
-    """Wait until ``end`` and show the ranks' progress; returns whether they have ended."""
+    """Show progress until the ranks have ended or one has failed; returns False at ``end``."""
     last = ""
     while not processes.wait(min(_LOOK_S, end - time.monotonic())):
         if time.monotonic() >= end:

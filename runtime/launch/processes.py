@@ -59,7 +59,7 @@ class Processes:
         self._ended: list[subprocess.Popen[bytes]] = []
         self._watch(self._guardian)
         self.folder.mkdir(mode=0o700)
-        self._lock = _locked(self.folder)
+        self._lock = _lock_folder(self.folder)
 
     def __enter__(self) -> Processes:
         return self
@@ -73,7 +73,7 @@ class Processes:
         check_shared_memory(count)
         self.count = count
         with ExitStack() as stack, log.open("ab") as file:
-            hub, ranks = _connected(count, stack)
+            hub, ranks = _connect(count, stack)
             for rank, sockets in enumerate([hub, *ranks]):
                 channel = self._channel(stack) if talking else []
                 together = {
@@ -189,7 +189,7 @@ class Processes:
             return False
 
 
-def _connected(count: int, stack: ExitStack) -> tuple[list[int], list[list[int]]]:
+def _connect(count: int, stack: ExitStack) -> tuple[list[int], list[list[int]]]:
     """Return rank 0's sockets to all other ranks, and for each other rank its own two ends.
 
     One of the two carries the messages between ranks, the other is for MPI. No other process can
@@ -206,7 +206,7 @@ def _connected(count: int, stack: ExitStack) -> tuple[list[int], list[list[int]]
     return hub, ranks
 
 
-def _locked(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     """Lock a folder as long as this process lives or the returned descriptor is open."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -230,4 +230,4 @@ def _check_dead(folder: Path, stack: ExitStack) -> None:
     facts = folder.stat(follow_symlinks=False)
     if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _OLD_S:
         raise PermissionError
-    stack.callback(os.close, _locked(folder))
+    stack.callback(os.close, _lock_folder(folder))

@@ -56,7 +56,7 @@ def _run_here(job: Launched, worker: Worker[Launched, Any], rank: int) -> Any:
             _print_error(f"rank {rank}: {failure}")
         raise
     talks = comm.rank == 0
-    with oversee(job, comm, lambda why: _end(why, talks=talks)), _failing_together(comm):
+    with oversee(job, comm, lambda why: _end(why, talks=talks)), _end_all_on_error(comm):
         # One rank checks for all: otherwise each rank would read all files.
         error = comm.bcast(_check(job, comm.size) if talks else None)
         link = TerminalLink() if worker.stoppable else LauncherLink()
@@ -69,7 +69,7 @@ def _run_here(job: Launched, worker: Worker[Launched, Any], rank: int) -> Any:
 
 
 @contextmanager
-def _failing_together(comm: MPI.Comm) -> Iterator[None]:
+def _end_all_on_error(comm: MPI.Comm) -> Iterator[None]:
     try:
         yield
     except BaseException as failure:

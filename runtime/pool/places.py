@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.runtime.support.arena import Block, mapped
+from tensoropt.runtime.support.arena import Block, map_block
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.messages import Message
 
@@ -66,7 +66,7 @@ class MappedBlocks:
             self._arrays.pop(number, None)
         for text, facts in blocks.items():
             if int(text) not in self._raw:
-                self._raw[int(text)] = _bytes_of(mapped(Block(**facts), writable=True))
+                self._raw[int(text)] = _bytes_of(map_block(Block(**facts), writable=True))
 
     def arrays(self, places: Mapping[str, list[Any]], *, writable: bool) -> dict[str, Array]:
         """Return the arrays at places, which are encoded by `Place.facts`."""

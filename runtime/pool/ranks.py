@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from tensoropt.runtime.launch.launcher import handed_over
+from tensoropt.runtime.launch.launcher import hand_over
 from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import reason
 from tensoropt.runtime.pool.job import MAX_IN_FLIGHT, PoolJob
@@ -54,7 +54,7 @@ class Ranks:
         over = threading.Event()
         self._end = weakref.finalize(self, _end, self._processes, over, os.getpid())
         try:
-            handed_over(job, self._processes.folder)
+            hand_over(job, self._processes.folder)
             _start(self._processes, count, over)
         except BaseException:
             self.kill("they were not started")

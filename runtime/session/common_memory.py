@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tensoropt.runtime.support.arena import Block, held_open
+from tensoropt.runtime.support.arena import Block, open_descriptor
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -181,7 +181,7 @@ class _Source(NamedTuple):
 
     def take(self, wanted: Mapping[HostBlock, int]) -> None:
         """Map this memory in place of equal blocks, at their offsets. Raises OSError."""
-        descriptor = held_open(self.block)
+        descriptor = open_descriptor(self.block)
         try:
             facts = os.fstat(descriptor)
             if (facts.st_dev, facts.st_ino) != (self.device, self.inode):

@@ -16,7 +16,7 @@ import numpy as np
 
 from tensoropt.runtime.support.errors import UserError, cause_of
 
-__all__ = ["Arena", "Block", "address_of", "held_open", "mapped"]
+__all__ = ["Arena", "Block", "address_of", "map_block", "open_descriptor"]
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Arena:
         np.frombuffer(self.memory, np.uint8)[:: mmap.PAGESIZE] = 0
 
 
-def mapped(block: Block, *, writable: bool = False) -> mmap.mmap:
+def map_block(block: Block, *, writable: bool = False) -> mmap.mmap:
     """Map the block of another process, read-only unless ``writable``.
 
     All pages are mapped immediately, unless the block is sparse. Raises `UserError` if the owner
     has ended.
     """
     try:
-        descriptor = held_open(block, os.O_RDWR if writable else os.O_RDONLY)
+        descriptor = open_descriptor(block, os.O_RDWR if writable else os.O_RDONLY)
         try:
             flags = mmap.MAP_SHARED | (0 if block.sparse else mmap.MAP_POPULATE)
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
@@ -73,7 +73,7 @@ def mapped(block: Block, *, writable: bool = False) -> mmap.mmap:
         raise UserError(f"memory of process {block.pid}: {cause_of(error)}") from None
 
 
-def held_open(block: Block, access: int = os.O_RDONLY) -> int:
+def open_descriptor(block: Block, access: int = os.O_RDONLY) -> int:
     """Return a descriptor that keeps a block alive after its owner ends. Raises OSError."""
     return os.open(f"/proc/{block.pid}/fd/{block.fd}", access | os.O_CLOEXEC)
 

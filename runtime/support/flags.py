@@ -19,7 +19,7 @@ from tensoropt.runtime.support.errors import (
 )
 from tensoropt.runtime.support.status_line import clear_line
 
-__all__ = ["Parser", "answered", "integer", "number", "said_of"]
+__all__ = ["Parser", "answered", "describe_os_error", "integer", "number"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,14 +54,14 @@ def answered(work: Callable[[], int], *, failure: int = 1) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:  # a full disk, or stdout has lost its reader
-        message = said_of(error)
+        message = describe_os_error(error)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
         return 141 if isinstance(error, BrokenPipeError) else _refuse(message, failure)
     finally:
         clear_line()
 
 
-def said_of(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """Return a system error as one line, which names stdout if writing to it failed."""
     message = one_line(error)
     if error.filename is not None:

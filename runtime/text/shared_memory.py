@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensoropt.runtime.plan.layout import Layout
-from tensoropt.runtime.support.arena import Arena, Block, mapped
+from tensoropt.runtime.support.arena import Arena, Block, map_block
 from tensoropt.runtime.support.dtypes import Array
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _memory(comm: MPI.Comm, size: int) -> memoryview:
     """Return shared memory that rank 0 allocates; all ranks are on one machine."""
     arena = Arena("text", size) if comm.rank == 0 else None
     block = Block(**comm.bcast(None if arena is None else asdict(arena.block)))
-    memory = mapped(block, writable=True) if arena is None else arena.memory
+    memory = map_block(block, writable=True) if arena is None else arena.memory
     comm.Barrier()
     if arena is not None:
         arena.close()

@@ -33,17 +33,17 @@ def first_not_finite(step: TrainingStep, threads: int, comm: MPI.Comm) -> str | 
     the nodes as outputs in each run, to limit memory on the device. It stops after a run with a
     value that is not finite. Gradients are overwritten. Returns None if all values are finite.
     """
-    found = comm.allgather(_fed(step, comm.rank))
+    found = comm.allgather(_check_inputs(step, comm.rank))
     for part in range(_RUNS):
         if any(found):
             break
         # All ranks must run, as their collectives wait for each other.
-        found = comm.allgather(_computed(step, threads, comm.rank, part))
+        found = comm.allgather(_check_nodes(step, threads, comm.rank, part))
     places = sorted(place for place in found if place is not None)
     return f"{places[0].value} on rank {places[0].rank}" if places else None
 
 
-def _fed(step: TrainingStep, rank: int) -> _Place | None:
+def _check_inputs(step: TrainingStep, rank: int) -> _Place | None:
     for kind, arrays in (("input", step.batch), ("state", step.held.state)):
         for name, array in arrays.items():
             if not all_finite(array.get()):
@@ -51,10 +51,10 @@ def _fed(step: TrainingStep, rank: int) -> _Place | None:
     return None
 
 
-def _computed(step: TrainingStep, threads: int, rank: int, part: int) -> _Place | None:
+def _check_nodes(step: TrainingStep, threads: int, rank: int, part: int) -> _Place | None:
     """Return the first value that is not finite in one part of the graph."""
     graph = step.plan.plan.graph(rank)
-    nodes, session = _returning(graph, part, threads, step.held.provider)
+    nodes, session = _open_part(graph, part, threads, step.held.provider)
     arrays = _read(step)
     for name in session.inputs:
         session.read(name, arrays[name])
@@ -80,7 +80,7 @@ def _read(step: TrainingStep) -> dict[str, PlacedArray]:
     return arrays
 
 
-def _returning(
+def _open_part(
     graph: Path, part: int, threads: int, provider: Provider
 ) -> tuple[list[tuple[int, str, list[str]]], RankSession]:
     """Return the nodes of a part, and a session that returns all their results.

@@ -65,7 +65,7 @@ def seal(path: Path) -> str:
     Reads the file once, on all cores, and rewrites its header.
     """
     header = _read(path)
-    with path.open("r+b") as file, _mapped(path) as data:
+    with path.open("r+b") as file, _map(path) as data:
         with ThreadPoolExecutor() as pool:
             digests = dict(pool.map(lambda item: _digest(data, *item), header.extents.items()))
         tensors = {**header.metadata, _TENSORS: json.dumps(digests)}
@@ -81,7 +81,7 @@ def header_digest(path: Path) -> str:
 
     Reads only the header.
     """
-    return _checked(path, _read(path))
+    return _check_header(path, _read(path))
 
 
 def check_tensors(path: Path, comm: MPI.Comm | None = None) -> None:
@@ -101,14 +101,14 @@ def _damage(path: Path, rank: int, ranks: int) -> str | None:
     """Return a message about the first damage in the tensors that ``rank`` checks, or None."""
     try:
         header = _read(path)
-        _checked(path, header)
+        _check_header(path, header)
         expected = json.loads(header.metadata[_TENSORS])
         extents = header.extents
         if expected.keys() != extents.keys():
             odd = min(expected.keys() ^ extents.keys())
             return f"{path}: damaged: tensor '{odd}' has no digest, or a digest and no data"
         mine = _shares({name: end - start for name, (start, end) in extents.items()}, ranks)[rank]
-        with _mapped(path) as data:
+        with _map(path) as data:
             for name in mine:
                 _, found = _digest(data, name, extents[name])
                 if found != expected[name]:
@@ -152,7 +152,7 @@ def _read(path: Path) -> _Header:
     return header
 
 
-def _checked(path: Path, header: _Header) -> str:
+def _check_header(path: Path, header: _Header) -> str:
     """Return the digest in a header after checking it against the header's bytes."""
     expected = header.metadata.get(_HEADER, "")
     if len(expected) != len(_BLANK) or header.raw.count(expected.encode()) != 1:
@@ -174,7 +174,7 @@ def _text(entries: Mapping[str, Any], size: int) -> bytes:
     return text.ljust(size)
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _map(path: Path) -> mmap.mmap:
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 

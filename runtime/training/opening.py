@@ -22,8 +22,8 @@ def open_step(
 ) -> tuple[TrainingStep | None, str | None, str | None]:
     """Return the rank's step, the outcome of CUDA graphs if requested, and an error.
 
-    If a rank cannot capture both graphs, all ranks capture only the update, which has no
-    collectives, or else nothing.
+    If a rank cannot capture both graphs, all ranks try to capture only the update, which has fewer
+    collectives. If that fails too, no graph is captured.
     """
     text = "captured" if job.cuda_graphs else None
     for captured in (ROLES, ROLES[1:], ()) if job.cuda_graphs else ((),):

@@ -15,10 +15,10 @@ from tensoropt.runtime.training.trainer import Trainer
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["export_trained", "is_due", "measured", "result_of", "save_checkpoint"]
+__all__ = ["export_trained", "is_due", "measure", "result_of", "save_checkpoint"]
 
 
-def measured(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str, Any]:
+def measure(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str, Any]:
     """Return measured figures except times, of the rank with the maximum, and predictions."""
     plan = trainer.plan.plan
     predicted = plan.document["predicted"]

@@ -111,7 +111,7 @@ class Held:
 
 
 def _with_padding(values: Array, shape: tuple[int, ...]) -> Array:
-    """Pad ``values`` with trailing zeros to ``shape``, for padded parts; zeros stay zero."""
+    """Pad ``values`` with trailing zeros to ``shape``; training keeps the padding zero."""
     if values.shape == shape:
         return values
     padded = np.zeros(shape, values.dtype)

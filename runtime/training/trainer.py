@@ -56,7 +56,7 @@ class StepFacts:
 
 
 class Trainer:
-    """The training loop's state: ``progress``, and ``written``, the path of the last checkpoint."""
+    """Training steps of a rank from ``progress`` on; ``written`` is the last checkpoint's path."""
 
     def __init__(
         self, job: TrainJob, step: TrainingStep, progress: Progress, threads: int, comm: MPI.Comm

@@ -20,7 +20,7 @@ from tensoropt.runtime.training.opening import open_step
 from tensoropt.runtime.training.outcome import (
     export_trained,
     is_due,
-    measured,
+    measure,
     result_of,
     save_checkpoint,
 )
@@ -88,7 +88,7 @@ def _train(
         last_loss=log.last,
         step_time_s=log.median_s,
         # Before a checkpoint is written, as its pages in the page cache would count.
-        **measured(trainer, memory, comm),
+        **measure(trainer, memory, comm),
         cuda_graphs=graphs,
         checkpoint=_save(job, trainer, comm, link),
         export=_export(job, trainer, comm, link) if is_complete else None,

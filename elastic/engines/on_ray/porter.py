@@ -13,7 +13,7 @@ import numpy as np
 
 from tensoropt.elastic.generation.places import arrays_in, stamp_in
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.support.arena import Block, held_open, mapped
+from tensoropt.runtime.support.arena import Block, map_block, open_descriptor
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.training.plan import TrainingPlan
 
@@ -41,7 +41,7 @@ class Porter:
     def hold(self, blocks: Sequence[Block]) -> list[Block]:
         """Return blocks of this process that share the memory of ranks' blocks. Raises OSError."""
         own = os.getpid()
-        return [replace(block, pid=own, fd=held_open(block)) for block in blocks]
+        return [replace(block, pid=own, fd=open_descriptor(block)) for block in blocks]
 
     def room(self, folder: str, size: int, boxes: Sequence[TensorBox]) -> Block:
         """Return a new block with memory for some boxes of a rank's state."""
@@ -61,11 +61,11 @@ class Porter:
 
     def stamps(self, blocks: Sequence[Block]) -> list[int]:
         """Return the step of each snapshot, -1 for one that is being written."""
-        return [int(stamp_in(mapped(replace(block, sparse=True)))[0]) for block in blocks]
+        return [int(stamp_in(map_block(replace(block, sparse=True)))[0]) for block in blocks]
 
     def read(self, block: Block, folder: str, boxes: Sequence[TensorBox]) -> list[Array]:
         """Return copies of some boxes of a rank's block on this node."""
-        memory = mapped(replace(block, sparse=True))
+        memory = map_block(replace(block, sparse=True))
         return [np.ascontiguousarray(array) for array in _boxes_in(memory, folder, boxes)]
 
     def land(

@@ -26,7 +26,7 @@ from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.training.data.columns import column_of
 from tensoropt.runtime.training.data.files import Unchanged
 from tensoropt.runtime.training.data.order import by_unit
-from tensoropt.runtime.training.data.source import Batch, Parts, joined
+from tensoropt.runtime.training.data.source import Batch, Parts, join_rows
 
 __all__ = ["WINDOW_BYTES", "ArrowFiles"]
 
@@ -64,7 +64,7 @@ class ArrowFiles:
         return {name: self._part(ids[rows], name, rest) for name, (rows, *rest) in parts.items()}
 
     def _part(self, ids: Array, name: str, rest: Sequence[slice]) -> Array:
-        return joined(
+        return join_rows(
             [
                 # Copy: callers may change the array, and the cache must not change.
                 (where, np.array(self._group(unit, name, rest)[rows]))

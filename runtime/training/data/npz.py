@@ -21,7 +21,7 @@ from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.npz import NpzArray, npz_headers
 from tensoropt.runtime.training.data.files import Unchanged
 from tensoropt.runtime.training.data.order import by_unit
-from tensoropt.runtime.training.data.source import Batch, Parts, joined
+from tensoropt.runtime.training.data.source import Batch, Parts, join_rows
 
 __all__ = ["NpzFiles"]
 
@@ -53,7 +53,7 @@ class NpzFiles:
         return {name: self._part(ids[rows], name, rest) for name, (rows, *rest) in parts.items()}
 
     def _part(self, ids: Array, name: str, rest: Sequence[slice]) -> Array:
-        return joined(
+        return join_rows(
             [
                 (where, self._rows(number, name, rows, rest))
                 for number, where, rows in by_unit(ids, self._firsts)

@@ -16,7 +16,7 @@ import numpy as np
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["Batch", "Facts", "Parts", "Samples", "Source", "hull", "joined"]
+__all__ = ["Batch", "Facts", "Parts", "Samples", "Source", "hull", "join_rows"]
 
 Batch = dict[str, Array]
 """Arrays by input, samples first."""
@@ -112,7 +112,7 @@ def _count(samples: int | None) -> str:
     return "samples without end" if samples is None else f"{samples} samples"
 
 
-def joined(pieces: Sequence[tuple[slice | Array, Array]]) -> Array:
+def join_rows(pieces: Sequence[tuple[slice | Array, Array]]) -> Array:
     """Return the array assembled from ``pieces``, pairs of the destination rows and an array."""
     if len(pieces) == 1:
         return pieces[0][1]

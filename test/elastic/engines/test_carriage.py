@@ -17,7 +17,7 @@ from tensoropt.elastic.generation.parts import Part, Parts, pieces_to_take
 from tensoropt.elastic.generation.places import arrays_in, stamp_in, stamped_size_of
 from tensoropt.runtime.plan.layout import gather_global
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.support.arena import Arena, Block, mapped
+from tensoropt.runtime.support.arena import Arena, Block, map_block
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.plan import TrainingPlan
 
@@ -93,7 +93,7 @@ def taken(carrier: Any, plan: Path, rank: int) -> dict[str, Any]:
     }
     for name, piece in pieces_to_take(held, wanted, rank, order["distances"]):
         block = Block(**order["blocks"][piece.holder])
-        source = arrays_in(mapped(block), held)[name]
+        source = arrays_in(map_block(block), held)[name]
         arrays[name][(*piece.mine, ...)] = source[(*piece.theirs, ...)]
     return arrays
 
@@ -227,7 +227,7 @@ def test_parts_that_are_held_outlive_those_who_made_them(porters: dict[str, Any]
     arena.memory[:4] = b"seen"
     (held,) = porters["a"].hold.remote([arena.block])
     os.close(arena.block.fd)
-    assert mapped(held)[:4] == b"seen"
+    assert map_block(held)[:4] == b"seen"
     porters["a"].drop.remote([held])
     with pytest.raises(UserError):
-        mapped(held)
+        map_block(held)

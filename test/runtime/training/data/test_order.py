@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.data.dataset import Dataset
 from tensoropt.runtime.training.data.order import Order, by_unit
-from tensoropt.runtime.training.data.source import Facts, joined
+from tensoropt.runtime.training.data.source import Facts, join_rows
 
 COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(sum)
 SEEDS = st.none() | st.integers(0, 99)
@@ -82,7 +82,7 @@ def test_rows_of_units(counts, seed, window) -> None:
         pieces.append((where, held[rows]))
         units.append(unit)
         assert isinstance(rows, slice) or len(rows) > 1
-    assert joined(pieces).tolist() == ids.tolist()
+    assert join_rows(pieces).tolist() == ids.tolist()
     owners = np.repeat(np.arange(len(counts)), counts)[ids]
     assert units == list(dict.fromkeys(owners.tolist()))  # as they occur
 
