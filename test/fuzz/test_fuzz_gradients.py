@@ -54,7 +54,7 @@ def test_a_wrong_gradient_is_found_and_made_small(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_crash_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._GRADIENTS, "Sin", lambda b: [b.kept("nothing")])
+    monkeypatch.setitem(registry._GRADIENTS, "Sin", lambda b: [b.saved("nothing")])
     outcome = try_graph(graph(SQUARE, SIN, NEG, BOTH, TOTAL))
     assert (outcome.kind, outcome.why) == (FAILED, "KeyError: 'nothing'")
 
