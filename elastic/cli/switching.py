@@ -1,4 +1,4 @@
-"""The commands that a scheduler gives: other devices, or an end."""
+"""The commands that change a job: its devices, its plan, or its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["migrate", "scale", "stop"]
 
 
 def scale(arguments: argparse.Namespace, client: Client) -> None:
-    """Change the number of devices, or the plan; print what it cost, or that it is under way."""
+    """Change the number of devices, or the plan; print the cost, or the state of the switch."""
     _print(
         client.scale(
             arguments.devices,
@@ -27,7 +27,7 @@ def scale(arguments: argparse.Namespace, client: Client) -> None:
 
 
 def migrate(arguments: argparse.Namespace, client: Client) -> None:
-    """Go to other devices."""
+    """Change to other devices; print the cost, or the state of the switch."""
     _print(client.migrate(arguments.to, method=arguments.method, wait=arguments.wait), arguments)
 
 
@@ -41,12 +41,12 @@ def _print(switch: SwitchResult | PendingSwitch, arguments: argparse.Namespace) 
 
 
 def stop(arguments: argparse.Namespace, client: Client) -> None:
-    """End the job with a checkpoint; print where it is then."""
+    """End the job with a checkpoint; print its last status."""
     client.stop(wait=arguments.wait)
     is_json = arguments.format == "json"
     try:
         found = client.status()
-    except NoAnswerError:  # by its address alone, a job that is over cannot be asked
+    except NoAnswerError:  # an ended job can be read by its name, not by its URL
         if not arguments.wait:
             raise
         print(json_text({"ended": True}) if is_json else "it has ended")

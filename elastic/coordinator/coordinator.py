@@ -246,7 +246,7 @@ class Coordinator:
     def _keep(self, snapshot: Snapshot, parts: Parts | None) -> None:
         self._job.book.keep(snapshot, parts)
         if not snapshot.generation.is_over:
-            snapshot.generation.tell_all({"kind": "settled", "step": snapshot.parts.step})
+            snapshot.generation.send_all({"kind": "settled", "step": snapshot.parts.step})
 
     def _on_phase(self, generation: Generation, rank: Rank, message: Message) -> None:
         rank.phase = message["phase"]

@@ -88,14 +88,14 @@ class Generation:
         found = [rank.phase for rank in self.ranks.values()]
         return len(found) == self.plan.devices and all(phase in phases for phase in found)
 
-    def tell(self, rank: int, message: Message) -> None:
+    def send(self, rank: int, message: Message) -> None:
         """Send a message to one rank; ignore a dead one, as its end is reported elsewhere."""
         with suppress(OSError, KeyError):
             send(self.ranks[rank].connection, message)
 
-    def tell_all(self, message: Message) -> None:
+    def send_all(self, message: Message) -> None:
         for rank in sorted(self.ranks):
-            self.tell(rank, message)
+            self.send(rank, message)
 
     def end(self) -> None:
         """Kill its processes, on a thread, because that takes a while."""
@@ -103,13 +103,13 @@ class Generation:
 
     def ask(self, request: int) -> None:
         """Have the ranks agree on ``request`` with their next step."""
-        self.tell(0, {"kind": "ask", "what": request})
+        self.send(0, {"kind": "ask", "what": request})
 
-    def tell_to_take(self, kind: str, **facts: Any) -> None:
+    def send_take_orders(self, kind: str, **facts: Any) -> None:
         """Send each rank the places of the parts of the state that it takes."""
         assert self.carrier is not None
         for rank, order in enumerate(self.carrier.orders):
-            self.tell(rank, {"kind": kind, **order, **facts})
+            self.send(rank, {"kind": kind, **order, **facts})
 
     def nodes(self) -> list[str]:
         """Return the node of each rank."""

@@ -47,13 +47,13 @@ class HandOver:
         if generation.all_in("paused"):
             following = self._job.next
             if following is None:
-                generation.tell_all({"kind": "go"})  # the next generation has failed
+                generation.send_all({"kind": "go"})  # the next generation has failed
             elif self._job.next_stage == "pausing":
                 self._hand_over(generation, following)
         elif generation.all_in("done"):
             self._let_go(generation)
         elif generation.all_in("taken"):  # the coordinator that ordered it died before "go"
-            generation.tell_all({"kind": "go"})
+            generation.send_all({"kind": "go"})
 
     def _map(self, generation: Generation, giver: Generation) -> None:
         """Send the next generation the places of the state that it will take."""
@@ -65,7 +65,7 @@ class HandOver:
             return
         generation.carrier = carrier
         self._job.next_stage = "mapping"
-        generation.tell_to_take("holders")
+        generation.send_take_orders("holders")
 
     def _hand_over(self, giver: Generation, following: Generation) -> None:
         """Have the next generation take the state of the paused ``giver``."""
@@ -78,7 +78,7 @@ class HandOver:
             self.abandon_next(str(error))
             return
         self._job.next_stage = "taking"
-        following.tell_to_take("take", progress=giver.progress)
+        following.send_take_orders("take", progress=giver.progress)
 
     def abandon_next(self, why: str) -> Generation | None:
         """End the next generation and let the current one, if it lives, continue.
@@ -95,7 +95,7 @@ class HandOver:
             self._job.enter("training")
             self._job.refuse_switch(f"{failed.failure_text(why)}{advice(why)}")
             if giver.all_in("paused"):
-                giver.tell_all({"kind": "go"})
+                giver.send_all({"kind": "go"})
         return failed
 
     def _report_prepared(self, generation: Generation) -> None:
@@ -119,7 +119,7 @@ class HandOver:
             if self._give_snapshot(generation):
                 return
         self._job.source = path.name, step
-        generation.tell_all({"kind": "load", "path": str(path)})
+        generation.send_all({"kind": "load", "path": str(path)})
 
     def _give_older(self, generation: Generation) -> None:
         """Transfer the second newest state, because the newest file is damaged.
@@ -149,7 +149,7 @@ class HandOver:
             self._job.event("lost", f"the snapshot of step {book.step}: {error}")
             book.forget()
             return False
-        generation.tell_to_take("take", progress=book.newest.progress)
+        generation.send_take_orders("take", progress=book.newest.progress)
         return True
 
     def _take_charge(self, generation: Generation) -> None:
@@ -157,7 +157,7 @@ class HandOver:
         before = self._job.current
         self._job.take_charge(generation)
         at = time.monotonic()  # ranks may begin before the last one receives the order
-        generation.tell_all({"kind": "go"})
+        generation.send_all({"kind": "go"})
         if before is not None and not before.is_over:
             self._let_go(before)
         self._job.moved_at = at
@@ -171,7 +171,7 @@ class HandOver:
     def _let_go(self, generation: Generation) -> None:
         """Let ranks end; flush first, as they cannot report their steps again afterwards."""
         self._job.folder.flush()
-        generation.tell_all({"kind": "leave"})
+        generation.send_all({"kind": "leave"})
 
     def _report_start(self, generation: Generation, before: Generation | None, at: float) -> None:
         was, switch = self._job.state, self._job.switch

@@ -42,7 +42,7 @@ class Channel:
         lost_at = self._lost_at
         return 0.0 if lost_at is None else time.monotonic() - lost_at
 
-    def tell(self, kind: str, **facts: object) -> None:
+    def send(self, kind: str, **facts: object) -> None:
         """Send a message; drop it while disconnected, as `hello` repeats all that matters."""
         with self._sending:
             if self._connection is not None:

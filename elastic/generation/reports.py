@@ -29,7 +29,7 @@ class Reports:
         self._lock = threading.Lock()
         self._rows: deque[Row] = deque()
         self._new: list[Row] = []
-        self._told_at = 0.0
+        self._sent_at = 0.0
         self.last_loss: float | None = None
 
     def recent(self) -> list[Row]:
@@ -52,14 +52,14 @@ class Reports:
             }
         self._keep(row, channel.lost_for_s() > 0)
         self._new.append(row)
-        if time.monotonic() >= self._told_at + _EVERY_S:
+        if time.monotonic() >= self._sent_at + _EVERY_S:
             self.flush(channel)
 
     def flush(self, channel: Channel) -> None:
         """Send all new steps."""
         if self._new:
-            channel.tell("steps", steps=self._new)
-            self._new, self._told_at = [], time.monotonic()
+            channel.send("steps", steps=self._new)
+            self._new, self._sent_at = [], time.monotonic()
 
     def _keep(self, row: Row, is_alone: bool) -> None:
         most = (_KEPT_ALONE if is_alone else _KEPT) if self._rank == 0 else 1

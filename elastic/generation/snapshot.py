@@ -63,7 +63,7 @@ class Snapshots:
         slot, self._pending, self._taken = self._taken % _SLOTS, None, self._taken + 1
         self._stamps[slot][0] = progress.step
         self.latest = {"slot": slot, "progress": asdict(progress)}
-        self._channel.tell("snapshot", **self.latest)
+        self._channel.send("snapshot", **self.latest)
 
     def _copy(self, slot: int, names: list[str]) -> None:
         self._memory.save(names, self._copies[slot])

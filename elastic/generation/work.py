@@ -118,7 +118,7 @@ class _Generation:
 
     def _enter(self, phase: str, **facts: Any) -> None:
         self._phase = phase
-        self._channel.tell("phase", phase=phase, **facts)
+        self._channel.send("phase", phase=phase, **facts)
 
     def serve(self, memory: MemoryMeter, graphs: str | None) -> TrainResult:
         """Follow the coordinator's orders until this generation ends; return its result."""
@@ -242,9 +242,9 @@ class _Generation:
         try:
             save_checkpoint(self._job, self._trainer, self._comm)
         except UserError as error:  # on all ranks
-            self._channel.tell("no-checkpoint", step=step, why=str(error))
+            self._channel.send("no-checkpoint", step=step, why=str(error))
         else:
-            self._channel.tell("checkpoint", step=step)
+            self._channel.send("checkpoint", step=step)
 
     def _pause(self) -> None:
         """Pause with an unchanging state, for the next generation to read."""

@@ -31,7 +31,7 @@ class DoneRanks:
     def all_in(self, *phases: str) -> bool:
         return "done" in phases
 
-    def tell_all(self, message: dict[str, Any]) -> None:
+    def send_all(self, message: dict[str, Any]) -> None:
         assert message == {"kind": "leave"}
         self.seen = steps_in_the_folder()
 
