@@ -32,7 +32,7 @@ class MarkOrderPass(Pass):
     """
 
     name: ClassVar[str] = "mark-order"
-    summary: ClassVar[str] = "Mark a program whose peak memory depends on its order."
+    summary: ClassVar[str] = "Mark a program that needs its order of operations for its peak memory."
 
     def run(self, module: ir.Module) -> None:
         main = function(module)
