@@ -32,7 +32,7 @@ class MarkOrderPass(Pass):
     """
 
     name: ClassVar[str] = "mark-order"
-    summary: ClassVar[str] = "Mark a program that needs its order of operations for its peak memory."
+    summary: ClassVar[str] = "Mark a program that needs its order of operations for its peak."
 
     def run(self, module: ir.Module) -> None:
         main = function(module)
