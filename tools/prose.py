@@ -57,7 +57,7 @@ _OPENING_REMEDY = "a docstring begins with a verb (function) or a noun (module, 
 # Prepositions, adverbs and participles that are no name for a function.
 _NO_VERB = re.compile(
     "above|after|alike|alone|anew|apart|aside|asked|at|before|begun|behind|below|beneath|beside|"
-    "between|beyond|by|done|for|found|from|given|gone|held|in|inside|kept|known|left|listed|lost|"
+    "between|beyond|by|for|found|from|given|gone|held|in|inside|kept|known|left|listed|lost|"
     "made|meanwhile|named|of|on|outside|said|seen|sent|shown|taken|together|told|with|within|"
     "without|written"
 )
