@@ -263,9 +263,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--epsilon", type=float, default=0.05, help="epsilon of ft")
     parser.add_argument("--points", type=int, default=100, help="points of ft per mesh")
-    parser.add_argument(
-        "--limit", type=float, default=30.0, help="seconds of ft and of ilp"
-    )
+    parser.add_argument("--limit", type=float, default=30.0, help="seconds of ft and of ilp")
     parser.add_argument("--columns", type=int, default=50_000, help="largest program of ilp")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser

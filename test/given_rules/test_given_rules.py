@@ -105,8 +105,7 @@ OP = '[[rule]]\nop = "my.ops.Own"\n'
         ),
         (
             OP + 'map = "(i, j) -> (i)"\n',
-            "rule 1 (my.ops.Own): splits j, which a result lacks, "
-            "expected sum, max, min or whole",
+            "rule 1 (my.ops.Own): splits j, which a result lacks, expected sum, max, min or whole",
         ),
         (
             OP + 'map = "(i) -> (i)"\nfactors = ["i=4"]\n',
