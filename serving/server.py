@@ -17,6 +17,7 @@ from fastapi import APIRouter, FastAPI
 
 from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.files import replace_private
+from tensoropt.runtime.support.http_server import server_config
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.connection import Connection
@@ -26,11 +27,10 @@ from tensoropt.serving.reloading import Reloads, Reopen
 from tensoropt.serving.rpc.servicer import make_server
 from tensoropt.serving.service import Service
 
-__all__ = ["ServerOptions", "listen", "serve"]
+__all__ = ["ServerOptions", "serve"]
 
 _MOST_CONNECTIONS = 4096
 _KEEP_ALIVE_S = 75  # longer than usual proxies keep a connection
-_BACKLOG = 2048
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,6 @@ class ServerOptions:
     grpc_port: int | None = 8001
     grace_s: float = 30.0
     address_file: Path | None = None
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raises `UserError` if the address cannot be bound."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-        # Connections inherit it. asyncio sets it only for sockets that name their protocol; without
-        # it a second write, the body after the headers, waits 40 ms for the client's delayed ACK.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listener
-    except (OSError, OverflowError) as error:
-        raise UserError(f"HTTP: cannot listen at {host}, port {port}: {error}") from None
 
 
 async def serve(
@@ -129,20 +114,14 @@ class _Http(uvicorn.Server):
 
 
 def _config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
-    return uvicorn.Config(
+    return server_config(
         RequestLogging(app),
-        http=Connection,
+        Connection,
+        math.ceil(options.grace_s),
         loop="none",
-        log_config=None,
         log_level="warning",
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        proxy_headers=False,
-        server_header=False,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=math.ceil(options.grace_s),
     )
 
 

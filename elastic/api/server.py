@@ -20,6 +20,7 @@ from tensoropt.elastic.jobs import Address
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.http_connection import BoundedConnection
+from tensoropt.runtime.support.http_server import listen, server_config
 
 __all__ = ["Serving", "serve"]
 
@@ -46,7 +47,7 @@ def serve(
     names = _names(host, hosts)
     if names is None and not token:
         raise UserError(f"host {host}: expected a token, or permitted host names")
-    return Serving(control, _listen(host, port), host, token, names)
+    return Serving(control, listen("API", host, port), host, token, names)
 
 
 class Serving(Closing):
@@ -66,7 +67,9 @@ class Serving(Closing):
         self.page = Address(self.url, token, os.getpid()).page
         self._closing = threading.Event()
         self._socket = listening
-        self._server = _server(Guard(make_app(control, self._closing), token, hosts))
+        guard = Guard(make_app(control, self._closing), token, hosts)
+        config = server_config(guard, _Connection, _GRACE_S, log_level="critical")
+        self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._thread.start()
         self._wait()
@@ -100,32 +103,6 @@ class _Connection(BoundedConnection, AutoHTTPProtocol):  # type: ignore[misc, va
         super().on_headers_complete()
         if len(self.pipeline) > _MOST_AHEAD:
             raise ValueError(f"expected at most {_MOST_AHEAD} requests ahead, got: more")
-
-
-def _server(guard: Guard) -> uvicorn.Server:
-    config = uvicorn.Config(
-        guard,
-        http=_Connection,
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
-    return uvicorn.Server(config)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        return socket.create_server(address[:2], family=family)
-    except (OSError, OverflowError) as error:
-        raise UserError(f"API: cannot listen at {host}, port {port}: {error}") from None
 
 
 def _names(host: str, more: Sequence[str]) -> frozenset[str] | None:

@@ -79,16 +79,17 @@ def _check_installation() -> None:
 def _serve(
     arguments: argparse.Namespace, plans: Mapping[str, Path], prefills: Mapping[str, Path]
 ) -> int:
+    from tensoropt.runtime.support.http_server import listen
     from tensoropt.serving.http.chats import chat_routes
     from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.opening import Opener
-    from tensoropt.serving.server import listen, serve
+    from tensoropt.serving.server import serve
     from tensoropt.serving.service import Service
 
     set_up(is_json=arguments.log_format == "json", has_requests=not arguments.no_access_log)
-    listener = listen(arguments.host, arguments.port)
+    listener = listen("HTTP", arguments.host, arguments.port)
     with listener:
         metrics = Metrics()
         session = _session_options(arguments)

@@ -75,13 +75,14 @@ def _main() -> None:
     from test_completions import Short
 
     from tensoropt.runtime.support import http_connection
+    from tensoropt.runtime.support.http_server import listen
     from tensoropt.serving.http import body, connection
     from tensoropt.serving.http.chats import chat_routes
     from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.model import Model, ServingOptions
-    from tensoropt.serving.server import ServerOptions, listen, serve
+    from tensoropt.serving.server import ServerOptions, serve
     from tensoropt.serving.service import Service
     from tensoropt.serving.side_process import SideProcess
     from tensoropt.serving.text_model import TextLimits, TextModel
@@ -112,7 +113,7 @@ def _main() -> None:
     side = SideProcess(arguments.max_body, arguments.timeout)
     bodies = body.Bodies(arguments.max_body, arguments.max_bodies, side)
     routes = [completion_routes(texts, bodies, 20.0), chat_routes(texts, bodies, 20.0)]
-    with listen("127.0.0.1", 0) as listener:
+    with listen("HTTP", "127.0.0.1", 0) as listener:
         asyncio.run(serve(service, listener, options, bodies, [more, *(routes if texts else [])]))
 
 
