@@ -10,10 +10,10 @@ from typing import Any, TypedDict, Unpack
 from numpy.typing import ArrayLike
 
 from tensoropt.runtime.api.arguments import arrays_folder, check_given, file_of
+from tensoropt.runtime.check.results import CheckResult
 from tensoropt.runtime.inference.jobs import check_plan
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.job import CheckResult
 
 __all__ = ["CheckOptions", "check"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tensoropt.runtime.api.display import Shown
 from tensoropt.runtime.api.html import facts_html, table_html
+from tensoropt.runtime.check.results import CheckResult
 from tensoropt.runtime.plan.plan import Plan as Checked
 from tensoropt.runtime.support.expected import ExpectedErrorEntry, margin
-from tensoropt.runtime.support.job import CheckResult
 from tensoropt.runtime.support.tables import milliseconds, size_text
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tensoropt.runtime.check.results import OutputResult
 from tensoropt.runtime.check.scale import OutputScale, chunks, scale_of, why_blind
 from tensoropt.runtime.support.dtypes import STRING, Array, name_of
-from tensoropt.runtime.support.job import Job, OutputResult
+from tensoropt.runtime.support.job import Job
 
 __all__ = ["blindness", "compare", "describe"]
 

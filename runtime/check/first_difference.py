@@ -12,6 +12,7 @@ import numpy as np
 
 from tensoropt.runtime.check.compare import compare
 from tensoropt.runtime.check.reference import Reference
+from tensoropt.runtime.check.results import FirstDifference, OutputResult
 from tensoropt.runtime.check.values import Inner, inner_values
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.layout import Layout, gather_global, parse_layout
@@ -25,7 +26,7 @@ from tensoropt.runtime.session.session import (
 )
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.job import FirstDifference, Job, OutputResult
+from tensoropt.runtime.support.job import Job
 
 if TYPE_CHECKING:
     import onnx

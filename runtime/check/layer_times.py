@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tensoropt.runtime.check.results import LayerTime
 from tensoropt.runtime.check.trace import Times, kernel_times_s, merge_ranks
 from tensoropt.runtime.check.values import row_of
 from tensoropt.runtime.device.provider import Provider
@@ -20,7 +21,7 @@ from tensoropt.runtime.session.inputs import Inputs
 from tensoropt.runtime.session.ranks import make_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
 from tensoropt.runtime.support.collectives import WAITS
-from tensoropt.runtime.support.job import Job, LayerTime
+from tensoropt.runtime.support.job import Job
 
 if TYPE_CHECKING:
     from mpi4py import MPI

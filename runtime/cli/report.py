@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal, Protocol
 
+from tensoropt.runtime.check.results import CheckResult, FirstDifference, LayerTime, OutputResult
 from tensoropt.runtime.support.errors import printable
 from tensoropt.runtime.support.expected import ExpectedErrorEntry, margin
-from tensoropt.runtime.support.job import CheckResult, FirstDifference, LayerTime, OutputResult
 from tensoropt.runtime.support.tables import columns, milliseconds, size_text
 
 __all__ = [

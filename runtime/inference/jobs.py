@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tensoropt.runtime.check.results import CheckResult, results_from
 from tensoropt.runtime.inference.work import check_job
 from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.start import start
-from tensoropt.runtime.support.job import CheckResult, Job, results_from
+from tensoropt.runtime.support.job import Job
 
 __all__ = ["check_plan", "check_plans", "run"]
 

@@ -18,6 +18,7 @@ from tensoropt.runtime.check.compare import compare, describe
 from tensoropt.runtime.check.first_difference import first_difference
 from tensoropt.runtime.check.layer_times import layer_times
 from tensoropt.runtime.check.reference import Reference, drawn_text, one_device
+from tensoropt.runtime.check.results import CheckResult, FirstDifference, LayerTime, OutputResult
 from tensoropt.runtime.device.memory import return_freed
 from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import check_provider, provider_of
@@ -37,13 +38,7 @@ from tensoropt.runtime.session.session import RankSession, check_custom_ops, use
 from tensoropt.runtime.support.dtypes import Array, name_of
 from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.files import file_mode, may_replace
-from tensoropt.runtime.support.job import (
-    CheckResult,
-    FirstDifference,
-    Job,
-    LayerTime,
-    OutputResult,
-)
+from tensoropt.runtime.support.job import Job
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from tensoropt.runtime.check.results import results_from
 from tensoropt.runtime.inference.work import check_job, run_job
 from tensoropt.runtime.launch.workers import Worker
-from tensoropt.runtime.support.job import Job, results_from
+from tensoropt.runtime.support.job import Job
 
 __all__ = ["WORKER"]
 

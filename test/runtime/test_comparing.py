@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from tensoropt.runtime.check.compare import compare
+from tensoropt.runtime.check.results import CheckResult, OutputResult
 from tensoropt.runtime.cli.report import to_text
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.plan.layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.session.inputs import draws, make_inputs
 from tensoropt.runtime.support.expected import ExpectedErrorEntry
-from tensoropt.runtime.support.job import CheckResult, Job, OutputResult
+from tensoropt.runtime.support.job import Job
 
 JOB = Job(())
 NAN, INF = float("nan"), float("inf")
