@@ -97,12 +97,14 @@ def _add_slices_locally(local: LocalOp) -> list[ir.Value]:
 def _is_product(local: LocalOp, matrix: ir.Value) -> bool:
     """Return whether a product adds the rows: in a gradient, of floating point, to few rows.
 
-    In a product an infinite update makes NaNs of all rows. That is harmless in a gradient, which an
-    infinite element spoils anyway.
+    Its ones must not take more memory than the expanded indices of ScatterElements. In a product an
+    infinite update makes NaNs of all rows. That is harmless in a gradient, which an infinite
+    element spoils anyway.
     """
     floats = isinstance(element_type(matrix), ir.F32Type | ir.F64Type)
     in_gradient = keys.PHASE.get(local.op.attributes) == "backward"
-    return floats and in_gradient and 0 < sizes_of(matrix)[0] <= _MOST_ROWS
+    count, width = sizes_of(matrix)
+    return floats and in_gradient and 0 < count <= min(_MOST_ROWS, width)
 
 
 def _added_by_product(make: Build, matrix: ir.Value, rows: ir.Value, updates: ir.Value) -> ir.Value:
