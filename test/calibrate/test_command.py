@@ -40,7 +40,7 @@ def test_a_model_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main([str(MODEL), *SHORT, *flags]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
-    assert all(line.startswith("note: other work had ") for line in err.splitlines())
+    assert all(line.startswith("note: other work took ") for line in err.splitlines())
     assert found["left_out"] == []
     assert {plan["ranks"] for plan in found["plans"]} == {1, 2}
     assert found["expected_error"]["time"]["samples"] == len(found["plans"])
@@ -168,7 +168,7 @@ def test_gpus_are_measured(
     assert load_device(str(path)).memory_capacity_bytes == 16 << 30
     assert {held["kind"] for held in found["collectives"]} == set(KINDS)
     said = [line for line in err.splitlines() if not line.startswith("stand-ins of ")]
-    said = [line for line in said if not line.startswith("note: other work had ")]
+    said = [line for line in said if not line.startswith("note: other work took ")]
     assert said and all(line.startswith("left out: ") for line in said)  # bfloat16, on a CPU
     assert ".onnx" not in err
     assert "ncclAllGather" in "".join(file.read_text() for file in log.iterdir())
