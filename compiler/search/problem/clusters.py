@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from tensoropt.compiler.search.problem.graph import Graph, Node
 
@@ -28,11 +29,22 @@ class Cluster:
     kind: object = None
 
 
-def clusters_of(graph: Graph) -> list[Cluster]:
-    """Return the clusters in the order of their leaders; linear in the operands.
+_KNOWN = WeakKeyDictionary[Graph, list[Cluster]]()
+"""The clusters of each graph: they are the same on every mesh."""
 
-    A private parameter is in none; a node that follows nothing that is there is on its own.
+
+def clusters_of(graph: Graph) -> list[Cluster]:
+    """Return the clusters in the order of their leaders.
+
+    A private parameter is in no cluster; a node without a leader is a cluster of its own. Linear in
+    the operands, once per graph.
     """
+    if graph not in _KNOWN:
+        _KNOWN[graph] = _read_clusters(graph)
+    return _KNOWN[graph]
+
+
+def _read_clusters(graph: Graph) -> list[Cluster]:
     clusters: dict[int, Cluster] = {}
     for index, node in enumerate(graph.nodes):
         if not node.private and node.follows is None:
