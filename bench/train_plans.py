@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -15,8 +15,13 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.points import fastest, leanest, recompute_of
 from tensoropt.compiler.search.frontier.request import Request
-from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult, frontier_point
-from tensoropt.compiler.search.frontier.steps import StepPoint, read_graphs
+from tensoropt.compiler.search.frontier.search import (
+    FrontierPoint,
+    FrontierResult,
+    as_step,
+    frontier_point,
+)
+from tensoropt.compiler.search.frontier.steps import read_graphs
 from tensoropt.compiler.search.methods.data_parallel import data_parallel_choice
 from tensoropt.compiler.search.methods.pinning import fastest_with
 from tensoropt.compiler.search.problem.clusters import Cluster
@@ -130,7 +135,7 @@ def write_plan(path: Path, plan: Plan, folder: Path) -> Path:
     return directory
 
 
-def zero_point(module: driver.ir.Module, devices: int, stage: int) -> StepPoint:
+def zero_point(module: driver.ir.Module, devices: int, stage: int) -> FrontierPoint:
     """Return the plan that splits the batch, and moments (stages 1 and 2) or all state (3).
 
     Rajbhandari et al., arXiv 1910.02054. The mesh has one axis. Choices that neither pin decides
@@ -149,7 +154,7 @@ def zero_point(module: driver.ir.Module, devices: int, stage: int) -> StepPoint:
             pins[position] = int(batch[position])
     choice = tables.decode(fastest_with(tables.problem, pins))
     point = frontier_point(Evaluator(tables), choice)
-    return StepPoint(**{**vars(point), **asdict(way)})
+    return as_step(FrontierResult([point], None), way).points[0]
 
 
 def _stored(tables: TrainingTables, cluster: Cluster, *, split: bool) -> int:

@@ -9,7 +9,7 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.pinned import Layouts, chosen_frontier, number_of
 from tensoropt.compiler.search.frontier.request import PINNED
-from tensoropt.compiler.search.frontier.steps import as_step
+from tensoropt.compiler.search.frontier.search import as_step
 from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables

@@ -77,7 +77,8 @@ class SearchStrategiesPass(Request, Pass):
     given. `device` is the name or path of a device description; `memory`, such as 16GiB, is the
     limit per device. `objective` is time, memory, or devices: the fewest devices on which a plan
     fits. `epsilon` is the slack of the frontier, 0 for none; `search-time` is the time limit of the
-    search in seconds; without both, the search answers after about ten. `search-memory`, such as
+    search in seconds; without both, the search answers after about ten. `resolution` is the least
+    relative difference between points, 0.01 by default. `search-memory`, such as
     4GiB, is the memory limit of the search. `strategies` is a plan.json with strategies to use
     instead of a search. `pick` is the index of a point, fastest, leanest or knee. `overlap` is
     auto, or off to overlap no collectives with operators.

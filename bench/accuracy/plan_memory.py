@@ -44,13 +44,10 @@ from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.mesh import Mesh, factorisations
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_frontier
+from tensoropt.compiler.search.frontier.anytime import Anytime
+from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
-from tensoropt.compiler.search.frontier.meshes import (
-    MeshSearch,
-    SearchOptions,
-    distinct_meshes,
-    promise,
-)
+from tensoropt.compiler.search.frontier.options import SearchOptions, by_promise, distinct_meshes
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import worst_bound
 from tensoropt.compiler.search.problem.evaluate import evaluator_of
@@ -182,25 +179,22 @@ class Difference:
 
 def difference(graph: Graph, devices: int, device: Device, options: SearchOptions) -> Difference:
     """Search all meshes of ``devices``; compare the last frontier of each mesh."""
-    every = sorted(distinct_meshes(factorisations(devices), device), key=promise)
-    search, searched = MeshSearch(options, len(every), lambda text: None), list[MeshTables]()
+    meshes = sorted(distinct_meshes(factorisations(devices), device), key=by_promise)
+    candidates = [Candidate(mesh, partial(mesh_tables, graph, mesh, device)) for mesh in meshes]
+    search = Anytime(candidates, options, lambda text: None)
     started = time.process_time()
-    for mesh in every:
-        tables, before = mesh_tables(graph, mesh, device), len(search.found)
-        search.add(tables)
-        searched += [tables] * (len(search.found) - before)
-        tables.forget_edges()
-    search.refine()
+    search.run()
     seconds = time.process_time() - started
     apart = [
-        abs(1 - point.memory / evaluator_of(tables).evaluate(plan).memory_bytes)
-        for tables, result in zip(searched, search.found, strict=True)
-        for point in result.points[:: -(-len(result.points) // _POINTS)]
-        for plan in [tables.decode(point.assignment)]
+        abs(1 - point.memory / evaluator_of(candidate.tables).evaluate(plan).memory_bytes)
+        for candidate in search.searched
+        for points in [candidate.results[-1].points]
+        for point in points[:: -(-len(points) // _POINTS)]
+        for plan in [candidate.tables.decode(point.assignment)]
     ]
     least = min(cost.memory_bytes for _, _, cost in search.costed)
     mean = sum(apart) / len(apart)
-    return Difference(len(apart), max(apart), mean, worst_bound(search.bounds), least, seconds)
+    return Difference(len(apart), max(apart), mean, worst_bound(search.gaps), least, seconds)
 
 
 def _difference_rows(

@@ -17,7 +17,8 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,15 +36,17 @@ from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.points import fastest, knee, leanest, recompute_of
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     SearchOptions,
-    search_tables,
+    search_candidates,
 )
-from tensoropt.compiler.search.frontier.steps import read_graphs, search_steps
+from tensoropt.compiler.search.frontier.steps import read_graphs
 from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -146,25 +149,25 @@ def compile_step(
     The frontier covers all recompute alternatives together.
     """
     clock = _Clock()
-
-    def search(graph: Graph, limit_s: float | None, say: Say) -> FrontierResult:
-        tables = mesh_tables(graph, mesh, device)
-        clock.timed("tables", lambda: tables.problem)
-        own = replace(options, time_limit_s=limit_s)
-        return clock.timed("search", lambda: search_tables([tables], 1, own))
-
     module = clock.timed("prepare", lambda: prepare_model(name, sizes))
     spec = training_spec(**_STEP.get(name, {}))
     step = BuildTrainingStepPass.from_spec(spec, "auto")
     clock.timed("steps", lambda: driver.train(module, step))
     graphs = clock.timed("steps", lambda: read_graphs(module))
-    limit_s = options.time_limit_s
-    result = search_steps(graphs, search, _silent, [mesh.shape], limit_s)
+
+    def tables(graph: Graph) -> MeshTables:
+        made = mesh_tables(graph, mesh, device)
+        assert made.problem is not None
+        return made
+
+    candidates = [
+        Candidate(mesh, partial(clock.timed, "tables", partial(tables, graph)), alternative)
+        for alternative, graph in graphs.items()
+    ]
+    started = time.process_time()
+    result = search_candidates(candidates, options)
+    clock.seconds["search"] = time.process_time() - started - clock.seconds["tables"]
     return Compiled(name, graphs, result, {**clock.seconds, "whole": sum(clock.seconds.values())})
-
-
-def _silent(text: str) -> None:
-    """Discard a message."""
 
 
 def state_cuts(point: FrontierPoint) -> dict[str, float]:

@@ -441,4 +441,5 @@ def _facts(whole: _Whole) -> FrontierReport:
         stopped=result.stopped,
         time_limit_s=result.time_limit_s,
         error=whole.program.plan_error(request),
+        axes=result.axes,
     )

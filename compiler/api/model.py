@@ -160,6 +160,7 @@ class Model:
         memory: int | str | None = None,
         search: str | None = None,
         epsilon: float | None = None,
+        resolution: float | None = None,
         search_time: float | None = None,
         search_memory: int | str | None = None,
         seed: int | None = None,
@@ -177,9 +178,11 @@ class Model:
         measured on the same kind of machine. ``memory`` is the limit for one device, such as
         ``"16GiB"``: plans that need more are left out. ``epsilon`` is the largest relative distance
         from the exact frontier, 0 for exact; ``search_time`` is the time limit in seconds. Without
-        both, the search returns after about ten seconds. ``search_memory`` is the memory limit of
-        the search, such as ``"4GiB"``, by default a quarter of the machine's. ``strategies`` is a
-        plan; its strategies, edited or not, replace the search. ``pins`` fix single tensors and
+        both, the search returns after about ten seconds. ``resolution`` is the least relative
+        difference between points, by default 0.01 and at most ``epsilon``. ``search_memory`` is the
+        memory limit of the search, such as ``"4GiB"``, by default a quarter of the machine's.
+        ``strategies`` is a plan; its strategies, edited or not, replace the search. ``pins`` fix
+        single tensors and
         nodes, such as ``"wte.weight=S(0)@x"``, or are paths of files with pins; ``forbid`` excludes
         placements. ``overlap`` is ``"auto"``, or ``"off"`` to let no collective overlap with
         operators. ``train`` plans a training step. ``progress`` reports on stderr, or is a function
@@ -194,6 +197,7 @@ class Model:
             memory=memory,
             search=search,
             epsilon=epsilon,
+            resolution=resolution,
             search_time=search_time,
             search_memory=search_memory,
             seed=seed,

@@ -38,6 +38,7 @@ def make_request(
     search: str | None = None,
     seed: int | str | None = None,
     epsilon: float | str | None = None,
+    resolution: float | str | None = None,
     search_time: float | str | None = None,
     search_memory: int | str | None = None,
     strategies: str | Path | None = None,
@@ -62,7 +63,7 @@ def make_request(
     given: dict[str, object] = dict(
         devices=devices, mesh=mesh_text, search=search, seed=seed, epsilon=epsilon
     )
-    given |= dict(search_time=search_time, search_memory=search_memory)
+    given |= dict(search_time=search_time, search_memory=search_memory, resolution=resolution)
     given |= dict(pick=pick, objective=objective)
     texts = [pin for pin in pins if isinstance(pin, str)]
     every = [pin for pin in pins if isinstance(pin, Path)]
@@ -81,7 +82,8 @@ def make_request(
         objective=_or(objective, "time"),
         search=searches[0],
         seed=_seed(seed, searches),
-        epsilon=_epsilon(epsilon, searches),
+        epsilon=_fraction("epsilon", epsilon, searches),
+        resolution=_fraction("resolution", resolution, searches),
         search_time=_search_time(search_time, searches),
         search_memory=_search_memory(search_memory, searches),
         strategies=None if strategies is None else str(strategies),
@@ -191,14 +193,15 @@ def _seed(seed: int | str | None, searches: Sequence[str]) -> int | None:
     return whole_number("--seed", str(seed), 0, 2**32 - 1)
 
 
-def _epsilon(given: float | str | None, searches: Sequence[str]) -> float | None:
+def _fraction(name: str, given: float | str | None, searches: Sequence[str]) -> float | None:
+    """Return ``epsilon`` or ``resolution``, which methods with a bound take."""
     if given is None:
         return None
-    _check_taken("--epsilon", "epsilon", searches)
-    epsilon = _number(given)
-    if not 0 <= epsilon <= 1:
-        raise UserError(f"--epsilon: expected a number from 0 to 1, got: '{given}'")
-    return epsilon
+    _check_taken(f"--{name}", "epsilon", searches)
+    fraction = _number(given)
+    if not 0 <= fraction <= 1:
+        raise UserError(f"--{name}: expected a number from 0 to 1, got: '{given}'")
+    return fraction
 
 
 def _search_time(given: float | str | None, searches: Sequence[str]) -> float | None:

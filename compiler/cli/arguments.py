@@ -143,6 +143,7 @@ def wants_planning(args: argparse.Namespace) -> bool:
         "netron",
         "seed",
         "epsilon",
+        "resolution",
         "strategies",
         "search_time",
         "search_memory",
@@ -255,6 +256,9 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--epsilon", metavar="E",
         help="relative slack of the frontier: 0 is exact, 0.05 within 5%%; the search then has no "
         "time limit")  # fmt: skip
+    add("--resolution", metavar="R",
+        help="least relative difference in time and in memory between points (default 0.01, at "
+        "most --epsilon; coarser without --epsilon for more than 25 points)")  # fmt: skip
     add("--pick", metavar="WHICH", help="the point to use: an index, fastest, leanest or knee")
     add("--progress", action="store_true",
         help="report progress on stderr even if it is no terminal")  # fmt: skip

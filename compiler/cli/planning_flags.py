@@ -34,6 +34,7 @@ def read_request(args: argparse.Namespace) -> Request:
         search=args.search,
         seed=args.seed,
         epsilon=args.epsilon,
+        resolution=args.resolution,
         search_time=args.search_time,
         search_memory=args.search_memory,
         strategies=args.strategies,

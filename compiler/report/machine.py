@@ -46,11 +46,16 @@ class Report(Protocol):
 def frontier_json(frontier: FrontierReport) -> str:
     """Return the frontier as one JSON object, with a line end; no bound is null.
 
-    ``stopped`` is null if the search was complete, else "time", "memory" or "tables".
+    ``stopped`` is null if the search was complete, else "time", "memory" or "tables". ``axes`` is
+    the number of axes up to which the bound covers all meshes, null if no mesh is missing.
     """
     shown = {point.index for point in frontier.shown}
     points = [row for row in listed(frontier.points) if row["index"] in shown]
-    bounds = {"epsilon": frontier.epsilon, "time_epsilon": _finite(frontier.time_epsilon)}
+    bounds = {
+        "epsilon": frontier.epsilon,
+        "time_epsilon": _finite(frontier.time_epsilon),
+        "axes": frontier.axes,
+    }
     left_out = [{"mesh": list(left.mesh), "reason": left.reason} for left in frontier.left_out]
     ended = {"interrupted": frontier.interrupted, "stopped": frontier.stopped}
     chosen = None if frontier.chosen is None else frontier.chosen.index

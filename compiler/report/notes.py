@@ -31,8 +31,12 @@ def omissions(frontier: FrontierReport) -> Iterator[str]:
     """Yield a line per reason why meshes were left out."""
     ordered = sorted(frontier.left_out, key=lambda left: left.reason)
     for reason, group in groupby(ordered, key=lambda left: left.reason):
-        names = [mesh_name(left.mesh) for left in group]
-        yield f"note: {_list_meshes(names)}: left out, {reason}"
+        meshes = [left.mesh for left in group]
+        axes = frontier.axes
+        if axes is not None and len(meshes) > _SHOWN and min(map(len, meshes)) > axes:
+            yield f"note: {len(meshes)} meshes of more than {axes} axes: left out, {reason}"
+        else:
+            yield f"note: {_list_meshes([mesh_name(mesh) for mesh in meshes])}: left out, {reason}"
 
 
 def endings(frontier: FrontierReport, *, anytime: bool) -> Iterator[str]:

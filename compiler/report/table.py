@@ -100,13 +100,22 @@ def _bound(frontier: FrontierReport) -> str:
     epsilon, time_epsilon = frontier.epsilon, frontier.time_epsilon
     after = f" {frontier.ended}" if frontier.ended else ""
     if epsilon is not None:
-        return f" within {epsilon:.2%} of the exact frontier{after}" if epsilon else after
+        of = "" if frontier.axes is None else f" of meshes of up to {_axes(frontier.axes)}"
+        exact = f" of the exact frontier{of}{after}" if of else after
+        return f" within {epsilon:.2%} of the exact frontier{of}{after}" if epsilon else exact
     if time_epsilon is None or not math.isfinite(time_epsilon):
         return f", no bound{after}"
     return f", within {time_epsilon:.2%} of the least time" if time_epsilon else ", least time"
 
 
+def _axes(count: int) -> str:
+    words = ("no axis", "one axis", "two axes", "three axes")
+    return words[count] if count < len(words) else f"{count} axes"
+
+
 def _left_out_text(frontier: FrontierReport) -> str:
+    if frontier.axes is not None:
+        return ""
     meshes = [mesh_name(left.mesh) for left in frontier.left_out]
     if len(meshes) > 3:
         return f", without {len(meshes)} meshes"

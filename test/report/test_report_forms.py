@@ -81,7 +81,7 @@ def test_coloured_table_holds_every_figure(frontier) -> None:
 
 def test_json(frontier) -> None:
     document = json.loads(frontier_json(frontier))
-    head = ["schema", "model", "device", "expected_error", "epsilon", "time_epsilon"]
+    head = ["schema", "model", "device", "expected_error", "epsilon", "time_epsilon", "axes"]
     assert list(document) == [*head, "interrupted", "stopped", "left_out", "chosen", "points"]
     ended = (document["interrupted"], document["stopped"], document["left_out"])
     assert ended == (False, None, [])

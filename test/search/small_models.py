@@ -196,7 +196,7 @@ def missed(
     tables: MeshTables, every: Mapping[tuple[int, ...], tuple[float, int]]
 ) -> list[tuple[float, int]]:
     """Return the costs, of those of ``every`` plan, that the search lacks though none is better."""
-    points = search_tables([tables], 1, SearchOptions()).points
+    points = search_tables([tables], SearchOptions()).points
     found = [(point.time_s, point.memory_bytes) for point in points]
     return [
         (time_s, memory)

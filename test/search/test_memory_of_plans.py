@@ -59,7 +59,7 @@ THREE = (518, 1318, 1410)  # of few plans, and a tensor with three uses
 
 
 def _found(tables: MeshTables, memory_bytes: int | None = None) -> list[tuple[float, int]]:
-    result = search_tables([tables], 1, SearchOptions(memory_bytes=memory_bytes))
+    result = search_tables([tables], SearchOptions(memory_bytes=memory_bytes))
     assert result.epsilon == 0
     return [(point.time_s, point.memory_bytes) for point in result.points]
 

@@ -48,6 +48,6 @@ def test_no_plan_that_fits_a_limit_is_missed(seed: int) -> None:
     between = (sum(pair) // 2 for pair in itertools.pairwise(memories))
     for limit in {memories[0], memories[0] + 1, *between}:
         least = min(time for time, memory in costs if memory <= limit)
-        points = search_tables([tables], 1, SearchOptions(memory_bytes=limit)).points
+        points = search_tables([tables], SearchOptions(memory_bytes=limit)).points
         found = [point.time_s for point in points if point.memory_bytes <= limit]
         assert min(found) <= least * (1 + 1e-9)  # less where collectives are sent as one

@@ -6,12 +6,12 @@ import math
 import time
 
 from tensoropt.compiler.search.frontier import request
-from tensoropt.compiler.search.frontier.meshes import LATE, LATE_S
+from tensoropt.compiler.search.frontier.clock import LATE, LATE_S
 
-__all__ = ["search_time_s"]
+__all__ = ["LEAST_S", "search_time_s"]
 
-LEAST_S = 1.0
-"""What a search has at least, however long it took to read the model."""
+LEAST_S = 5.0
+"""Least time of a search by default, of the processor too, however long reading the model took."""
 AFTER_S = 0.7
 """For what comes after the search, its points as programs, the plan in the module and the table,
 and for stages of the engine that look at the clock only when they end."""

@@ -60,12 +60,12 @@ def _corners(plans: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
 
 
 def _by_lines(time_s: Floats, memory: Floats, lines: Lines, more_s: float) -> Floats:
-    error = np.full(len(time_s), math.inf)
-    for a, b, least in lines.tolist():
-        corner = (a * time_s if a else 0.0) + (b * memory if b else 0.0)
-        if least > 0:
-            np.minimum(error, corner / (least + a * more_s) - 1, out=error)
-    return error
+    """Return per corner the least error that a line proves; linear in corners times lines."""
+    a, b, least = (column[:, None] for column in lines[lines[:, 2] > 0].T)
+    with np.errstate(invalid="ignore"):  # a line along one axis says nothing of the other
+        corner = np.where(a > 0, a * time_s, 0.0) + np.where(b > 0, b * memory, 0.0)
+    errors: Floats = np.min(corner / (least + a * more_s) - 1, axis=0, initial=math.inf)
+    return errors
 
 
 def _by_claim(time_s: Floats, memory: Floats, claim: Claim, more_s: float) -> Floats:

@@ -90,7 +90,7 @@ def attempt(
         tables = [random.Random(options.seed).choice(tables)]
     started = time.perf_counter()
     try:
-        result = search_tables(tables, len(tables), options, lambda text: say(_of(options, text)))
+        result = search_tables(tables, options, lambda text: say(_of(options, text)))
         _fitting(result.points, options.memory_bytes)
     except UserError as error:
         refused = str(error).removeprefix(f"--search {options.name}: ")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tensoropt.compiler.search.frontier.answer_time import search_time_s
+from tensoropt.compiler.search.frontier.answer_time import LEAST_S, search_time_s
 from tensoropt.compiler.search.frontier.compare import Compared, compare_methods
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
 from tensoropt.compiler.search.frontier.pinned_search import (
@@ -27,13 +27,13 @@ from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     SearchOptions,
-    search_graph,
+    as_step,
+    search_graphs,
 )
-from tensoropt.compiler.search.frontier.steps import Graphs, as_step, check_state, search_steps
+from tensoropt.compiler.search.frontier.steps import Graphs, check_state
 from tensoropt.compiler.search.methods.registry import takers
 from tensoropt.compiler.search.methods.result import DoesNotFitError
 from tensoropt.compiler.search.problem.bounds import least_bytes
-from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 
@@ -126,38 +126,31 @@ def _interruptible(request: Request, graphs: Graphs, begun_s: float | None = Non
 
 
 def _frontier(graphs: Graphs, request: Request, say: Say, options: SearchOptions) -> FrontierResult:
-    found = search_pinned(graphs, request, lambda own: _searched(own, request, say, options))
+    def searched(own: Graphs) -> FrontierResult:
+        return search_graphs(own, request.meshes, request.description, options, say)
+
+    found = search_pinned(graphs, request, searched)
     return replace(found, time_limit_s=options.time_limit_s)
-
-
-def _searched(graphs: Graphs, request: Request, say: Say, options: SearchOptions) -> FrontierResult:
-    if INFERENCE in graphs:
-        return search_graph(graphs[INFERENCE], request.meshes, request.description, options, say)
-
-    def search(graph: Graph, limit_s: float | None, tell: Say) -> FrontierResult:
-        own = replace(options, time_limit_s=limit_s)
-        return search_graph(graph, request.meshes, request.description, own, tell)
-
-    meshes = [mesh.shape for mesh in request.meshes]
-    limits = (options.time_limit_s, options.enough_bytes)
-    return search_steps(graphs, search, say, meshes, *limits)
 
 
 def _options(
     request: Request, search: str, graphs: Graphs, begun_s: float | None = None
 ) -> SearchOptions:
-    limit_s = request.search_time
+    limit_s, processor_s = request.search_time, 0.0
     if request.anytime and search in takers("epsilon"):
         begun_s = time.monotonic() if begun_s is None else begun_s
-        limit_s = search_time_s(begun_s, _nodes(graphs))
+        limit_s, processor_s = search_time_s(begun_s, _nodes(graphs)), LEAST_S
     return SearchOptions(
         search,
         request.seed or 0,
-        request.epsilon or 0.0,
+        request.tolerance,
         limit_s,
         memory_bytes=request.tensor_bytes,
-        must_answer=request.anytime,
+        must_answer=True,
         search_memory_bytes=request.search_memory_bytes,
+        resolution=request.resolution_used,
+        most_points=request.most_points,
+        processor_s=processor_s,
     )
 
 

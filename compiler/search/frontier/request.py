@@ -44,6 +44,10 @@ MAX_DEVICES = 64
 ANSWER_S = 10.0
 """Where neither ``epsilon`` nor ``search_time`` says how long to search, the person who waits has
 the answer after so many seconds, counted from the start of the command."""
+RESOLUTION = 0.01
+"""Default relative distance of shown points: nobody chooses between closer plans."""
+MOST_POINTS = 25
+"""Largest number of points without ``--resolution`` and ``--epsilon``: more are not compared."""
 _OBJECTIVES = ("time", "memory", "devices")
 
 _P = TypeVar("_P", bound=Point)
@@ -63,7 +67,8 @@ class Request:
     ``search_memory`` is what its tables, bounds and lists may take, such as 4GiB; without it a
     quarter of the machine's memory. ``strategies`` is a plan.json whose strategies are taken in
     place of a search. ``pick`` is the index of a point, fastest, leanest or knee. ``overlap`` is
-    auto, or off to let no collective run beside operators.
+    auto, or off to let no collective run during operators. ``resolution`` is the least relative
+    difference, in time and in memory, between neighbouring points: 0.01, or ``epsilon`` if less.
 
     ``pins`` and ``forbid`` are what single tensors and nodes must and may not be (docs/pins.md);
     ``model`` is the file whose names of tensors between nodes they may use. ``annotations`` is a
@@ -83,6 +88,7 @@ class Request:
     strategies: str | None = None
     pick: str | None = None
     overlap: str = "auto"
+    resolution: float | None = None
     pins: tuple[str, ...] = field(default=(), metadata={"option": False})
     forbid: tuple[str, ...] = field(default=(), metadata={"option": False})
     model: str | None = field(default=None, metadata={"option": False})
@@ -149,6 +155,23 @@ class Request:
     def anytime(self) -> bool:
         """Whether the search ends when a person has waited long enough."""
         return self.epsilon is None and self.search_time is None
+
+    @property
+    def resolution_used(self) -> float:
+        """The relative distance of shown points: 1%, less for a finer bound."""
+        if self.resolution is not None:
+            return self.resolution
+        return RESOLUTION if self.epsilon is None else min(RESOLUTION, self.epsilon)
+
+    @property
+    def most_points(self) -> int | None:
+        """The largest number of points of a default search."""
+        return MOST_POINTS if self.resolution is None and self.epsilon is None else None
+
+    @property
+    def tolerance(self) -> float:
+        """The bound of the search: nothing is gained by one finer than the resolution."""
+        return self.resolution_used if self.epsilon is None else self.epsilon
 
     @property
     def found_by(self) -> str:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 import random
+import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
-from tensoropt.compiler.search.frontier.meshes import (
-    Assignment,
+from tensoropt.compiler.search.engine.control import OutOfTimeError
+from tensoropt.compiler.search.frontier.anytime import Anytime
+from tensoropt.compiler.search.frontier.candidate import Assignment, Candidate
+from tensoropt.compiler.search.frontier.options import (
     LeftOut,
-    MeshSearch,
     Say,
     SearchOptions,
     Stop,
+    by_promise,
     distinct_meshes,
-    promise,
 )
+from tensoropt.compiler.search.methods.result import DoesNotFitError
 from tensoropt.compiler.search.problem.evaluate import (
     Evaluator,
     ProgramCost,
@@ -33,6 +37,7 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
+from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.dialects.mlir import ir
 
 __all__ = [
@@ -40,11 +45,15 @@ __all__ = [
     "FrontierResult",
     "LeftOut",
     "SearchOptions",
+    "StepPoint",
+    "apart",
+    "as_step",
     "distinct_meshes",
     "frontier_point",
     "points_of",
+    "search_candidates",
     "search_frontier",
-    "search_graph",
+    "search_graphs",
     "search_tables",
     "undominated",
     "worst_bound",
@@ -114,17 +123,39 @@ def _number(options: Sequence[Strategy], chosen: Strategy) -> int:
     return next(number for number, option in enumerate(options) if option is chosen)
 
 
+COARSER = 1.25
+"""Factor between the resolutions that are tried until few enough points are left."""
+MIN_STEP = 1e-3
+"""The first of them if points are shown without a resolution."""
+
+_T = TypeVar("_T")
+_P = TypeVar("_P", bound=FrontierPoint)
+
+
+@dataclass(frozen=True)
+class StepPoint(FrontierPoint):
+    """A point of a training step, with its alternative."""
+
+    recompute: str = "none"
+    micro_batches: int = 1
+
+
 @dataclass(frozen=True)
 class FrontierResult:
-    """Points sorted by time, none dominated.
+    """Points sorted by time, none dominated, at least the resolution apart.
 
-    ``epsilon`` is the bound the search reached, ``None`` where the points are no frontier within
-    one. The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
-    ``found`` counts what the searches of all meshes returned, of which ``points`` is a part.
-    The bounds are those of the meshes that were searched, without those ``left_out``.
-    ``interrupted``: Ctrl-C ended the search. ``stopped`` names what ran out before the bound
-    that was asked for was proven, on any mesh; ``None`` if nothing did. ``time_limit_s`` is what
-    the search had, ``None`` where nothing limits it.
+    Attributes:
+        epsilon: the bound: every plan on the searched meshes is within ``1 + epsilon`` of a point,
+            in time and in memory. ``None`` if the points are no frontier with a bound.
+        time_epsilon: the first point takes at most ``1 + time_epsilon`` times the least time;
+            ``None`` without a bound.
+        found: the number of points that the last runs of all candidates returned.
+        left_out: the meshes without points.
+        axes: if meshes of more axes were left out for lack of time, ``epsilon`` is about all meshes
+            of up to so many axes.
+        interrupted: Ctrl-C ended the search.
+        stopped: the cause that ended the search before its bound.
+        time_limit_s: the time limit of the search, ``None`` without one.
     """
 
     points: Sequence[FrontierPoint]
@@ -135,6 +166,7 @@ class FrontierResult:
     interrupted: bool = False
     stopped: Stop | None = None
     time_limit_s: float | None = None
+    axes: int | None = None
 
 
 def search_frontier(
@@ -144,68 +176,166 @@ def search_frontier(
     options: SearchOptions | None = None,
     say: Say = lambda text: None,
 ) -> FrontierResult:
-    """Return the union of the frontiers of ``module`` over ``meshes``; see :func:`search_graph`."""
-    return search_graph(read_graph(module), meshes, device, options, say)
+    """Return the frontier of ``module`` over ``meshes``; see :func:`search_graphs`."""
+    return search_graphs({INFERENCE: read_graph(module)}, meshes, device, options, say)
 
 
-def search_graph(
-    graph: Graph,
+def search_graphs(
+    graphs: Mapping[Alternative, Graph],
     meshes: Iterable[Mesh],
     device: Device,
     options: SearchOptions | None = None,
     say: Say = lambda text: None,
 ) -> FrontierResult:
-    """Return the union of the frontiers of ``graph`` over ``meshes``, in the order of promise.
+    """Return the union of the frontiers of all ``graphs`` over ``meshes``.
 
-    The search runs on tables (``tables.py``); every point it returns is then costed as the graphs
-    it leads to (``evaluate.py``), and those that turn out dominated are dropped.
+    The search runs on tables (``problem/tables.py``). Its points are costed as programs
+    (``problem/evaluate.py``), and dominated programs are dropped.
     """
     options = options or SearchOptions()
-    distinct = distinct_meshes(meshes, device, names_axes=graph.names_axes)
-    every = sorted(_chosen(distinct, options), key=promise)
-    return search_tables(_each(graph, every, device), len(every), options, say)
-
-
-def _each(graph: Graph, meshes: Iterable[Mesh], device: Device) -> Iterator[MeshTables]:
-    """Yield the tables of each mesh; those of its edges are dropped before the next."""
-    for mesh in meshes:
-        tables = mesh_tables(graph, mesh, device)
-        yield tables
-        tables.forget_edges()
+    names_axes = any(graph.names_axes for graph in graphs.values())
+    distinct = _chosen(distinct_meshes(meshes, device, names_axes=names_axes), options)
+    # The first and the last alternative have the fastest and the leanest plans.
+    first, *rest = graphs
+    candidates = [
+        Candidate(mesh, partial(mesh_tables, graphs[alternative], mesh, device), alternative)
+        for mesh in sorted(distinct, key=by_promise)
+        for alternative in (first, *reversed(rest))
+    ]
+    return search_candidates(candidates, options, say)
 
 
 def search_tables(
-    every: Iterable[MeshTables],
-    count: int,
-    options: SearchOptions,
-    say: Say = lambda text: None,
+    every: Iterable[MeshTables], options: SearchOptions, say: Say = lambda text: None
 ) -> FrontierResult:
-    """Return the union of the frontiers over ``count`` meshes, each taken when it is searched.
+    """Return the union of the frontiers of given tables."""
+    made = [Candidate(tables.mesh, lambda own=tables: own) for tables in every]  # type: ignore[misc]
+    return search_candidates(made, options, say)
 
-    A mesh that cannot be searched is left out. Raises UserError when that is so for all of them;
-    Ctrl-C raises KeyboardInterrupt unless ``options`` say otherwise and something is found already.
+
+def search_candidates(
+    candidates: Sequence[Candidate], options: SearchOptions, say: Say = lambda text: None
+) -> FrontierResult:
+    """Return the union of the frontiers of ``candidates``, searched in one loop.
+
+    A candidate that cannot be searched is left out. Raises UserError if no candidate has a point;
+    Ctrl-C raises KeyboardInterrupt unless the options say otherwise and a point was found.
     """
-    search = MeshSearch(options, count, say)
-    for tables in every:
-        search.add(tables)
-        if search.done:
-            break
-    search.refine()
-    if not search.found:
-        raise search.nothing()
-    costed = [program for t, one, _ in search.costed for program in _programs(t, one)]
+    search = Anytime(candidates, options, say)
+    search.run()
+    if not search.searched:
+        raise search.failure()
+    programs = [
+        program
+        for candidate, assignment, _ in search.costed
+        for program in _programs(candidate.alternative, candidate.tables, assignment)
+    ]
     if options.memory_bytes is None:
-        # To work out the processes of all would take seconds; under a limit all that may fit count.
-        costed = _unbeaten(costed, _tensors)
+        # The process memory of all points would take seconds to compute; under a limit it counts.
+        programs = _unbeaten(programs, _tensors)
+    found = undominated(map(_point, programs))
+    points = apart(found, options)
+    epsilon, axes = _bound(search)
     return FrontierResult(
-        undominated(_point(*one) for one in costed),
-        worst_bound(search.bounds),
-        worst_bound([result.time_epsilon for result in search.found]),
-        sum(len(result.points) for result in search.found),
-        search.left_out,
+        points,
+        _widened(epsilon, found, points),
+        worst_bound([candidate.results[-1].time_epsilon for candidate in search.searched]),
+        sum(len(candidate.results[-1].points) for candidate in search.searched),
+        _left_out(candidates),
         search.interrupted,
         search.stopped,
+        axes=axes,
     )
+
+
+def _bound(search: Anytime) -> tuple[float | None, int | None]:
+    """Return the bound, and up to how many axes it covers all meshes if some were left out."""
+    late = [c.axes for c in search.candidates if isinstance(c.error, OutOfTimeError)]
+    axes = min(late, default=0) - 1
+    covered = {c.axes for c in search.searched}
+    if not late or axes < min(covered, default=0):
+        return worst_bound(search.gaps), None
+    pairs = zip(search.searched, search.gaps, strict=True)
+    return worst_bound([gap for candidate, gap in pairs if candidate.axes <= axes]), axes
+
+
+def _left_out(candidates: Sequence[Candidate]) -> list[LeftOut]:
+    """Return each mesh without points once per reason, with its alternatives unless all."""
+    by_reason: dict[LeftOut, list[str]] = {}
+    for candidate in candidates:
+        if candidate.reason is not None and not isinstance(candidate.error, DoesNotFitError):
+            left = LeftOut(candidate.mesh.shape, candidate.reason)
+            by_reason.setdefault(left, []).append(str(candidate.alternative))
+    every = len({candidate.alternative for candidate in candidates})
+    return [
+        left
+        if len(names) == every
+        else LeftOut(left.mesh, f"{left.reason} (recompute {', '.join(names)})")
+        for left, names in by_reason.items()
+    ]
+
+
+def apart(points: Sequence[_P], options: SearchOptions) -> list[_P]:
+    """Return points that differ by the resolution in time and tensors, and cover the others.
+
+    ``points`` are sorted by time and undominated. If more than ``most_points`` are left, the
+    resolution is coarser. Points within a memory limit are not dropped for points above it.
+    """
+    limit = math.inf if options.memory_bytes is None else options.memory_bytes
+    above = [point for point in points if point.memory_bytes > limit]
+    within = points[len(above) :]
+    factor = 1 + options.resolution
+    while True:
+        kept = [*_covering(above, factor), *_covering(within, factor)]
+        if len(kept) <= (options.most_points or len(kept)):
+            return [replace(point, index=index) for index, point in enumerate(kept)]
+        factor = 1 + COARSER * max(factor - 1, options.epsilon, MIN_STEP)
+
+
+def _covering(points: Sequence[_P], factor: float) -> list[_P]:
+    """Return the fewest points, the fastest among them, that cover all within ``factor``.
+
+    A point is covered by the next faster point that is kept if that needs at most ``factor`` times
+    its memory, by the next slower one if that takes at most ``factor`` times its time. Quadratic in
+    the points in the worst case.
+    """
+    kept, at = list(points[:1]), 0
+    while True:
+        # Points up to here are covered by the last one that was kept.
+        free = at + 1
+        while free < len(points) and points[at].memory_bytes <= factor * points[free].memory_bytes:
+            free += 1
+        if free >= len(points):
+            return kept
+        # The farthest point that still covers the first of the others.
+        most_s, at = factor * points[free].time_s, free
+        while at + 1 < len(points) and points[at + 1].time_s <= most_s:
+            at += 1
+        kept.append(points[at])
+
+
+def _widened(
+    epsilon: float | None, found: Sequence[FrontierPoint], points: Sequence[FrontierPoint]
+) -> float | None:
+    """Return the bound of ``points``, which are some of the ``found`` points within ``epsilon``.
+
+    Points are in order of time, so the nearest point is one of the two neighbours.
+    """
+    if epsilon is None or len(points) == len(found):
+        return epsilon
+    times, factor = [point.time_s for point in points], 1.0
+    for point in found:
+        place = bisect_left(times, point.time_s)
+        factor = max(
+            factor, min(_factor(point, near) for near in points[max(place - 1, 0) : place + 1])
+        )
+    return (1 + epsilon) * factor - 1
+
+
+def _factor(point: FrontierPoint, other: FrontierPoint) -> float:
+    """Return how much more time or memory ``other`` needs than ``point``, at least 1."""
+    time_s = max(point.time_s, sys.float_info.min)
+    return max(other.time_s / time_s, other.memory_bytes / max(point.memory_bytes, 1), 1.0)
 
 
 def worst_bound(bounds: Sequence[float | None]) -> float | None:
@@ -220,41 +350,56 @@ def _chosen(meshes: list[Mesh], options: SearchOptions) -> list[Mesh]:
 
 
 def points_of(tables: MeshTables, assignment: Assignment) -> list[FrontierPoint]:
-    """Return the points of one assignment that none of them beats: where collectives run beside
-    operators, a program may be faster with more memory."""
-    return undominated(_point(*one) for one in _programs(tables, assignment))
+    """Return the undominated points of one assignment.
 
-
-_Program = tuple[MeshTables, Assignment, ProgramCost]
-
-
-def _programs(tables: MeshTables, assignment: Assignment) -> Iterator[_Program]:
-    """Yield the programs of an assignment, the leaner one first, each with the tables it is of."""
-    yield tables, assignment, evaluator_of(tables).emitted(assignment)
-    if tables.device.overlaps:
-        ample = tables.ample
-        yield ample, assignment, evaluator_of(ample).emitted(assignment)
+    If collectives overlap with operators, a program may be faster with more memory.
+    """
+    return undominated(_point(program) for program in _programs(INFERENCE, tables, assignment))
 
 
 def frontier_point(evaluator: Evaluator, assignment: Assignment) -> FrontierPoint:
-    """Return the point of one assignment, with its cost as the emitted graphs will have it."""
-    return _point(evaluator.tables, assignment, evaluator.emitted(assignment))
+    """Return the point of one assignment, with the cost of its graphs after fusion and overlap."""
+    return _point((INFERENCE, evaluator.tables, assignment, evaluator.emitted(assignment)))
 
 
-def _point(tables: MeshTables, assignment: Assignment, cost: ProgramCost) -> FrontierPoint:
+def as_step(result: FrontierResult, alternative: Alternative) -> FrontierResult:
+    """Return a result of one training step, with its points marked as such."""
+    points = [_of_step(point, alternative) for point in result.points]
+    return replace(result, points=points)
+
+
+_Program = tuple[Alternative, MeshTables, Assignment, ProgramCost]
+
+
+def _programs(
+    alternative: Alternative, tables: MeshTables, assignment: Assignment
+) -> Iterator[_Program]:
+    """Yield the programs of an assignment, the leaner one first, each with its tables."""
+    yield alternative, tables, assignment, evaluator_of(tables).emitted(assignment)
+    if tables.device.overlaps:
+        ample = tables.ample
+        yield alternative, ample, assignment, evaluator_of(ample).emitted(assignment)
+
+
+def _point(program: _Program) -> FrontierPoint:
+    alternative, tables, assignment, cost = program
     strategies = {
         node: tables.options[node][int(picked)]
         for node, picked in zip(tables.variables, assignment, strict=True)
     }
-    return FrontierPoint(0, tables.mesh.shape, cost, strategies, tables)
+    point = FrontierPoint(0, tables.mesh.shape, cost, strategies, tables)
+    return point if alternative == INFERENCE else _of_step(point, alternative)
 
 
-_T = TypeVar("_T")
-_P = TypeVar("_P", bound=FrontierPoint)
+def _of_step(point: FrontierPoint, alternative: Alternative) -> StepPoint:
+    own = {name: getattr(point, name) for name in ("index", "mesh", "cost", "strategies", "tables")}
+    return StepPoint(
+        **own, recompute=alternative.recompute, micro_batches=alternative.micro_batches
+    )
 
 
-def _tensors(costed: _Program) -> tuple[float, int]:
-    cost = costed[2]
+def _tensors(program: _Program) -> tuple[float, int]:
+    cost = program[3]
     return cost.time_s, cost.memory_bytes
 
 

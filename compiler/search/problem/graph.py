@@ -194,8 +194,47 @@ class Graph:
 
     def is_next_cache(self, value: int) -> bool:
         """Whether a value is a cache that is updated in place."""
-        users = (self.nodes[node] for node, _ in self.values[value].uses)
-        return any(user.updates is not None and user.takes_over is not None for user in users)
+        return value in self._next_caches
+
+    @cached_property
+    def _next_caches(self) -> frozenset[int]:
+        """The values that replace a cache in its memory."""
+        replacing = (n for n in self.nodes if n.updates is not None and n.takes_over is not None)
+        return frozenset(v for node in replacing for v in node.operands if v is not None)
+
+    @cached_property
+    def roles(self) -> list[int]:
+        """Per node a number, equal for nodes with equal costs under equal strategies.
+
+        Costs depend on the op, on how often it runs, and on how its operands and results are
+        stored. Linear in the operands.
+        """
+        numbers: dict[object, int] = {}
+        found = []
+        for node in self.nodes:
+            operands: dict[int | None, int] = {}
+            for place, operand in enumerate(node.operands):
+                operands.setdefault(operand, place)
+            stored = tuple(
+                v is not None and (*self._storage(v), operands.get(v, -1))
+                for v in (*node.operands, *node.results)
+            )
+            role = node.kind, id(node.info), node.constant, self.times(node), stored
+            found.append(numbers.setdefault(role, len(numbers)))
+        return found
+
+    def _storage(self, value: int) -> tuple[object, ...]:
+        """Return how a value is stored, as far as costs depend on it."""
+        producer, info = self.producer(value), self.values[value].info
+        kept, resides = self.is_kept(self.values[value]), self.resides(value)
+        return (
+            producer.private,
+            producer.constant,
+            kept,
+            resides,
+            self.is_next_cache(value),
+            id(info),
+        )
 
     def adds_state(self, node: Node) -> bool:
         """Whether a node makes what stays until the update, in memory of its own."""

@@ -543,10 +543,9 @@ class MeshTables:
         return self._numbers[id(options)]
 
     def node_table(self, index: int) -> NodeTable:
-        """Return the costs of a node's options; the same table for nodes alike."""
-        # Known by identity: equal ops have the same, and to hash them takes long.
+        """Return the costs of a node's options; the same table for nodes of equal roles."""
         node = self.graph.nodes[index]
-        key = (node.kind, id(node.info), self._surroundings(node), id(self.options[index]))
+        key = self.graph.roles[index], self.is_fused(node), id(self.options[index])
         if key not in self._node_tables:
             options, times = self.options[index], self.graph.times(node)
             once_s = [self.op_time_s(node, s) + self.inner_time_s(node, s) for s in options]
@@ -562,28 +561,6 @@ class MeshTables:
         if options not in self._node_tables:
             self._node_tables[options] = NodeTable(np.zeros(options))
         return self._node_tables[options]
-
-    def _surroundings(self, node: Node) -> tuple[object, ...]:
-        """Return what a node table depends on beyond the op itself."""
-        values = [*node.operands, *node.results]
-        return (
-            node.constant,
-            self.is_fused(node),
-            self.graph.times(node),
-            tuple(
-                v is not None
-                and (
-                    self.graph.producer(v).private,
-                    self.graph.producer(v).constant,
-                    self.graph.is_kept(self.graph.values[v]),
-                    self.graph.resides(v),
-                    self.graph.is_next_cache(v),
-                    node.operands.index(v) if v in node.operands else -1,
-                    id(self.graph.values[v].info),
-                )
-                for v in values
-            ),
-        )
 
     def _source(self, value: int, position: dict[int, int]) -> End:
         held = self.graph.values[value]

@@ -80,6 +80,7 @@ class TrainingTables(MeshTables):
         self._cluster_of = {m: n for n, c in enumerate(self.clusters) for m in c.members}
         self._sums = sums_of(self.graph)
         self._kinds: dict[object, ClusterKind] = {}
+        self._kind_of: dict[int, ClusterKind] = {}  # by leader
         self._summed: dict[int, SharedGradient] = {}  # by cluster
         self._summed_known: dict[object, SharedGradient] = {}
         self._edges_known: dict[object, _Tables] = {}
@@ -96,14 +97,16 @@ class TrainingTables(MeshTables):
         return [cluster.leader for cluster in self.clusters]
 
     def kind(self, cluster: Cluster) -> ClusterKind:
-        """Return the costs of a cluster, the same for all that look alike."""
-        fused = tuple(self.is_fused(self.graph.nodes[member]) for member in cluster.members)
-        pinned = tuple(self.graph.conditions.get(member, ()) for member in cluster.members)
-        released = tuple(self._is_whole(member) for member in cluster.members)
-        key = (cluster.kind, fused, pinned, released)
-        if key not in self._kinds:
-            self._kinds[key] = ClusterKind(self, cluster)
-        return self._kinds[key]
+        """Return the costs of a cluster, the same for all equal clusters."""
+        if cluster.leader not in self._kind_of:
+            fused = tuple(self.is_fused(self.graph.nodes[member]) for member in cluster.members)
+            pinned = tuple(self.graph.conditions.get(member, ()) for member in cluster.members)
+            released = tuple(self._is_whole(member) for member in cluster.members)
+            key = (cluster.kind, fused, pinned, released)
+            if key not in self._kinds:
+                self._kinds[key] = ClusterKind(self, cluster)
+            self._kind_of[cluster.leader] = self._kinds[key]
+        return self._kind_of[cluster.leader]
 
     def _conditions(self, index: int) -> tuple[Condition, ...]:
         """Return nothing: a whole cluster follows one node, and is narrowed as one."""

@@ -23,8 +23,9 @@ from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_graph
+from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_graphs
 from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.training.alternatives import INFERENCE
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
@@ -209,7 +210,8 @@ def _point(module: ir.Module, choice: Choice) -> FrontierPoint:
     op on every rank."""
     graph, mesh = read_graph(module), Mesh(choice.mesh)
     options = SearchOptions("random", choice.seed)
-    points = search_graph(graph, [mesh], load_device(choice.device), options).points
+    device = load_device(choice.device)
+    points = search_graphs({INFERENCE: graph}, [mesh], device, options).points
     point = points[choice.seed % len(points)]
     strategies = dict(point.strategies)
     ops = [node for node in strategies if graph.nodes[node].kind == "op"]

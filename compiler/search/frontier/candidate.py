@@ -1,0 +1,162 @@
+"""A candidate of the search: one mesh of one alternative, with its tables, runs and bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.frontier.bounds import Claim, proven
+from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
+from tensoropt.compiler.search.frontier.options import SearchOptions
+from tensoropt.compiler.search.methods.result import Found
+from tensoropt.compiler.search.problem.evaluate import ProgramCost
+from tensoropt.compiler.search.problem.problem import NO_LINES, Lines, TablePoint
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
+
+__all__ = ["LARGE", "Assignment", "Candidate", "Costed", "Programs", "points_to_cost"]
+
+Assignment = npt.NDArray[np.int32]
+"""Per choosing node, the number of its strategy."""
+
+Costed = tuple["Candidate", Assignment, ProgramCost]
+"""A plan of a candidate, with the cost of its program before fusion and overlap."""
+
+Programs = Sequence[tuple[float, float]]
+"""Seconds and bytes of programs."""
+
+LARGE = 10_000
+"""Nodes of a program above which fewer points are costed, and from which tables learn nothing."""
+
+
+@dataclass(eq=False)
+class Candidate:
+    """One mesh of one alternative.
+
+    ``tolerance`` is the bound of its next run, ``rounds`` the number of runs at it, and ``run_s``
+    the time of its last run with tables and costs. A candidate is ``closed`` when no run would
+    improve its bound; it is left out for ``reason`` if it has no points.
+    """
+
+    mesh: Mesh
+    make_tables: Callable[[], MeshTables]
+    alternative: Alternative = INFERENCE
+    number: int = 0
+    results: list[Found] = field(default_factory=list)
+    lines: list[Lines] = field(default_factory=list)
+    tolerance: float = 0.0
+    rounds: int = 0
+    run_s: float = 0.0
+    first_run_s: float = 0.0
+    left_bytes: float = 0.0
+    closed: bool = False
+    reason: str | None = None
+    error: Exception | None = None
+    lessons: Lessons | None = None
+    is_too_wide: bool = False
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether no run has been tried."""
+        return not self.results and self.reason is None
+
+    @property
+    def axes(self) -> int:
+        """Number of mesh axes above 1."""
+        return sum(extent > 1 for extent in self.mesh.shape)
+
+    @property
+    def known(self) -> Lessons:
+        """The lessons of its tables, which are built on first use."""
+        if self.lessons is None:
+            self.lessons = Lessons(self.make_tables())
+        return self.lessons
+
+    @property
+    def tables(self) -> MeshTables:
+        return self.known.tables
+
+    @property
+    def proven_lines(self) -> Lines:
+        """The lines that hold for every plan of the candidate."""
+        return np.concatenate([NO_LINES, *self.lines])
+
+    def forget_tables(self) -> None:
+        """Free the tables of edges; they are built again on the next run."""
+        if self.lessons is not None:
+            self.tables.forget_edges()
+
+    def learns(self) -> bool:
+        """Return whether programs may refine the tables: these charge at most what programs cost.
+
+        Tables that became too wide by it learn nothing more.
+        """
+        small = len(self.tables.graph.nodes) <= LARGE
+        return self.known.cuts is not None and small and not self.is_too_wide
+
+    def points(self, options: SearchOptions, result: Found | None = None) -> list[TablePoint]:
+        """Return the points of a result, the last by default, that are costed as programs."""
+        result = self.results[-1] if result is None else result
+        return points_to_cost(result.points, options, len(self.tables.graph.nodes))
+
+    def gap(self, programs: Programs, options: SearchOptions) -> float | None:
+        """Return how much more than any plan of this candidate the best of ``programs`` may take.
+
+        The gap is relative, and ``None`` if nothing is proven. For tables that do not learn it is
+        about the costs of the tables.
+        """
+        if not self.results:
+            return math.inf
+        with_bound = [found for found in self.results if found.epsilon is not None]
+        if self.results[-1].epsilon is None:
+            return None
+        claims = [
+            Claim(self.points(options, found), float(found.epsilon or 0)) for found in with_bound
+        ]
+        gap = proven(programs, claims, self.proven_lines, overhead_s(self.tables))
+        if self.tables.learns:
+            return gap
+        of_tables = min(claim.epsilon for claim in claims)
+        return of_tables if gap is None else min(gap, of_tables)
+
+    def short_points(
+        self, programs: Programs, options: SearchOptions, tolerance: float
+    ) -> Iterator[TablePoint]:
+        """Yield the last points that no program matches within ``1 + tolerance``."""
+        points = self.points(options)
+        factors = shortfalls(points, programs, overhead_s(self.tables)).tolist()
+        for point, factor in zip(points, factors, strict=True):
+            if factor > 1 + tolerance:
+                yield point
+
+
+def points_to_cost(
+    points: Sequence[TablePoint], options: SearchOptions, nodes: int
+) -> list[TablePoint]:
+    """Return the points to cost as programs: a spread over the frontier, and around the limit.
+
+    Fewer of a large program, as the time to cost one is linear in its nodes.
+    """
+    most = max(2, min(options.points, LARGE * options.points // max(nodes, 1)))
+    kept = _spread(len(points), most)
+    if options.memory_bytes is not None:
+        kept |= _around([point.memory for point in points], options.memory_bytes)
+    return [points[i] for i in sorted(kept)]
+
+
+def _spread(count: int, wanted: int) -> set[int]:
+    """Return at most ``wanted`` of ``count`` positions at equal distances, with both ends."""
+    if count <= wanted:
+        return set(range(count))
+    return {round(i * (count - 1) / (wanted - 1)) for i in range(wanted)}
+
+
+def _around(memories: Sequence[float], limit: float, reach: int = 16) -> set[int]:
+    """Return the positions next to the place where the falling ``memories`` pass ``limit``."""
+    first = next((i for i, memory in enumerate(memories) if memory <= limit), len(memories))
+    return set(range(max(first - reach, 0), min(first + reach, len(memories))))

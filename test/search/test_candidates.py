@@ -1,0 +1,223 @@
+"""The loop over candidates: several alternatives and meshes, one frontier with one bound."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from on_tensors import ON_TENSORS
+from small_models import random_module, tables_of
+
+from tensoropt.compiler.layout.mesh import Mesh, factorisations
+from tensoropt.compiler.search.frontier import anytime
+from tensoropt.compiler.search.frontier.candidate import Candidate
+from tensoropt.compiler.search.frontier.clock import BUSY, Clock
+from tensoropt.compiler.search.frontier.options import SearchOptions, by_promise
+from tensoropt.compiler.search.frontier.search import (
+    FrontierPoint,
+    FrontierResult,
+    StepPoint,
+    apart,
+    search_candidates,
+    search_tables,
+)
+from tensoropt.compiler.search.problem.evaluate import Cost
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
+
+TABLES: Any = SimpleNamespace(device=ON_TENSORS)
+
+
+def candidate(
+    mesh: tuple[int, ...], name: str = "", error: BaseException | None = None
+) -> Candidate:
+    """Return a candidate of a small model; making its tables raises ``error``."""
+
+    def make() -> Any:
+        if error is not None:
+            raise error
+        return tables_of(random_module(3), Mesh(mesh))
+
+    return Candidate(Mesh(mesh), make, Alternative(name) if name else INFERENCE)
+
+
+def searched(
+    candidates: Sequence[Candidate], said: list[str] | None = None, **options: Any
+) -> FrontierResult:
+    say = (lambda text: None) if said is None else said.append
+    return search_candidates(candidates, SearchOptions(**options), say)
+
+
+def spots(result: FrontierResult) -> list[tuple[float, int]]:
+    return [(point.time_s, point.memory_bytes) for point in result.points]
+
+
+def test_points_of_alternatives_are_united_and_named() -> None:
+    one = searched([candidate((2,))])
+    both = searched([candidate((2,), "none"), candidate((2,), "light")])
+    assert spots(both) == spots(one)
+    assert all(isinstance(p, StepPoint) and p.recompute == "none" for p in both.points)
+    assert [point.index for point in both.points] == list(range(len(both.points)))
+    assert not any(isinstance(point, StepPoint) for point in one.points)
+    assert both.found == 2 * one.found
+
+
+def test_a_candidate_that_cannot_be_searched_is_left_out() -> None:
+    wide = UserError("too large")
+    found = searched([candidate((2,), "none", wide), candidate((2,), "light")])
+    assert {point.recompute for point in found.points} == {"light"}  # type: ignore[attr-defined]
+    (left,) = found.left_out
+    assert (left.mesh, left.reason) == ((2,), "too large (recompute none)")
+    every = [candidate((4,), name, wide) for name in ("none", "light")]
+    (left,) = searched([candidate((2,), "none"), candidate((2,), "light"), *every]).left_out
+    assert (left.mesh, left.reason) == ((4,), "too large")
+
+
+def test_the_first_error_is_raised_if_no_candidate_has_a_point() -> None:
+    with pytest.raises(UserError, match=r"too large \(mesh 2 and 1 other\)"):
+        searched(
+            [
+                candidate((2,), "none", UserError("too large")),
+                candidate((2,), "light", MemoryError()),
+            ]
+        )
+
+
+def test_ctrl_c_returns_the_points_so_far() -> None:
+    stopped = KeyboardInterrupt()
+    found = searched(
+        [candidate((2,), "none"), candidate((2,), "light", stopped), candidate((2,), "half")],
+        on_interrupt="return",
+    )
+    assert found.interrupted
+    assert spots(found) == spots(searched([candidate((2,))], epsilon=0.05))
+    assert [left.reason for left in found.left_out] == ["interrupted (recompute light, half)"]
+    with pytest.raises(KeyboardInterrupt):
+        searched([candidate((2,), error=stopped), candidate((4,))], on_interrupt="return")
+    with pytest.raises(KeyboardInterrupt):
+        searched([candidate((2,)), candidate((4,), error=stopped)])
+
+
+def test_a_plan_that_is_lean_enough_ends_the_search() -> None:
+    enough = max(memory for _, memory in spots(searched([candidate((2,))])))
+    found = searched(
+        [candidate((2,)), candidate((4,), error=AssertionError())], enough_bytes=enough
+    )
+    assert {point.mesh for point in found.points} == {(2,)}
+
+
+def test_progress_names_the_candidate() -> None:
+    said: list[str] = []
+    searched([candidate((2,), "none"), candidate((2,), "light")], said)
+    assert said[0].startswith("recompute none, mesh 2 (1 of 2): tables, ")
+    said.clear()
+    searched([candidate((2,))], said)
+    assert said[0].startswith("mesh 2: tables, ")
+
+
+def test_the_worst_gap_is_searched_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every shallow mesh is searched coarsely first; then the gap decides, not the order."""
+    order: list[tuple[tuple[int, ...], float]] = []
+    run = anytime.Anytime._run
+
+    def watched(self: anytime.Anytime, own: Candidate) -> None:
+        order.append((own.mesh.shape, math.inf if own.is_fresh else self._gap(own) or 0.0))
+        run(self, own)
+
+    monkeypatch.setattr(anytime.Anytime, "_run", watched)
+    meshes = sorted(factorisations(8), key=by_promise)
+    searched([candidate(mesh.shape) for mesh in meshes])
+    shallow = [mesh.shape for mesh in meshes if len(mesh.shape) <= 2]
+    assert [mesh for mesh, _ in order[: len(shallow)]] == shallow == [(2, 4), (4, 2), (8,)]
+    assert sum(math.isinf(gap) for _, gap in order) == len(meshes)
+
+
+def test_without_time_the_first_mesh_still_has_its_ends() -> None:
+    found = searched(
+        [candidate((2,)), candidate((2, 2)), candidate((2, 2, 2))],
+        time_limit_s=0.0,
+        must_answer=True,
+    )
+    exact = searched([candidate((2,))])
+    assert spots(found)[0] == spots(exact)[0]
+    assert {left.mesh for left in found.left_out} == {(2, 2), (2, 2, 2)}
+    assert found.stopped == "time"
+
+
+def test_a_bound_names_the_meshes_that_it_is_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anytime.Anytime, "_expected_s", lambda self, own: math.inf)
+    found = searched([candidate((2,)), candidate((2, 2)), candidate((2, 2, 2))], time_limit_s=60.0)
+    assert (found.axes, found.stopped) == (2, "time")
+    assert [left.mesh for left in found.left_out] == [(2, 2, 2)]
+    assert searched([candidate((2,)), candidate((2, 2))], time_limit_s=60.0).axes is None
+
+
+def point(index: int, time_s: float, memory_bytes: int) -> FrontierPoint:
+    return FrontierPoint(index, (4,), Cost(time_s, 0.0, memory_bytes, 0), {}, TABLES)
+
+
+def test_points_closer_than_the_resolution_are_left_out() -> None:
+    near = [point(0, 1.0, 1000), point(1, 1.5, 999), point(2, 2.0, 500), point(3, 2.001, 400)]
+    kept = apart(near, SearchOptions(resolution=0.01))
+    assert [(p.index, p.time_s, p.memory_bytes) for p in kept] == [(0, 1.0, 1000), (1, 2.001, 400)]
+    assert apart(near, SearchOptions()) == near
+    assert apart([], SearchOptions(resolution=0.01)) == []
+
+
+def test_left_out_points_are_covered_and_neighbours_differ() -> None:
+    every = [point(n, 1.003**n, round(1e9 / 1.004**n)) for n in range(300)]
+    for resolution in (0.001, 0.01, 0.1):
+        kept, factor = apart(every, SearchOptions(resolution=resolution)), 1 + resolution
+        for one in every:
+            assert any(
+                k.time_s <= factor * one.time_s and k.memory_bytes <= factor * one.memory_bytes
+                for k in kept
+            )
+        for faster, slower in zip(kept, kept[2:], strict=False):
+            assert slower.time_s > factor * faster.time_s or (
+                slower.memory_bytes * factor < faster.memory_bytes
+            )
+
+
+def test_a_resolution_is_coarser_for_many_points_and_heeds_the_limit() -> None:
+    every = [point(n, 1.003**n, round(1e9 / 1.004**n)) for n in range(300)]
+    assert len(apart(every, SearchOptions(most_points=25))) <= 25
+    limit = every[100].memory_bytes
+    kept = apart(every, SearchOptions(resolution=0.1, memory_bytes=limit))
+    assert every[100].memory_bytes in [p.memory_bytes for p in kept]
+
+
+def test_the_bound_covers_points_that_are_left_out() -> None:
+    tables = tables_of(random_module(1), Mesh((2, 2)))
+    exact = search_tables([tables], SearchOptions())
+    coarse = search_tables([tables], SearchOptions(resolution=0.5))
+    assert exact.epsilon == 0
+    assert len(coarse.points) < len(exact.points)
+    assert coarse.epsilon is not None and 0 < coarse.epsilon <= 0.5
+    for one in exact.points:
+        assert any(
+            max(p.time_s / one.time_s, p.memory_bytes / one.memory_bytes)
+            <= 1 + coarse.epsilon + 1e-9
+            for p in coarse.points
+        )
+
+
+def test_a_busy_machine_gets_a_later_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, processor = [0.0], [0.0]
+    monkeypatch.setattr(
+        "tensoropt.compiler.search.frontier.clock.time",
+        SimpleNamespace(monotonic=lambda: wall[0], process_time=lambda: processor[0]),
+    )
+    clock = Clock(10.0, 5.0)
+    wall[0], processor[0] = 10.0, 2.0
+    assert clock.left_s == 3.0
+    wall[0] = BUSY * 10.0
+    assert clock.left_s == 0.0
+    wall[0], processor[0] = 10.0, 8.0
+    assert clock.left_s == 0.0
+    assert Clock(None).left_s == math.inf
+    assert time.monotonic() > 0
