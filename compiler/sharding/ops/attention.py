@@ -29,9 +29,9 @@ def attention(info: OpInfo) -> Rule | None:
     packed = len(info.shape(0)) == 3
     head, row = (2, 1) if packed else (1, 2)
     shared = info.attribute("kv_num_heads") if packed else info.shape(1)[1]
-    batch = {0: 0, 1: 0, 2: 0, 4: 0, 5: 0, 6: 0, **aligned(info, 3, 0, 4)}
-    heads = {0: head, 1: head, 2: head, 4: 1, 5: 1, **aligned(info, 3, 1, 4)}
-    rows = {0: row, **aligned(info, 3, 2, 4)}
+    batch = {0: 0, 1: 0, 2: 0, 4: 0, 5: 0, 6: 0, **aligned(info, 3, dim=0, rank=4)}
+    heads = {0: head, 1: head, 2: head, 4: 1, 5: 1, **aligned(info, 3, dim=1, rank=4)}
+    rows = {0: row, **aligned(info, 3, dim=2, rank=4)}
     factors = [
         present_factor(info, batch, dict.fromkeys(range(4), 0), padded=True),
         present_factor(info, heads, {0: head, 1: 1, 2: 1, 3: 1}, size=shared),

@@ -145,8 +145,14 @@ def _sliding_factors(
 
     Along the dimensions of ``taps``, the windows are split too.
     """
-    cut = {halo.dim: halo for halo in taps}
-    summed = [_tap_factor(info, halo) for halo in taps]
+    summed = []
+    for halo in taps:
+        size, gap = info.shape(1)[halo.dim] or 1, info.shape(0)[halo.dim] or 1
+        # A part of the image must be as long as the elements that its neighbours read from it.
+        least = max(-(-halo.reach * size // gap), 1)
+        places = {0: halo.dim, 1: halo.dim}
+        summed.append(FactorMap(places, size=size, reduction="sum", least=least))
+    cut = {halo.dim for halo in taps}
     whole = [size for dim, size in enumerate(kernel, 2) if dim not in cut]
     return [*channels, *_spatial_loops(info, kernel), *summed, window_loop(whole)]
 
@@ -154,12 +160,6 @@ def _sliding_factors(
 def _spatial_loops(info: OpInfo, kernel: Shape) -> list[FactorMap]:
     windows = info.result_shape()[2:]
     return spatial_loops(info, kernel, windows, side="result", halos=halos_of(info))
-
-
-def _tap_factor(info: OpInfo, halo: Halo) -> FactorMap:
-    size, gap = info.shape(1)[halo.dim] or 1, info.shape(0)[halo.dim] or 1
-    least = max(-(-halo.reach * size // gap), 1)
-    return FactorMap({0: halo.dim, 1: halo.dim}, size=size, reduction="sum", least=least)
 
 
 def _tap_halos(info: OpInfo) -> list[Halo]:
@@ -199,7 +199,7 @@ def channel_loops(
     groups may be padded.
     """
     batch = FactorMap({0: 0}, {0: 0}, padded=True)
-    each = {i: 0 for i in per_channel if aligned(info, i, 0, 1)}
+    each = aligned(info, *per_channel, dim=0, rank=1)
     groups = int(info.attribute("group", 1))
     if groups == 1:
         places = {0: 1, weight: inputs}
@@ -252,16 +252,15 @@ def fused_convolution(info: OpInfo) -> Rule:
     factors = _sliding_factors(info, channels, info.shape(1)[2:])
     if info.operand(3) is not None:
         factors = [
-            replace(factor, operands={**factor.operands, **_added(factor)}) for factor in factors
+            replace(factor, operands={**factor.operands, 3: factor.results[0]})
+            if 0 in factor.results
+            else factor
+            for factor in factors
         ]
     inner = _exchanges(info, factors)
     return rule_of(
         info, factors, localize=Filled(_localize_sliding), flops_per_point=2.0, inner=inner
     )
-
-
-def _added(factor: FactorMap) -> dict[int, int]:
-    return {3: factor.results[0]} if 0 in factor.results else {}
 
 
 @sharding_rule("DeformConv")

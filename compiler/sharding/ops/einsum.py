@@ -32,24 +32,19 @@ def parse_equation(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]]
     order.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    operands = [_labels(term, rank) for term, rank in zip(terms, ranks, strict=True)]
-    hidden = max((_hidden(labels) for labels in operands), key=len)
+    operands, hidden = [], list[str]()
+    for term, rank in zip(left.split(","), ranks, strict=True):
+        before, dots, after = term.partition(_ELLIPSIS)
+        count = rank - len(before) - len(after) if dots else 0
+        covered = [f"{_ELLIPSIS}{i}" for i in reversed(range(count))]
+        operands.append([*before, *covered, *after])
+        # The dots of operands broadcast from the right, so the longest list has all labels.
+        hidden = max(hidden, covered, key=len)
     if arrow:
         before, dots, after = right.partition(_ELLIPSIS)
         return operands, [*before, *(hidden if dots else ()), *after]
     counts = Counter(left.replace(_ELLIPSIS, "").replace(",", ""))
     return operands, [*hidden, *sorted(letter for letter, n in counts.items() if n == 1)]
-
-
-def _labels(term: str, rank: int) -> list[str]:
-    before, dots, after = term.partition(_ELLIPSIS)
-    count = rank - len(before) - len(after) if dots else 0
-    return [*before, *(f"{_ELLIPSIS}{i}" for i in reversed(range(count))), *after]
-
-
-def _hidden(labels: Sequence[str]) -> list[str]:
-    return [label for label in labels if label.startswith(_ELLIPSIS)]
 
 
 @sharding_rule("Einsum")

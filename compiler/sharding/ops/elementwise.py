@@ -50,17 +50,11 @@ def broadcast_loops(info: OpInfo) -> list[FactorMap]:
     """
     present = [index for index, result in enumerate(info.results) if result is not None]
     shape = info.result_shape(present[0])
+    operands, rank = range(len(info.operands)), len(shape)
     return [
-        FactorMap(_operands_along(info, dim), dict.fromkeys(present, dim))
-        for dim in range(len(shape))
+        FactorMap(aligned(info, *operands, dim=dim, rank=rank), dict.fromkeys(present, dim))
+        for dim in range(rank)
     ]
-
-
-def _operands_along(info: OpInfo, dim: int) -> dict[int, int]:
-    rank, places = len(info.result_shape(0)), {}
-    for index in range(len(info.operands)):
-        places.update(aligned(info, index, dim, rank))
-    return places
 
 
 def _elementwise(info: OpInfo, flops: float, *groups: tuple[int, ...]) -> Rule | None:
@@ -106,14 +100,10 @@ def _div(info: OpInfo) -> Rule | None:
     Integer quotients are rounded, so they do not add up. A zero divisor can create infinities of
     both signs, which have no sum.
     """
-    divisor = info.literal(1)
-    adds = _is_float(info) and divisor is not None and bool(divisor.all())
+    divisor, result = info.literal(1), info.results[0]
+    is_float = result is not None and "float" in result.dtype
+    adds = is_float and divisor is not None and bool(divisor.all())
     return _elementwise(info, 4.0, *([(0,)] if adds else []))
-
-
-def _is_float(info: OpInfo) -> bool:
-    result = info.results[0]
-    return result is not None and "float" in result.dtype
 
 
 @sharding_rule("Where")

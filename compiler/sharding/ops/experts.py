@@ -158,16 +158,10 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     mine = _experts(local) // local.pieces(_EXPERTS)
     taken = int_attr(min(int(info.attribute("k", 1)), mine))
     [mixed] = local.clone(operands, {"k": taken, "normalize_routing_weights": int_attr(0)})
-    return [make.binary("Mul", mixed, _per_token(make, weights))]
-
-
-def _per_token(make: Arithmetic, weights: ir.Value) -> ir.Value:
-    """Return the sum of the weights of each token, shaped to multiply the result."""
-    total = make.reduce("ReduceSum", weights, [1])
-    shape = make.local.local_result_shape()
-    if len(shape) == 2:
-        return total
-    return make.reshape(total, [*(size or 0 for size in shape[:-1]), 1])
+    total, shape = make.reduce("ReduceSum", weights, [1]), local.local_result_shape()
+    if len(shape) > 2:
+        total = make.reshape(total, [*(size or 0 for size in shape[:-1]), 1])
+    return [make.binary("Mul", mixed, total)]
 
 
 def _own_weights(make: Arithmetic) -> ir.Value:
@@ -179,7 +173,8 @@ def _own_weights(make: Arithmetic) -> ir.Value:
     weights = local.onnx("Softmax", [logits], logits.type, **rows)
     if local.info.operand(14) is not None:
         weights = local.operands[14]
-    taken = local.onnx("GatherElements", [weights, numbers], _type_like(weights, numbers), **rows)
+    kind = _kind(weights).get(_kind(numbers).shape, _kind(weights).element_type)
+    taken = local.onnx("GatherElements", [weights, numbers], kind, **rows)
     if local.info.attribute("normalize_routing_weights", 0):
         taken = make.binary("Div", taken, make.reduce("ReduceSum", taken, [1]))
     nothing = local.onnx("Sub", [weights, weights], weights.type)
@@ -224,8 +219,3 @@ def _kind(value: ir.Value) -> ir.RankedTensorType:
 def _rows(value: ir.Value) -> int | None:
     kind = _kind(value)
     return None if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
-
-
-def _type_like(value: ir.Value, like: ir.Value) -> ir.RankedTensorType:
-    """Return the type of ``value`` with the sizes of ``like``."""
-    return _kind(value).get(_kind(like).shape, _kind(value).element_type)

@@ -79,7 +79,7 @@ def embedding(info: OpInfo) -> Rule:
     Rows stay whole if positions are counted from the first row, or if the lengths are among the
     results.
     """
-    batch = {0: 0, 1: 0, 7: 0, **aligned(info, 8, 0, 2)}
+    batch = {0: 0, 1: 0, 7: 0, **aligned(info, 8, dim=0, rank=2)}
     counted = info.operand(8) is None or (len(info.results) > 1 and info.results[1] is not None)
     rows = dict.fromkeys((0, 1, 7, 8), 1)
     factors = [
@@ -91,35 +91,24 @@ def embedding(info: OpInfo) -> Rule:
 
 
 def _rule(info: OpInfo, reduced: range, localize: Localize) -> Rule:
-    can_split = _can_expand(info, reduced)
+    shape, parameters = info.shape(0), range(1, len(info.operands))
+    # The expanded op divides by the number of reduced elements, which must be known and not 0.
+    known = all(shape[dim] for dim in reduced)
+    can_split = info.standard_version >= BROADCAST_VERSION and known
     factors = [
         FactorMap(
-            _aligned(info, dim),
+            {0: dim, **aligned(info, *parameters, dim=dim, rank=len(shape))},
             _statistics(info, dim, reduced),
             can_split=can_split or dim not in reduced,
             padded=dim not in reduced,
         )
-        for dim in range(len(info.shape(0)))
+        for dim in range(len(shape))
     ]
     sums = 1 if info.name in _ROOT_MEAN_SQUARE else 2
     inner = (inner_sum(info, reduced),) * sums
     return rule_of(
         info, factors, localize=localize, flops_per_point=NORMALIZATION_FLOPS, inner=inner
     )
-
-
-def _can_expand(info: OpInfo, reduced: range) -> bool:
-    """Return whether the op can be expanded: its means need a known, nonzero number of elements."""
-    sizes = [info.shape(0)[dim] for dim in reduced]
-    return info.standard_version >= BROADCAST_VERSION and all(sizes)
-
-
-def _aligned(info: OpInfo, dim: int) -> dict[int, int]:
-    """Map each operand to its dimension at ``dim`` of operand 0, unless stretched from 1."""
-    rank, places = len(info.shape(0)), {0: dim}
-    for index in range(1, len(info.operands)):
-        places.update(aligned(info, index, dim, rank))
-    return places
 
 
 def _statistics(info: OpInfo, dim: int, reduced: range) -> dict[int, int]:
@@ -151,7 +140,14 @@ def _localize_layer(local: LocalOp) -> list[ir.Value]:
     if not split_axes(local, reduced):
         return local.clone()
     y, statistics = _normalize(local, local.operands[0], reduced, local.operands[1:3])
-    return [y, *_kept_statistics(Arithmetic(local), statistics)]
+    make, infos = Arithmetic(local), local.info.results[1:]
+    return [
+        y,
+        *(
+            local.no_value() if info is None else make.as_result(value, index)
+            for index, (info, value) in enumerate(zip(infos, statistics, strict=False), 1)
+        ),
+    ]
 
 
 def _localize_skip(local: LocalOp) -> list[ir.Value]:
@@ -166,14 +162,9 @@ def _localize_skip(local: LocalOp) -> list[ir.Value]:
     for term in terms[1:]:
         total = make.binary("Add", total, term)
     y, _ = _normalize(local, total, reduced, local.operands[2:bias_at])
-    return _skip_results(make, y, total)
-
-
-def _skip_results(make: Arithmetic, y: ir.Value, total: ir.Value) -> list[ir.Value]:
-    """Return the normalised sum and, if it is among the results, the sum itself."""
-    rest = range(1, len(make.local.info.results))
-    used = {i for i in rest if make.local.info.results[i] is not None}
-    return [y, *(make.as_result(total, i) if i in used else make.local.no_value() for i in rest)]
+    # Without training statistics, the only other result is the sum.
+    rest = enumerate(local.info.results[1:], 1)
+    return [y, *(local.no_value() if r is None else make.as_result(total, i) for i, r in rest)]
 
 
 def _normalize(
@@ -191,15 +182,6 @@ def _normalize(
         if not is_no_value(parameter):
             y = make.binary(op_type, y, parameter)
     return y, [*statistics, inverse]
-
-
-def _kept_statistics(make: Arithmetic, statistics: list[ir.Value]) -> list[ir.Value]:
-    """Return the statistics with the op's result types; omitted results become ``no_value``."""
-    infos = make.local.info.results[1:]
-    return [
-        make.local.no_value() if info is None else make.as_result(value, index)
-        for index, (info, value) in enumerate(zip(infos, statistics, strict=False), 1)
-    ]
 
 
 def inverse_deviation(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tensoropt.compiler.layout.rule import Factor, Rule
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, aligned, linear_in, rule_of
-from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 
 __all__ = ["fused_gemm", "gemm", "matmul", "product_loops", "quantized_gemm"]
@@ -45,25 +45,24 @@ def product_loops(
     ``can_sum``.
     """
     a, b = info.shape(left), info.shape(right)
-    if not a or not b or any(_rank(info, index) > 1 for index in (*per_row, *per_column)):
+    if not a or not b or any(info.rank(index) > 1 for index in (*per_row, *per_column)):
         return None
     batch = max(len(a), len(b), 2) - 2
-    factors = [_batch_loop(dim, batch, {left: a, right: b}) for dim in range(batch)]
+    factors = [
+        FactorMap(aligned(info, left, right, dim=dim, rank=batch + 2), {0: dim})
+        for dim in range(batch)
+    ]
     row, inner = _matrix(len(a), len(a) - 2, len(a) - 1, flips[0])
     column, other = _matrix(len(b), len(b) - 1, len(b) - 2, flips[1])
     summed = {left: inner, right: other}
     factors.append(FactorMap(summed, reduction="sum", can_split=can_sum, padded=can_sum))
     if row is not None:
-        factors.append(FactorMap({left: row, **_each(info, per_row)}, {0: batch}))
+        factors.append(FactorMap({left: row, **aligned(info, *per_row, dim=0, rank=1)}, {0: batch}))
     if column is not None:
         last = len(info.result_shape()) - 1
-        factors.append(FactorMap({right: column, **_each(info, per_column)}, {0: last}))
+        places = {right: column, **aligned(info, *per_column, dim=0, rank=1)}
+        factors.append(FactorMap(places, {0: last}))
     return factors
-
-
-def _rank(info: OpInfo, index: int) -> int:
-    tensor = info.operand(index)
-    return 0 if tensor is None else tensor.rank
 
 
 def _matrix(rank: int, kept: int, summed: int, flip: bool) -> tuple[int | None, int]:
@@ -73,26 +72,14 @@ def _matrix(rank: int, kept: int, summed: int, flip: bool) -> tuple[int | None, 
     return (summed, kept) if flip else (kept, summed)
 
 
-def _each(info: OpInfo, indices: Sequence[int]) -> dict[int, int]:
-    return {i: 0 for i in indices if aligned(info, i, 0, 1)}
-
-
-def _batch_loop(dim: int, batch: int, shapes: Mapping[int, Shape]) -> FactorMap:
-    """Return the factor of batch dimension ``dim`` of the result; a stretched 1 is on no factor."""
-    owned = {index: dim - batch + len(shape) - 2 for index, shape in shapes.items()}
-    places = {i: own for i, own in owned.items() if own >= 0 and shapes[i][own] != 1}
-    return FactorMap(places, {0: dim})
-
-
 @sharding_rule("Gemm")
 def gemm(info: OpInfo) -> Rule:
     """Return the rule `m k, k n, m n -> m n`; the bias is partial whenever the product is."""
     rows = 1 if info.attribute("transA", 0) else 0
     columns = 0 if info.attribute("transB", 0) else 1
-    bias = _bias_dims(info)
     factors = [
-        FactorMap({0: rows, **bias[0]}, {0: 0}),
-        FactorMap({1: columns, **bias[1]}, {0: 1}),
+        FactorMap({0: rows, **aligned(info, 2, dim=0, rank=2)}, {0: 0}),
+        FactorMap({1: columns, **aligned(info, 2, dim=1, rank=2)}, {0: 1}),
         FactorMap(
             {0: 1 - rows, 1: 1 - columns}, reduction="sum", can_split=adds_up(info), padded=True
         ),
@@ -107,7 +94,8 @@ def fused_gemm(info: OpInfo) -> Rule:
     """Split rows and columns of Gemm; the sum stays whole because an activation follows."""
     whole = gemm(info)
     assert whole is not None
-    return replace(whole, factors=(*whole.factors[:2], _whole_factor(whole.factors[2])), linear=())
+    rows, columns, summed = whole.factors
+    return replace(whole, factors=(rows, columns, replace(summed, can_split=False)), linear=())
 
 
 @sharding_rule("com.microsoft.QGemm")
@@ -117,15 +105,6 @@ def quantized_gemm(info: OpInfo) -> Rule | None:
     factors = product_loops(info, right=3, can_sum=False, flips=flips, per_column=(4, 5))
     if factors is None:
         return None
-    bias = [FactorMap({**factor.operands, **aligned(info, 6, dim, 2)}, factor.results)
+    bias = [FactorMap({**factor.operands, **aligned(info, 6, dim=dim, rank=2)}, factor.results)
             for dim, factor in enumerate(factors[1:])]  # fmt: skip
     return rule_of(info, [*bias, factors[0]], flops_per_point=2.0)
-
-
-def _whole_factor(factor: Factor) -> Factor:
-    return replace(factor, can_split=False)
-
-
-def _bias_dims(info: OpInfo) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the dimensions of the bias along rows and along columns, aligned from the right."""
-    return aligned(info, 2, 0, 2), aligned(info, 2, 1, 2)

@@ -38,7 +38,16 @@ def loss(info: OpInfo) -> Rule:
     """
     shape, how = info.shape(0), str(info.attribute("reduction", "mean"))
     can_split = how != "mean" or 0 not in shape
-    factors = [_classes(info, can_split=can_split)]
+    weights = {} if info.operand(2) is None else {2: 0}
+    classes = FactorMap(
+        {0: 1, **weights},
+        _logarithms(info, 1),
+        reduction="sum",
+        can_split=can_split and 0 not in shape,
+        counted=True,
+        padded=True,
+    )
+    factors = [classes]
     for dim in (0, *range(2, len(shape))):
         target = max(dim - 1, 0)
         places = {0: target} if how == "none" else {}
@@ -55,18 +64,6 @@ def loss(info: OpInfo) -> Rule:
         )
     flops = _FLOPS[info.name]
     return rule_of(info, factors, localize=_localize, flops_per_point=flops, inner=_inner(info))
-
-
-def _classes(info: OpInfo, *, can_split: bool) -> FactorMap:
-    weights = {} if info.operand(2) is None else {2: 0}
-    return FactorMap(
-        {0: 1, **weights},
-        _logarithms(info, 1),
-        reduction="sum",
-        can_split=can_split and 0 not in info.shape(0),
-        counted=True,
-        padded=True,
-    )
 
 
 def _inner(info: OpInfo) -> tuple[InnerStep, ...]:

@@ -45,13 +45,10 @@ def pooling(info: OpInfo) -> Rule:
 @sharding_rule("AveragePool")
 def average_pooling(info: OpInfo) -> Rule:
     """Return the pooling rule; averages of partial sums add up."""
-    known = [window for window in halos_of(info) if _is_counted(info, window)]
+    # The divisor of an average is known if the windows end within padding that it counts.
+    counts_all = bool(info.attribute("count_include_pad", 0))
+    known = [w for w in halos_of(info) if w.reach <= w.end or not counts_all]
     return _sliding_rule(info, known, _average, linear_in(info, (0,)))
-
-
-def _is_counted(info: OpInfo, window: Window) -> bool:
-    """Return whether the divisor of averages is known: windows end within counted padding."""
-    return window.reach <= window.end or not info.attribute("count_include_pad", 0)
 
 
 @sharding_rule("com.microsoft.QLinearAveragePool", "com.microsoft.QLinearGlobalAveragePool")
@@ -80,19 +77,19 @@ def max_pooling(info: OpInfo) -> Rule | None:
     loops = _loops(info, halos)
     by_column = bool(info.attribute("storage_order", 0))
     factors = [
-        _add_indices(loop, can_split=dim < 2 or not by_column) for dim, loop in enumerate(loops)
+        replace(
+            loop,
+            results=dict.fromkeys((0, 1), loop.results[0]) if loop.results else {},
+            can_split=loop.can_split and (dim < 2 or not by_column),
+            padded=None,
+        )
+        for dim, loop in enumerate(loops)
     ]
     inner = inner_exchange(info, factors, [window.halo for window in halos])
     recounted = _recounting(info, factors)
     return rule_of(
         info, factors, localize=_localize_maxima, flops_per_point=1.0, inner=(*inner, *recounted)
     )
-
-
-def _add_indices(loop: FactorMap, *, can_split: bool) -> FactorMap:
-    """Return a factor of the first result as a factor of both results."""
-    results = dict.fromkeys((0, 1), loop.results[0]) if loop.results else {}
-    return replace(loop, results=results, can_split=loop.can_split and can_split, padded=None)
 
 
 def _recounting(info: OpInfo, factors: Sequence[FactorMap]) -> tuple[InnerStep, ...]:
@@ -114,7 +111,7 @@ def _loops(info: OpInfo, halos: Sequence[Window]) -> list[FactorMap]:
     exact = bool(info.attribute("ceil_mode", 0))
     kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
     spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halos=halos)
-    return [*kept_factors(info, (0, 1), padded=True), *spatial, _window(info)]
+    return [*kept_factors(info, (0, 1), padded=True), *spatial, window_loop(kernel)]
 
 
 def _sliding_rule(
@@ -172,10 +169,6 @@ def _shares(window: Window, size: int) -> npt.NDArray[np.float64]:
     taps = starts[:, None] + np.arange(window.taps) * window.dilation
     own: npt.NDArray[np.int64] = ((taps >= 0) & (taps < size)).sum(axis=1)
     return window.taps / own
-
-
-def _window(info: OpInfo) -> FactorMap:
-    return window_loop(info.attribute("kernel_shape"))
 
 
 def _localize_maxima(local: LocalOp) -> list[ir.Value]:

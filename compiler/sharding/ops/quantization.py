@@ -29,17 +29,14 @@ def _quantize(info: OpInfo) -> Rule:
 
 
 def _loop(info: OpInfo, dim: int, axis: int) -> FactorMap:
-    scale = info.shape(1)
-    if info.attribute("block_size", 0):
-        blocks = scale[axis] if _is_whole_blocks(info, axis) else 1
+    scale, block_size = info.shape(1), int(info.attribute("block_size", 0))
+    if block_size:
+        blocks = scale[axis]
+        if blocks is None or info.shape(0)[axis] != blocks * block_size:
+            blocks = 1  # the last block is incomplete
         return FactorMap(_places(info, dim, dim), {0: dim}, size=blocks if dim == axis else None)
     per_channel = len(scale) == 1 and scale[0] != 1 and dim == axis
     return FactorMap(_places(info, dim, 0) if per_channel else {0: dim}, {0: dim})
-
-
-def _is_whole_blocks(info: OpInfo, axis: int) -> bool:
-    blocks, size = info.shape(1)[axis], info.shape(0)[axis]
-    return blocks is not None and size == blocks * int(info.attribute("block_size"))
 
 
 def _places(info: OpInfo, dim: int, scale_dim: int) -> dict[int, int]:

@@ -71,7 +71,9 @@ def bits(info: OpInfo) -> Rule | None:
     if info.operand(4) is not None or info.attribute("weight_prepacked", 0):
         return None
     last, columns = len(info.shape(0)) - 1, int(info.attribute("N"))
-    blocks = _blocks(info)
+    # Flat operands have no dimension along the blocks.
+    places = {0: last, 1: 1, 2: 1, 3: 1}
+    blocks = {i: dim for i, dim in places.items() if dim < info.rank(i)}
     factors = [
         present_factor(info, {1: 0, 2: 0, 3: 0, 5: 0}, {0: last}, size=columns),
         present_factor(info, blocks, {}, size=_block_pieces(info, blocks), reduction="sum"),
@@ -88,13 +90,6 @@ def bits(info: OpInfo) -> Rule | None:
         localize=_divide_product,
         flops_per_point=2.0,
     )
-
-
-def _blocks(info: OpInfo) -> dict[int, int]:
-    """Return the dimensions of the operands along the blocks; flat operands have none."""
-    places = {0: len(info.shape(0)) - 1, 1: 1, 2: 1, 3: 1}
-    ranks = {i: 0 if (tensor := info.operand(i)) is None else tensor.rank for i in places}
-    return {i: dim for i, dim in places.items() if dim < ranks[i]}
 
 
 def _block_pieces(info: OpInfo, places: dict[int, int]) -> int:

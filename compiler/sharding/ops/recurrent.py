@@ -94,19 +94,16 @@ def _one_way(local: LocalOp) -> list[ir.Value]:
     if not axes or halves is None:
         return local.clone()
     turn = _Turn(local, axes)
-    own: dict[str, ir.Attribute] = {name: _attribute(half) for name, half in halves.items()}
-    own["direction"] = ir.StringAttr.get("forward")
+    own: dict[str, ir.Attribute] = {"direction": ir.StringAttr.get("forward")}
+    for name, half in halves.items():
+        if isinstance(half[0], str):
+            own[name] = ir.ArrayAttr.get([ir.StringAttr.get(value) for value in half])
+        else:
+            own[name] = ir.DenseF32ArrayAttr.get(half)
     made = local.clone({_X: turn.steps(local.operands[_X])}, own)
     if local.info.results[0] is not None:
         made[0] = turn.results(made[0])
     return made
-
-
-def _attribute(values: list[Any]) -> ir.Attribute:
-    """Return an attribute with a list of names or numbers."""
-    if isinstance(values[0], str):
-        return ir.ArrayAttr.get([ir.StringAttr.get(value) for value in values])
-    return ir.DenseF32ArrayAttr.get(values)
 
 
 class _Turn:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import Filled, InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import (
@@ -102,14 +100,11 @@ def mean(info: OpInfo) -> Rule | None:
 def _scale_mean(local: LocalOp) -> list[ir.Value]:
     (own,) = local.clone()
     dims = [dim for dim in reduced_dims(local.info) or [] if local.pieces(dim) > 1]
-    share = math.prod(_share(local, dim) for dim in dims)
+    share = 1.0  # of all points on this rank, including padding
+    for dim in dims:
+        size = local.rule.factors[dim].size
+        share *= local.part(dim) / size if isinstance(size, int) else 1.0 / local.pieces(dim)
     return [Arithmetic(local).scaled(own, share) if dims else own]
-
-
-def _share(local: LocalOp, dim: int) -> float:
-    """Return the fraction of all points of a split dimension on one rank, including padding."""
-    size = local.rule.factors[dim].size
-    return local.part(dim) / size if isinstance(size, int) else 1.0 / local.pieces(dim)
 
 
 @sharding_rule("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
@@ -120,16 +115,13 @@ def logarithmic(info: OpInfo) -> Rule | None:
         return None
     can_split = bool(dims) and _is_floating(info) and info.version >= BROADCAST_VERSION
     factors = _loops(info, dims, None, can_split=can_split)
-    inner = _inner(info, dims) * (2 if info.name == "ReduceLogSumExp" else 1)
-    return rule_of(info, factors, localize=_reduce_inside, flops_per_point=2.0, inner=inner)
-
-
-def _inner(info: OpInfo, dims: list[int]) -> tuple[InnerStep, ...]:
     kept = tuple(dim for dim in range(len(info.shape(0))) if dim not in dims)
     result = info.results[0]
     assert result is not None
-    item_bytes = sum_bytes(result.dtype, result.item_bytes)
-    return (InnerStep(tuple(dims), kept, item_bytes),)
+    step = InnerStep(tuple(dims), kept, sum_bytes(result.dtype, result.item_bytes))
+    # The exponentials need the maximum first.
+    inner = (step, step) if info.name == "ReduceLogSumExp" else (step,)
+    return rule_of(info, factors, localize=_reduce_inside, flops_per_point=2.0, inner=inner)
 
 
 def _is_floating(info: OpInfo) -> bool:
@@ -144,18 +136,16 @@ def _reduce_inside(local: LocalOp) -> list[ir.Value]:
         return local.clone()
     make = Arithmetic(local)
     x = make.wide(local.operands[0])
-    whole = make.as_result(_EXPANSIONS[local.info.name](make, x, dims, axes))
+    if local.info.name == "ReduceL2":
+        whole = make.unary("Sqrt", make.sum(make.binary("Mul", x, x), dims, axes))
+    elif local.info.name == "ReduceLogSum":
+        whole = make.unary("Log", make.sum(x, dims, axes))
+    else:
+        whole = _log_sum_exp(make, x, dims, axes)
+    whole = make.as_result(whole)
     if local.info.attribute("keepdims", 1):
         return [whole]
     return [make.squeeze(whole, dims)]
-
-
-def _norm(make: Arithmetic, x: ir.Value, dims: list[int], axes: tuple[int, ...]) -> ir.Value:
-    return make.unary("Sqrt", make.sum(make.binary("Mul", x, x), dims, axes))
-
-
-def _log_sum(make: Arithmetic, x: ir.Value, dims: list[int], axes: tuple[int, ...]) -> ir.Value:
-    return make.unary("Log", make.sum(x, dims, axes))
 
 
 def _log_sum_exp(make: Arithmetic, x: ir.Value, dims: list[int], axes: tuple[int, ...]) -> ir.Value:
@@ -166,13 +156,6 @@ def _log_sum_exp(make: Arithmetic, x: ir.Value, dims: list[int], axes: tuple[int
     largest = make.finite(make.max(x, dims, axes))
     terms = make.unary("Exp", make.binary("Sub", x, largest))
     return make.binary("Add", make.unary("Log", make.sum(terms, dims, axes)), largest)
-
-
-_EXPANSIONS = {
-    "ReduceL2": _norm,
-    "ReduceLogSum": _log_sum,
-    "ReduceLogSumExp": _log_sum_exp,
-}
 
 
 @sharding_rule("ReduceProd")

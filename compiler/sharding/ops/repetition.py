@@ -63,15 +63,10 @@ def _repeats(info: OpInfo) -> list[int | None]:
 
 
 def _tile_locally(local: LocalOp) -> list[ir.Value]:
-    both = zip(_repeats(local.info), _repetition_pieces(local), strict=True)
-    counts = [None if count is None else count // pieces for count, pieces in both]
+    dims = zip(_repeats(local.info), local.rule.operands[0], local.rule.results[0], strict=True)
+    counts = []
+    for count, own, end in dims:
+        # Pieces of the elements themselves divide no repetitions.
+        pieces = 1 if end is None or own == end else local.pieces(end)
+        counts.append(None if count is None else count // pieces)
     return local.clone({1: local_sizes(local, 1, tuple(counts), [1] * len(counts))})
-
-
-def _repetition_pieces(local: LocalOp) -> list[int]:
-    """Return the number of pieces into which the repetitions of each dimension are split.
-
-    Pieces of the elements themselves do not count.
-    """
-    sides = zip(local.rule.operands[0], local.rule.results[0], strict=True)
-    return [1 if end is None or own == end else local.pieces(end) for own, end in sides]

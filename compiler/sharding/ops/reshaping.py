@@ -90,27 +90,18 @@ def _next_block(
 
 
 def _loops(info: OpInfo) -> list[FactorMap]:
+    """Return the factors of the blocks; an empty operand has none."""
     source, result = info.shape(0), info.result_shape()
     if 0 in source:
         return []
-    same = {*_copied(info), *_equal(info)}
-    blocks = reshape_blocks(source, result, sorted(same))
-    found = (_block_loop(info, block) for block in blocks)
-    return [factor for factor in found if factor is not None]
-
-
-def _copied(info: OpInfo) -> list[int]:
-    """Return the symbolic dimensions that a Reshape copies from the same place of its operand."""
-    sizes = info.literal_ints(1) if info.name == "Reshape" else None
-    if sizes is None or info.attribute("allowzero", 0):
-        return []
-    return [dim for dim, n in enumerate(sizes) if n == 0 and info.shape(0)[dim] is None]
-
-
-def _equal(info: OpInfo) -> list[int]:
-    """Return the symbolic dimensions known to equal the dimension in the same place."""
     pairs = enumerate(zip(info.sizes(0), info.result_sizes(), strict=False))
-    return [dim for dim, (a, b) in pairs if isinstance(a, Open) and a.can_split and a == b]
+    same = {dim for dim, (a, b) in pairs if isinstance(a, Open) and a.can_split and a == b}
+    entries = info.literal_ints(1) if info.name == "Reshape" else None
+    if entries is not None and not info.attribute("allowzero", 0):
+        # An entry of 0 copies the dimension in the same place of the operand.
+        same |= {dim for dim, n in enumerate(entries) if n == 0 and source[dim] is None}
+    found = (_block_loop(info, block) for block in reshape_blocks(source, result, sorted(same)))
+    return [factor for factor in found if factor is not None]
 
 
 def _block_loop(info: OpInfo, block: Block) -> FactorMap | None:

@@ -59,7 +59,9 @@ def _resize(info: OpInfo) -> Rule | None:
     result = info.results[0]
     if result is not None:
         work = _FLOPS[mode] * result.elements / points
-    linear = linear_in(info, (0,)) if _adds_up(info) else ()
+    # Interpolated integers are rounded, so their partial sums do not add up.
+    exact = mode == "nearest" or (result is not None and "float" in result.dtype)
+    linear = linear_in(info, (0,)) if exact else ()
     return rule_of(info, factors, linear=linear, localize=_resize_locally, flops_per_point=work)
 
 
@@ -68,12 +70,16 @@ def _scales(info: OpInfo) -> list[float] | None:
     if _has_sizes(info):
         sides = zip(info.shape(0), info.result_shape(), strict=True)
         return [b / a if a and b is not None else math.nan for a, b in sides]
-    given, axes = _given_scales(info), _axes(info)
+    if info.name == "Upsample" and info.version < 9:
+        given = info.attribute("scales")
+    else:
+        given = info.literal(1 if info.version < 11 else 2)
+    axes = _axes(info)
     if given is None or len(given) != len(axes):
         return None
     scales = [1.0] * len(info.shape(0))
     for axis, scale in zip(axes, given, strict=True):
-        scales[axis] = scale
+        scales[axis] = float(scale)
     return scales
 
 
@@ -84,13 +90,6 @@ def _has_sizes(info: OpInfo) -> bool:
 def _axes(info: OpInfo) -> list[int]:
     rank = len(info.shape(0))
     return [axis % rank for axis in info.attribute("axes", range(rank))]
-
-
-def _given_scales(info: OpInfo) -> list[float] | None:
-    if info.name == "Upsample" and info.version < 9:
-        return list(info.attribute("scales"))
-    value = info.literal(1 if info.version < 11 else 2)
-    return None if value is None else [float(scale) for scale in value]
 
 
 def _is_local(info: OpInfo) -> bool:
@@ -107,13 +106,6 @@ def _repeats_elements(info: OpInfo) -> bool:
     rounding = info.attribute("nearest_mode", "round_prefer_floor")
     floors = info.version < 11 or (transform == "asymmetric" and rounding == "floor")
     return bool(floors and info.attribute("mode", "nearest") == "nearest")
-
-
-def _adds_up(info: OpInfo) -> bool:
-    """Return whether the op is linear: interpolated integers are rounded."""
-    result = info.results[0]
-    exact = info.attribute("mode", "nearest") == "nearest"
-    return exact or (result is not None and "float" in result.dtype)
 
 
 def _resize_locally(local: LocalOp) -> list[ir.Value]:

@@ -34,14 +34,12 @@ def runtime_embedding(info: OpInfo) -> Rule | None:
     """
     if info.attribute("is_packed_batching", 0):
         return None
-    heads = int(info.attribute("num_heads", 0)) or _count_heads(info)
+    heads = int(info.attribute("num_heads", 0))
+    if not heads:
+        hidden, half = info.shape(0)[-1], info.shape(2)[1]
+        heads = 0 if hidden is None or half is None else hidden // (2 * half)
     per_row = (1,) if len(info.shape(1)) == 2 else ()
     return _rotation_rule(info, heads, per_row, counted=not per_row)
-
-
-def _count_heads(info: OpInfo) -> int:
-    hidden, half = info.shape(0)[-1], info.shape(2)[1]
-    return 0 if hidden is None or half is None else hidden // (2 * half)
 
 
 def _rotation_rule(

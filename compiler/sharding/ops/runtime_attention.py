@@ -32,8 +32,8 @@ def grouped(info: OpInfo) -> Rule:
     the runtime counts from the first position of all sequences.
     """
     own = {} if info.operand(1) is None else {0: 2, 1: 2, 2: 2}
-    heads = {**own, 3: 1, 4: 1, 11: 0, **_aligned(info, (10, 12, 13), 1)}
-    batch = {**dict.fromkeys((0, 1, 2, 3, 4, 5, 9), 0), **_aligned(info, (10, 12, 13), 0)}
+    heads = {**own, 3: 1, 4: 1, 11: 0, **aligned(info, 10, 12, 13, dim=1, rank=4)}
+    batch = {**dict.fromkeys((0, 1, 2, 3, 4, 5, 9), 0), **aligned(info, 10, 12, 13, dim=0, rank=4)}
     alone = info.operand(9) is None or info.shape(0)[1] == 1
     shared, known = int(info.attribute("kv_num_heads")), info.shape(0)[2] is not None
     factors = [
@@ -44,14 +44,6 @@ def grouped(info: OpInfo) -> Rule:
         ),
     ]
     return rule_of(info, factors, localize=_localize_grouped, flops_per_point=2.0)
-
-
-def _aligned(info: OpInfo, indices: Sequence[int], dim: int) -> dict[int, int]:
-    """Return the dimensions, at ``dim``, of operands that broadcast to `b h s t`."""
-    places: dict[int, int] = {}
-    for index in indices:
-        places.update(aligned(info, index, dim, 4))
-    return places
 
 
 def _keys(info: OpInfo, past: int) -> int:
@@ -99,13 +91,14 @@ def multi_head(info: OpInfo) -> Rule | None:
     ``None`` if beams refer to each other's cache, and for heads packed as `b s h 3 d`: no CPU
     kernel runs them, so the rule cannot be proved.
     """
-    if info.operand(9) is not None or any(_rank(info, index) == 5 for index in range(2)):
+    if info.operand(9) is not None or any(info.rank(index) == 5 for index in range(2)):
         return None
     heads = int(info.attribute("num_heads"))
     own = {i: operand.rank for i, operand in enumerate(info.operands[:3]) if operand is not None}
-    batch = {**dict.fromkeys((*own, 4, 6, 7), 0), **aligned(info, 5, 0, 4)}
-    split = {**{i: _HEAD[rank] for i, rank in own.items()}, 6: 1, 7: 1, **aligned(info, 5, 1, 4)}
-    rows = {0: 1, **({4: 1} if _rank(info, 4) == 3 else {}), **aligned(info, 5, 2, 4)}
+    batch = {**dict.fromkeys((*own, 4, 6, 7), 0), **aligned(info, 5, dim=0, rank=4)}
+    split = {i: _HEAD[rank] for i, rank in own.items()}
+    split |= {6: 1, 7: 1, **aligned(info, 5, dim=1, rank=4)}
+    rows = {0: 1, **({4: 1} if info.rank(4) == 3 else {}), **aligned(info, 5, dim=2, rank=4)}
     known = info.operand(3) is None or None not in info.shape(3)
     free = 1 in own and not info.attribute("unidirectional", 0)
     factors = [
@@ -117,14 +110,9 @@ def multi_head(info: OpInfo) -> Rule | None:
     return rule_of(info, factors, localize=_localize_multi_head, flops_per_point=2.0)
 
 
-def _rank(info: OpInfo, index: int) -> int:
-    tensor = info.operand(index)
-    return 0 if tensor is None else tensor.rank
-
-
 def _is_per_batch(info: OpInfo, mask: int) -> bool:
     """Return whether the mask has one entry per sequence, rather than all ends, then all starts."""
-    return _rank(info, mask) != 1 or info.shape(mask) == info.shape(0)[:1]
+    return info.rank(mask) != 1 or info.shape(mask) == info.shape(0)[:1]
 
 
 def _localize_multi_head(local: LocalOp) -> list[ir.Value]:
@@ -144,8 +132,8 @@ def merged(info: OpInfo) -> Rule | None:
     if sizes is None or None in info.shape(0)[1:]:
         return None
     heads = int(info.attribute("num_heads"))
-    batch = {0: 0, 3: 0, 4: 1, **aligned(info, 5, 0, 4)}
-    split = {4: 2, **aligned(info, 5, 1, 4)}
+    batch = {0: 0, 3: 0, 4: 1, **aligned(info, 5, dim=0, rank=4)}
+    split = {4: 2, **aligned(info, 5, dim=1, rank=4)}
     past = info.operand(4)
     keys = count(info.sizes(0)[1:2]) + (0 if past is None else count(past.sizes[3:4]))
     work = (info.shape(0)[2] or 1) * sum(sizes) // heads + keys * sum(sizes[1:]) // heads

@@ -53,7 +53,8 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     reduce, how = ("ReduceMax", "max") if local.info.name == "ArgMax" else ("ReduceMin", "min")
     own = make.reduce(reduce, x, [axis])
     best = local.all_reduce(own, local.axes(axis), how)
-    place = _first_of_all(make, _has_it(make, own, best), _place(make, x, own, axis), axis)
+    has_best = make.compare("Equal", own, best)
+    place = _first_of_all(make, has_best, _place(make, x, own, axis), axis)
     return [place if local.info.attribute("keepdims", 1) else make.squeeze(place, [axis])]
 
 
@@ -68,11 +69,6 @@ def _place(make: Arithmetic, x: ir.Value, like: ir.Value, axis: int) -> ir.Value
     found = local.onnx(local.info.name, [x], numbers, **attributes)
     start = local.axis_constant(np.arange(local.pieces(axis)) * local.part(axis), local.axes(axis))
     return make.binary("Add", found, start)
-
-
-def _has_it(make: Arithmetic, own: ir.Value, best: ir.Value) -> ir.Value:
-    flags = tensor_type(shape_of(own), ir.IntegerType.get_signless(1))
-    return make.local.onnx("Equal", [own, best], flags)
 
 
 def _first_of_all(make: Arithmetic, holds: ir.Value, place: ir.Value, axis: int) -> ir.Value:

@@ -54,22 +54,16 @@ def _loops(info: OpInfo, reduced: range, *, can_split: bool) -> list[FactorMap]:
     ]
 
 
-def _fill_operand(local: LocalOp, dims: range) -> ir.Value:
-    """Return the operand with padding that affects neither maximum nor sum."""
-    x = local.operands[0]
-    for dim in dims:
-        x = local.fill_padding(x, dim, dim, -math.inf)
-    return x
-
-
 def _localize(local: LocalOp) -> list[ir.Value]:
     """Return a copy; over a split dimension, compute maximum and sum over all ranks."""
     dims = normalised_dims(local.info)
     axes = tuple(sorted(axis for dim in dims for axis in local.axes(dim)))
     if not axes:
         return local.clone()
-    make = Arithmetic(local)
-    x = make.wide(_fill_operand(local, dims))
+    make, x = Arithmetic(local), local.operands[0]
+    for dim in dims:  # padding must affect neither maximum nor sum
+        x = local.fill_padding(x, dim, dim, -math.inf)
+    x = make.wide(x)
     if local.info.name == "LogSoftmax":
         return [make.as_result(logarithms(make, x, dims, axes))]
     _, exponentials, total = _exponentials(make, x, dims, axes)

@@ -96,7 +96,13 @@ def _session(
     libraries: tuple[str, ...],
 ) -> ort.InferenceSession:
     node = onnx.NodeProto.FromString(node_bytes)
-    inputs = [_input(i, *kind) for i, kind in enumerate(kinds) if kind is not None]
+    inputs = [
+        onnx.helper.make_tensor_value_info(
+            f"x{i}", onnx.helper.np_dtype_to_tensor_dtype(kind[0]), kind[1]
+        )
+        for i, kind in enumerate(kinds)
+        if kind is not None
+    ]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = onnx.helper.make_graph([node], "node", inputs, outputs)
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in versions]
@@ -109,11 +115,6 @@ def _session(
     return ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-
-
-def _input(index: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> onnx.ValueInfoProto:
-    number = onnx.helper.np_dtype_to_tensor_dtype(dtype)
-    return onnx.helper.make_tensor_value_info(f"x{index}", number, shape)
 
 
 def _attribute(op: ir.Operation, name: str) -> onnx.AttributeProto:

@@ -39,29 +39,19 @@ def cut(array: Array, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> l
             for position, whole in wholes.items()
             for i, part in enumerate(_partials(whole, mesh.shape[axis], str(kind), rng))
         }
+    local = [int(n or 0) for n in layout.local_shape(array.shape, mesh)]
     cache: dict[tuple[Any, ...], Array] = {}  # ranks with equal parts share one array
-    return [
-        _part(wholes, axes, array.shape, layout, mesh, rank, cache) for rank in range(mesh.size)
-    ]
-
-
-def _part(
-    wholes: dict[tuple[int, ...], Array],
-    axes: Sequence[int],
-    shape: tuple[int, ...],
-    layout: Layout,
-    mesh: Mesh,
-    rank: int,
-    cache: dict[tuple[Any, ...], Array],
-) -> Array:
-    position = tuple(mesh.coordinates(rank)[axis] for axis in axes)
-    slices = layout.local_slices(shape, mesh, rank)
-    key = (position, tuple((s.start, s.stop) for s in slices))
-    if key not in cache:
-        own = np.ascontiguousarray(wholes[position][slices])
-        local = [int(n or 0) for n in layout.local_shape(shape, mesh)]
-        cache[key] = _pad(own.reshape([s.stop - s.start for s in slices]), local)
-    return cache[key]
+    parts = []
+    for rank in range(mesh.size):
+        position = tuple(mesh.coordinates(rank)[axis] for axis in axes)
+        slices = layout.local_slices(array.shape, mesh, rank)
+        key = (position, tuple((s.start, s.stop) for s in slices))
+        if key not in cache:
+            own = np.ascontiguousarray(wholes[position][slices])
+            # Arrays of rank 0 become 1-D when they are made contiguous.
+            cache[key] = _pad(own.reshape([s.stop - s.start for s in slices]), local)
+        parts.append(cache[key])
+    return parts
 
 
 def _pad(part: Array, local: Sequence[int]) -> Array:
@@ -120,14 +110,10 @@ def combine(parts: Sequence[Array], layout: Layout, mesh: Mesh, shape: tuple[int
         real = tuple(slice(s.stop - s.start) for s in own)
         whole = reduce(REDUCTIONS[str(kind)], (parts[other][real] for other in group))
         result[own] = whole
-    _check_replicas(parts, layout, mesh)
-    return result
-
-
-def _check_replicas(parts: Sequence[Array], layout: Layout, mesh: Mesh) -> None:
-    axes = tuple(axis for axis, p in enumerate(layout.placements) if p.is_replicate)
+    replicated = tuple(axis for axis, p in enumerate(layout.placements) if p.is_replicate)
     for rank, other in itertools.product(range(mesh.size), repeat=2):
-        if other in mesh.group(rank, axes):
+        if other in mesh.group(rank, replicated):
             np.testing.assert_array_equal(
                 parts[rank], parts[other], f"ranks {rank} and {other} differ under {layout}"
             )
+    return result

@@ -17,7 +17,7 @@ from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.compiler.sharding.rule.local_op import NEUTRAL
-from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.compiler.support.errors import UserError
 
@@ -51,7 +51,10 @@ def prove(info: OpInfo, rule: Rule, run: Run, seed: int = 0) -> list[Proof]:
     """
     rng = np.random.default_rng(seed)
     operands = [_operand(info, index, rng) for index in range(len(info.operands))]
-    whole = _run_whole(run, operands)
+    try:
+        whole = run(operands)
+    except UserError as error:
+        raise UserError(f"does not run: {error}") from None
     return [_prove_on_mesh(rule, mesh, run, operands, whole, rng) for mesh in MESHES]
 
 
@@ -59,10 +62,6 @@ def _operand(info: OpInfo, index: int, rng: np.random.Generator) -> Array | None
     tensor, literal = info.operands[index], info.literal(index)
     if literal is not None or tensor is None:
         return literal
-    return _draw(tensor, rng)
-
-
-def _draw(tensor: TensorInfo, rng: np.random.Generator) -> Array:
     shape = [size for size in tensor.shape if size is not None]
     if len(shape) < tensor.rank:
         raise UserError("has a symbolic size, expected known sizes, see --dim")
@@ -73,13 +72,6 @@ def _draw(tensor: TensorInfo, rng: np.random.Generator) -> Array:
     if not tensor.dtype.startswith("float"):
         raise UserError(f"reads {tensor.dtype}, expected a type with random values")
     return rng.standard_normal(shape).astype(tensor.dtype)
-
-
-def _run_whole(run: Run, operands: Sequence[Array | None]) -> list[Array | None]:
-    try:
-        return run(operands)
-    except UserError as error:
-        raise UserError(f"does not run: {error}") from None
 
 
 def _prove_on_mesh(
@@ -103,7 +95,9 @@ def _prove_on_mesh(
 
 
 def _error(strategy: Strategy, mesh: Mesh, message: str) -> UserError:
-    return UserError(f"has a rule that is wrong: {_text(strategy)} on mesh {mesh} {message}")
+    sides = (strategy.operands, strategy.results)
+    operands, results = (" ".join(",".join(layout.texts) for layout in side) for side in sides)
+    return UserError(f"has a rule that is wrong: {operands} -> {results} on mesh {mesh} {message}")
 
 
 def _make_neutral(
@@ -113,15 +107,12 @@ def _make_neutral(
     for operand, dim, number in rule.filled(strategy, mesh):
         factor, axes = rule.factors[number], strategy.axes_of(number)
         assert isinstance(factor.size, int) and factor.reduction is not None
+        points = part_of(factor.size, mesh.extent(axes))
         for rank, part in enumerate(parts[operand]):
-            real = _real_points(factor.size, axes, mesh, rank)
+            # The last parts have fewer points that are not padding, or none.
+            real = min(points, max(0, factor.size - points * mesh.linear(rank, axes)))
             if part is not None:
                 part[(slice(None),) * dim + (slice(real, None),)] = NEUTRAL[factor.reduction]
-
-
-def _real_points(size: int, axes: tuple[int, ...], mesh: Mesh, rank: int) -> int:
-    part = part_of(size, mesh.extent(axes))
-    return min(part, max(0, size - part * mesh.linear(rank, axes)))
 
 
 def _difference(
@@ -143,7 +134,8 @@ def _difference(
     most = 0.0
     for number, (expected, layout) in enumerate(zip(whole, strategy.results, strict=True)):
         if expected is not None:
-            own = [_array(results[number]) for results in ranks]
+            own = [part for results in ranks if (part := results[number]) is not None]
+            assert len(own) == mesh.size, "omits a result"
             shape = layout.local_shape(expected.shape, mesh)
             if own[0].shape != tuple(shape):
                 raise UserError(
@@ -153,11 +145,6 @@ def _difference(
             got = combine(own, layout, mesh, expected.shape)
             most = max(most, _compare(number, got, expected))
     return most
-
-
-def _array(value: Array | None) -> Array:
-    assert value is not None, "omits a result"
-    return value
 
 
 def _compare(number: int, got: Array, expected: Array) -> float:
@@ -171,9 +158,3 @@ def _compare(number: int, got: Array, expected: Array) -> float:
     if not np.allclose(got, expected, rtol=RTOL, atol=ATOL * scale, equal_nan=True):
         raise UserError(f"differs by up to {most:.3g} in result {number}")
     return most
-
-
-def _text(strategy: Strategy) -> str:
-    sides = (strategy.operands, strategy.results)
-    operands, results = (" ".join(",".join(layout.texts) for layout in side) for side in sides)
-    return f"{operands} -> {results}"

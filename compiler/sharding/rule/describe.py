@@ -43,7 +43,9 @@ def describe(op: ir.Operation, versions: dict[str, int], infos: TypeInfos | None
         results=tuple(infos[kind] for kind in results),
         attributes=tuple(sorted(attributes, key=lambda pair: pair[0])),
         literals=tuple(_literal(value) for value in op.operands),
-        unranked=any(_is_unranked(kind) for kind in (*operands, *results)),
+        unranked=not all(
+            isinstance(kind, ir.RankedTensorType | ir.NoneType) for kind in (*operands, *results)
+        ),
         standard_version=versions.get("", 1),
         bodies=tuple(_body(block, versions, infos) for region in op.regions for block in region),
         in_memory=in_memory(op),
@@ -75,11 +77,6 @@ class TypeInfos(dict[ir.Type, TensorInfo | None]):
 
     def __missing__(self, kind: ir.Type) -> TensorInfo | None:
         return self.setdefault(kind, tensor_info(kind))
-
-
-def _is_unranked(type_: ir.Type) -> bool:
-    """Return whether a value is present, but is no tensor or has an unknown rank."""
-    return not isinstance(type_, ir.RankedTensorType | ir.NoneType)
 
 
 @cache

@@ -118,15 +118,19 @@ def present_factor(
     return FactorMap(present, kept, size, reduction, can_split, counted=counted, padded=padded)
 
 
-def aligned(info: OpInfo, index: int, dim: int, rank: int) -> dict[int, int]:
-    """Map operand ``index`` to its dimension at dimension ``dim`` of a result of rank ``rank``.
+def aligned(info: OpInfo, *indices: int, dim: int, rank: int) -> dict[int, int]:
+    """Map operands to their dimensions at dimension ``dim`` of a result of rank ``rank``.
 
-    The operand is broadcast from the right. The map is empty if the operand is omitted, has too few
+    Operands are broadcast from the right. The map lacks an operand that is omitted, has too few
     dimensions, or is stretched from size 1.
     """
-    tensor = info.operand(index)
-    own = -1 if tensor is None else dim - rank + tensor.rank
-    return {index: own} if tensor is not None and own >= 0 and tensor.shape[own] != 1 else {}
+    places = {}
+    for index in indices:
+        tensor = info.operand(index)
+        own = -1 if tensor is None else dim - rank + tensor.rank
+        if tensor is not None and own >= 0 and tensor.shape[own] != 1:
+            places[index] = own
+    return places
 
 
 def rule_of(
@@ -184,17 +188,17 @@ def linear_in(info: OpInfo, *groups: Sequence[int]) -> tuple[Linear, ...]:
     """
     if not adds_up(info):
         return ()
-    return tuple(Linear(tuple(group)) for group in groups if _add_up(info, group))
+    tensors = [[info.operand(index) for index in group] for group in groups]
+    return tuple(
+        Linear(tuple(group))
+        for group, own in zip(groups, tensors, strict=True)
+        if all(tensor is not None and tensor.dtype in SUMMABLE for tensor in own)
+    )
 
 
 def adds_up(info: OpInfo) -> bool:
     """Return whether partial sums of every result can be reduced."""
     return all(result is None or result.dtype in SUMMABLE for result in info.results)
-
-
-def _add_up(info: OpInfo, group: Sequence[int]) -> bool:
-    tensors = [info.operand(index) for index in group]
-    return all(operand is not None and operand.dtype in SUMMABLE for operand in tensors)
 
 
 def axis_of(info: OpInfo, default: int, rank: int, name: str = "axis") -> int:

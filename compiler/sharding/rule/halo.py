@@ -87,15 +87,12 @@ def _exchange_steps(info: OpInfo, factors: Sequence[FactorMap], halo: Halo) -> I
     each = tensor.elements * tensor.item_bytes // (size * points)
     sides = [side for side in (halo.before, halo.after) if side > 0]
     if sides:
-        yield InnerStep((split,), others, halo.reach * each, _kind(halo))
+        kind: StepKind = "exchange" if len(sides) == 2 else "collective_permute"
+        yield InnerStep((split,), others, halo.reach * each, kind)
     for rows in (sum(sides), sum(sides), *sides) if sides else ():
         yield InnerStep((split,), others, rows * each, "copy")
     stride = size // count([factors[split].factor(info).size])
     yield InnerStep((split,), (split, *others), stride * each, "copy")
-
-
-def _kind(halo: Halo) -> StepKind:
-    return "exchange" if min(halo.before, halo.after) > 0 else "collective_permute"
 
 
 def cut_windows(local: LocalOp) -> list[Window]:

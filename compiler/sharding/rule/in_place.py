@@ -66,16 +66,14 @@ def overwrites(op: ir.Operation) -> tuple[tuple[int, int, int], ...]:
 
 def _keeps_size(op: ir.Operation) -> bool:
     """Return whether results of ``op`` have the sizes of the operands that they can overwrite."""
-    if op.name in _NEEDS_FLAG and (_SHARES not in op.attributes or not _flag(op, _SHARES)):
+    if op.name in _NEEDS_FLAG and not (
+        _SHARES in op.attributes and ir.IntegerAttr(op.attributes[_SHARES]).value
+    ):
         return False
     length = _PAST_LENGTHS.get(op.name)
     if length is None:
         return op.name in _OPERATORS
     return length < len(op.operands) and not onnx.is_no_value(op.operands[length])
-
-
-def _flag(op: ir.Operation, name: str) -> bool:
-    return bool(ir.IntegerAttr(op.attributes[name]).value)
 
 
 def _is_cache_in_place(use: ir.OpOperand) -> bool:

@@ -145,6 +145,11 @@ class OpInfo:
         """Return operand ``index``, or ``None`` if it is absent, omitted, or unranked."""
         return self.operands[index] if index < len(self.operands) else None
 
+    def rank(self, index: int) -> int:
+        """Return the rank of operand ``index``, 0 if it is absent, omitted, or unranked."""
+        tensor = self.operand(index)
+        return 0 if tensor is None else tensor.rank
+
     def shape(self, index: int) -> Shape:
         """Return the shape of operand ``index``; raise MisfitError if it has none."""
         info = self.operand(index)

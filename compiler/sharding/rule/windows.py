@@ -141,14 +141,14 @@ def padded_windows(
 def ceil_adds(info: OpInfo) -> bool:
     """Return whether `ceil_mode` adds a window to a pool; true if a size is unknown."""
     windows = windows_of(info)
-    return not windows or any(_ceil_adds(info.shape(0)[window.dim], window) for window in windows)
-
-
-def _ceil_adds(size: int | None, window: Window) -> bool:
-    if size is None:
-        return True
-    row = (size, window.taps, window.stride, window.dilation, window.begin, window.end)
-    return padded_windows(*row, ceil_mode=True) != padded_windows(*row)
+    for window in windows:
+        size = info.shape(0)[window.dim]
+        if size is None:
+            return True
+        row = (size, window.taps, window.stride, window.dilation, window.begin, window.end)
+        if padded_windows(*row, ceil_mode=True) != padded_windows(*row):
+            return True
+    return not windows
 
 
 def kernel_of(info: OpInfo) -> Shape:
@@ -288,12 +288,9 @@ def spatial_loops(
         elif dim in least:
             factors.append(replace(split, least=least[dim]))
         else:
-            factors.append(FactorMap(*_on_side(side, dim), can_split=False))
+            sides = ({0: dim}, {}) if side == "operand" else ({}, {0: dim})
+            factors.append(FactorMap(*sides, can_split=False))
     return factors
-
-
-def _on_side(side: str, dim: int) -> tuple[dict[int, int], dict[int, int]]:
-    return ({0: dim}, {}) if side == "operand" else ({}, {0: dim})
 
 
 def _tiles(info: OpInfo, dim: int, size: int | None, windows: Shape, exact: bool) -> bool:
