@@ -52,6 +52,15 @@ def ints_attr(values: Sequence[int]) -> ir.DenseI64ArrayAttr:
     return ir.DenseI64ArrayAttr.get(list(values))
 
 
+def onnx_attr(value: float | str | Sequence[int]) -> ir.Attribute:
+    """Return an ONNX attribute of kind int, float, string, or ints."""
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
+    if isinstance(value, int):
+        return int_attr(value)
+    return float_attr(value) if isinstance(value, float) else ints_attr(value)
+
+
 def element_type(x: ir.Value) -> ir.Type:
     """Return the MLIR type of the elements of a tensor value."""
     return ir.RankedTensorType(x.type).element_type

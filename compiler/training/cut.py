@@ -6,7 +6,7 @@ read afterwards, and the gradient program can run several times or without the u
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 
@@ -139,34 +139,31 @@ class _Part:
 
     def keep(self, part: str) -> None:
         """Remove everything that does not belong to ``part``."""
-        own = [(v, result) for v, result in self.results if _is_update(v) == (part == UPDATE)]
-        if part == GRADIENTS:
-            own += [(value, _name_attributes(name)) for name, value in self.gradients.items()]
-        else:
-            self._take_gradients()
-        self._return(own)
-        self._sweep()
+        own = []
+        for value, result in self.results:
+            op = onnx.owner(value)
+            is_update = op is not None and onnx.phase(op) == "update"
+            if is_update == (part == UPDATE):
+                own.append((value, result))
+        for name, value in self.gradients.items():
+            attributes = ir.DictAttr.get(keys.NAME.item(name))
+            if part == GRADIENTS:
+                own.append((value, attributes))
+            else:
+                argument = self.block.add_argument(value.type, ir.Location.unknown())
+                value.replace_all_uses_with(argument)
+                self.arguments.append(attributes)
+        with ir.InsertionPoint(self.end):
+            ir.Operation.create("func.return", operands=[value for value, _ in own])
+        self.end.erase()
+        self.main.attributes["res_attrs"] = ir.ArrayAttr.get([result for _, result in own])
+        # Operations have no effect other than their results, so unused ones can go.
+        for op in reversed(_body(self.main)):
+            if not any(map(_is_used, op.results)):
+                op.erase()
         self._check(part)
         self.main.attributes["arg_attrs"] = ir.ArrayAttr.get(self.arguments)
         drop_unused_arguments(self.module)
-
-    def _take_gradients(self) -> None:
-        for name, value in self.gradients.items():
-            argument = self.block.add_argument(value.type, ir.Location.unknown())
-            value.replace_all_uses_with(argument)
-            self.arguments.append(_name_attributes(name))
-
-    def _return(self, results: Sequence[tuple[ir.Value, ir.DictAttr]]) -> None:
-        with ir.InsertionPoint(self.end):
-            ir.Operation.create("func.return", operands=[value for value, _ in results])
-        self.end.erase()
-        self.main.attributes["res_attrs"] = ir.ArrayAttr.get([result for _, result in results])
-
-    def _sweep(self) -> None:
-        """Remove unused operations: operations have no effect other than their results."""
-        for op in reversed(_body(self.main)):
-            if not any(_is_used(value) for value in op.results):
-                op.erase()
 
     def _check(self, part: str) -> None:
         """Raise RuntimeError if an op of the other part is left that depends on more than
@@ -189,14 +186,5 @@ def _body(main: ir.Operation) -> list[ir.Operation]:
     return [op.operation for op in main.regions[0].blocks[0]][:-1]
 
 
-def _is_update(value: ir.Value) -> bool:
-    op = onnx.owner(value)
-    return op is not None and onnx.phase(op) == "update"
-
-
 def _is_used(value: ir.Value) -> bool:
     return next(iter(value.uses), None) is not None
-
-
-def _name_attributes(name: str) -> ir.DictAttr:
-    return ir.DictAttr.get(keys.NAME.item(name))

@@ -89,20 +89,17 @@ def _labels(
         )
     kinds = [tensor_type(shape, _ELEMENTS[name].type()) for name in elements]
     for value in signature.arguments:
-        if signature.name_of(value) == loss.labels:
-            return _check_labels(signature, loss, value, kinds)
+        if signature.name_of(value) != loss.labels:
+            continue
+        where = f"--loss {loss}: input '{loss.labels}'"
+        if signature.is_parameter(value):
+            raise UserError(
+                f"{where} is a weight of the model, expected another name for the labels"
+            )
+        if value.type not in kinds:
+            raise UserError(f"{where} cannot be the labels: expected {kinds[0]}, got: {value.type}")
+        return value
     return signature.argument(signature.free_name(loss.labels), kinds[0])
-
-
-def _check_labels(
-    signature: Signature, loss: Loss, value: ir.Value, kinds: Sequence[ir.Type]
-) -> ir.Value:
-    where = f"--loss {loss}: input '{loss.labels}'"
-    if signature.is_parameter(value):
-        raise UserError(f"{where} is a weight of the model, expected another name for the labels")
-    if value.type not in kinds:
-        raise UserError(f"{where} cannot be the labels: expected {kinds[0]}, got: {value.type}")
-    return value
 
 
 _KINDS = {

@@ -105,7 +105,12 @@ class Marking(Build):
         **attributes: ir.Attribute,
     ) -> list[ir.Value]:
         wide = [self.cast(v, ir.F32Type.get()) if _is_narrow(v.type) else v for v in operands]
-        kinds = [_wide(kind) if _is_narrow(kind) else kind for kind in results]
+        kinds = [
+            ir.RankedTensorType.get(ir.RankedTensorType(kind).shape, ir.F32Type.get())
+            if _is_narrow(kind)
+            else kind
+            for kind in results
+        ]
         found = self.onnx_many(op_type, wide, kinds, **attributes)
         pairs = zip(found, results, strict=True)
         return [self.cast(v, ir.BF16Type.get()) if _is_narrow(kind) else v for v, kind in pairs]
@@ -118,10 +123,6 @@ class Marking(Build):
 def _is_narrow(kind: ir.Type) -> bool:
     ranked = isinstance(kind, ir.RankedTensorType)
     return ranked and isinstance(ir.RankedTensorType(kind).element_type, ir.BF16Type)
-
-
-def _wide(kind: ir.Type) -> ir.Type:
-    return ir.RankedTensorType.get(ir.RankedTensorType(kind).shape, ir.F32Type.get())
 
 
 def follow(op: ir.Operation, leader: ir.Operation) -> None:

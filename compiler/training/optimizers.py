@@ -89,14 +89,12 @@ class Scalars:
         key = (name, element_type(like))
         wide = self._memoize(name, lambda: formula(self))
         if key not in self._typed:
-            self._typed[key] = self._as(wide, like)
+            self._typed[key] = (
+                self._make.scalar(wide, like)
+                if isinstance(wide, float)
+                else self._make.cast(wide, element_type(like))
+            )
         return self._typed[key]
-
-    def _as(self, x: Scalar, like: ir.Value) -> ir.Value:
-        """Return a scalar in the element type of ``like``."""
-        if isinstance(x, float):
-            return self._make.scalar(x, like)
-        return self._make.cast(x, element_type(like))
 
     def _memoize(self, name: str, make: Callable[[], Scalar]) -> Scalar:
         if name not in self._shared:

@@ -81,7 +81,9 @@ class _Walk:
             target = self.wide
             self.weak.update(op.results)
         with ir.InsertionPoint(op):
-            self._widen_regions(op)
+            for inner in onnx.walk(op):  # the ops of regions stay in float32
+                for i in range(len(inner.operands)):
+                    inner.operands[i] = self._as(inner.operands[i], self.wide)
             for i in range(len(op.operands)):
                 op.operands[i] = self._as(op.operands[i], target if i in operands else self.wide)
         for value in (op.results[i] for i in results if values):
@@ -124,28 +126,21 @@ class _Walk:
             return False
         return element_type(value) in (self.wide, self.narrow)
 
-    def _widen_regions(self, op: ir.Operation) -> None:
-        """Cast the values that regions of ``op`` read from outside to float32."""
-        for inner in onnx.walk(op):
-            for i in range(len(inner.operands)):
-                inner.operands[i] = self._as(inner.operands[i], self.wide)
-
     def _as(self, value: ir.Value, element: ir.Type) -> ir.Value:
         """Return ``value`` as ``element`` if it is a float32 or narrow value of the other type."""
         if not self._is_ours(value) or element_type(value) == element:
             return value
         if (value, element) not in self.casts:
-            self.casts[value, element] = self._cast(value, element)
+            owner = onnx.owner(value)
+            name = (None if owner is None else onnx.node_name(owner)) or "cast"
+            make = self.marker.builder(f"{name}.{_TEXT[str(element)]}", self.opset, "forward")
+            literal = onnx.constant_value(value)
+            self.casts[value, element] = (
+                make.cast(value, element)
+                if literal is None
+                else make.constant(_narrow(literal, element))
+            )
         return self.casts[value, element]
-
-    def _cast(self, value: ir.Value, element: ir.Type) -> ir.Value:
-        owner = onnx.owner(value)
-        name = (None if owner is None else onnx.node_name(owner)) or "cast"
-        make = self.marker.builder(f"{name}.{_TEXT[str(element)]}", self.opset, "forward")
-        literal = onnx.constant_value(value)
-        if literal is None:
-            return make.cast(value, element)
-        return make.constant(_narrow(literal, element))
 
 
 _TEXT = {"f32": "float", "f16": "float16", "bf16": "bfloat16"}

@@ -8,7 +8,7 @@ has been computed. This keeps clones from running early or being merged with the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.sharding.rule.describe import tensor_info
@@ -39,7 +39,13 @@ class ForwardPass:
     @classmethod
     def from_block(cls, block: ir.Block, weights: Collection[ir.Value]) -> ForwardPass:
         """Return the forward ops that depend on more than ``weights`` and literals. Linear."""
-        ops = list(_batch_ops(block, weights))
+        fixed, ops = set(weights), []
+        for view in block:
+            op = view.operation
+            if onnx.is_random(op) or not fixed.issuperset(onnx.read_values(op)):
+                ops.append(op)
+            else:
+                fixed.update(op.results)
         return cls(ops, {value: i for i, op in enumerate(ops) for value in op.results})
 
     def blocks(self) -> list[range]:
@@ -47,28 +53,16 @@ class ForwardPass:
         last = dict(self.place)
         for i, op in enumerate(self.ops):
             last.update((value, i) for value in onnx.read_values(op) if value in self.place)
-        values = [(made, last[value], _bytes(value)) for value, made in self.place.items()]
-        return divide([_kind(op) for op in self.ops], values)
-
-
-def _batch_ops(block: ir.Block, weights: Collection[ir.Value]) -> Iterator[ir.Operation]:
-    fixed = set(weights)
-    for view in block:
-        op = view.operation
-        if onnx.is_random(op) or not fixed.issuperset(onnx.read_values(op)):
-            yield op
-        else:
-            fixed.update(op.results)
-
-
-def _bytes(value: ir.Value) -> int:
-    info = tensor_info(value.type)
-    return 0 if info is None else info.memory_bytes
-
-
-def _kind(op: ir.Operation) -> Hashable:
-    """Return a key that ops of repeated layers share; literals may differ (seeds of dropout)."""
-    return op.name, tuple(v.type for v in op.operands), tuple(v.type for v in op.results)
+        values = []
+        for value, made in self.place.items():
+            info = tensor_info(value.type)
+            values.append((made, last[value], 0 if info is None else info.memory_bytes))
+        # Ops of repeated layers are equal except for literals, such as seeds of dropout.
+        kinds = [
+            (op.name, tuple(v.type for v in op.operands), tuple(v.type for v in op.results))
+            for op in self.ops
+        ]
+        return divide(kinds, values)
 
 
 class Recomputation:

@@ -179,35 +179,26 @@ class Reverse:
     def gradient(self, value: ir.Value) -> ir.Value | None:
         """Return the gradient of a value, or ``None`` if the loss does not depend on it."""
         if value not in self.sums and value in self.parts:
-            self.sums[value] = self._sum(value, self.parts[value])
+            first, *others = self.parts[value]
+            op = onnx.owner(value)
+            name = "" if op is None else _label(op)
+            make = self.marker.builder(f"{name}.grad", self.opset, "backward")
+            # The first contribution comes from the last use, which is often the end of a residual
+            # connection; it is added last because the others may share partial sums.
+            if len(others) > 1:
+                others = [make.onnx("Sum", others, value.type)]
+            if others:
+                first = make.onnx("Sum", [first, *others], value.type)
+            self.sums[value] = first
         return self.sums.get(value)
 
-    def _sum(self, value: ir.Value, parts: list[ir.Value]) -> ir.Value:
-        """Add the contributions of the uses, the first contribution last.
-
-        It comes from the last use, which is often the end of a residual connection; the other
-        contributions may share partial sums.
-        """
-        make = self.marker.builder(f"{_value_name(value)}.grad", self.opset, "backward")
-        if len(parts) == 1:
-            return parts[0]
-        others = parts[1:]
-        if len(others) > 1:
-            others = [make.onnx("Sum", others, value.type)]
-        return make.onnx("Sum", [parts[0], *others], value.type)
-
-    def _gradients_of(self, results: Sequence[ir.Value | None]) -> list[ir.Value | None]:
-        """Return the gradient of each result; if two results are one value, only the first has it.
-
-        Nothing depends on a tensor without elements, so no rule is passed a gradient of one.
-        """
-        return [
-            None if r is None or r in results[:at] or _is_empty(r) else self.gradient(r)
-            for at, r in enumerate(results)
-        ]
-
     def _differentiate(self, taped: Taped) -> None:
-        gradients = self._gradients_of(taped.results)
+        # If two results are one value, only the first has the gradient. Nothing depends on a tensor
+        # without elements, so no rule is passed a gradient of one.
+        gradients = [
+            None if r is None or r in taped.results[:at] or _is_empty(r) else self.gradient(r)
+            for at, r in enumerate(taped.results)
+        ]
         wanted = [v in self.active and not _is_empty(v) for v in taped.operands]
         if not any(wanted) or all(dy is None for dy in gradients):
             return
@@ -229,26 +220,21 @@ class Reverse:
         )
         found = rule(given)
         given.check_requested()
-        self._collect(taped, wanted, _replace_passed_on(make, gradients, found))
-        self._record_gradients(taped, gradients)
-
-    def _read(self, value: ir.Value) -> ir.Value:
-        return value if self.recomputation is None else self.recomputation.read(value)
-
-    def _collect(self, taped: Taped, wanted: list[bool], found: Gradients) -> None:
-        for operand, want, part in zip(taped.operands, wanted, found, strict=True):
+        found = _replace_passed_on(make, gradients, found)
+        for operand, want, part in zip(operands, wanted, found, strict=True):
             if want and part is not None:
                 assert part.type == operand.type, (
                     f"{taped.info.name}: gradient of type {part.type} for {operand.type}"
                 )
                 self.parts.setdefault(operand, []).append(part)
-
-    def _record_gradients(self, taped: Taped, gradients: Gradients) -> None:
         fours = self.fours.setdefault(taped.leader, [])
-        for result, dy in zip(taped.results, gradients, strict=True):
+        for result, dy in zip(results, gradients, strict=True):
             if result is not None and dy is not None and onnx.owner(dy) is not None:
                 fours += [*_reference(result), *_reference(dy)]
         set_gradients(taped.leader, fours)
+
+    def _read(self, value: ir.Value) -> ir.Value:
+        return value if self.recomputation is None else self.recomputation.read(value)
 
 
 def _replace_passed_on(
@@ -294,8 +280,3 @@ def _reference(value: ir.Value) -> tuple[int, int]:
     op = onnx.owner(value)
     assert op is not None, "the gradient of an argument is not the result of an op"
     return number_of(op), ir.OpResult(value).result_number
-
-
-def _value_name(value: ir.Value) -> str:
-    op = onnx.owner(value)
-    return "" if op is None else _label(op)

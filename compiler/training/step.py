@@ -94,7 +94,11 @@ class _Step:
             finished = len(self.marker.made)
             gradients = {w: g for w in parameters if (g := reverse.gradient(w)) is not None}
             if not gradients:
-                raise UserError(self._untrained_message(len(parameters)))
+                fixed = len(self._weights()) - len(parameters)
+                raise UserError(
+                    "the loss depends on no parameter, expected one to train; the model has "
+                    f"{len(parameters)} to train and {fixed} that are fixed or frozen"
+                )
             reduced = {w: self._gradient(w, g) for w, g in gradients.items()}
             for op in self.marker.made[finished:]:
                 _move_up(op)
@@ -141,13 +145,6 @@ class _Step:
             and is_float(v)
             and not any(fnmatch.fnmatchcase(signature.name_of(v), pattern) for pattern in patterns)
         ]
-
-    def _untrained_message(self, left: int) -> str:
-        fixed = len(self._weights()) - left
-        return (
-            "the loss depends on no parameter, expected one to train; the model has "
-            f"{left} to train and {fixed} that are fixed or frozen"
-        )
 
     def _seed(self) -> ir.Value:
         return self.signature.hyper("seed", tensor_type([], ir.IntegerType.get_signless(64)))

@@ -39,7 +39,12 @@ class Update:
 
     def build(self) -> None:
         """Build the ops at the insertion point, and add the arguments and results."""
-        scalars = self._scalars()
+        step = None
+        if self.spec.optimizer.name.startswith("adam"):
+            step = self.signature.hyper("step")
+        rate = self.signature.hyper("learning_rate")
+        scalars = Scalars(self._shared("update"), rate, step)
+        scalars.factor = self._factor(scalars)
         for w in self.gradients:
             self._parameter(w, scalars)
 
@@ -66,15 +71,6 @@ class Update:
             self.gradients[w] = whole
         return self.gradients[w]
 
-    def _scalars(self) -> Scalars:
-        step = None
-        if self.spec.optimizer.name.startswith("adam"):
-            step = self.signature.hyper("step")
-        rate = self.signature.hyper("learning_rate")
-        scalars = Scalars(self._shared("update"), rate, step)
-        scalars.factor = self._factor(scalars)
-        return scalars
-
     def _factor(self, scalars: Scalars) -> Scalar:
         """Return the factor of all gradients: it undoes the loss scale and clips."""
         scale: Scalar = 1.0
@@ -92,18 +88,18 @@ class Update:
 
         ``topt.norm`` lets each term be a partial sum on the ranks that hold a part of the gradient.
         """
+        terms = []
+        for w in self.gradients:
+            make, g = self._builder(w), self._wide(w)
+            if shape_of(g):
+                result = tensor_type([], element_type(g))
+                terms.append(make.onnx("ReduceSumSquare", [g], result, keepdims=int_attr(0)))
+            else:
+                terms.append(make.mul(g, g))
         make = self._shared("norm")
-        terms = [self._squares(w) for w in self.gradients]
         widest = max(map(element_type, terms), key=lambda kind: ir.FloatType(kind).width)
         squares = [make.cast(term, widest) for term in terms]
         return make.onnx("Sum", squares, squares[0].type, **keys.NORM.item(True))
-
-    def _squares(self, w: ir.Value) -> ir.Value:
-        make, g = self._builder(w), self._wide(w)
-        if not shape_of(g):
-            return make.mul(g, g)
-        result = tensor_type([], element_type(g))
-        return make.onnx("ReduceSumSquare", [g], result, keepdims=int_attr(0))
 
     def _wide(self, w: ir.Value) -> ir.Value:
         """Return the gradient in float32 or wider; each use casts again, so no copy stays live."""
@@ -111,22 +107,15 @@ class Update:
 
     def _parameter(self, w: ir.Value, scalars: Scalars) -> None:
         signature, make, leader = self.signature, self._builder(w), self._leader(w)
-        wide = _at_least_float32(make, w)
-        moments = {kind: self._moment(w, kind, wide.type) for kind in self._moments}
+        wide, moments = _at_least_float32(make, w), {}
+        for kind in MOMENTS[self.spec.optimizer.name]:
+            moments[kind] = signature.state(w, kind, wide.type)
+            signature.mark(moments[kind], keys.FOLLOWS.item(leader))
         new, changed = update(make, self.spec.optimizer, scalars, wide, self._wide(w), moments)
         signature.set_state(w, "parameter")
         signature.replace(w, make.cast(new, element_type(w)), signature.number_of(w))
-        for kind in self._moments:
-            signature.replace(moments[kind], changed[kind], leader)
-
-    @property
-    def _moments(self) -> tuple[str, ...]:
-        return MOMENTS[self.spec.optimizer.name]
-
-    def _moment(self, w: ir.Value, kind: str, type_: ir.Type) -> ir.Value:
-        state = self.signature.state(w, kind, type_)
-        self.signature.mark(state, keys.FOLLOWS.item(self._leader(w)))
-        return state
+        for kind, old in moments.items():
+            signature.replace(old, changed[kind], leader)
 
 
 def _at_least_float32(make: Marking, x: ir.Value) -> ir.Value:

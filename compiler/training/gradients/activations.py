@@ -96,7 +96,11 @@ def sigmoid(b: Backward) -> Gradients:
 @gradient("HardSigmoid")
 def hard_sigmoid(b: Backward) -> Gradients:
     """alpha dY where 0 < Y < 1."""
-    return [_where_inside(b, b.result(), 0.0, 1.0, b.info.attribute("alpha", 0.2))]
+    make, y, zero = b.make, b.result(), b.make.scalar(0.0, b.dy)
+    above = make.compare("Greater", y, make.scalar(0.0, y))
+    below = make.compare("Less", y, make.scalar(1.0, y))
+    inside = make.where(above, make.scaled(b.dy, b.info.attribute("alpha", 0.2)), zero)
+    return [make.where(below, inside, zero)]
 
 
 @gradient("Softplus")
@@ -150,12 +154,3 @@ def mish(b: Backward) -> Gradients:
 def _where_positive(b: Backward, sign: ir.Value, dy: ir.Value, other: ir.Value) -> ir.Value:
     positive = b.make.compare("Greater", sign, b.make.scalar(0.0, sign))
     return b.make.where(positive, dy, other)
-
-
-def _where_inside(b: Backward, x: ir.Value, low: float, high: float, factor: float) -> ir.Value:
-    """Return dY times ``factor`` where ``low < x < high``, 0 elsewhere."""
-    make, zero = b.make, b.make.scalar(0.0, b.dy)
-    above = make.compare("Greater", x, make.scalar(low, x))
-    below = make.compare("Less", x, make.scalar(high, x))
-    inside = make.where(above, make.scaled(b.dy, factor), zero)
-    return make.where(below, inside, zero)

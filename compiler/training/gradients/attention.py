@@ -22,7 +22,7 @@ from tensoropt.compiler.training.gradients.registry import (
     decomposition,
     gradient,
 )
-from tensoropt.dialects.build import element_type, float_attr, int_attr, shape_of, sizes_of
+from tensoropt.dialects.build import element_type, onnx_attr, shape_of, sizes_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
@@ -44,15 +44,16 @@ def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
     seen, bias = _masks(f, heads, q, k)
     scale = float(f.info.attribute("scale", 1.0 / math.sqrt(shape_of(q)[-1] or 1)))
     softcap = float(f.info.attribute("softcap", 0.0))
-    scores = attend(make, q, k, scale=scale, softcap=softcap, bias=bias, softmax=_precision(f))
-    weights = scores[-1]
+    precision = f.info.attribute("softmax_precision")
+    element = None if precision is None else element_of(int(precision))
+    softmax = None if element is None else element.type()
+    scores = attend(make, q, k, scale=scale, softcap=softcap, bias=bias, softmax=softmax)
+    weights, mode = scores[-1], int(f.info.attribute("qk_matmul_output_mode", 0))
     if seen is not None:
         rows = any_along_last(make, seen)
-        weights = (
-            make.where(rows, weights, make.scalar(0.0, weights))
-            if _returns_scores(f, 3)
-            else weights
-        )
+        # A row that sees no key is zero; its weights matter only if they are a result.
+        if f.has_result(3) and mode == 3:
+            weights = make.where(rows, weights, make.scalar(0.0, weights))
     y = make.matmul(weights, heads.key(make, value, flip=False))
     if seen is not None:
         y = make.where(rows, y, make.scalar(0.0, y))
@@ -60,19 +61,9 @@ def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
         heads.result(make, y, packed=len(f.info.shape(0)) == _PACKED),
         heads.unpack(make, key) if f.has_result(1) else None,
         heads.unpack(make, f.operands[2]) if f.has_result(2) else None,
-        heads.result(make, (*scores[:3], weights)[_mode(f)], packed=False)
-        if f.has_result(3)
-        else None,
+        heads.result(make, (*scores[:3], weights)[mode], packed=False) if f.has_result(3) else None,
     ]
     return found[: len(f.op.results)]
-
-
-def _mode(f: ForwardOp) -> int:
-    return int(f.info.attribute("qk_matmul_output_mode", 0))
-
-
-def _returns_scores(f: ForwardOp, mode: int) -> bool:
-    return f.has_result(3) and _mode(f) == mode
 
 
 def _heads(f: ForwardOp) -> Heads:
@@ -81,12 +72,6 @@ def _heads(f: ForwardOp) -> Heads:
     else:
         own, shared = (f.info.shape(i)[1] or 1 for i in (0, 1))
     return Heads(shared, own // shared)
-
-
-def _precision(f: ForwardOp) -> ir.Type | None:
-    number = f.info.attribute("softmax_precision")
-    element = None if number is None else element_of(int(number))
-    return None if element is None else element.type()
 
 
 def _masks(
@@ -134,8 +119,5 @@ def rotary_embedding(b: Backward) -> Gradients:
     sine = 2 if b.info.name == "RotaryEmbedding" else 3
     operands = [b.operand(i) if b.has(i) else b.make.no_value() for i in range(len(b.operands))]
     operands[0], operands[sine] = b.dy, b.make.unary("Neg", operands[sine])
-    attributes = {
-        name: float_attr(attribute) if isinstance(attribute, float) else int_attr(attribute)
-        for name, attribute in b.info.attributes
-    }
+    attributes = {name: onnx_attr(value) for name, value in b.info.attributes}
     return b.first(b.make.onnx(b.info.name, operands, b.dy.type, **attributes))

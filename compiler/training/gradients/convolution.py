@@ -6,7 +6,6 @@ a convolution with respect to its image is a transposed convolution, and vice ve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tensoropt.compiler.sharding.rule.windows import windows_back_of, windows_of
@@ -71,17 +70,13 @@ def _image(b: Backward, windows: Windows, groups: int) -> ir.Value:
 def flip_kernel(make: Build, w: ir.Value, groups: int) -> ir.Value:
     """Return ``w`` (M x C/G x K...) as C x M/G x K..., with reversed windows."""
     outputs, inputs, *taps = sizes_of(w)
-    w = _reverse(make, w, [dim for dim, size in enumerate(taps, 2) if size > 1])
+    dims = [dim for dim, size in enumerate(taps, 2) if size > 1]
+    if dims:
+        ends = [-1] * len(dims)
+        bounds = [ends, [-_FAR] * len(dims), dims, ends]
+        w = make.onnx("Slice", [w, *map(make.ints, bounds)], w.type)
     if outputs == groups:
         return w if inputs == 1 else make.reshape(w, [groups * inputs, 1, *taps])
     w = make.reshape(w, [groups, outputs // groups, inputs, *taps])
     w = make.transpose(w, [0, 2, 1, *range(3, 3 + len(taps))])
     return make.reshape(w, [groups * inputs, outputs // groups, *taps])
-
-
-def _reverse(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
-    """Return ``x`` reversed along ``dims``."""
-    if not dims:
-        return x
-    bounds = [[-1] * len(dims), [-_FAR] * len(dims), dims, [-1] * len(dims)]
-    return make.onnx("Slice", [x, *map(make.ints, bounds)], x.type)

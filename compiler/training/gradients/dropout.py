@@ -41,9 +41,12 @@ def dropout_form(f: ForwardOp) -> Sequence[ir.Value | None]:
 
     The results save no copy of X; the mask is a byte per element.
     """
+    import numpy as np
+
     make, x, ratio = f.make, f.operands[0], _ratio(f)
     if isinstance(ratio, float) and ratio == 0:
-        whole = make.expand(_true(make), sizes_of(x)) if f.has_result(1) else None
+        true = make.constant(np.array(True)) if f.has_result(1) else None
+        whole = None if true is None else make.expand(true, sizes_of(x))
         return [make.unary("Identity", x), whole][: len(f.op.results)]
     # The reader of X comes first, as the leader of the other ops.
     x = x if isinstance(ratio, float) else make.unary("Identity", x)
@@ -69,12 +72,6 @@ def _ratio(f: ForwardOp) -> float | ir.Value:
         return _RATIO
     literal = f.info.literal(1)
     return f.operands[1] if literal is None else float(literal.reshape(()))
-
-
-def _true(make: Build) -> ir.Value:
-    import numpy as np
-
-    return make.constant(np.array(True))
 
 
 def _scale(make: Build, ratio: float | ir.Value, x: ir.Value) -> ir.Value:

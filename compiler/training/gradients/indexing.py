@@ -51,21 +51,18 @@ def gather_elements(b: Backward) -> Gradients:
 @gradient("GatherND")
 def gather_nd(b: Backward) -> Gradients:
     """Slices of dY summed by index, within each batch."""
-    if b.info.attribute("batch_dims", 0):
-        return b.first(_add_in_batches(b, b.info.attribute("batch_dims")))
-    return b.first(add_slices(b.make, b.dy, b.operand(1), b.shape(0)))
-
-
-def _add_in_batches(b: Backward, batch: int) -> ir.Value:
-    """Return the gradient of the data, with indexed dimensions merged, and those after them too."""
     make, shape, outer = b.make, b.shape(0), b.shape(1)[:-1]
+    batch = int(b.info.attribute("batch_dims", 0))
+    if not batch:
+        return b.first(add_slices(make, b.dy, b.operand(1), shape))
+    # The indexed dimensions are merged into one, and the dimensions after them into another.
     inner = batch + b.shape(1)[-1]
     size, width = math.prod(shape[batch:inner]), math.prod(shape[inner:])
     flat = [*outer[:batch], math.prod(outer[batch:]), width]
     rows = row_numbers(make, b.operand(1), shape[batch:inner])
     places = make.expand(make.reshape(rows, [*flat[:-1], 1]), flat)
     dx = add_elements(make, make.reshape(b.dy, flat), places, batch, size)
-    return make.reshape(dx, shape)
+    return b.first(make.reshape(dx, shape))
 
 
 @gradient("ScatterElements")

@@ -24,7 +24,6 @@ from tensoropt.compiler.training.gradients.standardising import (
     widen,
 )
 from tensoropt.dialects.build import (
-    Build,
     element_type,
     float_attr,
     int_attr,
@@ -61,20 +60,16 @@ def layer_form(f: ForwardOp) -> Sequence[ir.Value | None]:
 @gradient("LayerNormalization")
 def layer(b: Backward) -> Gradients:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`."""
-    standardised = _standardise(b)
+    make, x, dims = b.make, widen(b.make, b.operand(0)), _dims(b)
+    if b.saved_values:
+        mean, inverse = map(b.saved, _STATISTICS)
+        value = make.mul(make.sub(x, mean), inverse)
+        standardised = Standardised(make, value, inverse, dims, centred=True)
+    else:
+        standardised = standardise(make, x, dims, _epsilon(b))
     return _scale_gradients(
         b, standardised, (standardised.mean_gradient, standardised.inverse_gradient)
     )
-
-
-def _standardise(b: Backward) -> Standardised:
-    make, x = b.make, widen(b.make, b.operand(0))
-    dims = _dims(b)
-    if not b.saved_values:
-        return standardise(make, x, dims, _epsilon(b))
-    mean, inverse = map(b.saved, _STATISTICS)
-    value = make.mul(make.sub(x, mean), inverse)
-    return Standardised(make, value, inverse, dims, centred=True)
 
 
 def _dims(b: Backward) -> range:
@@ -105,11 +100,12 @@ def _scale_gradients(
     for index, own in enumerate(statistics, start=1):
         if (dy := b.gradient(index)) is not None and b.wanted[0]:
             found[0] = own(dy) if found[0] is None else make.add(found[0], own(dy))
-    pairs = zip(found, b.operands, strict=True)
-    return [
-        None if x is None else make.cast(_whole(make, x, own), element_type(own))
-        for x, own in pairs
-    ]
+    gradients: list[ir.Value | None] = []
+    for x, operand in zip(found, b.operands, strict=True):
+        if x is not None and shape_of(x) != shape_of(operand):
+            x = make.expand(x, sizes_of(operand))  # the gradient of a mean alone: one per row
+        gradients.append(None if x is None else make.cast(x, element_type(operand)))
+    return gradients
 
 
 def _result_gradients(b: Backward, standardised: Standardised) -> list[ir.Value | None]:
@@ -126,11 +122,6 @@ def _result_gradients(b: Backward, standardised: Standardised) -> list[ir.Value 
         if term is not None and index < len(found) and b.wanted[index]:
             found[index] = unbroadcast(make, term, b.shape(index))
     return found
-
-
-def _whole(make: Build, x: ir.Value, like: ir.Value) -> ir.Value:
-    """Return ``x`` broadcast to ``like``: the gradient of a mean alone is a number per row."""
-    return x if shape_of(x) == shape_of(like) else make.expand(x, sizes_of(like))
 
 
 @decomposition("com.microsoft.SkipLayerNormalization")

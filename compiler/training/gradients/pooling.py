@@ -8,7 +8,6 @@ and channel before use, so both of these dimensions can be split.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tensoropt.compiler.sharding.rule.windows import Window, windows_of
@@ -20,7 +19,7 @@ from tensoropt.compiler.training.gradients.sliding import (
     end_padding,
     pad,
 )
-from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, sizes_of, tensor_type
+from tensoropt.dialects.build import Build, element_type, int_attr, onnx_attr, sizes_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
@@ -34,24 +33,15 @@ def max_pool(b: Backward) -> Gradients:
     make, sizes, counts = b.make, b.shape(0), sizes_of(b.dy)
     planes = [*sizes[:2], math.prod(sizes[2:])]
     windows = [*counts[:2], math.prod(counts[2:])]
-    flat = make.onnx("Mod", [_indices(b), _whole(make, planes[2])], _integers(counts))
+    # MaxPool again, for the positions of the maxima, counted row by row over the whole input.
+    attributes = {name: onnx_attr(value) for name, value in b.info.attributes}
+    attributes["storage_order"] = int_attr(0)
+    types = [b.dy.type, _integers(counts)]
+    _, indices = make.onnx_many("MaxPool", [b.operand(0)], types, **attributes)
+    flat = make.onnx("Mod", [indices, _whole(make, planes[2])], _integers(counts))
     at, dy = make.reshape(flat, windows), make.reshape(b.dy, windows)
     dx = _scatter(make, planes, at, dy, reduction="add")
     return [make.reshape(dx, sizes)]
-
-
-def _indices(b: Backward) -> ir.Value:
-    """Return, per window, the position of its first maximum, counted over the whole input."""
-    attributes = {name: _attribute(value) for name, value in b.info.attributes}
-    attributes["storage_order"] = int_attr(0)
-    types = [b.dy.type, _integers(sizes_of(b.dy))]
-    return b.make.onnx_many("MaxPool", [b.operand(0)], types, **attributes)[1]
-
-
-def _attribute(value: int | str | Sequence[int]) -> ir.Attribute:
-    if isinstance(value, int):
-        return int_attr(value)
-    return ir.StringAttr.get(value) if isinstance(value, str) else ints_attr(value)
 
 
 def _integers(shape: list[int]) -> ir.Type:
@@ -103,7 +93,12 @@ def average_pool(b: Backward) -> Gradients:
     for window in windows:
         count = sizes_of(dy)[window.dim]
         counts = _element_counts(window, sizes[window.dim], count, include=include)
-        dy = _divide(b.make, dy, window.dim, counts)
+        if len(set(counts)) != 1:
+            shape = [len(counts) if dim == window.dim else 1 for dim in range(len(sizes))]
+            shares = b.make.like([1.0 / n for n in counts], dy).reshape(shape)
+            dy = b.make.mul(dy, b.make.constant(shares))
+        elif counts[0] != 1:
+            dy = b.make.scaled(dy, 1.0 / counts[0])
     return [_spread(b.make, dy, windows, sizes)]
 
 
@@ -118,32 +113,18 @@ def _element_counts(window: Window, size: int, count: int, *, include: bool) -> 
     return [sum(first <= start + tap < last for tap in taps) for start in starts]
 
 
-def _divide(make: Build, x: ir.Value, dim: int, counts: list[int]) -> ir.Value:
-    """Return ``x`` divided by ``counts`` along ``dim``; equal counts become a scalar."""
-    if len(set(counts)) == 1:
-        return x if counts[0] == 1 else make.scaled(x, 1.0 / counts[0])
-    shape = [1] * len(sizes_of(x))
-    shape[dim] = len(counts)
-    shares = make.like([1.0 / n for n in counts], x).reshape(shape)
-    return make.mul(x, make.constant(shares))
-
-
 def _spread(make: Build, y: ir.Value, windows: Windows, sizes: list[int]) -> ir.Value:
     """Return, per element of N x C x I..., the sum of ``y`` over the windows that contain it.
 
     No window contains elements before the first window, or a stride or more after the last.
     """
-    counts = sizes_of(y)
-    ends = {w.dim: _uncovered(w, sizes[w.dim], counts[w.dim]) for w in windows}
+    counts, ends = sizes_of(y), {}
+    for w in windows:
+        rest = -end_padding(w, sizes[w.dim], counts[w.dim])
+        ends[w.dim] = max(-w.begin, 0), rest if rest >= w.stride else 0
     inner = [size - sum(ends.get(dim, (0, 0))) for dim, size in enumerate(sizes)]
     starts = [replace(window, begin=max(window.begin, 0)) for window in windows]
     return pad(make, _spread_inside(make, y, starts, inner), ends)
-
-
-def _uncovered(window: Window, size: int, count: int) -> tuple[int, int]:
-    """Return the number of elements before and after the windows that no window covers."""
-    rest = -end_padding(window, size, count)
-    return max(-window.begin, 0), rest if rest >= window.stride else 0
 
 
 def _spread_inside(make: Build, y: ir.Value, windows: Windows, sizes: list[int]) -> ir.Value:

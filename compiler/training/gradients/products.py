@@ -92,8 +92,14 @@ def _product(
     if len(summed) == 1:
         shared = [label for label in a[1] if label in b[1] and label in result]
         places = _matrices(a, b, result, shared, summed[0])
+        if places is not None and not shared:
+            return _gemm(make, a, b, summed[0])
         if places is not None:
-            return _gemm(make, a, b, summed[0]) if not shared else _matmul(make, a, b, *places)
+            # ONNX Runtime reads a transposed stack without a copy.
+            left, right = (
+                make.swapped(x) if flip else x for (x, _), flip in zip((a, b), places, strict=True)
+            )
+            return make.matmul(left, right)
     return einsum(make, [a, b], result)
 
 
@@ -124,16 +130,6 @@ def _gemm(
     flips = {"transA": int_attr(int(left)), "transB": int_attr(int(right))}
     kind = tensor_type([rows, columns], element_type(a[0]))
     return make.onnx("Gemm", [a[0], b[0]], kind, **flips)
-
-
-def _matmul(
-    make: Build, a: tuple[ir.Value, Labels], b: tuple[ir.Value, Labels], *flips: bool
-) -> ir.Value:
-    """Return a product of stacks; ONNX Runtime reads a transposed one without a copy."""
-    left, right = (
-        make.swapped(x) if flip else x for (x, _), flip in zip((a, b), flips, strict=True)
-    )
-    return make.matmul(left, right)
 
 
 def einsum(make: Build, factors: Sequence[tuple[ir.Value, Labels]], result: Labels) -> ir.Value:

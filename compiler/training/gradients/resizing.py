@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.dialects.build import (
-    Build,
     element_type,
-    float_attr,
-    int_attr,
     ints_attr,
+    onnx_attr,
     shape_of,
     sizes_of,
     tensor_type,
@@ -17,6 +15,7 @@ from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
+# Attributes that define the interpolation.
 _ATTRIBUTES = (
     "antialias",
     "coordinate_transformation_mode",
@@ -62,9 +61,12 @@ def resize(b: Backward) -> Gradients:
     dx = b.dy
     for at, dim in enumerate(_axes(b)):
         times = _copies(b, at, dim)
-        dx = (
-            _apply_weights(b, dx, at, dim) if times is None else _sum_copies(b.make, dx, dim, times)
-        )
+        if times is None:
+            dx = _apply_weights(b, dx, at, dim)
+        elif times > 1:
+            shape = sizes_of(dx)
+            parts = [*shape[:dim], shape[dim] // times, times, *shape[dim + 1 :]]
+            dx = b.make.reduce("ReduceSum", b.make.reshape(dx, parts), [dim + 1], keepdims=False)
     return b.first(dx)
 
 
@@ -90,14 +92,6 @@ def _copies(b: Backward, at: int, dim: int) -> int | None:
     return int(scale) if scale == 1.0 or (nearest and repeats) else None
 
 
-def _sum_copies(make: Build, dy: ir.Value, dim: int, times: int) -> ir.Value:
-    if times == 1:
-        return dy
-    shape = sizes_of(dy)
-    parts = [*shape[:dim], shape[dim] // times, times, *shape[dim + 1 :]]
-    return make.reduce("ReduceSum", make.reshape(dy, parts), [dim + 1], keepdims=False)
-
-
 def _apply_weights(b: Backward, dy: ir.Value, at: int, dim: int) -> ir.Value:
     """Return the product of ``dy`` along ``dim`` with the weights of the operand's elements."""
     make, last = b.make, len(shape_of(dy)) - 1
@@ -121,32 +115,17 @@ def _weights(b: Backward, at: int, dim: int) -> ir.Value:
     make, size, made = b.make, b.shape(0)[dim], b.info.result_shape()[dim] or 0
     zeros = make.expand(make.constant(np.zeros((), np.float32)), [size, size])
     units = make.reshape(make.unary("EyeLike", zeros), [1, size, 1, size])
-    absent = make.no_value()
-    operands = [units, _region(b, at) or absent]
+    absent = region = make.no_value()
+    if b.info.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
+        roi, count = b.operand(_ROI), len(_axes(b))
+        region = make.concat([make.slice(roi, 0, i, i + 1) for i in (at, at + count)], 0)
+    operands = [units, region]
     if b.has(_SIZES):
         operands += [absent, make.ints([made])]
     else:
         operands.append(make.slice(b.operand(_SCALES), 0, at, at + 1))
     result = tensor_type([1, size, 1, made], element_type(units))
-    weights = make.onnx("Resize", operands, result, axes=ints_attr([3]), **_interpolation(b))
+    known = {name: b.info.attribute(name) for name in _ATTRIBUTES}
+    attributes = {name: onnx_attr(value) for name, value in known.items() if value is not None}
+    weights = make.onnx("Resize", operands, result, axes=ints_attr([3]), **attributes)
     return make.reshape(weights, [size, made])
-
-
-def _region(b: Backward, at: int) -> ir.Value | None:
-    """Return start and end of the resized region, or ``None`` for the whole dimension."""
-    if b.info.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
-        return None
-    roi, count = b.operand(_ROI), len(_axes(b))
-    return b.make.concat([b.make.slice(roi, 0, i, i + 1) for i in (at, at + count)], 0)
-
-
-def _interpolation(b: Backward) -> dict[str, ir.Attribute]:
-    """Return the attributes of the op that define the interpolation."""
-    attributes = {name: b.info.attribute(name) for name in _ATTRIBUTES}
-    return {name: _attribute(v) for name, v in attributes.items() if v is not None}
-
-
-def _attribute(value: float | str) -> ir.Attribute:
-    if isinstance(value, str):
-        return ir.StringAttr.get(value)
-    return int_attr(value) if isinstance(value, int) else float_attr(value)

@@ -145,7 +145,12 @@ def grouped_attention(f: ForwardOp) -> Sequence[ir.Value | None]:
     make, own, shared = f.make, *(int(f.info.attribute(n)) for n in ("num_heads", "kv_num_heads"))
     _check_grouped(f)
     heads = Heads(shared, own // shared)
-    query, key, value = _unpack(f, own, shared)
+    if f.has(1):
+        query, key, value = f.operands[:3]
+    else:  # all three are packed in the first operand
+        size = (f.info.shape(0)[2] or 0) // (own + 2 * shared)
+        sizes = [own * size, shared * size, shared * size]
+        query, key, value = split(make, f.operands[0], 2, sizes)
     query, key = _rotate(f, query, own), _rotate(f, key, shared)
     rows, keys = shape_of(query)[1] or 0, shape_of(key)[1] or 0
     causal, window = (
@@ -174,14 +179,6 @@ def _check_grouped(f: ForwardOp) -> None:
     for name, default in _UNSUPPORTED.items():
         if f.info.attribute(name, default) not in (default, -1):
             raise f.unsupported(f"it has the attribute {name}, expected none")
-
-
-def _unpack(f: ForwardOp, own: int, shared: int) -> list[ir.Value]:
-    """Return query, key and value, which may be packed in the first operand."""
-    if f.has(1):
-        return f.operands[:3]
-    size = (f.info.shape(0)[2] or 0) // (own + 2 * shared)
-    return split(f.make, f.operands[0], 2, [own * size, shared * size, shared * size])
 
 
 def _rotate(f: ForwardOp, x: ir.Value, count: int) -> ir.Value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 from typing import Literal
 
 from tensoropt.compiler.sharding.rule.slicing import slice_indices
@@ -50,16 +49,12 @@ def _put_back(make: Build, dy: ir.Value, dim: int, cut: range, size: int) -> ir.
     if cut.step < 0:
         dy, cut = make.take(dy, make.ints(range(shape_of(dy)[dim] or 0)[::-1]), dim), cut[::-1]
     if cut.step > 1 and len(cut) > 1:
-        dy = _spread(make, dy, dim, cut.step)
+        # Insert zeros between the elements: step - 1 after each, except the last.
+        shape = sizes_of(dy)
+        wide = make.pad(make.unsqueeze(dy, [dim + 1]), dim + 1, (0, cut.step - 1), 0.0)
+        flat = make.reshape(wide, [*shape[:dim], shape[dim] * cut.step, *shape[dim + 1 :]])
+        dy = make.slice(flat, dim, 0, (shape[dim] - 1) * cut.step + 1)
     return _pad_or_crop(make, dy, dim, (cut[0], size - cut[-1] - 1))
-
-
-def _spread(make: Build, x: ir.Value, dim: int, step: int) -> ir.Value:
-    """Return ``x`` with ``step - 1`` zeros between its elements along ``dim``."""
-    shape = sizes_of(x)
-    wide = make.pad(make.unsqueeze(x, [dim + 1]), dim + 1, (0, step - 1), 0.0)
-    flat = make.reshape(wide, [*shape[:dim], shape[dim] * step, *shape[dim + 1 :]])
-    return make.slice(flat, dim, 0, (shape[dim] - 1) * step + 1)
 
 
 def _pad_or_crop(make: Build, x: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
@@ -75,17 +70,17 @@ def _pad_or_crop(make: Build, x: ir.Value, dim: int, ends: tuple[int, int]) -> i
 @gradient("Pad")
 def pad(b: Backward) -> Gradients:
     """The inner part of dY; the gradient of padding goes to the elements that it copied."""
-    back = _crop if _mode(b) == "constant" else _fold
-    dx = reduce(lambda dy, item: back(b, dy, *item), _pads(b).items(), b.dy)
+    mode, dx = str(b.info.attribute("mode", "constant")), b.dy
+    for dim, ends in _pads(b).items():
+        if mode == "constant":
+            dx = _pad_or_crop(b.make, dx, dim, (-ends[0], -ends[1]))
+        else:
+            dx = _fold(b, dx, dim, ends, mode)
     fill = None
     if b.has(2) and b.wanted[2]:
         fill = b.unbroadcast(b.make.sub(_total(b.make, b.dy), _total(b.make, dx)), 2)
         fill = b.make.reshape(fill, b.shape(2))
     return b.first(dx, None, fill)[: len(b.operands)]
-
-
-def _mode(b: Backward) -> str:
-    return str(b.info.attribute("mode", "constant"))
 
 
 def _pads(b: Backward) -> dict[int, tuple[int, int]]:
@@ -96,16 +91,15 @@ def _pads(b: Backward) -> dict[int, tuple[int, int]]:
     return {axis % rank: pair for axis, pair in zip(axes, pairs, strict=True) if any(pair)}
 
 
-def _crop(b: Backward, dy: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
-    return _pad_or_crop(b.make, dy, dim, (-ends[0], -ends[1]))
-
-
-def _fold(b: Backward, dy: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
+def _fold(b: Backward, dy: ir.Value, dim: int, ends: tuple[int, int], mode: str) -> ir.Value:
     """Return the gradient if padding copied elements at known positions of the operand."""
     import numpy as np
 
     shape, size = sizes_of(dy), b.shape(0)[dim]
-    sources = np.array(_sources(_mode(b), size, ends), np.int64)
+    before, after = (max(0, -end) for end in ends)
+    # Negative ends crop the operand before it is padded.
+    inner = np.arange(size, dtype=np.int64)[before : size - after]
+    sources = np.pad(inner, (max(0, ends[0]), max(0, ends[1])), mode=_NUMPY_MODES[mode])
     line = sources.reshape([-1 if d == dim else 1 for d in range(len(shape))])
     places = b.make.expand(b.make.constant(line), shape)
     return add_elements(b.make, dy, places, dim, size)
@@ -116,16 +110,6 @@ _NUMPY_MODES: Mapping[str, Literal["edge", "reflect", "wrap"]] = {
     "reflect": "reflect",
     "wrap": "wrap",
 }
-
-
-def _sources(mode: str, size: int, ends: tuple[int, int]) -> list[int]:
-    """Return the operand's index of each padded element; negative ends are cropped first."""
-    import numpy as np
-
-    before, after = (max(0, -end) for end in ends)
-    inner = np.arange(size)[before : size - after]
-    added = max(0, ends[0]), max(0, ends[1])
-    return [int(i) for i in np.pad(inner, added, mode=_NUMPY_MODES[mode])]
 
 
 def _total(make: Build, x: ir.Value) -> ir.Value:
