@@ -22,6 +22,7 @@ __all__ = [
     "float_attr",
     "int_attr",
     "ints_attr",
+    "onnx_attr",
     "shape_of",
     "sizes_of",
     "tensor_type",

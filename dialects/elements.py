@@ -131,8 +131,10 @@ def to_dense(array: Array) -> ir.Attribute:
     element = element_of_array(array)
     if element.is_complex:
         raise ValueError("literals of complex numbers are not supported")
-    if element.name == "STRING":
-        return _string_dense(array)
+    if element.name == "STRING":  # parsed from text: the bindings have no constructor for it
+        texts = [str(ir.StringAttr.get(item)) for item in array.reshape(-1).tolist()]
+        kind = "tensor<" + "".join(f"{size}x" for size in array.shape) + element.mlir + ">"
+        return ir.Attribute.parse(f"dense<{_nested(texts, array.shape)}> : {kind}")
     if array.dtype.name in ("int4", "int2"):
         array = array.astype(np.int8)
     elif not _PLAIN.fullmatch(array.dtype.name):
@@ -140,13 +142,6 @@ def to_dense(array: Array) -> ir.Attribute:
     return ir.DenseElementsAttr.get(
         np.ascontiguousarray(array), type=element.type(), shape=list(array.shape)
     )
-
-
-def _string_dense(array: Array) -> ir.Attribute:
-    """Return a literal of strings, parsed from text: the bindings have no constructor for it."""
-    texts = [str(ir.StringAttr.get(item)) for item in array.reshape(-1).tolist()]
-    shape = "".join(f"{size}x" for size in array.shape)
-    return ir.Attribute.parse(f"dense<{_nested(texts, array.shape)}> : tensor<{shape}!onnx.String>")
 
 
 def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
@@ -162,21 +157,14 @@ def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
 def dense_to_array(attribute: ir.Attribute) -> Array:
     """Return the value of a `dense<...>` literal of any element type."""
     with attribute.context:  # types and texts inside the literal are parsed in it
-        return _array_of(attribute)
-
-
-def _array_of(attribute: ir.Attribute) -> Array:
-    kind = ir.RankedTensorType(_type_of(attribute))
-    shape, element = tuple(kind.shape), _BY_MLIR[str(kind.element_type)]
-    if _PLAIN.fullmatch(element.numpy):
-        return np.array(attribute).reshape(shape)
-    return _parse_dense(attribute, shape, element)
-
-
-def _type_of(attribute: ir.Attribute) -> ir.Type:
-    if isinstance(attribute, ir.DenseElementsAttr):
-        return attribute.type
-    return ir.Type.parse(str(attribute).rpartition("> : ")[2])
+        if isinstance(attribute, ir.DenseElementsAttr):
+            kind = ir.RankedTensorType(attribute.type)
+        else:  # dense strings have no class in the bindings
+            kind = ir.RankedTensorType(ir.Type.parse(str(attribute).rpartition("> : ")[2]))
+        shape, element = tuple(kind.shape), _BY_MLIR[str(kind.element_type)]
+        if _PLAIN.fullmatch(element.numpy):
+            return np.array(attribute).reshape(shape)
+        return _parse_dense(attribute, shape, element)
 
 
 def _parse_dense(attribute: ir.Attribute, shape: tuple[int, ...], element: Element) -> Array:
@@ -184,18 +172,14 @@ def _parse_dense(attribute: ir.Attribute, shape: tuple[int, ...], element: Eleme
     text = str(attribute).rpartition("> : ")[0].removeprefix("dense<")
     count = math.prod(shape)
     if text.startswith('"0x') and element.name != "STRING":
-        return _from_hex(text[3:-1], element, shape)
+        raw = np.frombuffer(bytes.fromhex(text[3:-1]), dtype=np.uint8)
+        if element.name in ("INT4", "INT2"):  # stored as signed bytes; ml_dtypes keeps the low bits
+            return raw.view(np.int8).astype(element.dtype).reshape(shape)
+        return raw.view(element.dtype).reshape(shape).copy()
     values = [_parse_token(token, element) for token in _TOKEN.findall(text)]
     if len(values) == 1:
         values *= count
     return np.array(values, dtype=element.dtype).reshape(shape)
-
-
-def _from_hex(digits: str, element: Element, shape: tuple[int, ...]) -> Array:
-    raw = np.frombuffer(bytes.fromhex(digits), dtype=np.uint8)
-    if element.name in ("INT4", "INT2"):  # stored as signed bytes; ml_dtypes keeps the low bits
-        return raw.view(np.int8).astype(element.dtype).reshape(shape)
-    return raw.view(element.dtype).reshape(shape).copy()
 
 
 def _parse_token(token: str, element: Element) -> object:

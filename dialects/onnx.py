@@ -288,18 +288,13 @@ def _captured(op: ir.Operation) -> list[ir.Value]:
     """Return the outer values that the regions of a control-flow op capture, each once."""
     inside: set[ir.Value] = set()
     outer: dict[ir.Value, None] = {}
-    for block in _blocks(op):
+    for block in (block for region in op.regions for block in region):
         inside.update(block.arguments)
         for inner in block:
             outer.update((v, None) for v in inner.operation.operands if v not in inside)
             outer.update((v, None) for v in _captured(inner.operation) if v not in inside)
             inside.update(inner.operation.results)
     return list(outer)
-
-
-def _blocks(op: ir.Operation) -> Iterator[ir.Block]:
-    for region in op.regions:
-        yield from region.blocks
 
 
 _RANDOM = frozenset(f"onnx.{name}" for name in RANDOM)
@@ -352,9 +347,10 @@ def _defined(domain: str, op_type: str, version: int) -> Schema | None:
         return _OWN.get(op_type)
     if op_type in _standard_ops(domain):
         try:
-            return _from_onnx(onnx.defs.get_schema(op_type, version, domain))
+            found: Any = onnx.defs.get_schema(op_type, version, domain)
         except onnx.defs.SchemaError:
             return None
+        return _make_schema(found, {n: int(a.type.value) for n, a in found.attributes.items()})
     versions = [s for s in _runtime_schemas().get(domain, {}).get(op_type, ())]
     versions = [s for s in versions if s.since_version <= version]
     return max(versions, key=lambda s: s.since_version, default=None)
@@ -402,17 +398,9 @@ def _runtime_schemas() -> dict[str, dict[str, list[Schema]]]:
     for schema in get_all_operator_schema():
         if schema.name not in _standard_ops(schema.domain):
             row = table.setdefault(schema.domain, {}).setdefault(schema.name, [])
-            row.append(_from_runtime(schema))
+            kinds = {name: int(a.type) for name, a in schema.attributes.items()}
+            row.append(_make_schema(schema, kinds))
     return table
-
-
-def _from_onnx(schema: Any) -> Schema:
-    kinds = {name: int(a.type.value) for name, a in schema.attributes.items()}
-    return _make_schema(schema, kinds)
-
-
-def _from_runtime(schema: Any) -> Schema:
-    return _make_schema(schema, {name: int(a.type) for name, a in schema.attributes.items()})
 
 
 def _make_schema(schema: Any, kinds: dict[str, int]) -> Schema:

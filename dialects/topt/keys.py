@@ -145,20 +145,8 @@ def _is_int(attribute: ir.Attribute) -> bool:
     return isinstance(attribute, ir.IntegerAttr) and str(attribute.type) == "i64"
 
 
-def _is_list_of(attribute: ir.Attribute, kind: type) -> bool:
-    return isinstance(attribute, ir.ArrayAttr) and all(isinstance(item, kind) for item in attribute)
-
-
 def _int(value: int) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-
-
-def _values(attribute: ir.DictAttr) -> list[ir.Attribute]:
-    return [item.attr for item in attribute]
-
-
-def _are_versions(attribute: ir.Attribute) -> bool:
-    return isinstance(attribute, ir.DictAttr) and all(_is_int(item.attr) for item in attribute)
 
 
 def _is_setting(attribute: ir.Attribute) -> bool:
@@ -185,13 +173,15 @@ _TEXT: Kind[str] = Kind(
 )
 _TEXTS: Kind[list[str]] = Kind(
     "a list of strings",
-    lambda attr: _is_list_of(attr, ir.StringAttr),
+    lambda attr: (
+        isinstance(attr, ir.ArrayAttr) and all(isinstance(item, ir.StringAttr) for item in attr)
+    ),
     lambda attr: [str(item.value) for item in attr],
     lambda texts: ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts]),
 )
 _TEXT_LISTS: Kind[Mapping[str, list[str]]] = Kind(
     "a list of strings per name",
-    lambda attr: isinstance(attr, ir.DictAttr) and all(map(_TEXTS.matches, _values(attr))),
+    lambda attr: isinstance(attr, ir.DictAttr) and all(_TEXTS.matches(item.attr) for item in attr),
     lambda attr: {item.name: _TEXTS.read(item.attr) for item in attr},
     lambda lists: ir.DictAttr.get({name: _TEXTS.write(own) for name, own in lists.items()}),
 )
@@ -204,7 +194,7 @@ _INTS: Kind[list[int]] = Kind(
 )
 _VERSIONS: Kind[Mapping[str, int]] = Kind(
     "an i64 per domain",
-    _are_versions,
+    lambda attr: isinstance(attr, ir.DictAttr) and all(_is_int(item.attr) for item in attr),
     lambda attr: {item.name: int(item.attr.value) for item in attr},
     lambda versions: ir.DictAttr.get({name: _int(version) for name, version in versions.items()}),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tensoropt.dialects.collectives import COMBINED, kind_of, ops_from
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TOGETHER
@@ -30,10 +28,6 @@ def check_together(carrier: Carrier, attribute: ir.Attribute) -> None:
     equal = sum(kind_of(op) == kind_of(first) for op in members)
     if equal < count:
         raise carrier.wrong(f"{where}, expected {count} equal collectives in a row, got: {equal}")
-    _check_apart(carrier, members, where)
-
-
-def _check_apart(carrier: Carrier, members: Sequence[ir.Operation], where: str) -> None:
     made: set[ir.Value] = set()
     for number, op in enumerate(members):
         if number and TOGETHER.on(op.attributes):

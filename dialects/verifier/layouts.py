@@ -6,7 +6,7 @@ from functools import cached_property
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.sizes import Open, Size, Sizes
+from tensoropt.compiler.layout.sizes import Open, Size
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
@@ -47,18 +47,14 @@ class LayoutChecker:
         return self._found[key]
 
     def _problem(self, attribute: ir.Attribute, type_: ir.Type, local: bool) -> str | None:
-        layout = self._layout(attribute)
-        if isinstance(layout, str):
+        if attribute not in self._read:
+            self._read[attribute] = self._parsed(attribute)
+        layout = self._read[attribute]
+        if isinstance(layout, str):  # an error that does not depend on the tensor
             return layout
         assert self.mesh is not None
         wrong = _misfit(layout, type_, self.mesh, local)
         return None if wrong is None else f"does not fit {type_} on mesh {self.mesh}, {wrong}"
-
-    def _layout(self, attribute: ir.Attribute) -> Layout | str:
-        """Return the layout, or an error that does not depend on the tensor."""
-        if attribute not in self._read:
-            self._read[attribute] = self._parsed(attribute)
-        return self._read[attribute]
 
     def _parsed(self, attribute: ir.Attribute) -> Layout | str:
         if not isinstance(attribute, LayoutAttr):
@@ -84,22 +80,13 @@ class LayoutChecker:
 def _misfit(layout: Layout, type_: ir.Type, mesh: Mesh, local: bool) -> str | None:
     if not isinstance(type_, ir.RankedTensorType):
         return None if layout.is_replicated else f"expected R on every axis, got: {layout}"
-    if layout.has_partial and not _adds_up(type_):
-        return f"expected partial results only of numbers, got: {layout}"
-    return layout.misfit(_shape(layout, type_, mesh, local), mesh)
-
-
-def _adds_up(type_: ir.RankedTensorType) -> bool:
     element = element_of(str(type_.element_type))
-    return element is None or element.name != "STRING"
-
-
-def _shape(layout: Layout, type_: ir.RankedTensorType, mesh: Mesh, local: bool) -> Sizes:
-    """Return the shape of the whole tensor."""
+    if layout.has_partial and element is not None and element.name == "STRING":
+        return f"expected partial results only of numbers, got: {layout}"
     sizes = sizes_of_type(type_)
-    if not local:
-        return sizes
-    return tuple(_whole(size, layout.pieces(dim, mesh)) for dim, size in enumerate(sizes))
+    if local:
+        sizes = tuple(_whole(size, layout.pieces(dim, mesh)) for dim, size in enumerate(sizes))
+    return layout.misfit(sizes, mesh)
 
 
 def _whole(part: Size, pieces: int) -> Size:

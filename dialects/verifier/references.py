@@ -56,18 +56,13 @@ class References:
                 )
         for carrier, values in self._gradients:
             for number, result in zip(values[::2], values[1::2], strict=True):
-                self._check_value(carrier, number, result)
-
-    def _check_value(self, carrier: Carrier, number: int, result: int) -> None:
-        if number not in self._results:
-            raise carrier.wrong(
-                f"has a dangling {GRADIENTS.name}, expected a topt.id, got: {number}"
-            )
-        if not 0 <= result < self._results[number]:
-            raise carrier.wrong(
-                f"has a dangling {GRADIENTS.name}, expected one of the "
-                f"{self._results[number]} results of {number}, got: {result}"
-            )
+                what, count = f"has a dangling {GRADIENTS.name}", self._results.get(number)
+                if count is None:
+                    raise carrier.wrong(f"{what}, expected a topt.id, got: {number}")
+                if not 0 <= result < count:
+                    raise carrier.wrong(
+                        f"{what}, expected one of the {count} results of {number}, got: {result}"
+                    )
 
     def _name(self, carrier: Carrier, attribute: ir.Attribute) -> None:
         if carrier.place == ARGUMENT:
