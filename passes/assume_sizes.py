@@ -54,7 +54,10 @@ class AssumeSizesPass(Pass):
 
     def run(self, module: ir.Module) -> None:
         texts = keys.RANGES.get(module.operation.attributes, {})
-        if not texts and not _has_sums(module):
+        # A sum, such as 12 + sequence, is partly known without a range.
+        main = onnx.function(module)
+        dims = (name for _, own in onnx.arguments(main) for name in keys.DIMS.get(own, []))
+        if not texts and not any(map(has_number, dims)):
             return
         ranges = parse_ranges([f"{name}={text}" for name, text in texts.items()])
         with module.context, ir.Location.unknown():
@@ -67,7 +70,9 @@ class _Assuming:
     def __init__(self, module: ir.Module, ranges: Mapping[str, Sizes]) -> None:
         self.module, self.ranges = module, ranges
         self.means = {name: mean_of(sizes) for name, sizes in ranges.items()}
-        self.ends = {name: _end(sizes) for name, sizes in ranges.items()}
+        self.ends = {
+            name: sizes if isinstance(sizes, int) else sizes[-1] for name, sizes in ranges.items()
+        }
         self.can_slice = onnx.opsets(module)[""] >= _BOUNDS_SINCE
 
     def run(self) -> None:
@@ -97,23 +102,14 @@ class _Assuming:
     def _size(self, name: str, mean: int | None, end: int | None) -> Size:
         if mean is None or end is None or mean == end == 1:
             return None
-        if self._size_at(name, self.means) != mean or self._size_at(name, self.ends) != end:
+        if _size_at(name, self.means) != mean or _size_at(name, self.ends) != end:
             return Open(mean, end)
         return Open(mean, end, divisor_of(name, self.ranges) if self.can_slice else 1, name)
 
-    def _size_at(self, name: str, dims: Mapping[str, int]) -> int | str:
-        """Return the size of an inferred dimension name at ``dims``; unknown terms count as 1."""
-        return bound(name, {**dict.fromkeys(terms(name), 1), **dims})
 
-
-def _has_sums(module: ir.Module) -> bool:
-    """Return whether an input has a partly known size, such as 12 + sequence."""
-    given = (keys.DIMS.get(own, []) for _, own in onnx.arguments(onnx.function(module)))
-    return any(has_number(name) for names in given for name in names)
-
-
-def _end(sizes: Sizes) -> int:
-    return sizes if isinstance(sizes, int) else sizes[-1]
+def _size_at(name: str, dims: Mapping[str, int]) -> int | str:
+    """Return the size of an inferred dimension name at ``dims``; unknown terms count as 1."""
+    return bound(name, {**dict.fromkeys(terms(name), 1), **dims})
 
 
 def _shapes_at(module: ir.Module, dims: Mapping[str, int]) -> _Shapes:
@@ -141,9 +137,7 @@ def _sized(kind: ir.Type, names: list[str], dims: Mapping[str, int]) -> ir.Type:
         return kind
     named = names or [""] * kind.rank
     sizes = [
-        int(bound(named[dim], {**dict.fromkeys(terms(named[dim]), 1), **dims}))
-        if kind.is_dynamic_dim(dim)
-        else kind.get_dim_size(dim)
+        int(_size_at(named[dim], dims)) if kind.is_dynamic_dim(dim) else kind.get_dim_size(dim)
         for dim in range(kind.rank)
     ]
     return ir.RankedTensorType.get(sizes, kind.element_type)

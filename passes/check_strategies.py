@@ -63,8 +63,13 @@ class _Edited:
         self.module = module
         # Operations are read from a copy without the reshards between them.
         self.bare = copy_of(module)
-        _remove_reshards(self.bare)
         self.main = onnx.function(self.bare)
+        ops = (view.operation for view in self.main.regions[0].blocks[0])
+        reshards = [op for op in ops if op.name == RESHARD]
+        for op in reshards:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+        self.has_reshards = bool(reshards)
         self.ends = {
             "argument": iter(signature_layouts(self.main, "arg_attrs")),
             "result": iter(signature_layouts(self.main, "res_attrs")),
@@ -81,7 +86,7 @@ class _Edited:
         if TRAINING.on(self.module.operation.attributes):
             (alternative,) = alternatives(self.bare)
             result = as_step(result, alternative)
-        if not _has_reshards(self.module):
+        if not self.has_reshards:
             annotate(self.module, result.points[0], device)
         record(self.module, {"name": PINNED}, result.points, 0)
 
@@ -108,15 +113,3 @@ class _Edited:
             place = (node.op if node.kind == "op" else None) or self.main
             text = str(error).removeprefix(f"node '{node.name}': ")  # the location has the name
             raise PassError(f"'{place.name}' op {text}", place.location) from None
-
-
-def _remove_reshards(module: ir.Module) -> None:
-    for op in list(onnx.function(module).regions[0].blocks[0]):
-        if op.operation.name == RESHARD:
-            op.operation.results[0].replace_all_uses_with(op.operation.operands[0])
-            op.operation.erase()
-
-
-def _has_reshards(module: ir.Module) -> bool:
-    block = onnx.function(module).regions[0].blocks[0]
-    return any(op.operation.name == RESHARD for op in block)

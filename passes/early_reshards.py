@@ -34,14 +34,10 @@ def run_shrinking_reshards_early(function: ir.Operation, mesh: Mesh) -> None:
                 op.move_before(block.operations[0])
             else:
                 op.move_after(before)
-                _take_phase(op, before)
+                phase = onnx.phase(before)
+                if phase is not None:
+                    keys.PHASE.set(op.attributes, phase)
         before = op
-
-
-def _take_phase(op: ir.Operation, before: ir.Operation) -> None:
-    phase = onnx.phase(before)
-    if phase is not None:
-        keys.PHASE.set(op.attributes, phase)
 
 
 class _Program:
@@ -55,16 +51,13 @@ class _Program:
         self.reshards: dict[ir.Value, list[ir.Operation]] = {}
         self.moved: set[ir.Operation] = set()
         self.done: set[ir.Operation] = set()
-        for op in self.block:
-            self._note(op.operation)
-
-    def _note(self, op: ir.Operation) -> None:
-        if onnx.is_barrier(op) or onnx.is_pass_through(op):
-            self.memory[op.results[0]] = self._memory(op.operands[0])
-        for value in _read(op):
-            self.left[self._memory(value)] += 1
-        if op.name == RESHARD:
-            self.reshards.setdefault(self._memory(op.operands[0]), []).append(op)
+        for op in (view.operation for view in self.block):
+            if onnx.is_barrier(op) or onnx.is_pass_through(op):
+                self.memory[op.results[0]] = self._memory(op.operands[0])
+            for value in _read(op):
+                self.left[self._memory(value)] += 1
+            if op.name == RESHARD:
+                self.reshards.setdefault(self._memory(op.operands[0]), []).append(op)
 
     def _memory(self, value: ir.Value) -> ir.Value:
         return self.memory.get(value, value)

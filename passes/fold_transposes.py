@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -54,13 +54,16 @@ class FoldTransposesPass(Pass):
     def run(self, module: ir.Module) -> None:
         with module.context, ir.Location.unknown():
             for weight, turned in _transposed(function(module)).items():
-                if self._pays(weight, turned) and all(map(_is_foldable, _uses(turned))):
-                    for op in turned:
-                        _fold(module, op)
+                has_others = sum(1 for _ in weight.uses) > len(turned)
+                uses = (use for op in turned for use in op.results[0].uses)
+                if not (self.all or has_others) or not all(map(_is_foldable, uses)):
+                    continue
+                for op in turned:
+                    # Every turn replaces a reader, which ends its use.
+                    while (use := next(iter(op.results[0].uses), None)) is not None:
+                        _turn(module, use.owner.operation, use.operand_number, weight)
+                    op.erase()
             forget_removed(module)
-
-    def _pays(self, weight: ir.Value, turned: list[ir.Operation]) -> bool:
-        return self.all or sum(1 for _ in weight.uses) > len(turned)
 
 
 def _transposed(main: ir.Operation) -> Mapping[ir.Value, list[ir.Operation]]:
@@ -81,16 +84,9 @@ def _swaps(op: ir.Operation) -> bool:
     return list(attribute(op, "perm", order[::-1])) == swapped
 
 
-def _uses(turned: list[ir.Operation]) -> Iterator[tuple[ir.Operation, int]]:
-    """Yield the readers of the results of ``turned``, with the operand number."""
-    for op in turned:
-        for use in op.results[0].uses:
-            yield use.owner.operation, use.operand_number
-
-
-def _is_foldable(use: tuple[ir.Operation, int]) -> bool:
-    """Return whether an op can read the operand at an index transposed."""
-    op, index = use
+def _is_foldable(use: ir.OpOperand) -> bool:
+    """Return whether the reader can read this operand transposed."""
+    op, index = use.owner.operation, use.operand_number
     if index > 1 or op.name not in ("onnx.MatMul", "onnx.Gemm", _FUSED):
         return False
     kinds = [value.type for value in list(op.operands)[:2]]
@@ -99,14 +95,6 @@ def _is_foldable(use: tuple[ir.Operation, int]) -> bool:
     return tensor_element(kinds[0]).name in _FLOATS and not attribute(
         op, f"transBatch{'AB'[index]}"
     )
-
-
-def _fold(module: ir.Module, op: ir.Operation) -> None:
-    """Fold the transposition ``op`` into all its readers."""
-    result = op.results[0]
-    while (use := next(iter(result.uses), None)) is not None:
-        _turn(module, use.owner.operation, use.operand_number, op.operands[0])
-    op.erase()
 
 
 def _turn(module: ir.Module, op: ir.Operation, index: int, weight: ir.Value) -> None:

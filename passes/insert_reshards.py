@@ -30,13 +30,11 @@ class InsertReshardsPass(Pass):
     def run(self, module: ir.Module) -> None:
         function = onnx.function(module)
         with module.context:
-            layouts, end = self._arguments(function), _last_before_update(function)
-            for op in list(function.regions[0].blocks[0]):
+            block, given = function.regions[0].blocks[0], signature_layouts(function, "arg_attrs")
+            layouts = dict[ir.Value, Layout](zip(block.arguments, given, strict=True))
+            end = _last_before_update(function)
+            for op in list(block):
                 self._op(function, op.operation, layouts, end)
-
-    def _arguments(self, function: ir.Operation) -> dict[ir.Value, Layout]:
-        arguments = function.regions[0].blocks[0].arguments
-        return dict(zip(arguments, signature_layouts(function, "arg_attrs"), strict=True))
 
     def _op(
         self,

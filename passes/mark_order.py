@@ -42,20 +42,13 @@ class MarkOrderPass(Pass):
         attributes = module.operation.attributes
         keys.ORDERED.remove(attributes)
         depends = highest > (1 + _SLACK) * max(peaks(program))
-        depends = depends or _trains_convolutions(main) or _overlaps(main)
-        if depends and not _has_strings(main):
+        ops = [op.operation for op in main.regions[0].blocks[0]]
+        overlaps = any(keys.START.on(op.attributes) for op in ops)
+        trains = any(keys.PHASE.get(op.attributes) == "backward" for op in ops)
+        trains_convolutions = trains and any(op.name == "onnx.Conv" for op in ops)
+        if (depends or overlaps or trains_convolutions) and not _has_strings(main):
             with module.context:
                 keys.ORDERED.set(attributes, True)
-
-
-def _trains_convolutions(main: ir.Operation) -> bool:
-    ops = [op.operation for op in main.regions[0].blocks[0]]
-    trains = any(keys.PHASE.get(op.attributes) == "backward" for op in ops)
-    return trains and any(op.name == "onnx.Conv" for op in ops)
-
-
-def _overlaps(main: ir.Operation) -> bool:
-    return any(keys.START.on(op.operation.attributes) for op in main.regions[0].blocks[0])
 
 
 def _has_strings(main: ir.Operation) -> bool:

@@ -85,8 +85,11 @@ class NodeTimes:
 
     def _compute_s(self, op: ir.Operation, info: OpInfo, rule: Rule, strategy: Strategy) -> float:
         known = measured_operator(info, self.device)
-        if known is not None and self._context(op, info) in known.fused:
-            return 0.0
+        if known is not None:
+            # The operators that make the operands in the graph of the search.
+            context = context_of(info.name, map(self._maker, op.operands))
+            if context in known.fused:
+                return 0.0
         return node_time_s(info, rule, strategy, self.mesh, self.device)
 
     def _sent_s(self, op: ir.Operation, info: OpInfo, rule: Rule, strategy: Strategy) -> float:
@@ -95,10 +98,6 @@ class NodeTimes:
 
         inner = inner_steps(info, rule, strategy, self.mesh, self.device, is_folded)
         return sum((time_s for *_, time_s in inner), 0.0)
-
-    def _context(self, op: ir.Operation, info: OpInfo) -> tuple[str, ...]:
-        """Return the operators that make the operands in the graph of the search."""
-        return context_of(info.name, map(self._maker, op.operands))
 
     def _maker(self, value: ir.Value) -> str:
         maker = onnx.owner(value)

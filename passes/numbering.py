@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import FOLLOWS, GRADIENTS, ID, REPEATS, Carried
@@ -19,20 +17,15 @@ def forget_removed(module: ir.Module) -> None:
     """
     main = onnx.function(module)
     ops = [op.operation for op in main.regions[0].blocks[0]]
-    numbers = set(_numbers(main, ops))
+    carried: list[Carried] = [own for _, own in onnx.arguments(main)]
+    carried += [op.attributes for op in ops]
+    numbers = {ID.of(attributes) for attributes in carried if ID.on(attributes)}
     for op in ops if numbers else ():
         for key in (FOLLOWS, REPEATS):
             if key.on(op.attributes) and key.of(op.attributes) not in numbers:
                 key.remove(op.attributes)
         if GRADIENTS.on(op.attributes):
             _forget_gradients(op, numbers)
-
-
-def _numbers(main: ir.Operation, ops: list[ir.Operation]) -> Iterator[int]:
-    carried: list[Carried] = [own for _, own in onnx.arguments(main)]
-    for attributes in (*carried, *(op.attributes for op in ops)):
-        if ID.on(attributes):
-            yield ID.of(attributes)
 
 
 def _forget_gradients(op: ir.Operation, numbers: set[int]) -> None:

@@ -65,14 +65,10 @@ def _tensors(function: ir.Operation) -> dict[tuple[ir.Value, str], _Tensor]:
             read = op.operation.operands[0]
             value = roots[op.operation.results[0]] = roots.get(read, read)
             start = layout_of(op.operation.attributes["src"])
-            part = _part(op.operation) if value in state else ""
+            phase = onnx.phase(op.operation) or ""
+            part = _PARTS.get(phase, phase) if value in state else ""
             tensors.setdefault((value, part), _Tensor(value, start)).reshards.append(op.operation)
     return tensors
-
-
-def _part(op: ir.Operation) -> str:
-    phase = onnx.phase(op) or ""
-    return _PARTS.get(phase, phase)
 
 
 @dataclass

@@ -118,7 +118,9 @@ def _padded(op: ir.Operation, view: _View) -> _View | None:
     ``None`` for other pads, for a Pad that removes no elements, and if zeros would hide elements of
     the source.
     """
-    ends, (fill, axes) = constant_value(op.operands[1]), _optional(op, 2, 2)
+    ends = constant_value(op.operands[1])
+    given = [None if is_no_value(value) else value for value in op.operands]
+    fill, axes = [*given[2:], None, None][:2]
     fills = np.zeros(1) if fill is None else constant_value(fill)
     is_zero = fills is not None and not fills.any()
     is_constant = attribute(op, "mode", "constant") == "constant"
@@ -133,12 +135,6 @@ def _padded(op: ir.Operation, view: _View) -> _View | None:
                 return None
             runs[dim] = (-begin, runs[dim][1] + begin + end, 1)
     return replace(view, runs=tuple(runs), is_shifted=True)
-
-
-def _optional(op: ir.Operation, first: int, count: int) -> list[ir.Value | None]:
-    """Return ``count`` operands from ``first`` on, ``None`` for omitted operands."""
-    given = [None if is_no_value(value) else value for value in list(op.operands)[first:]]
-    return [*given, *[None] * count][:count]
 
 
 def _sliced(op: ir.Operation, view: _View) -> _View | None:

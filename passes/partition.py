@@ -75,7 +75,10 @@ class _Partition:
                     update = len(new.entry_block.operations)
                 self._op(op.operation)
         if update is not None:
-            _mark_update(new.entry_block, update)
+            for number, op in enumerate(new.entry_block):
+                # Lowered reshards have no phase yet.
+                if number >= update and op.operation.name != "func.return":
+                    keys.PHASE.set(op.operation.attributes, "update")
         _refine_results(new)
         self.old.erase()
 
@@ -91,13 +94,10 @@ class _Partition:
                 new.attributes[name] = attribute
         for key in ("arg_attrs", "res_attrs"):
             if key in new.attributes:
-                new.attributes[key] = self._lowered(onnx.carried(self.old, key))
+                lowered = [self._lowered_one(own) for own in onnx.carried(self.old, key)]
+                new.attributes[key] = ir.ArrayAttr.get(lowered)
         new.add_entry_block([a.location for a in self.old.regions[0].blocks[0].arguments])
         return new
-
-    def _lowered(self, attributes: list[ir.DictAttr]) -> ir.ArrayAttr:
-        """Return the attributes of all arguments or results, without those of the search."""
-        return ir.ArrayAttr.get([self._lowered_one(own) for own in attributes])
 
     def _lowered_one(self, attributes: ir.DictAttr) -> ir.DictAttr:
         kept = {item.name: item.attr for item in attributes if item.name not in keys.SEARCHED}
@@ -112,15 +112,13 @@ class _Partition:
     def _local_types(self, types: Sequence[ir.Type], key: str) -> list[ir.Type]:
         layouts = signature_layouts(self.old, key)
         for number, (type_, layout) in enumerate(zip(types, layouts, strict=True)):
-            self._check_fits("argument" if key == "arg_attrs" else "result", number, type_, layout)
+            info = tensor_info(type_)
+            misfit = layout.misfit(info.sizes, self.mesh) if info is not None else None
+            if misfit is not None:
+                side = "argument" if key == "arg_attrs" else "result"
+                where = f"layout of {side} {number} does not fit {type_} on mesh {self.mesh}"
+                raise self.owner.fail(self.old, f"{where}, {misfit}")
         return [self._local_type(t, layout) for t, layout in zip(types, layouts, strict=True)]
-
-    def _check_fits(self, side: str, number: int, type_: ir.Type, layout: Layout) -> None:
-        info = tensor_info(type_)
-        misfit = layout.misfit(info.sizes, self.mesh) if info is not None else None
-        if misfit is not None:
-            where = f"layout of {side} {number} does not fit {type_} on mesh {self.mesh}"
-            raise self.owner.fail(self.old, f"{where}, {misfit}")
 
     def _op(self, op: ir.Operation) -> None:
         if op.name == RESHARD:
@@ -314,24 +312,14 @@ def _refine_results(main: func.FuncOp) -> None:
     """
     kind, block = main.type, main.entry_block
     returned = block.operations[len(block.operations) - 1].operation.operands
-    results = [_refined(*pair) for pair in zip(kind.results, returned, strict=True)]
+    results = []
+    for declared, value in zip(kind.results, returned, strict=True):
+        is_open = isinstance(declared, ir.RankedTensorType) and not declared.has_static_shape
+        refines = is_open and merge_types(value.type, declared) == value.type
+        results.append(value.type if refines else declared)
     refined = ir.FunctionType.get(kind.inputs, results)
     main.attributes["function_type"] = ir.TypeAttr.get(refined)
 
 
-def _refined(declared: ir.Type, value: ir.Value) -> ir.Type:
-    """Return the type of ``value`` if it refines ``declared``, else ``declared``."""
-    if not isinstance(declared, ir.RankedTensorType) or declared.has_static_shape:
-        return declared
-    return value.type if merge_types(value.type, declared) == value.type else declared
-
-
 def _shape(kind: ir.Type) -> list[int] | None:
     return list(kind.shape) if isinstance(kind, ir.RankedTensorType) else None
-
-
-def _mark_update(block: ir.Block, first: int) -> None:
-    """Mark the operations from ``first`` on as the update of the training step."""
-    for number, op in enumerate(block):
-        if number >= first and op.operation.name != "func.return":
-            keys.PHASE.set(op.operation.attributes, "update")

@@ -8,7 +8,7 @@ from tensoropt.compiler.search.frontier.pinned_search import PinsCost
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import PINS, PINS_COST
-from tensoropt.runtime.plan.entries import PinsCostEntry, PinsEntry
+from tensoropt.runtime.plan.entries import PinsEntry
 
 __all__ = ["pins_entry", "read_pins", "write_pins"]
 
@@ -43,19 +43,14 @@ def write_pins(module: ir.Module, pins: PinsEntry | None) -> None:
 def read_pins(module: ir.Module) -> PinsEntry | None:
     """Return the pins of the search that found the strategies of ``module``, or ``None``."""
     attributes = module.operation.attributes
-    lists = PINS.get(attributes)
+    lists, cost = PINS.get(attributes), PINS_COST.get(attributes)
     if lists is None:
         return None
     return {
         "pin": lists.get("pin", []),
         "forbid": lists.get("forbid", []),
         "annotations": next(iter(lists.get("annotations", ())), None),
-        "cost": _cost(module),
+        "cost": None
+        if cost is None
+        else {"time": float(cost["time"]), "memory": float(cost["memory"])},
     }
-
-
-def _cost(module: ir.Module) -> PinsCostEntry | None:
-    cost = PINS_COST.get(module.operation.attributes)
-    if cost is None:
-        return None
-    return {"time": float(cost["time"]), "memory": float(cost["memory"])}

@@ -85,9 +85,11 @@ class Pipeline:
         for index, current in enumerate(self.passes):
             place = f", {index + 1} of {len(self.passes)}" if len(self.passes) > 1 else ""
             self.say(f"{self.phase}: {current.name}{place}")
+            before = ", ".join(f"'{earlier.name}'" for earlier in self.passes[:index])
+            context = f"in pass '{current.name}'" + (f" after {before}" if before else "")
             start = time.perf_counter()
             try:
-                self._run_and_verify(module, current, _context_of(self.passes, index))
+                self._run_and_verify(module, current, context)
             finally:
                 self.seconds.append((current.name, time.perf_counter() - start))
             if self.print_after_all or current.name in self.print_after:
@@ -168,11 +170,6 @@ def _resolve(element: Element) -> Pass:
                 f"'{element.name}(...)', got: '{element}'"
             )
     return UpstreamPass(str(element))
-
-
-def _context_of(passes: Sequence[Pass], index: int) -> str:
-    before = ", ".join(f"'{earlier.name}'" for earlier in passes[:index])
-    return f"in pass '{passes[index].name}'" + (f" after {before}" if before else "")
 
 
 def _with_context(action: Callable[[], None], context: str) -> None:

@@ -77,7 +77,7 @@ def fingerprint(module: ir.Module) -> str:
 
 def _texts_of_layouts(module: ir.Module) -> Iterator[str]:
     main = onnx.function(module)
-    texts: dict[ir.Attribute, str] = {}
+    texts: dict[ir.Attribute, str] = {}  # many operations share a strategy
     yield str(mesh_of(module.operation))
     yield str(DEVICE.get(module.operation.attributes))
     yield str(main.attributes["function_type"])
@@ -88,8 +88,10 @@ def _texts_of_layouts(module: ir.Module) -> Iterator[str]:
         attributes = op.operation.attributes
         if STRATEGY.on(attributes):
             strategy = attributes[STRATEGY.name]
+            if strategy not in texts:
+                texts[strategy] = str(strategy)
             yield op.operation.name
-            yield _text(texts, strategy)
+            yield texts[strategy]
 
 
 def _ops(module: ir.Module) -> list[ir.Operation]:
@@ -113,10 +115,3 @@ def _read(index: int, attributes: ir.OpAttributeMap) -> WrittenPoint:
         _CHOSEN in attributes,
         hidden_s=ir.FloatAttr(attributes[_HIDDEN]).value if _HIDDEN in attributes else 0.0,
     )
-
-
-def _text(texts: dict[ir.Attribute, str], attribute: ir.Attribute) -> str:
-    """Return the text of an attribute, memoized in ``texts``."""
-    if attribute not in texts:
-        texts[attribute] = str(attribute)
-    return texts[attribute]

@@ -95,7 +95,8 @@ class _Rewrite:
         each = make.reshape(rows, [bags.count, size, width])
         if kept is None:
             return make.reduce(f"Reduce{bags.kind}", each, [1], keepdims=False)
-        made = make.reduce(f"Reduce{_combined(bags.kind)}", each, [1], keepdims=False)
+        kind = "Sum" if bags.kind == "Mean" else bags.kind  # a mean is divided later
+        made = make.reduce(f"Reduce{kind}", each, [1], keepdims=False)
         ones = make.reshape(make.cast(kept, _int64()), [bags.count, size])
         return self._finished(made, make.reduce("ReduceSum", ones, [1], keepdims=False))
 
@@ -106,7 +107,9 @@ class _Rewrite:
         slots = self._slots(offsets, sizes_of(rows)[0])
         made = self._summed(rows, slots) if bags.kind != "Max" else self._largest(rows, slots)
         if kept is not None:
-            return self._finished(made, self._counted(kept, slots))
+            zeros = make.constant(np.zeros(bags.count + 2, np.int64))
+            counts = self._elements(zeros, slots, make.cast(kept, _int64()), "add")
+            return self._finished(made, counts)
         if bags.kind == "Sum" and bags.empty is None:
             return made
         ends = make.slice(bags.divisor_offsets(make), 0, 1, bags.count + 1)
@@ -138,11 +141,6 @@ class _Rewrite:
         places = make.expand(make.unsqueeze(slots, [1]), [count, width])
         return self._elements(least, places, rows, "max")
 
-    def _counted(self, kept: ir.Value, slots: ir.Value) -> ir.Value:
-        """Return the number of rows of each bag that are kept."""
-        zeros = self.make.constant(np.zeros(self.bags.count + 2, np.int64))
-        return self._elements(zeros, slots, self.make.cast(kept, _int64()), "add")
-
     def _elements(
         self, data: ir.Value, places: ir.Value, updates: ir.Value, reduction: str
     ) -> ir.Value:
@@ -165,11 +163,6 @@ class _Rewrite:
         begun = make.onnx("ScatterElements", [zeros, offsets, ones], zeros.type, **attributes)
         sums = make.onnx("CumSum", [begun, make.constant(np.array(0, np.int64))], begun.type)
         return make.slice(sums, 0, 0, count)
-
-
-def _combined(kind: str) -> str:
-    """Return the kind of the first reduction: a mean is a sum that is divided later."""
-    return "Sum" if kind == "Mean" else kind
 
 
 def _int64() -> ir.Type:

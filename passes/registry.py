@@ -13,11 +13,6 @@ from tensoropt.passes.base import Pass, option_fields
 __all__ = ["PASSES", "UPSTREAM", "create", "pass_class", "unknown_pass"]
 
 
-def _target(name: str) -> str:
-    stem = name.replace("-", "_")
-    return f"tensoropt.passes.{stem}:{name.title().replace('-', '')}Pass"
-
-
 _NAMES = (
     "verify-onnx",
     "infer-shapes",
@@ -45,7 +40,10 @@ _NAMES = (
     "mark-order",
 )
 
-PASSES: Mapping[str, str] = {name: _target(name) for name in _NAMES}
+PASSES: Mapping[str, str] = {
+    name: f"tensoropt.passes.{name.replace('-', '_')}:{name.title().replace('-', '')}Pass"
+    for name in _NAMES
+}
 """Pass name to ``module:Class``, in the order of the pipeline."""
 
 UPSTREAM = ("canonicalize", "cse", "shard-simplify", "symbol-dce")
@@ -86,16 +84,12 @@ def _convert(what: str, annotation: Any, text: str) -> Any:
     # Dataclass field types are text here, because annotations are not evaluated.
     kind = str(getattr(annotation, "__name__", annotation)).split("|")[0].strip()
     if kind == "bool":
-        return _boolean(what, text)
+        if text not in ("true", "false"):
+            raise UserError(f"{what}: expected true or false, got: '{text}'")
+        return text == "true"
     if kind in ("int", "float"):
         try:
             return int(text) if kind == "int" else float(text)
         except ValueError:
             raise UserError(f"{what}: expected {kind}, got: '{text}'") from None
     return text
-
-
-def _boolean(what: str, text: str) -> bool:
-    if text not in ("true", "false"):
-        raise UserError(f"{what}: expected true or false, got: '{text}'")
-    return text == "true"

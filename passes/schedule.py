@@ -33,12 +33,8 @@ class SchedulePass(Pass):
     def run(self, module: ir.Module) -> None:
         for op in module.body:
             if op.operation.name == "func.func":
-                _schedule(op.operation)
-
-
-def _schedule(function: ir.Operation) -> None:
-    program = read_tasks(function)
-    put_in_order(program.operations, lower_peak(program))
+                program = read_tasks(op.operation)
+                put_in_order(program.operations, lower_peak(program))
 
 
 def put_in_order(operations: Sequence[ir.Operation], order: Sequence[int]) -> None:

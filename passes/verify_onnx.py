@@ -46,13 +46,10 @@ class VerifyOnnxPass(Pass):
         versions = opsets(module)
         for op in walk(function(module)):
             if op.name == CONSTANT:
-                self._constant(op)
+                if "value" not in op.attributes:
+                    raise self.fail(op, "has no attribute 'value', expected a dense literal")
             elif is_onnx(op) and op.name not in (NO_VALUE, YIELD):
                 self._check(op, self._schema(op, versions))
-
-    def _constant(self, op: ir.Operation) -> None:
-        if "value" not in op.attributes:
-            raise self.fail(op, "has no attribute 'value', expected a dense literal")
 
     def _schema(self, op: ir.Operation, versions: dict[str, int]) -> Schema:
         domain, op_type = split_name(op.name)
