@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -83,21 +83,17 @@ class _Assuming:
         for place, value in _values(main, enumerate(onnx.walk(main))):
             kind = value.type
             if isinstance(kind, ir.RankedTensorType) and not kind.has_static_shape:
+                unknown: _Shape = [None] * kind.rank
+                mean, end = means.get(place) or unknown, ends.get(place) or unknown
                 own = names.get(value) or [""] * kind.rank
-                both = means.get(place), ends.get(place)
-                value.set_type(self._type(kind, own, *(x or [None] * kind.rank for x in both)))
+                sizes: list[Size] = [
+                    self._size(str(own[dim]), mean[dim], end[dim])
+                    if kind.is_dynamic_dim(dim)
+                    else kind.get_dim_size(dim)
+                    for dim in range(kind.rank)
+                ]
+                value.set_type(tensor_type(sizes, kind.element_type))
         update_signature(self.module)
-
-    def _type(
-        self, kind: ir.RankedTensorType, names: Sequence[int | str], means: _Shape, ends: _Shape
-    ) -> ir.Type:
-        sizes: list[Size] = [
-            self._size(str(names[dim]), means[dim], ends[dim])
-            if kind.is_dynamic_dim(dim)
-            else kind.get_dim_size(dim)
-            for dim in range(kind.rank)
-        ]
-        return tensor_type(sizes, kind.element_type)
 
     def _size(self, name: str, mean: int | None, end: int | None) -> Size:
         if mean is None or end is None or mean == end == 1:

@@ -155,15 +155,11 @@ def _build(module: ir.Module, spec: TrainingSpec) -> ir.Module:
     build_training_step(step, spec)
     DcePass().run(step)
     drop_unused_arguments(step)  # inputs that the loss does not depend on
-    _check_inputs(step)
-    return step
-
-
-def _check_inputs(step: ir.Module) -> None:
-    """Raise UserError for an input of strings, which cannot be in persistent memory."""
     for value, own in onnx.arguments(onnx.function(step)):
+        # Strings cannot be in persistent memory.
         if not PARAM.on(own) and "!onnx.String" in str(value.type):
             raise UserError(
                 f"'{NAME.of(own)}': expected inputs of a training step that are "
                 f"numbers or booleans, got: {value.type}"
             )
+    return step

@@ -103,7 +103,10 @@ def _turn(module: ir.Module, op: ir.Operation, index: int, weight: ir.Value) -> 
     operands[index] = weight
     copied: dict[str, Any] = {name: op.attributes[name] for name in attributes(op)}
     copied[flag] = int_attr(1 - attribute(op, flag, 0))
-    name = _product(module, op)
+    name = str(op.name)
+    if op.name == "onnx.MatMul":  # has no flags
+        flat = all(ir.RankedTensorType(value.type).rank == 2 for value in op.operands)
+        name = "onnx.Gemm" if flat and opsets(module)[""] >= _GEMM_SINCE else _FUSED
     if name == _FUSED:
         require_domain(module, _MICROSOFT)
     made = ir.Operation.create(
@@ -116,11 +119,3 @@ def _turn(module: ir.Module, op: ir.Operation, index: int, weight: ir.Value) -> 
     )
     op.results[0].replace_all_uses_with(made.result)
     op.erase()
-
-
-def _product(module: ir.Module, op: ir.Operation) -> str:
-    """Return the operator equivalent to ``op`` that can transpose its operands."""
-    if op.name != "onnx.MatMul":
-        return str(op.name)
-    flat = all(ir.RankedTensorType(value.type).rank == 2 for value in op.operands)
-    return "onnx.Gemm" if flat and opsets(module)[""] >= _GEMM_SINCE else _FUSED

@@ -33,30 +33,21 @@ class InsertReshardsPass(Pass):
             block, given = function.regions[0].blocks[0], signature_layouts(function, "arg_attrs")
             layouts = dict[ir.Value, Layout](zip(block.arguments, given, strict=True))
             end = _last_before_update(function)
-            for op in list(block):
-                self._op(function, op.operation, layouts, end)
-
-    def _op(
-        self,
-        function: ir.Operation,
-        op: ir.Operation,
-        layouts: dict[ir.Value, Layout],
-        end: ir.Operation | None,
-    ) -> None:
-        if op.name == onnx.NO_VALUE:
-            return
-        if op.name == "func.return":
-            wanted, made = signature_layouts(function, "res_attrs"), list[Layout]()
-        else:
-            wanted, made = strategy_of(op)
-        operands = onnx.read_by(op)
-        for number, (value, layout) in enumerate(zip(operands, wanted, strict=True)):
-            if number and onnx.is_barrier(op):
-                continue  # nothing reads the elements
-            if value in layouts and layouts[value] != layout:
-                before = op if end is None else _place(op, value, end)
-                _use(op, number, value, reshard(before, value, layouts[value], layout))
-        layouts.update(zip(op.results, made, strict=True))
+            for op in [view.operation for view in block]:
+                if op.name == onnx.NO_VALUE:
+                    continue
+                if op.name == "func.return":
+                    wanted, made = signature_layouts(function, "res_attrs"), list[Layout]()
+                else:
+                    wanted, made = strategy_of(op)
+                operands = onnx.read_by(op)
+                for number, (value, layout) in enumerate(zip(operands, wanted, strict=True)):
+                    if number and onnx.is_barrier(op):
+                        continue  # nothing reads the elements
+                    if value in layouts and layouts[value] != layout:
+                        before = op if end is None else _place(op, value, end)
+                        _use(op, number, value, reshard(before, value, layouts[value], layout))
+                layouts.update(zip(op.results, made, strict=True))
 
 
 def _last_before_update(function: ir.Operation) -> ir.Operation | None:

@@ -46,7 +46,10 @@ class UpstreamPass(Pass):
         try:
             PassManager.parse(f"builtin.module({self.text})", context)
         except ValueError as error:
-            raise self._refusal(str(error)) from None
+            reason = str(error)
+            if "registered pass" in reason:
+                raise unknown_pass(reason.split("'")[1]) from None
+            raise UserError(f"pass '{self.text}': {reason.splitlines()[0]}") from None
 
     def run(self, module: ir.Module) -> None:
         """Run the pass; raises :class:`PassError` with MLIR's diagnostic."""
@@ -55,12 +58,6 @@ class UpstreamPass(Pass):
             manager.run(module.operation)
         except ir.MLIRError as error:
             raise error_from_mlir(error) from None
-
-    def _refusal(self, reason: str) -> UserError:
-        if "registered pass" in reason:
-            name = reason.split("'")[1]
-            return unknown_pass(name)
-        return UserError(f"pass '{self.text}': {reason.splitlines()[0]}")
 
 
 @dataclass

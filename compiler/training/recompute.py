@@ -8,7 +8,7 @@ has been computed. This keeps clones from running early or being merged with the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.sharding.rule.describe import tensor_info
@@ -85,19 +85,16 @@ class Recomputation:
         self.forward = ForwardPass.from_block(block, weights)
         self.blocks = self.forward.blocks()
         self.block_of = [n for n, block in enumerate(self.blocks) for _ in block]
-        self.crossing = set(self._crossing())
-        self.clones: dict[ir.Value, ir.Value] = {}
-        self.barriers: dict[tuple[int, ir.Value], ir.Value] = {}
-        self.after: dict[int, ir.Value | None] = {}
-        self.arriving: ir.Value | None = None
-
-    def _crossing(self) -> Iterator[ir.Value]:
-        """Yield the values that another block reads."""
+        self.crossing = set[ir.Value]()  # the values that another block reads
         for op, own in zip(self.forward.ops, self.block_of, strict=True):
             for value in onnx.read_values(op):
                 made = self.forward.place.get(value)
                 if made is not None and self.block_of[made] != own:
-                    yield value
+                    self.crossing.add(value)
+        self.clones: dict[ir.Value, ir.Value] = {}
+        self.barriers: dict[tuple[int, ir.Value], ir.Value] = {}
+        self.after: dict[int, ir.Value | None] = {}
+        self.arriving: ir.Value | None = None
 
     def arrive(self, gradient: ir.Value) -> None:
         """Record ``gradient`` as the point that the backward pass has reached."""

@@ -43,18 +43,15 @@ class LayoutChecker:
         """
         key = attribute, type_, local
         if key not in self._found:
-            self._found[key] = self._problem(attribute, type_, local)
+            if attribute not in self._read:
+                self._read[attribute] = self._parsed(attribute)
+            layout = self._read[attribute]
+            if isinstance(layout, str):  # an error that does not depend on the tensor
+                return layout
+            assert self.mesh is not None
+            wrong = _misfit(layout, type_, self.mesh, local)
+            self._found[key] = wrong and f"does not fit {type_} on mesh {self.mesh}, {wrong}"
         return self._found[key]
-
-    def _problem(self, attribute: ir.Attribute, type_: ir.Type, local: bool) -> str | None:
-        if attribute not in self._read:
-            self._read[attribute] = self._parsed(attribute)
-        layout = self._read[attribute]
-        if isinstance(layout, str):  # an error that does not depend on the tensor
-            return layout
-        assert self.mesh is not None
-        wrong = _misfit(layout, type_, self.mesh, local)
-        return None if wrong is None else f"does not fit {type_} on mesh {self.mesh}, {wrong}"
 
     def _parsed(self, attribute: ir.Attribute) -> Layout | str:
         if not isinstance(attribute, LayoutAttr):

@@ -22,21 +22,23 @@ __all__: list[str] = []
 )
 def _quantize(info: OpInfo) -> Rule:
     """Split every dimension; if blocks share a scale, split between blocks."""
-    rank = len(info.shape(0))
+    rank, scale = len(info.shape(0)), info.shape(1)
     axis = axis_of(info, 1, rank) if rank else 0
-    factors = [_loop(info, dim, axis) for dim in range(rank)]
+    block_size = int(info.attribute("block_size", 0))
+    factors = []
+    for dim in range(rank):
+        if block_size and dim == axis:
+            blocks = scale[axis]
+            if blocks is None or info.shape(0)[axis] != blocks * block_size:
+                blocks = 1  # the last block is incomplete
+            factors.append(FactorMap(_places(info, dim, dim), {0: dim}, size=blocks))
+        elif block_size:
+            factors.append(FactorMap(_places(info, dim, dim), {0: dim}))
+        elif len(scale) == 1 and scale[0] != 1 and dim == axis:  # a scale per channel
+            factors.append(FactorMap(_places(info, dim, 0), {0: dim}))
+        else:
+            factors.append(FactorMap({0: dim}, {0: dim}))
     return rule_of(info, factors, flops_per_point=2.0)
-
-
-def _loop(info: OpInfo, dim: int, axis: int) -> FactorMap:
-    scale, block_size = info.shape(1), int(info.attribute("block_size", 0))
-    if block_size:
-        blocks = scale[axis]
-        if blocks is None or info.shape(0)[axis] != blocks * block_size:
-            blocks = 1  # the last block is incomplete
-        return FactorMap(_places(info, dim, dim), {0: dim}, size=blocks if dim == axis else None)
-    per_channel = len(scale) == 1 and scale[0] != 1 and dim == axis
-    return FactorMap(_places(info, dim, 0) if per_channel else {0: dim}, {0: dim})
 
 
 def _places(info: OpInfo, dim: int, scale_dim: int) -> dict[int, int]:

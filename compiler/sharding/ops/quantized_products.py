@@ -8,7 +8,7 @@ from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.ops.linear_algebra import product_loops
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
-from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import window_loop
 from tensoropt.dialects.mlir import ir
@@ -99,15 +99,11 @@ def _block_pieces(info: OpInfo, places: dict[int, int]) -> int:
         return 1
     sizes = [info.shape(i)[dim] or 1 for i, dim in places.items() if i]
     whole = int(info.attribute("K")) == sizes[0] * int(info.attribute("block_size"))
-    return math.gcd(*sizes) if whole and _fills_bytes(info, zero_points) else 1
-
-
-def _fills_bytes(info: OpInfo, zero_points: TensorInfo | None) -> bool:
-    """Return whether packed zero points of all blocks fill whole bytes."""
-    if zero_points is None or zero_points.dtype != "uint8":
-        return True
-    blocks = info.shape(1)[1] or 0
-    return blocks * int(info.attribute("bits", 4)) == 8 * (zero_points.shape[1] or 0)
+    if zero_points is not None and zero_points.dtype == "uint8":
+        # Zero points are packed; those of all blocks must fill whole bytes.
+        blocks = info.shape(1)[1] or 0
+        whole &= blocks * int(info.attribute("bits", 4)) == 8 * (zero_points.shape[1] or 0)
+    return math.gcd(*sizes) if whole else 1
 
 
 def _divide_product(local: LocalOp) -> list[ir.Value]:

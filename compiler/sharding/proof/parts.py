@@ -77,7 +77,11 @@ def _partials(whole: Array, count: int, kind: str, rng: np.random.Generator) -> 
         parts = [_noise(whole, rng) for _ in range(count - 1)]
         last = reduce(np.subtract, parts, whole).astype(whole.dtype)
         return [*parts, last]
-    losing = _losing_values(whole, kind, rng)
+    # One part has the value of an element; the values of the others lose against it.
+    if whole.dtype.kind == "b":
+        losing = np.full(whole.shape, kind == "min")
+    else:
+        losing = REDUCTIONS["min" if kind == "max" else "max"](whole, _noise(whole, rng))
     holder = rng.integers(count, size=whole.shape)
     return [np.where(holder == i, whole, losing).astype(whole.dtype) for i in range(count)]
 
@@ -86,14 +90,6 @@ def _noise(whole: Array, rng: np.random.Generator) -> Array:
     if whole.dtype.kind in "iu":
         return rng.integers(0, 7, size=whole.shape).astype(whole.dtype)
     return rng.standard_normal(whole.shape).astype(whole.dtype)
-
-
-def _losing_values(whole: Array, kind: str, rng: np.random.Generator) -> Array:
-    """Return an array that loses against ``whole`` in every element."""
-    if whole.dtype.kind == "b":
-        return np.full(whole.shape, kind == "min")
-    noise = _noise(whole, rng)
-    return REDUCTIONS["min" if kind == "max" else "max"](whole, noise)
 
 
 def combine(parts: Sequence[Array], layout: Layout, mesh: Mesh, shape: tuple[int, ...]) -> Array:
