@@ -221,6 +221,8 @@ class Anytime:
                 candidate.is_too_wide = True
             else:
                 candidate.closed = True
+                if not any(owner is candidate for owner, _, _ in self.costed):
+                    candidate.results.clear()  # no point of it can be costed
                 self._leave_out([candidate], str(error) or "out of memory", error)
 
     def _run(self, candidate: Candidate) -> None:
