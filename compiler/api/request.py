@@ -15,6 +15,7 @@ from tensoropt.compiler.search.frontier.pins import read_pins_file
 from tensoropt.compiler.search.frontier.points import mesh_name
 from tensoropt.compiler.search.frontier.request import (
     DEFAULT_DEVICES,
+    MANY_DEVICES,
     MAX_DEVICES,
     SEARCHES,
     Request,
@@ -25,7 +26,7 @@ from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["make_request"]
 
-_MAX_AXES = MAX_DEVICES.bit_length() - 1
+_MAX_AXES = MANY_DEVICES.bit_length() - 1
 
 
 def make_request(
@@ -183,7 +184,7 @@ def _devices(devices: int | str | None, text: str | None, objective: str | None)
         mesh = parse_mesh(text, count)
         _check_size("--mesh", mesh)
         return mesh.size
-    return count or (MAX_DEVICES if objective == "devices" else DEFAULT_DEVICES)
+    return count or (MANY_DEVICES if objective == "devices" else DEFAULT_DEVICES)
 
 
 def _seed(seed: int | str | None, searches: Sequence[str]) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.notes import undivided_note, unsplit_note, unsplit_ops_note
-from tensoropt.compiler.search.frontier.request import MAX_DEVICES
+from tensoropt.compiler.search.frontier.request import MANY_DEVICES
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.frontier.search import FrontierPoint
@@ -57,5 +57,5 @@ def splitting_notes(frontier: FrontierReport, point: FrontierPoint) -> Iterator[
 
 def _nearest(devices: int, divisible: Callable[[int], bool]) -> int:
     """Return the number nearest to ``devices`` that is ``divisible``; 0 if none is."""
-    near = sorted(range(2, MAX_DEVICES + 1), key=lambda n: (abs(n - devices), n))
+    near = sorted(range(2, max(devices, MANY_DEVICES) + 1), key=lambda n: (abs(n - devices), n))
     return next(filter(divisible, near), 0)

@@ -90,8 +90,8 @@ def test_fewest_devices(model: to.Model, frontier: to.Frontier) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"devices": 0}, "--devices: expected a whole number from 1 to 64, got: '0'"),
-        ({"devices": "two"}, "--devices: expected a whole number from 1 to 64, got: 'two'"),
+        ({"devices": 0}, "--devices: expected a whole number from 1 to 1024, got: '0'"),
+        ({"devices": "two"}, "--devices: expected a whole number from 1 to 1024, got: 'two'"),
         ({"mesh": (2, 0)}, "--mesh: expected positive sizes such as 2x4, got: '2x0'"),
         ({"mesh": "3", "devices": 2}, "--mesh: 3 has 3 ranks, expected 2 as in 2, got: '3'"),
         ({"device": "h20"}, "did you mean 'h200'?"),

@@ -14,10 +14,10 @@ Refused = Callable[..., str]
     ("flags", "message"),
     [
         (["--pareot"], "unknown argument '--pareot', did you mean '--pareto'?"),
-        (["--devices=0"], "--devices: expected a whole number from 1 to 64, got: '0'"),
-        (["--devices", "-3"], "--devices: expected a whole number from 1 to 64, got: '-3'"),
-        (["--devices", "four"], "--devices: expected a whole number from 1 to 64, got: 'four'"),
-        (["--devices", "65"], "--devices: expected a whole number from 1 to 64, got: '65'"),
+        (["--devices=0"], "--devices: expected a whole number from 1 to 1024, got: '0'"),
+        (["--devices", "-3"], "--devices: expected a whole number from 1 to 1024, got: '-3'"),
+        (["--devices", "four"], "--devices: expected a whole number from 1 to 1024, got: 'four'"),
+        (["--devices", "1025"], "--devices: expected a whole number from 1 to 1024, got: '1025'"),
         (["--devices"], "argument --devices: expected one argument"),
         (["--mesh", "²"], "--mesh: expected positive sizes such as 2x4, got: '²'"),
         (
@@ -31,7 +31,7 @@ Refused = Callable[..., str]
         ),
         (
             ["--mesh", "1000000x2"],
-            "--mesh: expected at most 64 devices, got: mesh 1000000x2 of 2000000",
+            "--mesh: expected at most 1024 devices, got: mesh 1000000x2 of 2000000",
         ),
         (["--pareto", "--memory="], "--memory: expected a positive amount"),
         (["--pareto", "--pick="], "--pick: unknown point ''"),

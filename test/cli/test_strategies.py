@@ -64,11 +64,11 @@ def test_an_edited_strategy_is_compiled_and_runs(opt, mlp: Path, plan: Path) -> 
 
 def test_a_mesh_that_is_too_large(refused, mlp: Path, plan: Path) -> None:
     def enlarge(document: dict[str, Any]) -> None:
-        document["mesh"]["shape"] = [1000]
+        document["mesh"]["shape"] = [2000]
 
     path = _edited(plan, enlarge)
     message = refused(mlp, "--strategies", path)
-    assert message == f"--strategies {path}: expected at most 64 devices, got: mesh 1000 of 1000"
+    assert message == f"--strategies {path}: expected at most 1024 devices, got: mesh 2000 of 2000"
 
 
 def _without_a_layout(document: dict[str, Any]) -> None:

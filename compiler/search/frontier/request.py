@@ -25,6 +25,7 @@ from tensoropt.compiler.support.units import format_bytes, parse_bytes
 __all__ = [
     "ANSWER_S",
     "DEFAULT_DEVICES",
+    "MANY_DEVICES",
     "MAX_DEVICES",
     "PINNED",
     "SEARCHES",
@@ -40,7 +41,11 @@ PINNED = "pinned"
 """What found strategies that nothing searched."""
 
 DEFAULT_DEVICES = 4
-MAX_DEVICES = 64
+MAX_DEVICES = 1024
+MANY_DEVICES = 64
+"""Number of devices above which only meshes of up to three axes are searched; also the largest
+number that ``objective`` devices tries by default."""
+MANY_AXES = 3
 ANSWER_S = 10.0
 """Where neither ``epsilon`` nor ``search_time`` says how long to search, the person who waits has
 the answer after so many seconds, counted from the start of the command."""
@@ -110,7 +115,10 @@ class Request:
     @cached_property
     def meshes(self) -> list[Mesh]:
         """The meshes to search."""
-        return [parse_mesh(self.mesh)] if self.mesh else list(factorisations(self.devices))
+        if self.mesh:
+            return [parse_mesh(self.mesh)]
+        axes = self.devices if self.devices <= MANY_DEVICES else MANY_AXES
+        return [mesh for mesh in factorisations(self.devices) if len(mesh.shape) <= axes]
 
     @cached_property
     def memory_bytes(self) -> int | None:
