@@ -85,7 +85,17 @@ def _search(
         oracle = _Oracle(reference, [value.name for value in part])
     except UserError as error:  # some models run only when optimised
         return FirstDifference(note=f"one device: {error}"), 0
-    return _first_wrong(job, plan, part, parts, oracle)
+    for number, (value, arrays) in enumerate(zip(part, parts, strict=True)):
+        assert arrays is not None
+        expected = oracle.outputs[value.name]
+        row = plan.document["strategies"][value.row]
+        layout = parse_layout(row["results"][value.result], plan.mesh).for_shape(expected.shape)
+        for copy in range(layout.copies):
+            result = _compare_copy(job, plan, value, layout, copy, arrays, expected, oracle)
+            if result is not None and not result.passed:
+                found = _describe(plan, value, layout, copy, arrays, expected, result, job)
+                return found, number
+    return FirstDifference(), len(part)
 
 
 def _values(plan: Plan, reference: Reference | None) -> list[Inner]:
@@ -171,31 +181,6 @@ class _Oracle:
             session.feed(name, perturb(array, name) if otherwise else array)
         session.run()
         return dict(session.results(set(self.names)))
-
-
-def _first_wrong(
-    job: Job,
-    plan: Plan,
-    part: Sequence[Inner],
-    parts: Sequence[Sequence[Array | None] | None],
-    oracle: _Oracle,
-) -> tuple[FirstDifference, int]:
-    """Return the first of these values that differs on a rank, and the number before it."""
-    for number, (value, arrays) in enumerate(zip(part, parts, strict=True)):
-        assert arrays is not None
-        expected = oracle.outputs[value.name]
-        layout = _layout(plan, value).for_shape(expected.shape)
-        for copy in range(layout.copies):
-            result = _compare_copy(job, plan, value, layout, copy, arrays, expected, oracle)
-            if result is not None and not result.passed:
-                found = _describe(plan, value, layout, copy, arrays, expected, result, job)
-                return found, number
-    return FirstDifference(), len(part)
-
-
-def _layout(plan: Plan, value: Inner) -> Layout:
-    row = plan.document["strategies"][value.row]
-    return parse_layout(row["results"][value.result], plan.mesh)
 
 
 def _compare_copy(

@@ -19,7 +19,7 @@ from tensoropt.runtime.plan.layers import row_layers
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs
 from tensoropt.runtime.session.ranks import make_on_all, share_of_cores
-from tensoropt.runtime.session.session import RankSession, rank_session
+from tensoropt.runtime.session.session import rank_session
 from tensoropt.runtime.support.collectives import WAITS
 from tensoropt.runtime.support.job import Job
 
@@ -50,7 +50,10 @@ def layer_times(
     if provider.name != "cpu":
         return ()  # ONNX Runtime's trace does not cover the whole kernel on a device
     with tempfile.TemporaryDirectory(prefix="tensoropt-trace-") as folder:
-        session, _ = make_on_all(comm, partial(_open_traced, job, plan, comm, Path(folder)))
+        graph, trace = plan.graph(comm.rank), Path(folder, f"rank{comm.rank}")
+        threads, transient_bytes = job.threads or share_of_cores(comm), plan.transient_bytes
+        make = partial(rank_session, graph, threads, trace, transient_bytes=transient_bytes)
+        session, _ = make_on_all(comm, make)
         if session is None:
             return ()
         for name in inputs.tensors:
@@ -64,12 +67,6 @@ def layer_times(
         ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP, transfers))
         ran = Path(folder, "rank0.onnx")  # the graph after ONNX Runtime's optimisations
         return () if ranks is None else tuple(_by_layer(plan, ranks, ran))
-
-
-def _open_traced(job: Job, plan: Plan, comm: MPI.Comm, folder: Path) -> RankSession:
-    threads = job.threads or share_of_cores(comm)
-    trace, transient_bytes = folder / f"rank{comm.rank}", plan.transient_bytes
-    return rank_session(plan.graph(comm.rank), threads, trace, transient_bytes=transient_bytes)
 
 
 def _by_layer(plan: Plan, ranks: list[Times], ran: Path) -> list[LayerTime]:

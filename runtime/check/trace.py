@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -40,37 +40,31 @@ def kernel_times_s(
     collectives in each run, from `library.recorded_times`: they replace the kernel time of a node
     that starts a collective.
     """
-    times = _kernel_times_s(path, warm_up)
-    for name, runs in (transfers or {}).items():
-        kind, _ = times.get(name, ("", 0.0))
-        if kind in STARTS:
-            times[name] = kind, _mean([*runs][warm_up:])
-    return times
-
-
-def _kernel_times_s(path: Path, warm_up: int) -> Times:
+    events: list[_Event] = json.loads(path.read_text(encoding="utf-8"))
+    events = [e for e in events if e["name"] == "model_run" or e["name"].endswith(_KERNEL)]
+    # By start: a run's own event is written when it ends, after its kernels.
+    events.sort(key=lambda event: (event["ts"], -event["dur"]))
     runs: list[dict[str, float]] = []
     operators: dict[str, str] = {}
     current: dict[str, float] = {}
-    for event in _in_order(json.loads(path.read_text(encoding="utf-8"))):
+    for event in events:
         if event["name"] == "model_run":
             current = {}
             runs.append(current)
-        elif event["name"].endswith(_KERNEL):
+        else:
             name = event["name"].removesuffix(_KERNEL)
             operators[name] = event["args"]["op_name"]
             current[name] = current.get(name, 0.0) + event["dur"] + _TRUNCATED_US
     counted = runs[warm_up:]
-    return {
+    times = {
         name: (kind, _mean([run.get(name, 0.0) for run in counted]) * 1e-6)
         for name, kind in operators.items()
     }
-
-
-def _in_order(events: Iterable[_Event]) -> list[_Event]:
-    """Return runs and kernels by start time; the event of a run is written when it ends."""
-    wanted = [e for e in events if e["name"] == "model_run" or e["name"].endswith(_KERNEL)]
-    return sorted(wanted, key=lambda event: (event["ts"], -event["dur"]))
+    for name, seconds in (transfers or {}).items():
+        kind, _ = times.get(name, ("", 0.0))
+        if kind in STARTS:
+            times[name] = kind, _mean([*seconds][warm_up:])
+    return times
 
 
 def _mean(times: list[float]) -> float:

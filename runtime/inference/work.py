@@ -23,7 +23,7 @@ from tensoropt.runtime.device.memory import return_freed
 from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import check_provider, provider_of
 from tensoropt.runtime.launch.link import LauncherLink
-from tensoropt.runtime.plan.plan import Plan, Tensor
+from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.caches import SharedCache, shared_caches, update_in_place
 from tensoropt.runtime.session.inputs import Inputs, make_inputs
 from tensoropt.runtime.session.opening import keep_outputs, open_session
@@ -234,7 +234,10 @@ def _judge_outputs(
     local, whole, judged = {**kept, **dict(session.results(rest))}, {}, []
     for tensor in plan.outputs:
         if job.model is None and job.outputs is None:  # the values are not needed
-            judged += _describe_shape(tensor, local[tensor.name], comm)
+            part = local[tensor.name]
+            shape = whole_shape(tensor.name, part, tensor.layout, comm)
+            if comm.rank == 0:
+                judged.append(OutputResult(tensor.name, name_of(part.dtype), shape))
             continue
         found: list[OutputResult] = []
         for copy in range(1 if job.model is None else tensor.layout.copies):
@@ -244,7 +247,8 @@ def _judge_outputs(
                 found.append(_name_ranks(result, tensor.layout.sources(copy)) if copy else result)
             if copy == 0 and job.outputs is not None:
                 whole[tensor.name] = array
-        judged += [min(found, key=_goodness)] if found else []
+        if found:  # on rank 0
+            judged.append(max(found, key=lambda r: (r.passed is False, r.absolute or 0.0)))
     if comm.rank == 0 and job.outputs is not None:
         _write_outputs(Path(job.outputs), whole)
     return tuple(judged)
@@ -259,11 +263,6 @@ def _judge(
     return compare(name, array, expected, job, plan.is_quantised, again)
 
 
-def _describe_shape(tensor: Tensor, part: Array, comm: MPI.Comm) -> list[OutputResult]:
-    shape = whole_shape(tensor.name, part, tensor.layout, comm)
-    return [] if comm.rank else [OutputResult(tensor.name, name_of(part.dtype), shape)]
-
-
 def _name_ranks(result: OutputResult, ranks: Sequence[int]) -> OutputResult:
     """Add the ranks of a replica to the note of its result, if the result is wrong."""
     if result.passed is not False:
@@ -272,32 +271,21 @@ def _name_ranks(result: OutputResult, ranks: Sequence[int]) -> OutputResult:
     return replace(result, note=f"{result.note}, {where}" if result.note else where)
 
 
-def _goodness(result: OutputResult) -> tuple[bool, float]:
-    """Return the sort key of an output's replicas, the worst first."""
-    return result.passed is not False, -(result.absolute or 0.0)
-
-
-def _as_text(array: Array) -> Array:
-    """Return strings as numpy's string type, which a file can store without pickling."""
-    return array.astype(np.str_) if array.dtype.hasobject else array
-
-
 def _write_outputs(path: Path, outputs: dict[str, Array]) -> None:
     """Write an .npz file as a whole or not at all. Raises `UserError`."""
+    # Strings as numpy's own string type: an array of objects would be pickled.
+    arrays = {n: a.astype(np.str_) if a.dtype.hasobject else a for n, a in outputs.items()}
     try:
-        _write_atomically(path, {name: _as_text(array) for name, array in outputs.items()})
+        descriptor, aside = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
+        )
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+            Path(aside).chmod(file_mode())
+            Path(aside).replace(path)
+        finally:
+            with suppress(FileNotFoundError):
+                Path(aside).unlink()
     except OSError as error:
         raise UserError(f"--outputs {path}: {cause_of(error)}") from None
-
-
-def _write_atomically(path: Path, outputs: dict[str, Array]) -> None:
-    """Write to a temporary file in the same folder, then rename it."""
-    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **outputs)  # type: ignore[arg-type]
-        Path(aside).chmod(file_mode())
-        Path(aside).replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            Path(aside).unlink()
