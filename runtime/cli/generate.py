@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
@@ -16,7 +15,7 @@ from tensoropt.runtime.support.status_line import clear_line, show_line
 from tensoropt.runtime.text.stopping import MAX_TOKENS
 
 if TYPE_CHECKING:
-    from tensoropt.runtime.text.session import Continuation, How, Prompt, TextSession
+    from tensoropt.runtime.text.session import How, Prompt, TextSession
 
 __all__ = ["add_text_flags", "check_text_flags", "generate"]
 
@@ -77,12 +76,17 @@ def generate(arguments: argparse.Namespace) -> int:
         timeout_s=arguments.timeout,
     ) as session:
         show_line("generating")
-        if arguments.format == "json":
-            _print_json(session.generate(prompts, **_how(arguments)))
-        elif len(prompts) == 1:
+        if arguments.format != "json" and len(prompts) == 1:
             _print_stream(session, prompts[0], arguments)
+            return 0
+        found = session.generate(prompts, **_how(arguments))
+        clear_line()
+        if arguments.format == "json":
+            print(json.dumps([asdict(text) for text in found], ensure_ascii=False))
         else:
-            _print_all(session.generate(prompts, **_how(arguments)), is_ids=arguments.token_ids)
+            for index, text in enumerate(found):
+                shown = ",".join(map(str, text.tokens)) if arguments.token_ids else text.text
+                print(f"{index}: {shown}")
     return 0
 
 
@@ -110,14 +114,3 @@ def _print_stream(session: TextSession, prompt: Prompt, arguments: argparse.Name
         sys.stdout.flush()
         before = ","
     sys.stdout.write("\n")
-
-
-def _print_all(found: Sequence[Continuation], *, is_ids: bool) -> None:
-    clear_line()
-    for index, text in enumerate(found):
-        print(f"{index}: {','.join(map(str, text.tokens)) if is_ids else text.text}")
-
-
-def _print_json(found: Sequence[Continuation]) -> None:
-    clear_line()
-    print(json.dumps([asdict(text) for text in found], ensure_ascii=False))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal, Protocol
 
-from tensoropt.runtime.check.results import CheckResult, FirstDifference, LayerTime, OutputResult
+from tensoropt.runtime.check.results import CheckResult, FirstDifference, LayerTime
 from tensoropt.runtime.support.errors import printable
 from tensoropt.runtime.support.expected import ExpectedErrorEntry, margin
 from tensoropt.runtime.support.tables import columns, milliseconds, size_text
@@ -62,20 +62,16 @@ def to_text(results: Sequence[CheckResult]) -> str:
 
 
 def _output_rows(result: CheckResult) -> list[list[str]]:
-    if result.passed is None:
-        return [["output", "type", "shape"], *(_facts(output) for output in result.outputs)]
-    head = ["output", "type", "shape", "largest difference", "relative", ""]
-    return [head, *([*_facts(output), *_verdict(output)] for output in result.outputs)]
-
-
-def _facts(output: OutputResult) -> list[str]:
-    return [printable(output.name), output.dtype, _shape(output.shape)]
-
-
-def _verdict(output: OutputResult) -> list[str]:
-    verdict = "ok" if output.passed else "FAILED"
-    note = f"{verdict}: {output.note}" if output.note else verdict
-    return [_number(output.absolute), _number(output.relative), note]
+    rows = [["output", "type", "shape"]]
+    if result.passed is not None:
+        rows[0] += ["largest difference", "relative", ""]
+    for output in result.outputs:
+        rows.append([printable(output.name), output.dtype, _shape(output.shape)])
+        if result.passed is not None:
+            verdict = "ok" if output.passed else "FAILED"
+            note = f"{verdict}: {output.note}" if output.note else verdict
+            rows[-1] += [_number(output.absolute), _number(output.relative), note]
+    return rows
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -52,16 +52,12 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.generate is None:
         check_modes(arguments, parser)
     show_line("starting")
-    _check_installation()
-    return _run(arguments)
-
-
-def _check_installation() -> None:
     from tensoropt.runtime.support.onnx_runtime import installation_fault
 
     fault = installation_fault()
     if fault is not None:
         raise UserError(fault)
+    return _run(arguments)
 
 
 def _silence_other_ranks() -> None:

@@ -14,7 +14,9 @@ __all__ = ["train_json", "train_text"]
 def train_text(result: TrainResult) -> str:
     """Return the losses, the step time, and measured and predicted memory."""
     lines = [*_loss_lines(result), *_memory_lines(result)]
-    lines += [*device_lines(result), *_file_lines(result)]
+    files = (("checkpoint", result.checkpoint), ("exported", result.export))
+    lines += device_lines(result)
+    lines += [f"{what}: {path}" for what, path in files if path is not None]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -43,11 +45,6 @@ def _memory_lines(result: TrainResult) -> list[str]:
     rows.append(["static", size_text(sum(result.held_bytes.values())), size_text(static)])
     rows.append(["peak", size_text(result.peak_bytes), size_text(result.predicted_peak_bytes)])
     return columns(rows)
-
-
-def _file_lines(result: TrainResult) -> list[str]:
-    found = (("checkpoint", result.checkpoint), ("exported", result.export))
-    return [f"{what}: {path}" for what, path in found if path is not None]
 
 
 def train_json(result: TrainResult) -> str:
