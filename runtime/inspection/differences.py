@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tensoropt.runtime.inspection.graphs import Collective
-from tensoropt.runtime.inspection.summary import collectives_of, layout_text
+from tensoropt.runtime.inspection.summary import TRAINING_OPTIONS, collectives_of, layout_text
 from tensoropt.runtime.plan.pins import pins_cost_text, pins_text
 from tensoropt.runtime.plan.plan import Plan
 
@@ -64,12 +64,9 @@ class Difference:
     @property
     def is_empty(self) -> bool:
         """True if the plans are equal."""
-        return not (self.model or self.mesh or any(self._lists))
-
-    @property
-    def _lists(self) -> tuple[tuple[object, ...], ...]:
         layouts = (self.inputs, self.outputs, self.parameters, self.strategies)
-        return (self.settings, self.costs, *layouts, self.collectives)
+        lists = (self.settings, self.costs, *layouts, self.collectives)
+        return not (self.model or self.mesh or any(lists))
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for the JSON encoder; ``same`` is set if there is no difference."""
@@ -121,8 +118,7 @@ def _settings(a: Any, b: Any) -> tuple[Changed, ...]:
     found = [_change(name, a[name], b[name]) for name in _SETTINGS]
     found.append(_change("dims", a.get("dims"), b.get("dims")))
     own = [(row.get("training") or {}) for row in (a, b)]
-    asked = ("loss", "optimizer", "micro_batches", "clip_norm", "precision", "recompute", "start")
-    found += [_change(f"training.{n}", own[0].get(n), own[1].get(n)) for n in asked]
+    found += [_change(f"training.{n}", own[0].get(n), own[1].get(n)) for n in TRAINING_OPTIONS]
     pins = [row.get("pins") for row in (a, b)]
     found.append(_change("pins", *(None if one is None else pins_text(one) for one in pins)))
     costs = (None if one is None else pins_cost_text(one["cost"]) for one in pins)
@@ -174,17 +170,14 @@ def _by_name(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[Changed, ...]:
 
 
 def _collectives(a: Sequence[Collective], b: Sequence[Collective]) -> tuple[Count, ...]:
-    counts = [Counter((one.kind, len(one.group)) for one in own) for own in (a, b)]
-    sizes = [_sizes(own) for own in (a, b)]
+    counts: tuple[Counter[tuple[str, int]], ...] = (Counter(), Counter())
+    sizes: tuple[Counter[tuple[str, int]], ...] = (Counter(), Counter())
+    for own, count, size in zip((a, b), counts, sizes, strict=True):
+        for one in own:
+            count[one.kind, len(one.group)] += 1
+            size[one.kind, len(one.group)] += one.bytes or 0
     return tuple(
         Count(*key, (counts[0][key], counts[1][key]), (sizes[0][key], sizes[1][key]))
         for key in sorted({*counts[0], *counts[1]})
         if (counts[0][key], sizes[0][key]) != (counts[1][key], sizes[1][key])
     )
-
-
-def _sizes(collectives: Sequence[Collective]) -> Counter[tuple[str, int]]:
-    found: Counter[tuple[str, int]] = Counter()
-    for one in collectives:
-        found[one.kind, len(one.group)] += one.bytes or 0
-    return found

@@ -70,7 +70,16 @@ class RankGraph:
         """The type and shape of every tensor for which the graph has them."""
         graph = self.model.graph
         values = (*graph.input, *graph.output, *graph.value_info)
-        found = {value.name: _type_of(value) for value in values}
+        found: dict[str, tuple[str, Shape | None]] = {}
+        for value in values:
+            tensor_type, shape = value.type.tensor_type, None
+            if tensor_type.HasField("shape"):
+                dims = tensor_type.shape.dim
+                shape = tuple(
+                    dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?"
+                    for dim in dims
+                )
+            found[value.name] = (_dtype(tensor_type.elem_type), shape)
         for tensor in graph.initializer:
             found[tensor.name] = (_dtype(tensor.data_type), tuple(tensor.dims))
         return found
@@ -165,16 +174,6 @@ def leads_out(folder: Path, name: str) -> bool:
     if not name or "\0" in name or relative.is_absolute() or ".." in relative.parts:
         return True
     return not (folder / name).resolve().is_relative_to(folder.resolve())
-
-
-def _type_of(value: onnx.ValueInfoProto) -> tuple[str, Shape | None]:
-    tensor = value.type.tensor_type
-    shape = tuple(_size(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
-    return _dtype(tensor.elem_type), shape
-
-
-def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str:
-    return dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?"
 
 
 def _dtype(code: int) -> str:

@@ -17,7 +17,12 @@ from tensoropt.runtime.plan.plan import Plan, tensor_of
 from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["Folded", "Sent", "Summary", "Way", "layout_text", "summarise"]
+__all__ = ["TRAINING_OPTIONS", "Folded", "Sent", "Summary", "Way", "layout_text", "summarise"]
+
+TRAINING_OPTIONS = (
+    "loss", "optimizer", "micro_batches", "clip_norm", "precision", "recompute", "start",
+)  # fmt: skip
+"""The entries of a plan's training part that are shown as its options."""
 
 _LATER = re.compile(r"\.(grad|update|again)(\.|_|$)")
 """Matches names of a training step's nodes after its forward pass."""
@@ -101,7 +106,10 @@ class Summary:
 def summarise(plan: Plan) -> Summary:
     """Return the summary of ``plan``; raises `UserError` if a graph of rank 0 cannot be read."""
     document: Any = plan.document
-    training = document.get("training")
+    training, options, state = document.get("training"), None, list[Any]()
+    if training is not None:
+        options = {name: training[name] for name in TRAINING_OPTIONS}
+        state = [row for row in training["state"] if row["kind"] in ("parameter", "buffer")]
     paths = [plan.file_path(name) for name in plan.files]
     return Summary(
         str(plan.folder),
@@ -115,11 +123,11 @@ def summarise(plan: Plan) -> Summary:
         len(document["frontier"]),
         document["chosen"],
         document["predicted"],
-        None if training is None else _settings(training),
+        options,
         document.get("dims", {}),
         tuple(document["inputs"]),
         tuple(document["outputs"]),
-        tuple([*document["parameters"], *_state(training)]),
+        tuple([*document["parameters"], *state]),
         tuple(_layers(document["strategies"], read_costs(plan))),
         tuple(_count_sent(collectives_of(plan))),
         len(paths),
@@ -151,17 +159,6 @@ def part_bytes(entry: TensorEntry, mesh: Sequence[int]) -> int | None:
         return None
 
 
-def _settings(training: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("loss", "optimizer", "micro_batches", "clip_norm", "precision", "recompute", "start")
-    return {name: training[name] for name in names}
-
-
-def _state(training: Mapping[str, Any] | None) -> list[Any]:
-    """Return the parameters and buffers that a step updates."""
-    rows = [] if training is None else training["state"]
-    return [row for row in rows if row["kind"] in ("parameter", "buffer")]
-
-
 def _count_sent(collectives: Sequence[Collective]) -> list[Sent]:
     counts = Counter((one.kind, len(one.group), one.bytes) for one in collectives)
     first: dict[object, str] = {}
@@ -182,10 +179,12 @@ def _layers(rows: Sequence[StrategyEntry], costs: Mapping[str, NodeCost] | None)
     for name, own in members.items():
         key = tuple((row["op"], str(row["operands"]), str(row["results"])) for row in own)
         groups.setdefault(key, []).append(name)
-    folded = [
-        Folded(tuple(names), _ways(members[names[0]]), _time_s(names, costs))
-        for names in groups.values()
-    ]
+    folded = []
+    for names in groups.values():
+        time_s = None
+        if costs:
+            time_s = sum(cost.time_s for cost in costs.values() if cost.layer in names)
+        folded.append(Folded(tuple(names), _ways(members[names[0]]), time_s))
     return [*folded, Folded(("backward and update",), _ways(later))] if later else folded
 
 
@@ -200,12 +199,6 @@ def _layer_names(
         last = costs[row["node"]].layer if row["node"] in costs else last
         found.append(last)
     return found
-
-
-def _time_s(names: Sequence[str], costs: Mapping[str, NodeCost] | None) -> float | None:
-    if not costs:
-        return None
-    return sum(cost.time_s for cost in costs.values() if cost.layer in names)
 
 
 def _ways(rows: Sequence[StrategyEntry]) -> tuple[Way, ...]:

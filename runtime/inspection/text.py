@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from tensoropt.runtime.inspection.differences import Changed, Count, Difference
+from tensoropt.runtime.inspection.differences import Changed, Difference
 from tensoropt.runtime.inspection.summary import Folded, Sent, Summary, Way, layout_text, part_bytes
 from tensoropt.runtime.plan.dims import sizes_in_words
 from tensoropt.runtime.plan.entries import TensorEntry
@@ -167,7 +167,9 @@ def _difference(found: Difference) -> Iterator[str]:
     for name in ("inputs", "outputs", "parameters"):
         yield from _changes(name, getattr(found, name))
     yield from _strategies(found)
-    yield from (_count(row) for row in found.collectives)
+    for row in found.collectives:
+        sizes = " -> ".join(map(size_text, row.bytes))
+        yield f"{row.kind} of {row.ranks} ranks: {row.count[0]} -> {row.count[1]}, {sizes} put in"
 
 
 def _value(value: object) -> str:
@@ -213,8 +215,3 @@ def _strategies(found: Difference) -> Iterator[str]:
 def _names_text(names: Sequence[str]) -> str:
     shown = ", ".join(names[:2])
     return f"{shown} and {len(names) - 2} more" if len(names) > 2 else shown
-
-
-def _count(row: Count) -> str:
-    sizes = " -> ".join(map(size_text, row.bytes))
-    return f"{row.kind} of {row.ranks} ranks: {row.count[0]} -> {row.count[1]}, {sizes} put in"
