@@ -77,7 +77,11 @@ class _Watcher:
     def run(self) -> None:
         while not self._done.wait(self._pause()):
             if (reason := self._find_passed_limit()) is not None:
-                self._end_job(reason)
+                where = "rank 0 does not answer"
+                if self._rank == 0:
+                    where = whereabouts(library.ask(ANSWER_S), self._ranks)
+                if not self._done.is_set():  # the job may have ended while the ranks answered
+                    self._end(f"{reason}: {where}")
                 return
 
     def _find_passed_limit(self) -> str | None:
@@ -87,8 +91,10 @@ class _Watcher:
             return f"no result within --timeout {self._timeout:g} s"
         if self._stall is None:
             return None
-        found = self._look()
-        if found != self._seen or not _has_begun(found):
+        # Only rank 0 receives the positions of other ranks.
+        found = {self._rank: library.where()} if self._rank else library.ask(ANSWER_S)
+        has_begun = any(collectives_of(place) for place in found.values())
+        if found != self._seen or not has_begun:
             self._seen, self._moved_at = found, now
         if now - self._moved_at < self._stall + self._patience:
             return None
@@ -97,20 +103,6 @@ class _Watcher:
     def _pause(self) -> float:
         look = math.inf if self._stall is None else self._stall / _LOOKS
         return max(0.0, min(look, self._ends_at - time.monotonic(), threading.TIMEOUT_MAX))
-
-    def _look(self) -> dict[int, str]:
-        return {self._rank: library.where()} if self._rank else library.ask(ANSWER_S)
-
-    def _end_job(self, reason: str) -> None:
-        where = "rank 0 does not answer"
-        if self._rank == 0:
-            where = whereabouts(library.ask(ANSWER_S), self._ranks)
-        if not self._done.is_set():
-            self._end(f"{reason}: {where}")
-
-
-def _has_begun(places: Mapping[int, str]) -> bool:
-    return any(collectives_of(place) for place in places.values())
 
 
 def collectives_of(place: str) -> int:

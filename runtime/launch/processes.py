@@ -221,13 +221,8 @@ def _remove_dead() -> None:
     """Remove the folders of jobs that lost all processes at the same time: they are unlocked."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError), ExitStack() as stack:
-            _check_dead(folder, stack)
+            facts = folder.stat(follow_symlinks=False)
+            if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _OLD_S:
+                continue
+            stack.callback(os.close, _lock_folder(folder))  # raises OSError if the job is alive
             guardian.clean(folder, 0)
-
-
-def _check_dead(folder: Path, stack: ExitStack) -> None:
-    """Lock the folder of a job; raises OSError if the job may be alive or is another user's."""
-    facts = folder.stat(follow_symlinks=False)
-    if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _OLD_S:
-        raise PermissionError
-    stack.callback(os.close, _lock_folder(folder))

@@ -30,7 +30,11 @@ def main(folder: Path) -> None:
     try:
         _work(folder)
     except BaseException as error:
-        _tell_others(one_line(error))
+        from tensoropt.runtime.ops import library
+
+        # Does not return if this rank failed only because another rank was killed: the library
+        # then ends it, so that the killed rank is reported.
+        library.fail(one_line(error))
         kind = "refused" if isinstance(error, UserError) else "error"
         write_aside(folder / f"rank{rank}.{kind}", one_line(error))
         os._exit(1)
@@ -49,17 +53,6 @@ def _work(folder: Path) -> None:
         results = worker.run(job, comm, link)
     if comm.rank == 0:
         (folder / "results.json").write_text(json.dumps(worker.to_values(results)))
-
-
-def _tell_others(why: str) -> None:
-    """Report the failure to the other ranks.
-
-    Does not return if this rank failed only because another rank was killed: the library then ends
-    it, so that the killed rank is reported.
-    """
-    from tensoropt.runtime.ops import library
-
-    library.fail(why)
 
 
 def _end_with_launcher(pid: int | None) -> None:

@@ -36,7 +36,9 @@ def reason(processes: Processes, log: Path, begin: int = 0) -> str:
     if errors:
         rank = errors[0].stem.removeprefix("rank")
         return f"rank {rank} of {ranks}: {errors[0].read_text(encoding='utf-8')}"
-    text = _text_from(log, begin)
+    with log.open("rb") as file:
+        file.seek(begin)
+        text = file.read().decode(errors="replace")
     found = _killed(processes) or _ended(processes, text)
     remedy = shortage(text)
     return found if remedy is None else f"{found}, as the system gave it too little: {remedy}"
@@ -77,9 +79,3 @@ def _ended(processes: Processes, log: str) -> str:
     if not bad:
         return f"the ranks ended without a result: {last[0]}"
     return f"rank {bad[0][0]} of {processes.count} ended with exit code {bad[0][1]}: {last[0]}"
-
-
-def _text_from(log: Path, begin: int) -> str:
-    with log.open("rb") as file:
-        file.seek(begin)
-        return file.read().decode(errors="replace")

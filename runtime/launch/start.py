@@ -6,8 +6,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tensoropt.runtime.launch.identity import identity
@@ -56,31 +54,21 @@ def _run_here(job: Launched, worker: Worker[Launched, Any], rank: int) -> Any:
             _print_error(f"rank {rank}: {failure}")
         raise
     talks = comm.rank == 0
-    with oversee(job, comm, lambda why: _end(why, talks=talks)), _end_all_on_error(comm):
-        # One rank checks for all: otherwise each rank would read all files.
-        error = comm.bcast(_check(job, comm.size) if talks else None)
-        link = TerminalLink() if worker.stoppable else LauncherLink()
-        results = None if error is not None else worker.run(job, comm, link)
-        clear_line()
-    _finish()
+    with oversee(job, comm, lambda why: _end(why, talks=talks)):
+        try:
+            # One rank checks for all: otherwise each rank would read all files.
+            error = comm.bcast(_check(job, comm.size) if talks else None)
+            link = TerminalLink() if worker.stoppable else LauncherLink()
+            results = None if error is not None else worker.run(job, comm, link)
+            clear_line()
+        except BaseException as failure:
+            _fail(one_line(failure), comm)
+    from mpi4py import MPI  # `world` has initialised MPI before this import
+
+    MPI.Finalize()  # in order: no rank has failed, even if this process ends with an error
     if error is not None:
         raise UserError(error)
     return results
-
-
-@contextmanager
-def _end_all_on_error(comm: MPI.Comm) -> Iterator[None]:
-    try:
-        yield
-    except BaseException as failure:
-        _fail(one_line(failure), comm)
-
-
-def _finish() -> None:
-    """End MPI in order: no rank has failed, whichever exit status this process has."""
-    from mpi4py import MPI
-
-    MPI.Finalize()
 
 
 def _check(job: Launched, ranks: int) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.check.trace import kernel_times_s, merge_ranks
 from tensoropt.runtime.device.memory import return_freed
-from tensoropt.runtime.device.provider import MemoryMeter, Provider
+from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.device.providers import provider_of
 from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.ops import library
@@ -59,7 +59,8 @@ def _all(job: ProfileJob, comm: MPI.Comm, link: LauncherLink) -> Iterator[Measur
     threads = job.threads or share_of_cores(comm)
     what = "tracing" if job.traced else "timing"
     for number, task in enumerate(job.tasks):
-        left_s = comm.bcast(_left_s(job))
+        # Clocks differ: rank 0 decides for all.
+        left_s = comm.bcast(math.inf if job.until is None else job.until - time.monotonic())
         if left_s <= 0:
             yield from (Measured(error=NO_TIME) for _ in job.tasks[number:])
             return
@@ -68,10 +69,6 @@ def _all(job: ProfileJob, comm: MPI.Comm, link: LauncherLink) -> Iterator[Measur
         yield _task(job, task, comm, _Place(threads, provider), left_s)
         if comm.bcast(link.stop_signal() if comm.rank == 0 else None):
             return
-
-
-def _left_s(job: ProfileJob) -> float:
-    return math.inf if job.until is None else job.until - time.monotonic()
 
 
 def _gpus(provider: Provider) -> Measured:
@@ -92,23 +89,15 @@ def _task(job: ProfileJob, task: Task, comm: MPI.Comm, place: _Place, left_s: fl
     runs = _warm_up(session, comm, task.seconds, left_s)
     if trace is None:
         times = _times(session, comm, runs, min(_PATIENCE * task.seconds, left_s))
-        return Measured(
-            min(times),
-            len(times),
-            peak_bytes=largest(comm, memory.added_bytes()),
-            process_bytes=largest(comm, _process_bytes(place.provider, memory)),
-        )
+        peak_bytes = largest(comm, memory.added_bytes())
+        used = place.provider.used_bytes()  # on a device, all memory in use there
+        process_bytes = largest(comm, memory.bytes() if used is None else used)
+        return Measured(min(times), len(times), peak_bytes=peak_bytes, process_bytes=process_bytes)
     for _ in range(min(runs, _MOST_TRACED)):
         comm.Barrier()
         session.run()
     ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP))
     return Measured(0.0, runs, merge_ranks(ranks) if ranks else None, f"{trace}.onnx")
-
-
-def _process_bytes(provider: Provider, memory: MemoryMeter) -> int | None:
-    """Return the memory of the process; on a device, all memory in use there."""
-    used = provider.used_bytes()
-    return memory.bytes() if used is None else used
 
 
 def _open(path: Path, place: _Place, trace: Path | None, trains: bool) -> RankSession:
