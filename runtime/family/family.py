@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 from tensoropt.runtime.family.document import (
     FAMILY_FILE,
     INITIAL_FILE,
-    Entries,
-    PlanEntry,
     plan_file,
     read_family,
 )
@@ -70,11 +68,25 @@ class Family:
         """Return the family in ``folder``; raises `UserError`. Reads only family.json."""
         folder = Path(folder)
         document = read_family(folder)
-        plans = [_plan(folder, entry) for entry in document["plans"]]
-        family = _family(folder, document, plans)
-        for name in family.files:
-            _check_there(folder, name)
-        return family
+        for name in document["files"]:
+            path = folder / name
+            if not path.is_file():
+                raise UserError(f"{folder}: {name} is missing, which {FAMILY_FILE} lists")
+            if not path.resolve().is_relative_to(folder.resolve()):
+                raise UserError(f"{folder}: {name} leads out of the folder, expected a file inside")
+        plans = [FamilyPlan(path=folder / entry["name"], **entry) for entry in document["plans"]]
+        return cls(
+            folder=folder,
+            plans=tuple(sorted(plans, key=lambda plan: (plan.devices, plan.time_s))),
+            why_not={entry["devices"]: entry["why_not"] for entry in document["left_out"]},
+            initial=folder / INITIAL_FILE,
+            samples_per_step=document["samples_per_step"],
+            model_name=document["model"]["name"],
+            model_sha256=document["model"]["sha256"],
+            device=document["device"],
+            limit_bytes=document["limit_bytes"],
+            files=document["files"],
+        )
 
     @property
     def counts(self) -> list[int]:
@@ -157,33 +169,6 @@ class Family:
         self.check_file(plan_file(plan.name))
         check_files(plan.path, read_json(plan.path / "plan.json")["files"])
         return plan
-
-
-def _plan(folder: Path, entry: PlanEntry) -> FamilyPlan:
-    return FamilyPlan(path=folder / entry["name"], **entry)
-
-
-def _family(folder: Path, document: Entries, plans: Iterable[FamilyPlan]) -> Family:
-    return Family(
-        folder=folder,
-        plans=tuple(sorted(plans, key=lambda plan: (plan.devices, plan.time_s))),
-        why_not={entry["devices"]: entry["why_not"] for entry in document["left_out"]},
-        initial=folder / INITIAL_FILE,
-        samples_per_step=document["samples_per_step"],
-        model_name=document["model"]["name"],
-        model_sha256=document["model"]["sha256"],
-        device=document["device"],
-        limit_bytes=document["limit_bytes"],
-        files=document["files"],
-    )
-
-
-def _check_there(folder: Path, name: str) -> None:
-    path = folder / name
-    if not path.is_file():
-        raise UserError(f"{folder}: {name} is missing, which {FAMILY_FILE} lists")
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{folder}: {name} leads out of the folder, expected a file inside")
 
 
 def _choices(names: Iterable[object]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tensoropt.runtime.plan.document import read_json
 from tensoropt.runtime.plan.plan import Plan
@@ -38,11 +37,10 @@ def read_costs(plan: Plan) -> Mapping[str, NodeCost] | None:
         document = read_json(path)
         if document["schema"] != _SCHEMA:
             raise ValueError(f"expected schema {_SCHEMA}, got: {document['schema']}")
-        return {name: _cost(row, document["layers"]) for name, row in document["nodes"].items()}
+        layers = document["layers"]
+        return {
+            name: NodeCost(str(layers[at]), float(compute_s), float(communication_s))
+            for name, (at, compute_s, communication_s) in document["nodes"].items()
+        }
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise UserError(f"{path}: is no list of costs: {cause_of(error)}") from None
-
-
-def _cost(row: Any, layers: Any) -> NodeCost:
-    at, compute_s, communication_s = row
-    return NodeCost(str(layers[at]), float(compute_s), float(communication_s))

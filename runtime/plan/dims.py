@@ -133,12 +133,11 @@ def divisor_of(name: str, dims: Mapping[str, Sizes]) -> int:
     """
     if name in dims:
         return divisor(dims[name])
-    products = ([_divisor(text, dims) for text in term] for term in _sum(name))
-    return math.gcd(*map(math.prod, products))
-
-
-def _divisor(text: str, dims: Mapping[str, Sizes]) -> int:
-    return int(text) if text.isdecimal() else divisor(dims.get(text, 1))
+    products = (
+        math.prod(int(text) if text.isdecimal() else divisor(dims.get(text, 1)) for text in term)
+        for term in _sum(name)
+    )
+    return math.gcd(*products)
 
 
 def dim_flags(names: Iterable[str], size: str) -> str:
@@ -177,16 +176,15 @@ def bound(name: str, sizes: Mapping[str, int]) -> int | str:
     """
     if name in sizes:
         return sizes[name]
-    factors = [[_factor(text, sizes) for text in term] for term in _sum(name)]
+    factors = [
+        [int(text) if text.isdecimal() else sizes.get(text, text) for text in term]
+        for term in _sum(name)
+    ]
     if all(isinstance(factor, int) for term in factors for factor in term):
         return sum(math.prod(map(int, term)) for term in factors)
     if not any(text in sizes for text in terms(name)):
         return name
     return " + ".join("*".join(map(str, term)) for term in factors)
-
-
-def _factor(text: str, sizes: Mapping[str, int]) -> int | str:
-    return int(text) if text.isdecimal() else sizes.get(text, text)
 
 
 def _sum(name: str) -> list[list[str]]:

@@ -72,15 +72,11 @@ def schema_errors(document: Any, schema: Path = _PLAN, most: int = 100) -> list[
 
 def _text(error: ValidationError) -> str:
     place = error.json_path.removeprefix("$").removeprefix(".") or "top level"
-    return f"{_shorten(place)}: {_shorten(' '.join(_message(error).split()))}"
-
-
-def _message(error: ValidationError) -> str:
-    """Return the error; for a pattern, the schema's description if it has one."""
-    schema = error.schema
+    message, schema = str(error.message), error.schema
+    # The message for a pattern is a regular expression: the schema's description reads better.
     if error.validator == "pattern" and isinstance(schema, Mapping) and "description" in schema:
-        return f"expected {schema['description']}, got: {error.instance!r}"
-    return str(error.message)
+        message = f"expected {schema['description']}, got: {error.instance!r}"
+    return f"{_shorten(place)}: {_shorten(' '.join(message.split()))}"
 
 
 @cache

@@ -107,7 +107,9 @@ class Plan:
             raise UserError(f"plan: expected the path of a folder, got: {type(folder).__name__}")
         folder = Path(folder)
         document = read_document(folder)
-        _check_schema(folder, document)
+        error = schema_error(document)
+        if error is not None:
+            raise UserError(f"{folder / 'plan.json'}: {error}")
         plan = cls.from_document(folder, document)
         _check_counts(plan)
         _check_digest(plan)
@@ -183,7 +185,8 @@ class Plan:
 def read_document(folder: Path) -> Entries:
     """Return plan.json, if its schema version is known here; raises `UserError`."""
     if not folder.is_dir():
-        raise UserError(f"{folder}: expected a plan directory, got: {_what_is(folder)}")
+        found = "a file" if folder.exists() else "no such folder"
+        raise UserError(f"{folder}: expected a plan directory, got: {found}")
     path = folder / "plan.json"
     if not path.is_file():  # reading a named pipe would block
         raise UserError(f"{folder}: {_plans_in(folder)}")
@@ -208,16 +211,6 @@ def _plans_in(folder: Path) -> str:
         return "not a plan directory, it has no plan.json"
     listed = ", ".join(str(folder / name) for name in plans)
     return f"is a family of plans, expected one of them: {listed}"
-
-
-def _what_is(path: Path) -> str:
-    return "a file" if path.exists() else "no such folder"
-
-
-def _check_schema(folder: Path, document: Entries) -> None:
-    error = schema_error(document)
-    if error is not None:
-        raise UserError(f"{folder / 'plan.json'}: {error}")
 
 
 def _with_place(place: Path | str, build: Callable[[], T]) -> T:
