@@ -77,7 +77,7 @@ class Blocks:
         places = {name: place for name, array in arrays.items() if (place := self._find(array))}
         rest = {name: array for name, array in arrays.items() if name not in places}
         room = self.allocate(
-            {name: (_native(array.dtype), array.shape) for name, array in rest.items()}
+            {n: (array.dtype.newbyteorder("="), array.shape) for n, array in rest.items()}
         )
         for name, array in rest.items():
             np.copyto(room.arrays[name], array)
@@ -149,7 +149,3 @@ class Blocks:
 
 def _place(block: _Numbered, offset: int, array: Array) -> Place:
     return Place(block.number, block.shown, offset, name_of(array.dtype), array.shape)
-
-
-def _native(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
-    return dtype.newbyteorder("=")

@@ -54,14 +54,13 @@ class RequestLimit:
             self._ends_at = time.monotonic() + self._allowed_s
 
     def _watch(self) -> None:
-        while (left_s := self._left_s()) > 0:
+        left_s = self._allowed_s
+        while left_s > 0:
             time.sleep(left_s)
+            ends_at = self._ends_at  # another thread changes it
+            # A request that starts from now on cannot be late before the whole limit has passed.
+            left_s = self._allowed_s if ends_at is None else ends_at - time.monotonic()
         where = "rank 0 does not answer"
         if self._comm.rank == 0:
             where = whereabouts(library.ask(ANSWER_S), self._comm.size)
         self._end(f"no answer within {self._seconds:g} s: {where}")
-
-    def _left_s(self) -> float:
-        """Return the seconds during which no request, current or future, can be late."""
-        ends_at = self._ends_at  # another thread changes it
-        return self._allowed_s if ends_at is None else ends_at - time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +65,8 @@ class MappedBlocks:
             self._arrays.pop(number, None)
         for text, facts in blocks.items():
             if int(text) not in self._raw:
-                self._raw[int(text)] = _bytes_of(map_block(Block(**facts), writable=True))
+                memory = map_block(Block(**facts), writable=True)
+                self._raw[int(text)] = np.frombuffer(memory, np.uint8)
 
     def arrays(self, places: Mapping[str, list[Any]], *, writable: bool) -> dict[str, Array]:
         """Return the arrays at places, which are encoded by `Place.facts`."""
@@ -83,10 +83,6 @@ class MappedBlocks:
             array.flags.writeable = writable
             known[key] = array
         return known[key]
-
-
-def _bytes_of(memory: mmap.mmap) -> Array:
-    return np.frombuffer(memory, np.uint8)
 
 
 def pack_texts(array: Array) -> list[Any]:

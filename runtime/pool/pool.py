@@ -198,11 +198,20 @@ class Pool(Closing):
 
     def _gather_parts(self, ranks: Ranks, answers: Sequence[Message]) -> dict[str, Array]:
         """Return the arrays with types or shapes that only the ranks know, and strings."""
-        texts = _join_texts(answers)
-        wanted = _wanted(answers)
-        if not wanted:
+        texts: dict[str, Array] = {}
+        for answer in answers:  # which contain the strings
+            for name, (shape, bounds, packed) in answer["texts"].items():
+                array = texts.setdefault(name, np.empty(shape, object))
+                array[tuple(slice(*ends) for ends in bounds)] = unpack_texts(packed)
+        parts = answers[0]["parts"]
+        if any(answer["parts"] != parts for answer in answers):
+            raise UserError("the ranks gave parts of different shapes or types")
+        if not parts:
             return texts
-        room = self._blocks.allocate(wanted)
+        # The ranks write their parts of the other arrays once there is memory for the whole.
+        room = self._blocks.allocate(
+            {name: (dtype_of(dtype), tuple(shape)) for name, (dtype, shape) in parts.items()}
+        )
         places = {name: place.facts() for name, place in room.places.items()}
         asked = {"put": places, "of": answers[0]["number"]}
         exhaust(ranks.ask(asked, partial(self._blocks.list_changes, (room,))))
@@ -223,21 +232,3 @@ def _refuse_ranks(plan: Plan) -> None:
             f"{plan.folder}: a session starts its ranks itself, on this machine, expected a "
             f"process without a launcher, got: rank {present[0]}{of} of another launcher"
         )
-
-
-def _wanted(answers: Sequence[Message]) -> dict[str, Wanted]:
-    """Return type and shape of the arrays in the answers; each rank has a part of them."""
-    if any(answer["parts"] != answers[0]["parts"] for answer in answers):
-        raise UserError("the ranks gave parts of different shapes or types")
-    entries = answers[0]["parts"].items()
-    return {name: (dtype_of(dtype), tuple(shape)) for name, (dtype, shape) in entries}
-
-
-def _join_texts(answers: Sequence[Message]) -> dict[str, Array]:
-    """Return the arrays of strings, which the answers contain."""
-    whole: dict[str, Array] = {}
-    for answer in answers:
-        for name, (shape, bounds, packed) in answer["texts"].items():
-            array = whole.setdefault(name, np.empty(shape, object))
-            array[tuple(slice(*ends) for ends in bounds)] = unpack_texts(packed)
-    return whole

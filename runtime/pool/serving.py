@@ -90,20 +90,20 @@ class Server:
         parts = {n: part for n, part in reply.parts.items() if not part.array.dtype.hasobject}
         texts = {n: part for n, part in reply.parts.items() if n not in parts}
         if parts:
-            self._keep(asked["number"], parts)
+            self._parts[asked["number"]] = parts
+            # Newer requests show that the parts of older requests will not be asked for.
+            while len(self._parts) > MAX_IN_FLIGHT:
+                del self._parts[min(self._parts)]
         return {
             "number": asked["number"],
             "message": reply.message,
-            "parts": {name: _whole(part) for name, part in parts.items()},
+            "parts": {
+                name: (name_of(part.array.dtype), part.layout.global_shape(part.array.shape))
+                for name, part in parts.items()
+            },
             "texts": {n: self._text(part) for n, part in texts.items() if self._is_source(part)},
             "collectives": collectives_of(library.where()) - before,
         }
-
-    def _keep(self, number: int, parts: Mapping[str, Part]) -> None:
-        """Keep parts until they are requested, or until newer requests show that they never are."""
-        self._parts[number] = parts
-        while len(self._parts) > MAX_IN_FLIGHT:
-            del self._parts[min(self._parts)]
 
     def _request(self, asked: Message) -> Request:
         arrays = self._blocks.arrays(asked["arrays"], writable=False)
@@ -131,10 +131,6 @@ class Server:
 
     def _is_source(self, part: Part) -> bool:
         return self._rank in part.layout.sources()
-
-
-def _whole(part: Part) -> list[Any]:
-    return [name_of(part.array.dtype), part.layout.global_shape(part.array.shape)]
 
 
 def _error(text: str, collectives: int) -> Message:

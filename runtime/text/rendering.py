@@ -12,8 +12,9 @@ import signal
 import sys
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tensoropt.runtime.support.messages import Message, receive, send
 
@@ -82,14 +83,10 @@ def _compiler() -> Callable[[str], Template]:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
-    environment.filters["tojson"] = _as_json
+    environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     return environment.from_string
-
-
-def _as_json(value: Any, **options: Any) -> str:
-    return json.dumps(value, **{"ensure_ascii": False, **options})
 
 
 def _refuse(why: object) -> NoReturn:

@@ -303,10 +303,6 @@ class TextSession(Closing):
         limit = max_tokens if context is None else min(max_tokens, context - min(lengths))
         return batches(lengths, self._decoder, limit, self._step_tokens)
 
-    def _writer(self, number: int, stop: Sequence[str]) -> _Writer:
-        stream = None if self._vocabulary is None else self._vocabulary.stream()
-        return _Writer(number, stream, StopTexts(stop), self._decoder.entry["end"])
-
     def _continue(
         self,
         prompts: Mapping[int, list[int]],
@@ -316,14 +312,18 @@ class TextSession(Closing):
         cancelled: threading.Event,
     ) -> Generator[Piece, None, None]:
         """Yield the tokens of a batch of prompts until all its sequences have ended."""
-        writers = [self._writer(number, stop) for number in prompts]
+        vocabulary, end = self._vocabulary, self._decoder.entry["end"]
+        writers = [
+            _Writer(n, None if vocabulary is None else vocabulary.stream(), StopTexts(stop), end)
+            for n in prompts
+        ]
         limit, context = max_tokens, self._decoder.context
         if context is not None:
             limit = min(limit, context - max(map(len, prompts.values())))
         asked = {
             "prompts": list(prompts.values()),
             "tokens": limit,
-            "end": self._decoder.entry["end"],
+            "end": end,
             "numbers": list(prompts),
             "sampling": asdict(sampling),
             "step_tokens": self._step_tokens,
