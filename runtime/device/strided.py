@@ -73,7 +73,7 @@ def strided_copies(to: Part, source: Part, item: int) -> Iterator[Strided]:
     *outer, run = _sides(to, source, item)
     starts = tuple(_offset(part, item) for part in (to, source))
     inner: list[_Side] = []
-    while outer and len(inner) < 2 and _fits(outer[-1]):
+    while outer and len(inner) < 2 and max(outer[-1].to, outer[-1].source) <= _MOST_PITCH:
         inner.insert(0, outer.pop())
     for index in np.ndindex(*(side.count for side in outer)):
         steps = list(zip(index, outer, strict=True))
@@ -83,10 +83,6 @@ def strided_copies(to: Part, source: Part, item: int) -> Iterator[Strided]:
             run.count,
             inner,
         )
-
-
-def _fits(side: _Side) -> bool:
-    return max(side.to, side.source) <= _MOST_PITCH
 
 
 def _copy(to: int, source: int, width: int, inner: Sequence[_Side]) -> Strided:

@@ -160,12 +160,6 @@ def _publish(block: HostBlock, descriptor: int, place: int) -> None:
     _map(block, descriptor, place)
 
 
-def _is_same(block: HostBlock, descriptor: int, place: int) -> bool:
-    with Path("/proc/self/mem").open("rb", buffering=0) as memory:
-        pieces = _pieces(memory.fileno(), block)
-        return all(os.pread(descriptor, len(own), place + at) == own for at, own in pieces)
-
-
 class _Source(NamedTuple):
     """The shared memory of a rank, with its device and inode for identification."""
 
@@ -186,9 +180,11 @@ class _Source(NamedTuple):
             facts = os.fstat(descriptor)
             if (facts.st_dev, facts.st_ino) != (self.device, self.inode):
                 return  # a process in another container has the same process id
-            for block, place in wanted.items():
-                if _is_same(block, descriptor, place):
-                    _map(block, descriptor, place)
+            with Path("/proc/self/mem").open("rb", buffering=0) as memory:
+                for block, place in wanted.items():
+                    pieces = _pieces(memory.fileno(), block)
+                    if all(os.pread(descriptor, len(b), place + at) == b for at, b in pieces):
+                        _map(block, descriptor, place)
         finally:
             os.close(descriptor)
 

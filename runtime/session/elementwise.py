@@ -9,7 +9,7 @@ collective starts or ends between them: operators that overlap with it must stay
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -89,14 +89,12 @@ class _Graph:
         self.fused = {place for place, node in enumerate(self.nodes) if self._fits(node)}
         self.depths: list[int] = []
         for place, node in enumerate(self.nodes):
-            self.depths.append(self._depth(place, node))
+            before = {self.makers[name] for name in node.input if name in self.makers}
+            is_unfused = place not in self.fused
+            depths = (self.depths[p] + (is_unfused and p in self.fused) for p in before)
+            self.depths.append(max(depths, default=0))
         ends = (node.op_type in STARTS or node.op_type in WAITS for node in self.nodes)
         self.parts = list(accumulate(ends, initial=0))
-
-    def _depth(self, place: int, node: onnx.NodeProto) -> int:
-        before = {self.makers[name] for name in node.input if name in self.makers}
-        steps = (self.depths[p] + (p in self.fused and place not in self.fused) for p in before)
-        return max(steps, default=0)
 
     def is_array(self, name: str) -> bool:
         kind, shape = self.types.get(name, (0, ()))
@@ -191,7 +189,11 @@ def _node(graph: _Graph, pieces: Sequence[_Piece]) -> onnx.NodeProto:
     first = pieces[0]
     operands = [value for _, *both in first.steps for value in both]
     scalars = [*dict.fromkeys(str(name) for kind, name in operands if kind == "scalar")]
-    number = _numbers(scalars, first)
+    # The kernel numbers the scalars first, then the arrays, then the steps.
+    values: list[_Value] = [("scalar", name) for name in scalars]
+    values += [("array", place) for place in range(len(first.reads))]
+    values += [("step", place) for place in range(len(first.steps))]
+    number = {value: index for index, value in enumerate(values)}
     return helper.make_node(
         ONE_PASS.removeprefix(f"{DOMAIN}."),
         [*scalars, *(name for piece in pieces for name in piece.reads)],
@@ -204,11 +206,3 @@ def _node(graph: _Graph, pieces: Sequence[_Piece]) -> onnx.NodeProto:
         results=[number[value] for value in first.results],
         writes=_kinds(graph, first.writes),
     )
-
-
-def _numbers(scalars: Sequence[str], piece: _Piece) -> Mapping[_Value, int]:
-    """Return the number of each value: scalars first, then arrays, then steps."""
-    values: list[_Value] = [("scalar", name) for name in scalars]
-    values += [("array", place) for place in range(len(piece.reads))]
-    values += [("step", place) for place in range(len(piece.steps))]
-    return {value: number for number, value in enumerate(values)}

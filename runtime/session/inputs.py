@@ -182,11 +182,14 @@ def check_dtype(path: str, tensor: Tensor, dtype: np.dtype[np.generic]) -> None:
 
 
 def _match(path: str, tensor: Tensor, shape: tuple[int, ...], dims: dict[str, int]) -> None:
-    sized = tuple(
-        _bind_size(size, found, dims) if isinstance(size, str) else size
-        for size, found in zip(tensor.shape, shape, strict=False)
-    )
-    if len(shape) != len(tensor.shape) or shape != sized:
+    sized = []
+    for size, found in zip(tensor.shape, shape, strict=False):
+        if isinstance(size, str):  # the array sets a dimension that is still unknown
+            known = bound(size, dims)
+            sized.append(dims.setdefault(size, known if isinstance(known, int) else found))
+        else:
+            sized.append(size)
+    if len(shape) != len(tensor.shape) or shape != tuple(sized):
         wanted = "x".join(map(str, tensor.shape)) or "a scalar"
         got = "x".join(map(str, shape)) or "a scalar"
         known = ", ".join(f"{n}={v}" for n, v in dims.items() if n in tensor.shape)
@@ -194,12 +197,6 @@ def _match(path: str, tensor: Tensor, shape: tuple[int, ...], dims: dict[str, in
         raise UserError(
             f"{path}: input '{tensor.name}': expected shape {wanted}{where}, got: {got}"
         )
-
-
-def _bind_size(name: str, found: int, dims: dict[str, int]) -> int:
-    """Return the size of a symbolic dimension; an unknown dimension is set to ``found``."""
-    known = bound(name, dims)
-    return dims.setdefault(name, known if isinstance(known, int) else found)
 
 
 def as_dtype(array: Array, dtype: np.dtype[np.generic]) -> Array:

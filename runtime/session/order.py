@@ -65,7 +65,9 @@ def optimise_in_order(given: Path | bytes, options: SessionOptions) -> Optimised
         size = value.tensor_size_in_bytes()
         if info is not None or size < _LEAST or value.element_type() == _TEXT:
             return info
-        constants[name] = _copy(value)
+        array = np.empty(tuple(value.shape()), dtype_of_code(value.element_type()))
+        ctypes.memmove(array.ctypes.data, value.data_ptr(), array.nbytes)
+        constants[name] = HostArray(array)
         return OrtExternalInitializerInfo(name, 0, size)
 
     compiler = ModelCompiler(
@@ -81,12 +83,6 @@ def optimise_in_order(given: Path | bytes, options: SessionOptions) -> Optimised
     return Optimised(with_nodes(made, nodes), constants)
 
 
-def _copy(value: OrtValue) -> HostArray:
-    array = np.empty(tuple(value.shape()), dtype_of_code(value.element_type()))
-    ctypes.memmove(array.ctypes.data, value.data_ptr(), array.nbytes)
-    return HostArray(array)
-
-
 def restore_order(nodes: Sequence[Node], given: Sequence[Node]) -> list[Node]:
     """Return the optimized ``nodes`` in the order of the ``given`` nodes, from which they derive.
 
@@ -96,7 +92,9 @@ def restore_order(nodes: Sequence[Node], given: Sequence[Node]) -> list[Node]:
     """
     needs = _needs([node.reads for node in nodes], [node.makes for node in nodes])
     readers = _readers(needs)
-    wanted = _wanted(nodes, readers, _places(given))
+    places = {node.name: place for place, node in enumerate(given) if node.name}
+    places |= {name: place for place, node in enumerate(given) for name in node.makes}
+    wanted = _wanted(nodes, readers, places)
     return [nodes[place] for place in _sort(needs, readers, wanted)]
 
 
@@ -125,12 +123,6 @@ def _readers(needs: Sequence[set[int]]) -> list[list[int]]:
         for maker in needed:
             readers[maker].append(place)
     return readers
-
-
-def _places(given: Sequence[Node]) -> dict[str, int]:
-    """Return the position of each node, by its name and by the names of its results."""
-    by_name = {node.name: place for place, node in enumerate(given) if node.name}
-    return by_name | {name: place for place, node in enumerate(given) for name in node.makes}
 
 
 def _wanted(

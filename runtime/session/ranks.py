@@ -100,9 +100,10 @@ def gather(name: str, part: Array, layout: Layout, comm: MPI.Comm, copy: int = 0
     For a replicated layout, ``copy`` selects the replica. Besides the whole, rank 0 stores one part
     at a time. If its own part is the whole, it is returned without a copy.
     """
-    if part.dtype.hasobject:
-        return _gather_objects(part, layout, comm, copy)
     sources = layout.sources(copy)
+    if part.dtype.hasobject:  # strings are pickled to be sent
+        parts = comm.gather(part if comm.rank in sources else None)
+        return part if parts is None else gather_global(dict(enumerate(parts)), layout, copy)
     _check_equal(name, part, comm, sources)
     if comm.rank:
         if comm.rank in sources:
@@ -131,12 +132,6 @@ def _check_equal(name: str, part: Array, comm: MPI.Comm, sources: Sequence[int])
     facts = comm.gather((part.shape, part.dtype.name))
     if facts is not None and len({facts[rank] for rank in (0, *sources)}) > 1:
         raise UserError(f"output '{name}': the ranks gave parts of different shapes or types")
-
-
-def _gather_objects(part: Array, layout: Layout, comm: MPI.Comm, copy: int) -> Array:
-    """Return the whole output of strings on rank 0; strings are pickled to be sent."""
-    parts = comm.gather(part if comm.rank in layout.sources(copy) else None)
-    return part if parts is None else gather_global(dict(enumerate(parts)), layout, copy)
 
 
 def _bytes_of(array: Array) -> Array:

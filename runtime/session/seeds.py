@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,15 +83,9 @@ def _assign(model: Path, lacking: list[onnx.NodeProto], given: list[onnx.NodePro
         else:
             node.attribute.extend(_seed(seed))
             given.remove(seed)
-    _assign_in_order(model, rest, _by_operator(given))
-
-
-def _assign_in_order(
-    model: Path, lacking: list[onnx.NodeProto], given: Mapping[str, list[onnx.NodeProto]]
-) -> None:
-    """Assign seeds in order; each operator must have as many nodes as seeds in the plan."""
-    for op_type, nodes in _by_operator(lacking).items():
-        seeds = [_seed(node) for node in given.get(op_type, ())]
+    seeds_left = _by_operator(given)
+    for op_type, nodes in _by_operator(rest).items():
+        seeds = [_seed(node) for node in seeds_left.get(op_type, ())]
         if op_type == DROPOUT and not seeds:
             continue  # in inference it draws nothing, and the plan has no seed
         if len(seeds) != len(nodes):
@@ -99,8 +93,8 @@ def _assign_in_order(
                 f"{model}: {len(nodes)} {op_type} nodes cannot be matched with the plan's "
                 f"{len(seeds)} seeds, expected nodes with unique names"
             )
-        for node, seed in zip(nodes, seeds, strict=True):
-            node.attribute.extend(seed)
+        for node, found in zip(nodes, seeds, strict=True):
+            node.attribute.extend(found)
 
 
 def _by_operator(nodes: list[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensoropt.runtime.device.provider import HostArray
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
-
-if TYPE_CHECKING:
-    from onnx import TensorProto
 
 __all__ = ["common_weights"]
 
@@ -45,15 +41,11 @@ def _weights(graph: Path) -> Iterator[tuple[str, Array]]:
     mapped: dict[str, Array] = {}
     for tensor in model.graph.initializer:
         if tensor.external_data:
-            yield tensor.name, _weight(graph.parent, tensor, mapped)
-
-
-def _weight(folder: Path, tensor: TensorProto, mapped: dict[str, Array]) -> Array:
-    facts: Mapping[str, str] = {entry.key: entry.value for entry in tensor.external_data}
-    location, start = facts["location"], int(facts.get("offset", 0))
-    if location not in mapped:
-        mapped[location] = np.memmap(folder / location, np.uint8, "r")
-    dtype = dtype_of_code(tensor.data_type)
-    size = dtype.itemsize * math.prod(tensor.dims)
-    raw: Array = np.asarray(mapped[location][start : start + size])
-    return raw.view(dtype).reshape(tuple(tensor.dims))
+            facts = {entry.key: entry.value for entry in tensor.external_data}
+            location, start = facts["location"], int(facts.get("offset", 0))
+            if location not in mapped:
+                mapped[location] = np.memmap(graph.parent / location, np.uint8, "r")
+            dtype = dtype_of_code(tensor.data_type)
+            size = dtype.itemsize * math.prod(tensor.dims)
+            raw: Array = np.asarray(mapped[location][start : start + size])
+            yield tensor.name, raw.view(dtype).reshape(tuple(tensor.dims))

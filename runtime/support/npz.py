@@ -51,14 +51,11 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NpzArray:
             read = np.lib.format.read_array_header_1_0
         shape, is_fortran, dtype = read(file)
         place = file.tell()
-    stored = info.compress_type == zipfile.ZIP_STORED
-    offset = _start(archive, info) + place if stored else None
+    offset = None
+    if info.compress_type == zipfile.ZIP_STORED:
+        assert archive.fp is not None
+        # The local header may have another extra field than `info`, which is from the directory.
+        archive.fp.seek(info.header_offset)
+        name, extra = struct.unpack("<HH", archive.fp.read(_LOCAL_HEADER)[-4:])
+        offset = int(info.header_offset + _LOCAL_HEADER + name + extra) + place
     return NpzArray(shape, dtype, is_fortran, offset)
-
-
-def _start(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
-    """Return the position of a member's bytes, after its local header."""
-    assert archive.fp is not None
-    archive.fp.seek(info.header_offset)
-    name, extra = struct.unpack("<HH", archive.fp.read(_LOCAL_HEADER)[-4:])
-    return int(info.header_offset + _LOCAL_HEADER + name + extra)

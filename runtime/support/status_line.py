@@ -51,17 +51,16 @@ class _Line:
                 threading.Thread(target=self._tick, name="status line", daemon=True).start()
 
     def _tick(self) -> None:
-        while self._update():
+        """Draw the seconds of a long activity, until the line has no text."""
+        while True:
+            with self._lock:
+                lasted_s = time.monotonic() - self._since
+                if self._text and lasted_s >= _LONG_S:
+                    self._draw(f"{self._text} ({lasted_s:.0f} s)")
+                self._ticks = bool(self._text)  # under the lock: `show` starts the next thread
+                if not self._ticks:
+                    return
             time.sleep(_TICK_S)
-
-    def _update(self) -> bool:
-        """Draw the seconds of a long activity; returns whether the line still has text."""
-        with self._lock:
-            lasted_s = time.monotonic() - self._since
-            if self._text and lasted_s >= _LONG_S:
-                self._draw(f"{self._text} ({lasted_s:.0f} s)")
-            self._ticks = bool(self._text)
-            return self._ticks
 
     def _draw(self, text: str) -> None:
         _draw(text)
