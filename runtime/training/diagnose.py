@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tensoropt.runtime.device.provider import PlacedArray, Provider
+from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.session.session import RankSession, every_value_session
 from tensoropt.runtime.training.finite import all_finite
 from tensoropt.runtime.training.step import TrainingStep
@@ -55,7 +55,8 @@ def _check_nodes(step: TrainingStep, threads: int, rank: int, part: int) -> _Pla
     """Return the first value that is not finite in one part of the graph."""
     graph = step.plan.plan.graph(rank)
     nodes, session = _open_part(graph, part, threads, step.held.provider)
-    arrays = _read(step)
+    step.start()  # sets the sums of gradients, which the graph may read, to zero
+    arrays = {**step.batch, **step.sums, **step.scalars, **step.held.state}
     for name in session.inputs:
         session.read(name, arrays[name])
     for name, array in step.held.gradients.items():
@@ -68,16 +69,6 @@ def _check_nodes(step: TrainingStep, threads: int, rank: int, part: int) -> _Pla
             if name in wrong:
                 return _Place(order, rank, f"'{name}' of {node}")
     return None
-
-
-def _read(step: TrainingStep) -> dict[str, PlacedArray]:
-    """Return all arrays that the graph may read, after zeroing the gradient accumulators."""
-    step.start()
-    arrays = {**step.batch, **step.scalars, **step.held.state}
-    for gradient in step.plan.gradients:
-        if gradient.accumulator is not None:
-            arrays[gradient.accumulator] = step.held.gradients[gradient.tensor.name]
-    return arrays
 
 
 def _open_part(

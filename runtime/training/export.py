@@ -85,7 +85,9 @@ def _write(
     out: Path,
 ) -> None:
     """Write both files under temporary names, the data first, and rename them."""
-    data = _data_path(places, trained, out)
+    size = sum(tensor_bytes(places[name]) for name in trained)
+    is_inline = size < _INLINE and not any(map(_is_outside, places.values()))
+    data = None if is_inline else out.with_name(f"{out.name}.data")
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as name:
         aside = Path(name) / "data"
         if data is None:
@@ -97,13 +99,6 @@ def _write(
         graph = Path(name) / "graph"
         graph.write_bytes(model.SerializeToString())
         graph.replace(out)
-
-
-def _data_path(places: Mapping[str, onnx.TensorProto], trained: set[str], out: Path) -> Path | None:
-    """Return the path for external data, None if the weights fit in the graph's file."""
-    small = not any(_is_outside(tensor) for tensor in places.values())
-    size = sum(tensor_bytes(places[name]) for name in trained)
-    return None if small and size < _INLINE else out.with_name(f"{out.name}.data")
 
 
 def _is_outside(tensor: onnx.TensorProto) -> bool:

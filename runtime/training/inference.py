@@ -29,7 +29,11 @@ def for_inference(model: onnx.ModelProto) -> None:
             _normalise(node)
         if node.op_type == "Dropout" and len(node.input) == 3 and node.input[2] not in given:
             del node.input[2:]
-    _drop_unread(graph, stored & read)
+    unread = (stored & read).difference(_read(graph))  # weights that only the training mode read
+    if unread:
+        kept = [tensor for tensor in graph.initializer if tensor.name not in unread]
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
 
 
 def _read(graph: onnx.GraphProto) -> Iterator[str]:
@@ -40,15 +44,6 @@ def _read(graph: onnx.GraphProto) -> Iterator[str]:
             if attribute.HasField("g"):
                 yield from _read(attribute.g)
     yield from (value.name for value in graph.output)
-
-
-def _drop_unread(graph: onnx.GraphProto, names: set[str]) -> None:
-    """Remove the initializers among ``names`` without a remaining use."""
-    unread = names.difference(_read(graph))
-    kept = [tensor for tensor in graph.initializer if tensor.name not in unread]
-    if unread:
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
 
 
 def _normalise(node: onnx.NodeProto) -> None:

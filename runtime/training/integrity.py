@@ -69,7 +69,11 @@ def seal(path: Path) -> str:
         with ThreadPoolExecutor() as pool:
             digests = dict(pool.map(lambda item: _digest(data, *item), header.extents.items()))
         tensors = {**header.metadata, _TENSORS: json.dumps(digests)}
-        blank = _text({"__metadata__": tensors, **header.entries}, len(header.raw))
+        entries = {"__metadata__": tensors, **header.entries}
+        text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+        # The tensors cannot move, so the new header must fit in the place of the old one.
+        assert len(text) <= len(header.raw), "the file was not written with blank digests"
+        blank = text.ljust(len(header.raw))
         digest = hashlib.sha256(blank).hexdigest()
         file.seek(_LENGTH_BYTES)
         file.write(blank.replace(_BLANK.encode(), digest.encode()))
@@ -165,13 +169,6 @@ def _check_header(path: Path, header: _Header) -> str:
             f"expected sha256 {expected}, got: {found}"
         )
     return expected
-
-
-def _text(entries: Mapping[str, Any], size: int) -> bytes:
-    """Return a JSON header, padded to ``size`` bytes."""
-    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    assert len(text) <= size, "a file is sealed that was not written with blank digests"
-    return text.ljust(size)
 
 
 def _map(path: Path) -> mmap.mmap:

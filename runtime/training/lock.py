@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from tensoropt.runtime.support.errors import UserError
@@ -26,17 +26,15 @@ def lock_folder(folder: str | None) -> Iterator[None]:
     Path(folder).mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with suppress(OSError):
-            _lock(descriptor, folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"--checkpoint {folder}: another run writes checkpoints there, "
+                "expected another folder"
+            ) from None
+        except OSError:
+            pass  # the file system has no locks
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(
-            f"--checkpoint {folder}: another run writes checkpoints there, expected another folder"
-        ) from None

@@ -55,7 +55,11 @@ class Log:
             self._write(self._file, json.dumps(_entry(facts)) + "\n")
         if self._link is not None and time.monotonic() >= self._shown:
             self._shown = time.monotonic() + _SHOW_S
-            self._link.show(self._line(facts))
+            per_s = self._samples / facts.time_s
+            self._link.show(
+                f"step {facts.step} of {self._end}, loss {facts.loss:.6g}, "
+                f"{facts.time_s * 1e3:.1f} ms, {per_s:.4g} samples/s"
+            )
 
     def _write(self, file: IO[str], line: str) -> None:
         """Append a line; on failure, remove a partial line and raise `UserError`."""
@@ -68,13 +72,6 @@ class Log:
                 os.ftruncate(file.fileno(), size)
             self._file = None
             raise UserError(f"--log {file.name}: {cause_of(error)}") from None
-
-    def _line(self, facts: StepFacts) -> str:
-        per_s = self._samples / facts.time_s
-        return (
-            f"step {facts.step} of {self._end}, loss {facts.loss:.6g}, "
-            f"{facts.time_s * 1e3:.1f} ms, {per_s:.4g} samples/s"
-        )
 
     @property
     def median_s(self) -> float | None:
@@ -103,21 +100,19 @@ def _entry(facts: StepFacts) -> dict[str, float | int | bool]:
 
 def _open(path: Path, start: int) -> IO[str]:
     """Open the log without the lines of steps later than ``start``. Raises `UserError`."""
+    kept: list[str] = []
     try:
-        before = [line for line in _lines(path) if _step_of(line) <= start] if start else []
+        if start and path.is_file():
+            with path.open(encoding="utf-8") as before:
+                # A run that was killed may have left the beginning of a line.
+                lines = [line for line in before if line.endswith("\n")]
+            kept = [line for line in lines if _step_of(line) <= start]
         file = path.open("w", encoding="utf-8")
-        file.writelines(before)
+        file.writelines(kept)
         file.flush()
     except OSError as error:
         raise UserError(f"--log {path}: {cause_of(error)}") from None
     return file
-
-
-def _lines(path: Path) -> list[str]:
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8") as file:
-        return [line for line in file if line.endswith("\n")]
 
 
 def _step_of(line: str) -> int:

@@ -22,12 +22,13 @@ def measure(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str, 
     """Return measured figures except times, of the rank with the maximum, and predictions."""
     plan = trainer.plan.plan
     predicted = plan.document["predicted"]
+    own = {**trainer.held.bytes_by_kind(), "constants_bytes": trainer.constant_bytes()}
     return {
         "peak_bytes": largest(comm, memory.bytes()),
         "predicted_peak_bytes": plan.process_bytes,
         "used_bytes": largest(comm, trainer.held.provider.used_bytes()),
         "nodes_on_cpu": largest(comm, trainer.nodes_on_cpu()),
-        "held_bytes": _held_bytes(trainer, comm),
+        "held_bytes": {kind: largest(comm, size) or 0 for kind, size in own.items()},
         "predicted_bytes": dict(predicted.get("static_parts", {})),
         "predicted_time_s": predicted["time_s"],
         "expected_error": predicted["expected_error"],
@@ -85,10 +86,3 @@ def export_trained(job: TrainJob, trainer: Trainer, comm: MPI.Comm) -> str | Non
         if comm.rank == 0:
             weights.unlink(missing_ok=True)
     return str(path)
-
-
-def _held_bytes(trainer: Trainer, comm: MPI.Comm) -> dict[str, int]:
-    """Return the maximum over the ranks of the static memory of each kind."""
-    mine = trainer.held.bytes_by_kind()
-    mine["constants_bytes"] = trainer.constant_bytes()
-    return {kind: largest(comm, size) or 0 for kind, size in mine.items()}

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensoropt.runtime.device.provider import CPU, PlacedArray, Provider
 from tensoropt.runtime.plan.plan import Tensor
-from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.training.plan import TrainingPlan
 
@@ -36,16 +36,15 @@ class Held:
         self.plan, self.rank, self.provider = plan, rank, provider
         changed = [s.tensor for s in plan.state if s.graph == "gradients"]
         own = [] if state is not None else [s.tensor for s in plan.state]
-        provider.reserve(map(self._size, [*own, *(g.tensor for g in plan.gradients), *changed]))
+        tensors = [*own, *(g.tensor for g in plan.gradients), *changed]
+        sizes = (math.prod(t.local_shape()) * dtype_of(t.dtype).itemsize for t in tensors)
+        provider.reserve(sizes)
         self.state = state or {tensor.name: self._empty(tensor) for tensor in own}
         self.gradients = {g.tensor.name: self._empty(g.tensor) for g in plan.gradients}
         self._before = {tensor.name: self._empty(tensor) for tensor in changed}
 
     def _empty(self, tensor: Tensor) -> PlacedArray:
         return self.provider.empty(tensor.local_shape(), dtype_of(tensor.dtype))
-
-    def _size(self, tensor: Tensor) -> int:
-        return math.prod(tensor.local_shape()) * dtype_of(tensor.dtype).itemsize
 
     def remember(self) -> None:
         """Save the state that the first graph changes (running statistics) for `restore`."""
@@ -77,7 +76,8 @@ class Held:
 
         try:
             with safe_open(path, "np") as file:
-                starts = resume is None or not _has_moments(file.metadata())
+                # A checkpoint from before the first step has no moments: they are zeros.
+                starts = resume is None or json.loads(file.metadata()["moments"]) is None
                 for state in self.plan.state:
                     if starts and state.is_moment:
                         self.state[state.name].zero()
@@ -98,7 +98,11 @@ class Held:
         values = found[where] if where else file.get_tensor(tensor.name)
         if values.dtype != array.dtype:
             raise UserError(f"'{tensor.name}': expected {array.dtype}, got: {values.dtype}")
-        array.put(_with_padding(values, array.shape))
+        if values.shape != array.shape:  # the padding is zero, and training keeps it zero
+            padded = np.zeros(array.shape, values.dtype)
+            padded[tuple(map(slice, values.shape))] = values
+            values = padded
+        array.put(values)
 
     def bytes_by_kind(self) -> dict[str, int]:
         """Return bytes by kind, under the names of ``static_parts`` in plan.json."""
@@ -108,17 +112,3 @@ class Held:
             found[f"{kind}_bytes"] += self.state[state.name].nbytes
         found["gradients_bytes"] = sum(array.nbytes for array in self.gradients.values())
         return found
-
-
-def _with_padding(values: Array, shape: tuple[int, ...]) -> Array:
-    """Pad ``values`` with trailing zeros to ``shape``; training keeps the padding zero."""
-    if values.shape == shape:
-        return values
-    padded = np.zeros(shape, values.dtype)
-    padded[tuple(map(slice, values.shape))] = values
-    return padded
-
-
-def _has_moments(metadata: Mapping[str, str]) -> bool:
-    """Return whether a checkpoint with this metadata has moments; otherwise they are zeros."""
-    return json.loads(metadata["moments"]) is not None

@@ -31,9 +31,10 @@ _LARGE = 1 << 26  # bytes
 class TrainingStep:
     """The sessions of one rank and the arrays that they read and write.
 
-    ``batch``, ``scalars`` and ``loss`` are on the rank's device. ONNX Runtime writes its optimised
-    graphs to ``folder``, if given. The graphs with the roles ``captured`` run as CUDA graphs.
-    Creates both sessions; raises `UserError`, also for a graph that cannot be captured.
+    ``batch``, ``scalars``, ``loss`` and ``sums``, which accumulate gradients, are on the rank's
+    device. ONNX Runtime writes its optimised graphs to ``folder``, if given. The graphs with the
+    roles ``captured`` run as CUDA graphs. Creates both sessions; raises `UserError`, also for a
+    graph that cannot be captured.
     """
 
     def __init__(
@@ -49,9 +50,17 @@ class TrainingStep:
         self.batch = {t.name: make(t.local_shape(), dtype_of(t.dtype)) for t in plan.plan.inputs}
         self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
         self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
-        self._folder = folder
+        self.sums = {
+            gradient.accumulator: state.gradients[gradient.tensor.name]
+            for gradient in plan.gradients
+            if gradient.accumulator is not None
+        }
         graphs = (plan.plan.graph(state.rank), plan.update_graph(state.rank))
-        self._files = [self._optimised(graph) or graph for graph in graphs]
+        # An optimised graph would include large weights, so it is not written then.
+        self._files = [
+            folder / graph.name if folder is not None and constant_bytes(graph) <= _LARGE else graph
+            for graph in graphs
+        ]
         self.gradients, self.update = (
             training_session(
                 graph,
@@ -64,15 +73,10 @@ class TrainingStep:
             )
             for role, graph, file in zip(ROLES, graphs, self._files, strict=True)
         )
-        self._bind("gradients", self.gradients, self._read_first(), {plan.loss_output: self.loss})
+        read, written = {**self.batch, **self.sums}, {plan.loss_output: self.loss}
+        self._bind("gradients", self.gradients, read, written)
         self._bind("update", self.update, state.gradients, {})
         self.gradients_are_finite = FiniteCheck(list(state.gradients.values()), state.provider)
-
-    def _optimised(self, graph: Path) -> Path | None:
-        """Return the path for the optimised graph, None if it would include large weights."""
-        if self._folder is None or constant_bytes(graph) > _LARGE:
-            return None
-        return self._folder / graph.name
 
     def constant_bytes(self) -> int:
         """Return the bytes of the constants in the sessions.
@@ -85,11 +89,6 @@ class TrainingStep:
         """Return the number of nodes that a device left to the CPU, None on the CPU itself."""
         counts = self.gradients.nodes_on_cpu(), self.update.nodes_on_cpu()
         return None if None in counts else sum(count or 0 for count in counts)
-
-    def _read_first(self) -> dict[str, PlacedArray]:
-        """Return the inputs of the first graph except state and scalars."""
-        sums = {g.accumulator: self.held.gradients[g.tensor.name] for g in self.plan.gradients}
-        return {**self.batch, **{name: array for name, array in sums.items() if name is not None}}
 
     def _bind(
         self,

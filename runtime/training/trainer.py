@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["StepFacts", "StoppedError", "Trainer"]
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class StoppedError(Exception):
     """Training cannot continue; on all ranks the state is the state after the last good step."""
 
@@ -94,7 +90,7 @@ class Trainer:
             scale.value, scale.good = self.progress.loss_scale, self.progress.good_steps
         return scale
 
-    def step(self, *, ask: int = 0, before_update: Callable[[], None] = _nothing) -> StepFacts:
+    def step(self, *, ask: int = 0, before_update: Callable[[], None] = lambda: None) -> StepFacts:
         """Take one step; ``asked`` becomes the maximum of ``ask`` over all ranks.
 
         ``before_update`` is called immediately before parameters and moments change. They do not
@@ -108,8 +104,14 @@ class Trainer:
         rate = learning_rate(
             number, self.job.learning_rate, self.job.warmup, self.job.schedule, self.total
         )
-        self._prepare(rate)
-        loss = self._gradients(number)
+        self._step.start()
+        self.held.remember()
+        self._step.set("learning_rate", rate)
+        self._step.set("step", self.progress.updates + 1)
+        if self._scale is not None:
+            self._step.set("loss_scale", self._scale.value)
+        losses = [self._forward_backward(number, m) for m in range(self.plan.micro_batches)]
+        loss = math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
         is_good = self._agree(loss, ask)
         scale = self._scale.value if self._scale else None
         before_update()
@@ -132,20 +134,7 @@ class Trainer:
         self._scale = self._loss_scale()
         self._ahead.start(progress.samples)
 
-    def _prepare(self, rate: float) -> None:
-        self._step.start()
-        self.held.remember()
-        self._step.set("learning_rate", rate)
-        self._step.set("step", self.progress.updates + 1)
-        if self._scale is not None:
-            self._step.set("loss_scale", self._scale.value)
-
-    def _gradients(self, number: int) -> float:
-        """Run the first graph on every micro-batch; returns the mean of the losses."""
-        losses = [self._run(number, micro) for micro in range(self.plan.micro_batches)]
-        return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
-
-    def _run(self, number: int, micro: int) -> float:
+    def _forward_backward(self, number: int, micro: int) -> float:
         batch: Mapping[str, Array] = {}
         try:
             batch = self._batch(micro)

@@ -76,7 +76,13 @@ def _train(
         error = _take_steps(job, trainer, log, link, comm)
     finally:
         log.close()
-    is_complete = error is None and not trainer.asked
+    # Before a checkpoint is written, as its pages in the page cache would count.
+    measured = measure(trainer, memory, comm)
+    checkpoint, export = _save(job, trainer, comm, link), None
+    if error is None and not trainer.asked:
+        if job.export is not None:
+            link.of_rank(comm.rank).show(f"writing {job.export}")
+        export = export_trained(job, trainer, comm)
     return result_of(
         job,
         plan,
@@ -87,11 +93,10 @@ def _train(
         first_loss=log.first,
         last_loss=log.last,
         step_time_s=log.median_s,
-        # Before a checkpoint is written, as its pages in the page cache would count.
-        **measure(trainer, memory, comm),
+        **measured,
         cuda_graphs=graphs,
-        checkpoint=_save(job, trainer, comm, link),
-        export=_export(job, trainer, comm, link) if is_complete else None,
+        checkpoint=checkpoint,
+        export=export,
         stop_signal=trainer.asked,
         error=error,
     )
@@ -118,10 +123,3 @@ def _save(job: TrainJob, trainer: Trainer, comm: MPI.Comm, link: LauncherLink) -
     if job.checkpoint is not None:
         link.of_rank(comm.rank).show(f"step {trainer.progress.step}: writing {job.checkpoint}")
     return save_checkpoint(job, trainer, comm)
-
-
-def _export(job: TrainJob, trainer: Trainer, comm: MPI.Comm, link: LauncherLink) -> str | None:
-    """Write the trained model if requested, and show that; returns its path."""
-    if job.export is not None:
-        link.of_rank(comm.rank).show(f"writing {job.export}")
-    return export_trained(job, trainer, comm)

@@ -30,7 +30,9 @@ class Ahead:
     def start(self, position: int) -> None:
         """Start to read the batch at ``position`` and the following batches."""
         if not self._found or self._found[0][0] != position:
-            self._drop()
+            for _, future in self._found:
+                future.cancel()
+            self._found.clear()
             self._submit(position)
         while len(self._found) <= self._depth:
             following = self._found[-1][0] + self._size
@@ -45,9 +47,3 @@ class Ahead:
 
     def _submit(self, position: int) -> None:
         self._found.append((position, self._pool.submit(self._read, position)))
-
-    def _drop(self) -> None:
-        """Discard all prefetched batches."""
-        for _, future in self._found:
-            future.cancel()
-        self._found.clear()

@@ -52,7 +52,11 @@ class ArrowFiles:
         found = [self._file(number).counts() for number in range(len(paths))]
         self.counts = [count for counts in found for count in counts]
         self._firsts = np.cumsum(self.counts) - self.counts
-        self._groups = list(_places(found))
+        self._groups = [
+            (number, group, row)  # the file, the index in the file and the first row of a group
+            for number, counts in enumerate(found)
+            for group, row in enumerate(accumulate(counts[:-1], initial=0) if counts else ())
+        ]
         self.window = max(1, WINDOW_BYTES // sum(map(_sample_bytes, inputs)))
         capacity = max(self.counts, default=0) + (self.window if is_shuffled else 0)
         self._kept = {tensor.name: _Kept(capacity) for tensor in inputs}
@@ -61,16 +65,14 @@ class ArrowFiles:
 
     def take(self, ids: Array, parts: Parts) -> Batch:
         """Return ``parts`` of the samples ``ids``; see `Samples.take`."""
-        return {name: self._part(ids[rows], name, rest) for name, (rows, *rest) in parts.items()}
-
-    def _part(self, ids: Array, name: str, rest: Sequence[slice]) -> Array:
-        return join_rows(
-            [
-                # Copy: callers may change the array, and the cache must not change.
-                (where, np.array(self._group(unit, name, rest)[rows]))
-                for unit, where, rows in by_unit(ids, self._firsts)
-            ]
-        )
+        batch: Batch = {}
+        for name, (rows, *rest) in parts.items():
+            units = by_unit(ids[rows], self._firsts)
+            # Copy: callers may change the array, and the cache must not change.
+            batch[name] = join_rows(
+                [(to, np.array(self._group(unit, name, rest)[own])) for unit, to, own in units]
+            )
+        return batch
 
     def _group(self, unit: int, name: str, rest: Sequence[slice]) -> Array:
         number, group, row = self._groups[unit]
@@ -119,14 +121,11 @@ class _ArrowFile:
             self._mapped = pa.memory_map(str(path))
             schema = pyarrow.ipc.open_file(self._mapped).schema
         self.columns = {tensor.name: column_of(str(path), schema, tensor) for tensor in inputs}
-        self._files = {tensor.name: self._reader(tensor.name) for tensor in inputs}
+        self._files: dict[str, pyarrow.ipc.RecordBatchFileReader] = {}
+        for name, column in self.columns.items():  # a reader decompresses only its own column
+            options = pyarrow.ipc.IpcReadOptions(included_fields=[column.place], use_threads=False)
+            self._files[name] = pyarrow.ipc.open_file(self._mapped, options=options)
         self._smallest = min(inputs, key=_sample_bytes).name
-
-    def _reader(self, name: str) -> pyarrow.ipc.RecordBatchFileReader:
-        """Return a reader that decompresses only one column."""
-        place = self.columns[name].place
-        options = pyarrow.ipc.IpcReadOptions(included_fields=[place], use_threads=False)
-        return pyarrow.ipc.open_file(self._mapped, options=options)
 
     def counts(self) -> list[int]:
         """Return the number of rows of each record batch."""
@@ -170,10 +169,3 @@ def _one_line_of(path: Path) -> Iterator[None]:
 
 def _sample_bytes(tensor: Tensor) -> int:
     return math.prod(int(size) for size in tensor.shape[1:]) * dtype_of(tensor.dtype).itemsize
-
-
-def _places(found: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield the file, the index in the file and the first row of each group."""
-    for number, counts in enumerate(found):
-        for group, row in enumerate(accumulate(counts[:-1], initial=0) if counts else ()):
-            yield number, group, row

@@ -23,15 +23,12 @@ def data_files(place: Path, kinds: Mapping[str, str]) -> tuple[str, list[Path]]:
     paths = sorted(path for path in place.iterdir() if path.suffix.lower() in kinds)
     found = sorted({kinds[path.suffix.lower()] for path in paths})
     if not found:
-        raise UserError(f"{place}: expected {_suffixes(kinds)} files in the folder, got: none")
+        *others, last = kinds
+        suffixes = f"{', '.join(others)} or {last}"
+        raise UserError(f"{place}: expected {suffixes} files in the folder, got: none")
     if len(found) > 1:
         raise UserError(f"{place}: expected files of one kind, got: {' and '.join(found)}")
     return found[0], paths
-
-
-def _suffixes(kinds: Mapping[str, str]) -> str:
-    *others, last = kinds
-    return f"{', '.join(others)} or {last}"
 
 
 class Unchanged:

@@ -50,15 +50,13 @@ class NpzFiles:
 
     def take(self, ids: Array, parts: Parts) -> Batch:
         """Return ``parts`` of the samples ``ids``; see `Samples.take`."""
-        return {name: self._part(ids[rows], name, rest) for name, (rows, *rest) in parts.items()}
-
-    def _part(self, ids: Array, name: str, rest: Sequence[slice]) -> Array:
-        return join_rows(
-            [
-                (where, self._rows(number, name, rows, rest))
-                for number, where, rows in by_unit(ids, self._firsts)
-            ]
-        )
+        batch: Batch = {}
+        for name, (rows, *rest) in parts.items():
+            units = by_unit(ids[rows], self._firsts)
+            batch[name] = join_rows(
+                [(to, self._rows(number, name, own, rest)) for number, to, own in units]
+            )
+        return batch
 
     def _rows(self, number: int, name: str, rows: slice | Array, rest: Sequence[slice]) -> Array:
         file = self._files[number]
@@ -106,7 +104,12 @@ def _file(path: Path, inputs: Sequence[Tensor]) -> _File:
         if tensor.name not in headers:
             near = did_you_mean(tensor.name, headers)
             raise UserError(f"{path}: input '{tensor.name}' is missing{near}")
-        _check(path, tensor, headers[tensor.name])
+        array = headers[tensor.name]
+        check_dtype(str(path), tensor, array.dtype)
+        if not array.shape or array.shape[1:] != tensor.shape[1:]:
+            wanted = "x".join(["SAMPLES", *map(str, tensor.shape[1:])])
+            got = "x".join(map(str, array.shape)) or "a scalar"
+            raise UserError(f"{path}: input '{tensor.name}': expected shape {wanted}, got: {got}")
     first = inputs[0].name
     samples = headers[first].shape[0]
     for tensor in inputs:
@@ -116,11 +119,3 @@ def _file(path: Path, inputs: Sequence[Tensor]) -> _File:
                 f"got: {found}"
             )
     return _File(path, {tensor.name: headers[tensor.name] for tensor in inputs}, samples)
-
-
-def _check(path: Path, tensor: Tensor, array: NpzArray) -> None:
-    check_dtype(str(path), tensor, array.dtype)
-    if not array.shape or array.shape[1:] != tensor.shape[1:]:
-        wanted = "x".join(["SAMPLES", *map(str, tensor.shape[1:])])
-        got = "x".join(map(str, array.shape)) or "a scalar"
-        raise UserError(f"{path}: input '{tensor.name}': expected shape {wanted}, got: {got}")

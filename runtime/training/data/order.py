@@ -66,12 +66,10 @@ class Order:
     def _draw_samples(self, epoch: int, window: int) -> Array:
         units, _, places = self._units(epoch)
         drawn = units[places[window] : places[window + 1] if window + 1 < len(places) else None]
-        numbers = np.concatenate([np.arange(n) + self._firsts[u] for u, n in self._sized(drawn)])
+        sizes = zip(drawn.tolist(), self._counts[drawn].tolist(), strict=True)
+        numbers = np.concatenate([np.arange(n) + self._firsts[unit] for unit, n in sizes])
         seed = [self._shuffle or 0, epoch, int(drawn[0])]
         return numbers[np.random.default_rng(seed).permutation(len(numbers))]
-
-    def _sized(self, units: Array) -> Iterator[tuple[int, int]]:
-        return zip(units.tolist(), self._counts[units].tolist(), strict=True)
 
 
 def by_unit(ids: Array, firsts: Array) -> Iterator[tuple[int, slice | Array, slice | Array]]:
