@@ -145,13 +145,12 @@ class Client:
         return pending.result() if wait else pending
 
     def _ask(self, ask: Callable[[Http], _Answer]) -> _Answer:
-        return _check_answer(self._http or self._address(), ask)
-
-    def _address(self) -> Http:
-        """Return the job's present address: its coordinator may have been restarted."""
-        assert self._folder is not None
-        address = self._folder.address()
-        return Http(address.url, address.token)
+        http = self._http
+        if http is None:
+            assert self._folder is not None
+            address = self._folder.address()  # changes if the job's coordinator is restarted
+            http = Http(address.url, address.token)
+        return _check_answer(http, ask)
 
     def _read(
         self, ask: Callable[[Http], _Answer], from_files: Callable[[JobFolder], _Answer]

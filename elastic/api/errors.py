@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -20,43 +20,28 @@ _FIELDS = ("devices", "plan", "method", "wait_s", "to", "after", "limit", "every
 
 def add_handlers(app: FastAPI) -> None:
     """Register handlers that answer every error with ``{"error": "one line"}``."""
-    app.add_exception_handler(RefusedError, _refused)
-    app.add_exception_handler(UserError, _bad_request)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _not_found)
-    app.add_exception_handler(Exception, _failed)
+    for kind in (RefusedError, UserError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer_error)
 
 
-def _answer(status: int, text: str) -> Response:
+async def _answer_error(request: Request, error: Exception) -> Response:
+    status, text = 500, one_line(error)
+    if isinstance(error, RefusedError):
+        status, text = 409 if error.is_conflict else 400, str(error)
+    elif isinstance(error, UserError):
+        status = 400
+    elif isinstance(error, RequestValidationError):
+        status, text = 422, validation_line(error.errors()[0])
+    elif isinstance(error, HTTPException):  # of the router, or for a body that is not text
+        call = f"{request.method} {request.url.path}"
+        allowed = (error.headers or {}).get("Allow", "another method")
+        texts = {
+            400: "body: expected JSON",
+            404: f"{call}: unknown, expected one of /openapi.json",
+            405: f"{call}: expected {allowed}",
+        }
+        status, text = error.status_code, texts.get(error.status_code, str(error.detail))
     return Response(error_body(text), status, media_type="application/json")
-
-
-async def _refused(_: Request, error: Exception) -> Response:
-    return _answer(409 if cast(RefusedError, error).is_conflict else 400, str(error))
-
-
-async def _failed(_: Request, error: Exception) -> Response:
-    return _answer(500, one_line(error))
-
-
-async def _bad_request(_: Request, error: Exception) -> Response:
-    return _answer(400, one_line(error))
-
-
-async def _invalid(_: Request, error: Exception) -> Response:
-    return _answer(422, validation_line(cast(RequestValidationError, error).errors()[0]))
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    """Answer the router's errors, and a body that is not text, with a message of our own."""
-    found = cast(HTTPException, error)
-    call = f"{request.method} {request.url.path}"
-    texts = {
-        400: "body: expected JSON",
-        404: f"{call}: unknown, expected one of /openapi.json",
-        405: f"{call}: expected {(found.headers or {}).get('Allow', 'another method')}",
-    }
-    return _answer(found.status_code, texts.get(found.status_code, str(found.detail)))
 
 
 def validation_line(error: Mapping[str, Any]) -> str:
@@ -69,7 +54,10 @@ def validation_line(error: Mapping[str, Any]) -> str:
         return f"{where}: expected one, got: nothing"
     if kind == "extra_forbidden":
         return f"{where}: unknown{did_you_mean(where, {*_FIELDS} - {where})}"
-    return f"{where}: expected {_expected_text(error)}, got: {error['input']!r:.80}"
+    expected = str(error["msg"]).removeprefix("Input should be ")
+    if kind in _EXPECTED:
+        expected = _EXPECTED[kind].format(**error.get("ctx", {}))
+    return f"{where}: expected {expected}, got: {error['input']!r:.80}"
 
 
 _EXPECTED = {
@@ -89,9 +77,3 @@ _EXPECTED = {
     "too_long": "at most {max_length} of them",
     "too_short": "at least {min_length} of them",
 }
-
-
-def _expected_text(error: Mapping[str, Any]) -> str:
-    if error["type"] in _EXPECTED:
-        return _EXPECTED[error["type"]].format(**error.get("ctx", {}))
-    return str(error["msg"]).removeprefix("Input should be ")

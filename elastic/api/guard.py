@@ -67,7 +67,7 @@ class Guard:
             return
         answer = _Answer(send)
         try:
-            headers = _headers(scope)
+            headers = {n.decode("latin-1"): v.decode("latin-1") for n, v in scope["headers"]}
             self._check_host(headers.get("host", ""))
             if scope["path"].startswith("/v1"):
                 self._check_token(headers.get("authorization", ""))
@@ -112,10 +112,6 @@ class Guard:
             raise _RefusalError(401, "token: expected the header 'Authorization: Bearer TOKEN'")
         if not hmac.compare_digest(token.strip().encode(), self.token.encode()):
             raise _RefusalError(401, "token: wrong")
-
-
-def _headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def _check_kind(method: str, headers: dict[str, str]) -> None:

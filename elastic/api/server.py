@@ -62,7 +62,8 @@ class Serving(Closing):
         hosts: frozenset[str] | None,
     ) -> None:
         port = listening.getsockname()[1]
-        self.url = f"http://{_bracket(_public_name(host))}:{port}"
+        name = socket.gethostname() if _is_any(host) else host
+        self.url = f"http://{_bracket(name)}:{port}"
         self.token = token
         self.page = Address(self.url, token, os.getpid()).page
         self._closing = threading.Event()
@@ -117,10 +118,6 @@ def _is_any(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return host == ""
-
-
-def _public_name(host: str) -> str:
-    return socket.gethostname() if _is_any(host) else host
 
 
 def _bracket(host: str) -> str:
