@@ -123,18 +123,13 @@ def _bounds(box: Box) -> Bounds:
 
 def _sources(parts: Parts, porters: Porters) -> list[Part | None]:
     """Return the source of each part: itself, a copy of its unique boxes, or None if lost."""
-    whole = _whole(parts, porters)
     found: list[Part | None] = []
     for rank, part in enumerate(parts.parts):
         copy = parts.copies.get(rank)
         there = copy if copy is not None and copy.node in porters else None
-        found.append(part if rank in whole else there)
+        is_whole = part.node in porters and are_unchanged(parts, [rank], porters)
+        found.append(part if is_whole else there)
     return found
-
-
-def _whole(parts: Parts, porters: Porters) -> set[int]:
-    alive = [rank for rank, part in enumerate(parts.parts) if part.node in porters]
-    return {rank for rank in alive if are_unchanged(parts, [rank], porters)}
 
 
 def are_unchanged(parts: Parts, ranks: Sequence[int], porters: Porters) -> bool:
@@ -176,10 +171,11 @@ def copy_to_neighbours(parts: Parts, porters: Porters) -> Parts | None:
     plan = training_plan(parts.plan)
     unique = unique_boxes(plan, parts)
     trips: dict[int, Trip] = {}
+    nodes = sorted(porters)
     try:
         for rank, boxes in unique.items():
             part = parts.parts[rank]
-            node = _neighbour(part.node, sorted(porters))
+            node = next((other for other in nodes if other > part.node), nodes[0])
             room = room_for(porters[node], node, plan, boxes)
             trips[rank] = Trip(part, room, plan, boxes)
         travel(trips.values(), porters)
@@ -192,7 +188,3 @@ def copy_to_neighbours(parts: Parts, porters: Porters) -> Parts | None:
         return None
     copies = {rank: trip.room for rank, trip in trips.items()}
     return Parts(parts.plan, parts.parts, copies, parts.step)
-
-
-def _neighbour(node: str, nodes: Sequence[str]) -> str:
-    return next((other for other in nodes if other > node), nodes[0])

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from tensoropt.elastic.engines.on_ray.cluster import Node, alive_nodes
+from tensoropt.elastic.engines.on_ray.cluster import alive_nodes
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Devices"]
@@ -34,12 +34,12 @@ class Devices:
 
     def names(self) -> list[str]:
         """Return the devices of all live nodes."""
-        return [name for node in alive_nodes() for name in self._names_of(node)]
-
-    def _names_of(self, node: Node) -> list[str]:
         ((resource, size),) = self._bundle.items()
-        count = int(node.resources.get(resource, 0) // size)
-        return [f"{node.name}/{self._kind}:{number}" for number in range(count)]
+        return [
+            f"{node.name}/{self._kind}:{number}"
+            for node in alive_nodes()
+            for number in range(int(node.resources.get(resource, 0) // size))
+        ]
 
     def node_of(self, device: str) -> str:
         """Return the full id of a device's node. Raises `UserError` if the node is gone."""
@@ -53,9 +53,17 @@ class Devices:
         """Reserve ``devices`` for another generation. Raises `UserError` if other jobs use them."""
         with self._lock:
             nodes = {name: self.node_of(name) for name in devices}
-            new = {name: self._group(nodes[name]) for name in devices if name not in self._groups}
+            new: dict[str, PlacementGroup] = {}
+            for name in devices:
+                if name not in self._groups:
+                    where = [{"ray.io/node-id": nodes[name]}]
+                    new[name] = placement_group([self._bundle], bundle_label_selector=where)
             end = time.monotonic() + _FREE_S
-            taken = [name for name, group in new.items() if not _is_ready(group, end)]
+            taken = [
+                name
+                for name, group in new.items()
+                if not group.wait(max(end - time.monotonic(), 0.1))  # even the last one
+            ]
             if taken:
                 for group in new.values():
                     remove_placement_group(group)
@@ -67,11 +75,6 @@ class Devices:
             self._users.update(devices)
             return [self._groups[name] for name in devices]
 
-    def _group(self, node: str) -> PlacementGroup:
-        where = {"ray.io/node-id": node}
-        group: PlacementGroup = placement_group([self._bundle], bundle_label_selector=[where])
-        return group
-
     def give_back(self, devices: Sequence[str]) -> None:
         """Undo a `take`; release the devices that no generation uses any longer."""
         with self._lock:
@@ -80,8 +83,3 @@ class Devices:
                 if self._users[name] == 0 and (group := self._groups.pop(name, None)):
                     with suppress(Exception):  # the cluster may be gone
                         remove_placement_group(group)
-
-
-def _is_ready(group: PlacementGroup, end: float) -> bool:
-    """Wait for a placement group until ``end``, but at least 0.1 s; return whether it is ready."""
-    return bool(group.wait(max(end - time.monotonic(), 0.1)))

@@ -83,16 +83,13 @@ class RayEngine:
         held = list(parts)
         for node, numbers in by_node.items():
             blocks = [parts[number].block for number in numbers]
-            for number, block in zip(numbers, self._hold_on_node(node, blocks), strict=True):
+            try:
+                found = ray.get(self._porters[node].hold.remote(blocks))
+            except (RayError, KeyError) as error:
+                raise OSError(one_line(error)) from None
+            for number, block in zip(numbers, found, strict=True):
                 held[number] = Part(block, node)
         return held
-
-    def _hold_on_node(self, node: str, blocks: list[Any]) -> list[Any]:
-        try:
-            found: list[Any] = ray.get(self._porters[node].hold.remote(blocks))
-        except (RayError, KeyError) as error:
-            raise OSError(one_line(error)) from None
-        return found
 
     def drop(self, parts: Iterable[Part]) -> None:
         for part in parts:
@@ -121,12 +118,9 @@ class RayEngine:
             parts, future = found
             result = None
             with suppress(Exception):  # the cluster may be gone: so is the snapshot
-                result = self._copy_parts(parts)
+                porters = self._find_porters()
+                result = copy_to_neighbours(parts, porters) if len(porters) > 1 else parts
             future.set_result(result)
-
-    def _copy_parts(self, parts: Parts) -> Parts | None:
-        porters = self._find_porters()
-        return copy_to_neighbours(parts, porters) if len(porters) > 1 else parts
 
     def _find_porters(self) -> dict[str, Any]:
         """Return the porters of all live nodes; start one on each new node."""

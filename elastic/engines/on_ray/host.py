@@ -6,7 +6,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -72,7 +72,14 @@ class RayHost:
     def _run(self) -> None:
         try:
             address, port = ray.get(self._actors[0].place.remote())
-            outcome = self._run_at(address, port)
+            meeting = {
+                "MASTER_ADDR": address,
+                "MASTER_PORT": str(port),
+                "TENSOROPT_SECRET": secrets.token_hex(_SECRET),
+            }
+            for rank in range(len(self._actors)):
+                threading.Thread(target=self._watch, args=(rank, meeting), daemon=True).start()
+            outcome = self._outcome()
         except RayError as error:
             outcome = {"error": self._why(0, error)}
         except Exception as error:
@@ -80,16 +87,6 @@ class RayHost:
         self._kill_actors()
         self._over.set()
         self._ended(outcome)
-
-    def _run_at(self, address: str, port: int) -> Outcome:
-        meeting = {
-            "MASTER_ADDR": address,
-            "MASTER_PORT": str(port),
-            "TENSOROPT_SECRET": secrets.token_hex(_SECRET),
-        }
-        for rank in range(len(self._actors)):
-            threading.Thread(target=self._watch, args=(rank, meeting), daemon=True).start()
-        return self._outcome()
 
     def _watch(self, rank: int, meeting: dict[str, str]) -> None:
         """Read a rank's output and outcome from its actor."""
@@ -102,16 +99,13 @@ class RayHost:
             for reference in values:
                 said = ray.get(reference)
                 if "text" in said:
-                    self._append(said["text"])
+                    with self._log.open("ab") as log:
+                        log.write(said["text"])
         except RayError as error:
             said = {"error": self._why(rank, error), "is_first": True}
         except Exception as error:
             said = {"error": f"the Ray cluster failed: {one_line(error)}"}
         self._outcomes.put((rank, said))
-
-    def _append(self, text: bytes) -> None:
-        with self._log.open("ab") as log:
-            log.write(text)
 
     def _outcome(self) -> Outcome:
         """Return the outcome of the generation: after a failure, wait only briefly for other ranks.
@@ -126,7 +120,9 @@ class RayHost:
                 rank, said = self._outcomes.get(timeout=patience_s)
             except queue.Empty:
                 waited_s = time.monotonic() - (failed_at or 0.0)
-                if waited_s > _NOTICE_S or all(map(self._answers, self._missing(found))):
+                missing = [rank for rank in range(len(self._actors)) if rank not in found]
+                errors = (self._current_error(rank) for rank in missing)
+                if waited_s > _NOTICE_S or all(error is None for error in errors):
                     break
                 patience_s = _ANSWER_S
                 continue
@@ -134,16 +130,6 @@ class RayHost:
             if failed_at is None and "error" in said:
                 failed_at, patience_s = time.monotonic(), _PATIENCE_S
         return self._combine(found)
-
-    def _missing(self, found: Container[int]) -> list[int]:
-        return [rank for rank in range(len(self._actors)) if rank not in found]
-
-    def _answers(self, rank: int) -> bool:
-        try:
-            ray.get(self._actors[rank].place.remote(), timeout=_ANSWER_S)
-        except RayError:
-            return False
-        return True
 
     def _combine(self, found: dict[int, dict[str, Any]]) -> Outcome:
         """Combine the ranks' outcomes. Of several errors, return an actor's death first, then an

@@ -77,7 +77,8 @@ class Runner:
             if rank == 0:
                 worker.check(job)
             node = ray.get_runtime_context().get_node_id()
-            environment = {**_environment(), **meeting, "TENSOROPT_NODE": node}
+            own = {name: text for name, text in os.environ.items() if not name.startswith(_OTHERS)}
+            environment = {**own, **meeting, "TENSOROPT_NODE": node}
             self._outcome = {"result": launch_one(job, rank, ranks, environment, log)}
         except TensoroptError as error:
             self._outcome = {"error": str(error)}
@@ -85,8 +86,3 @@ class Runner:
             self._outcome = {
                 "error": f"rank {rank} of {ranks}: its actor failed: {one_line(error)}"
             }
-
-
-def _environment() -> dict[str, str]:
-    """Return this process's environment without variables of launchers."""
-    return {name: text for name, text in os.environ.items() if not name.startswith(_OTHERS)}

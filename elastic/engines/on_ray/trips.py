@@ -73,25 +73,17 @@ def travel(trips: Iterable[Trip], porters: Mapping[str, Any]) -> int:
     moved = 0
     try:
         for trip in trips:
+            folder, origin, room = str(trip.plan.folder), trip.origin, trip.room
             for load in trip.loads():
-                under_way.append(_start(trip, load, porters))
+                values = porters[origin.node].read.remote(origin.block, folder, load)
+                landed = porters[room.node].land.remote(room.block, folder, load, values)
+                under_way.append(landed)
                 if len(under_way) >= _UNDER_WAY:
                     (done,), under_way = ray.wait(under_way)
                     moved += ray.get(done)
         return moved + int(sum(ray.get(under_way)))
     except RayError as error:
-        _see_off(under_way)
+        for landed in under_way:  # Ray logs failures that nobody fetches
+            with suppress(RayError):
+                ray.get(landed, timeout=_SEEN_OFF_S)
         raise UserError(f"state transfer between nodes failed: {one_line(error)}") from None
-
-
-def _see_off(loads: Sequence[Any]) -> None:
-    """Fetch loads that are no longer needed, because Ray logs failures that nobody fetches."""
-    for load in loads:
-        with suppress(RayError):
-            ray.get(load, timeout=_SEEN_OFF_S)
-
-
-def _start(trip: Trip, load: list[TensorBox], porters: Mapping[str, Any]) -> Any:
-    folder, origin, room = str(trip.plan.folder), trip.origin, trip.room
-    values = porters[origin.node].read.remote(origin.block, folder, load)
-    return porters[room.node].land.remote(room.block, folder, load, values)
