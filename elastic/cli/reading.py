@@ -36,22 +36,17 @@ def _follow(client: Client, arguments: argparse.Namespace) -> JobStatus:
     shown = None
     try:
         while (found := client.status()).state not in OVER:
-            if found != shown:
-                _show(found, arguments)
+            if found != shown and arguments.format == "json":
+                print(json_text(facts_of(found)), flush=True)
+            elif found != shown and sys.stderr.isatty():
+                show_line(status_line(found))
+            elif found != shown:
+                print(status_line(found), flush=True)
             shown = found
             time.sleep(_LOOK_S)
     finally:
         clear_line()
     return found
-
-
-def _show(found: JobStatus, arguments: argparse.Namespace) -> None:
-    if arguments.format == "json":
-        print(json_text(facts_of(found)), flush=True)
-    elif sys.stderr.isatty():
-        show_line(status_line(found))
-    else:
-        print(status_line(found), flush=True)
 
 
 def events(arguments: argparse.Namespace, client: Client) -> None:

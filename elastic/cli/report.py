@@ -50,21 +50,17 @@ def status_text(status: JobStatus) -> str:
         lines.append(f"error: {printable(status.error)}")
     lines.append(f"generation {status.generation} of family {printable(status.family)}")
     if status.started_at:
-        lines.append(_span(status))
+        end = "" if status.ended_at is None else f", ended {_date(status.ended_at)}"
+        lines.append(f"started {_date(status.started_at)}{end}")
     if status.snapshot_step is not None:
         lines.append(f"snapshot after step {status.snapshot_step}")
-    rows = [
-        [str(rank.rank), printable(rank.device), _cell(rank.pid), _time(rank.own_time_s)]
-        for rank in status.ranks
-    ]
+    rows = []
+    for rank in status.ranks:
+        time_text = "-" if rank.own_time_s is None else milliseconds(rank.own_time_s)
+        rows.append([str(rank.rank), printable(rank.device), _cell(rank.pid), time_text])
     if rows:
         lines += columns([["rank", "device", "pid", "own time"], *rows])
     return "\n".join(lines)
-
-
-def _span(status: JobStatus) -> str:
-    started = f"started {_date(status.started_at)}"
-    return started if status.ended_at is None else f"{started}, ended {_date(status.ended_at)}"
 
 
 def event_line(event: Event) -> str:
@@ -140,10 +136,6 @@ def _devices(count: int) -> str:
 
 def _date(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
-
-
-def _time(time_s: float | None) -> str:
-    return "-" if time_s is None else milliseconds(time_s)
 
 
 def _rate(per_s: float | None) -> str:

@@ -66,20 +66,11 @@ def add_run(commands: Any) -> None:
     add("--format", choices=["text", "json"], default="text", help="default: text")
     add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
     add("--seed", type=integer(0), default=0, metavar="K", help="dropout seed (0)")
-    _add_engine(parser.add_argument_group("engine").add_argument)
-    _add_elastic(parser.add_argument_group("crashes and stragglers").add_argument)
-    _add_api(parser.add_argument_group("API").add_argument)
-    add_provider_flags(parser)
-    add_training_flags(parser)
-
-
-def _add_engine(add: Any) -> None:
+    add = parser.add_argument_group("engine").add_argument
     add("--engine", choices=["local", "ray"], default="local",
         help="run ranks on this machine, or on its Ray cluster (local)")  # fmt: skip
     add("--ray-address", metavar="A", help="address of the cluster (auto: this machine's cluster)")
-
-
-def _add_elastic(add: Any) -> None:
+    add = parser.add_argument_group("crashes and stragglers").add_argument
     add("--snapshot-every", type=integer(0), default=50, metavar="K",
         help="copy the state in memory every K steps; 0: never (50)")  # fmt: skip
     add("--min-devices", type=integer(1), default=1, metavar="N",
@@ -88,12 +79,12 @@ def _add_elastic(add: Any) -> None:
     add("--grace", type=number(0.0), default=60.0, metavar="S",
         help="how long ranks continue without a coordinator (60)")  # fmt: skip
     add("--replace-stragglers", action="store_true", help="migrate away from a slow rank")
-
-
-def _add_api(add: Any) -> None:
+    add = parser.add_argument_group("API").add_argument
     add("--host", default="127.0.0.1", metavar="H", help="address of the API (127.0.0.1)")
     add("--port", type=integer(0), default=0, metavar="P", help="its port (default: a free one)")
     add("--no-token", action="store_true", help="admit every client that can reach it")
+    add_provider_flags(parser)
+    add_training_flags(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -220,7 +211,8 @@ def _run_here(
         token = "" if arguments.no_token else None
         with serve(coordinator, arguments.host, arguments.port, token) as serving:
             folder.write_api(serving.url, serving.token)
-            _print_to_terminal(f"job '{settings.name}': {serving.page}")
+            if sys.stderr.isatty():
+                print(f"job '{settings.name}': {serving.page}", file=sys.stderr, flush=True)
             try:
                 with _stop_on_signals(coordinator) as asked:
                     status = coordinator.run(_show)
@@ -313,9 +305,3 @@ def _is_training(name: str, pid: int) -> bool:
     return (
         is_served and status is not None and status.state in ("training", "preparing", "switching")
     )
-
-
-def _print_to_terminal(text: str) -> None:
-    """Print to stderr if it is a terminal."""
-    if sys.stderr.isatty():
-        print(text, file=sys.stderr, flush=True)
