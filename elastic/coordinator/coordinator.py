@@ -129,9 +129,24 @@ class Coordinator:
         listener = Listener(job.saved.address, bytes.fromhex(job.saved.key), self._post_message)
         job.saved.address = listener.address
         try:
-            self._start()
+            job.step = max((row.step for row in job.folder.steps(0, 1)), default=0)
+            if job.saved.generations:
+                job.begin_log_at(job.step)  # ranks report the later steps again
+                self._recovery.adopt()
+            else:
+                plan = job.first_plan()
+                job.event("started", f"{job.settings.steps} steps of {job.family.model_name}")
+                job.launch(plan, job.choose_devices(plan.devices))
             while job.state not in OVER:
-                self._do_next(show)
+                left_s = self._ticked_at + _TICK_S - time.monotonic()
+                if left_s > 0:
+                    with suppress(queue.Empty):
+                        job.calls.get(timeout=left_s)()
+                    continue
+                job.folder.check_there()
+                self._ticked_at = time.monotonic()
+                self._tick()
+                show(job.publish())
         except RefusedError as refused:
             raise UserError(str(refused)) from None
         finally:
@@ -140,29 +155,6 @@ class Coordinator:
             job.engine.close()
             job.end()
         return job.publish()
-
-    def _start(self) -> None:
-        job = self._job
-        job.step = max((row.step for row in job.folder.steps(0, 1)), default=0)
-        if job.saved.generations:
-            job.begin_log_at(job.step)  # ranks report the later steps again
-            self._recovery.adopt()
-            return
-        plan = job.first_plan()
-        job.event("started", f"{job.settings.steps} steps of {job.family.model_name}")
-        job.launch(plan, job.choose_devices(plan.devices))
-
-    def _do_next(self, show: Callable[[JobStatus], None]) -> None:
-        left_s = self._ticked_at + _TICK_S - time.monotonic()
-        if left_s <= 0:
-            self._job.folder.check_there()
-            self._ticked_at = time.monotonic()
-            self._tick()
-            show(self._job.publish())
-            return
-        with suppress(queue.Empty):
-            call = self._job.calls.get(timeout=left_s)
-            call()
 
     def _post_message(self, connection: Connection, message: Message | None) -> None:
         """Queue a rank's message; runs on the thread of its connection."""

@@ -31,7 +31,10 @@ class Listener:
     ) -> None:
         self._key, self._heard = key, heard
         self._socket = _bound(address)
-        self.address = address if address.startswith("@") else _name_of(self._socket)
+        self.address = address
+        if not address.startswith("@"):  # the system may have chosen the port
+            host, port = self._socket.getsockname()[:2]
+            self.address = f"{host}:{port}"
         self._is_closed = False
         self._unknown = threading.Semaphore(_STRANGERS)
         threading.Thread(target=self._accept, daemon=True).start()
@@ -84,8 +87,3 @@ def _bound(address: str) -> socket.socket:
         found.close()
         raise
     return found
-
-
-def _name_of(found: socket.socket) -> str:
-    host, port = found.getsockname()[:2]
-    return f"{host}:{port}"

@@ -42,9 +42,12 @@ def pieces_of(
     pieces = []
     for holders in _holders(shape, held).values():
         box = held.bounds(shape, holders[0])
-        common = tuple(_intersect(a, b) for a, b in zip(own, box, strict=True))
+        common = tuple(
+            slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(own, box, strict=True)
+        )
         if all(part.start < part.stop for part in common):
-            holder = _pick_nearest(holders, rank, distance)
+            first = rank % len(holders)
+            holder = min((*holders[first:], *holders[:first]), key=distance)
             pieces.append(Piece(holder, _relative_to(common, box), _relative_to(common, own)))
     return pieces
 
@@ -59,15 +62,6 @@ def _holders(shape: Sequence[int], held: Layout) -> dict[tuple[int, ...], list[i
         start = tuple(part.start for part in held.bounds(shape, rank))
         holders.setdefault(start, []).append(rank)
     return holders
-
-
-def _pick_nearest(holders: Sequence[int], rank: int, distance: Callable[[int], float]) -> int:
-    first = rank % len(holders)
-    return min((*holders[first:], *holders[:first]), key=distance)
-
-
-def _intersect(a: slice, b: slice) -> slice:
-    return slice(max(a.start, b.start), min(a.stop, b.stop))
 
 
 def _relative_to(box: Box, outer: Box) -> Box:

@@ -151,16 +151,16 @@ class _CudaSource:
         return math.inf if block is None else block.distance
 
     def prepare(self, moves: Sequence[Move], threads: int) -> Callable[[], None]:
-        return lambda: self._copy(moves)
+        def copy() -> None:
+            stream = Stream()
+            for move in moves:
+                self._begin(move, stream)
+            stream.wait()
+            stream.close()
+            for block in self._here:
+                block.check()
 
-    def _copy(self, moves: Sequence[Move]) -> None:
-        stream = Stream()
-        for move in moves:
-            self._begin(move, stream)
-        stream.wait()
-        stream.close()
-        for block in self._here:
-            block.check()
+        return copy
 
     def _begin(self, move: Move, stream: Stream) -> None:
         ours, theirs = self._places[move.name], self._their_places[move.name]

@@ -41,15 +41,16 @@ class Takeover:
         if len(blocks) != plan.plan.ranks or any(b and b.size < size_of(plan) for b in blocks):
             raise UserError(f"{Path(facts['plan']).name}: not the plan of {len(blocks)} blocks")
         self.source = memory.open(blocks, plan)
-        found = pieces_to_take(plan, held.plan, held.rank, self._distances())
+        # First by the distance of the node, then of the memory on it.
+        nodes = enumerate(facts["distances"])
+        distances = [_NODE * far + self.source.distance(rank) for rank, far in nodes]
+        found = pieces_to_take(plan, held.plan, held.rank, distances)
         moves = [Move(name, piece) for name, piece in found]
-        self.bytes = sum(_size(move) * held.state[move.name].dtype.itemsize for move in moves)
+        self.bytes = 0
+        for move in moves:
+            count = math.prod(side.stop - side.start for side in move.piece.mine)
+            self.bytes += count * held.state[move.name].dtype.itemsize
         self._copy = self.source.prepare(moves, threads)
-
-    def _distances(self) -> list[float]:
-        """Return the distance to each rank: primarily to its node, then to its memory."""
-        nodes = enumerate(self.facts["distances"])
-        return [_NODE * far + self.source.distance(rank) for rank, far in nodes]
 
     def run(self) -> None:
         """Copy each byte once, and release the blocks. Raises `UserError`.
@@ -58,7 +59,3 @@ class Takeover:
         """
         self._copy()
         self.source.close()
-
-
-def _size(move: Move) -> int:
-    return math.prod(side.stop - side.start for side in move.piece.mine)
