@@ -65,7 +65,10 @@ async def serve(
     http = _Http(_config(make_app(service, bodies, more), options))
     try:
         rpc = _Rpc(service, options, bodies)
-        addresses = _addresses(listener, rpc.port, options.host)
+        name = f"[{options.host}]" if ":" in options.host else options.host
+        addresses = [f"http://{name}:{listener.getsockname()[1]}"]
+        if rpc.port is not None:
+            addresses.append(f"grpc://{name}:{rpc.port}")
         reloads = Reloads(service, reopen, options.grace_s)
         # Outside the task group, which would wrap the error of the address file.
         with _address_file(options.address_file, addresses):
@@ -96,7 +99,9 @@ async def _serve_until_signal(
     with _signals({signal.SIGTERM: end, signal.SIGINT: end}):
         await rpc.start()
         serving = asyncio.create_task(http.serve([listener]))
-        _tell(service, addresses)
+        for model in service.all_models:
+            LOG.info("model '%s': %s", model.name, model.describe())
+        LOG.info("serving at %s", " and ".join(addresses))
         await ending.wait()
         service.is_ending = True
         http.should_exit = True
@@ -158,12 +163,6 @@ def _signals(works: Mapping[int, Callable[[], None]]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _addresses(listener: socket.socket, rpc_port: int | None, host: str) -> list[str]:
-    name = f"[{host}]" if ":" in host else host
-    addresses = [f"http://{name}:{listener.getsockname()[1]}"]
-    return addresses if rpc_port is None else [*addresses, f"grpc://{name}:{rpc_port}"]
-
-
 @contextmanager
 def _address_file(path: Path | None, addresses: Sequence[str]) -> Iterator[None]:
     """Write the addresses to a file, and remove it at the end."""
@@ -178,10 +177,3 @@ def _address_file(path: Path | None, addresses: Sequence[str]) -> Iterator[None]
         yield
     finally:
         path.unlink(missing_ok=True)
-
-
-def _tell(service: Service, addresses: Sequence[str]) -> None:
-    """Log the models and the addresses."""
-    for model in service.all_models:
-        LOG.info("model '%s': %s", model.name, model.describe())
-    LOG.info("serving at %s", " and ".join(addresses))

@@ -136,7 +136,10 @@ class Service:
         """
         model = self.model(name, version)
         with self.metrics.request(name, protocol):
-            self._check_room(model)
+            # Before the body is read: these requests would be refused later anyway.
+            if self.is_ending:
+                raise RefusedError(Reason.UNAVAILABLE, "the server is ending")
+            model.check_room()
             request = await read()
             answered = self._answered(name, version, request)
             try:
@@ -146,12 +149,6 @@ class Service:
                     raise
                 why = "the server ended before the answer was ready (--grace)"
                 raise RefusedError(Reason.UNAVAILABLE, why) from None
-
-    def _check_room(self, model: Model) -> None:
-        """Refuse a request before its body is read, if it would be refused later anyway."""
-        if self.is_ending:
-            raise RefusedError(Reason.UNAVAILABLE, "the server is ending")
-        model.check_room()
 
     async def _answered(self, name: str, version: str, request: Infer) -> Answer:
         try:

@@ -67,7 +67,8 @@ class SideProcess:
         await self._turn.acquire()
         try:
             if self._executor is None:
-                self._executor = self._start()
+                limits = os.getpid(), self._memory_bytes
+                self._executor = ProcessPoolExecutor(1, get_context("spawn"), _confine, limits)
             before = {*active_children()}
             found = self._executor.submit(_call_limited, self._timeout_s, work, given, named)
             self._process |= {*active_children()} - before  # by the first call
@@ -88,11 +89,6 @@ class SideProcess:
             self._executor = None
             self._process.clear()
         self._turn.release()
-
-    def _start(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            1, get_context("spawn"), _confine, (os.getpid(), self._memory_bytes)
-        )
 
     def _kill(self) -> None:
         for process in self._process:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -86,7 +86,9 @@ class Batcher:
         self.check_room()
         outputs = asyncio.get_running_loop().create_future()
         request = _Request(inputs, samples, outputs, time.monotonic())
-        self._pending.add(request, _key(inputs), samples, request.since_s)
+        # Requests may share a run if all their sizes except the number of samples are equal.
+        key = tuple(sorted((name, array.shape[1:]) for name, array in inputs.items()))
+        self._pending.add(request, key, samples, request.since_s)
         self._changed.set()
         try:
             return await request.outputs
@@ -120,17 +122,19 @@ class Batcher:
                 runs.create_task(self._work_on(self._pending.take()))
 
     async def _due(self) -> None:
-        while (wait := self._due_in()) > 0:
+        """Wait until the next run is due."""
+        while True:
+            if not self._under_way:
+                wait = self._pending.due_in(time.monotonic())
+            else:  # the next run waits for the ranks, so it may as well be full
+                is_due = self._under_way < _MOST_RUNS and self._pending.is_full
+                wait = 0.0 if is_due else math.inf
+            if wait <= 0:
+                return
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if wait == math.inf else wait):
                     await self._changed.wait()
-
-    def _due_in(self) -> float:
-        """Return the seconds until the next run is due, infinite before another event."""
-        if not self._under_way:
-            return self._pending.due_in(time.monotonic())
-        return 0.0 if self._under_way < _MOST_RUNS and self._pending.is_full else math.inf
 
     async def _work_on(self, requests: Sequence[_Request]) -> None:
         for request in requests:
@@ -150,7 +154,10 @@ class Batcher:
         except Exception as error:
             _refuse(requests, error)
         else:
-            for request, part in zip(requests, self._parts(outputs, requests), strict=True):
+            parts: Sequence[Tensors] = [outputs]
+            if self._batching is not None:
+                parts = list(split_outputs(outputs, [request.samples for request in requests]))
+            for request, part in zip(requests, parts, strict=True):
                 _settle(request, part)
 
     async def _answer_apart(self, requests: Sequence[_Request], error: UserError) -> None:
@@ -166,16 +173,6 @@ class Batcher:
             return requests[0].inputs
         inputs = [request.inputs for request in requests]
         return merge(inputs, self._batching.padded(samples), empty)
-
-    def _parts(self, outputs: Tensors, requests: Sequence[_Request]) -> Sequence[Tensors]:
-        if self._batching is None:
-            return [outputs]
-        return list(split_outputs(outputs, [request.samples for request in requests]))
-
-
-def _key(inputs: Tensors) -> Hashable:
-    """Return the key of requests that may share a run: all sizes except the number of samples."""
-    return tuple(sorted((name, array.shape[1:]) for name, array in inputs.items()))
 
 
 def _invalid(text: str) -> RefusedError:

@@ -21,23 +21,16 @@ def merge(requests: Sequence[Tensors], samples: int, empty: Empty) -> Tensors:
     Padding repeats the last sample. Unlike zeros, it is always valid, and it does not change the
     range by which values are quantized.
     """
-    if len(requests) == 1 and _samples(requests[0]) == samples:
+    if len(requests) == 1 and len(next(iter(requests[0].values()))) == samples:
         return requests[0]
     shapes = {name: (samples, *array.shape[1:]) for name, array in requests[0].items()}
     whole = empty(shapes)
     for name, array in whole.items():
-        _fill(array, [request[name] for request in requests])
+        given = [request[name] for request in requests]
+        filled = sum(map(len, given))
+        np.concatenate(given, out=array[:filled])
+        array[filled:] = array[filled - 1]
     return whole
-
-
-def _samples(request: Tensors) -> int:
-    return len(next(iter(request.values())))
-
-
-def _fill(whole: Array, arrays: Sequence[Array]) -> None:
-    filled = sum(map(len, arrays))
-    np.concatenate(arrays, out=whole[:filled])
-    whole[filled:] = whole[filled - 1]
 
 
 def split_outputs(outputs: Tensors, sizes: Sequence[int]) -> Iterator[dict[str, Array]]:

@@ -8,18 +8,13 @@ import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensoropt.runtime.cli.train import add_provider_flags
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, answered, integer, number
 from tensoropt.runtime.support.version import TOOL
-
-if TYPE_CHECKING:
-    from tensoropt.serving.http.body import Bodies
-    from tensoropt.serving.server import ServerOptions
-    from tensoropt.serving.text_model import TextLimits
 
 __all__ = ["build_parser", "main"]
 
@@ -80,25 +75,37 @@ def _serve(
     arguments: argparse.Namespace, plans: Mapping[str, Path], prefills: Mapping[str, Path]
 ) -> int:
     from tensoropt.runtime.support.http_server import listen
+    from tensoropt.serving.http.body import Bodies
     from tensoropt.serving.http.chats import chat_routes
     from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.opening import Opener
-    from tensoropt.serving.server import serve
+    from tensoropt.serving.server import ServerOptions, serve
     from tensoropt.serving.service import Service
+    from tensoropt.serving.side_process import SideProcess
+    from tensoropt.serving.text_model import TextLimits
 
     set_up(is_json=arguments.log_format == "json", has_requests=not arguments.no_access_log)
     listener = listen("HTTP", arguments.host, arguments.port)
     with listener:
         metrics = Metrics()
         session = _session_options(arguments)
-        limits = _text_limits(arguments)
+        limits = TextLimits(
+            arguments.queue, arguments.max_prompts, arguments.step_tokens, arguments.timeout
+        )
         opener = Opener(plans, prefills, session, _options(arguments), limits, metrics)
         models, texts = opener.open()
         service = Service(models, metrics, arguments.timeout, texts)
-        options = _server_options(arguments)
-        bodies = _bodies(arguments)
+        options = ServerOptions(
+            host=arguments.host,
+            grpc_port=None if arguments.no_grpc else arguments.grpc_port,
+            grace_s=arguments.grace,
+            address_file=arguments.address_file,
+        )
+        most = arguments.max_body << 20  # from MiB
+        together = None if arguments.max_bodies is None else arguments.max_bodies << 20
+        bodies = Bodies(most, together, SideProcess(most, arguments.timeout))
         how = bodies, arguments.timeout
         routes = [completion_routes(texts, *how), chat_routes(texts, *how)] if texts else []
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -147,34 +154,6 @@ def _options(arguments: argparse.Namespace) -> Any:
         is_batching=not arguments.no_batching,
         queue=arguments.queue,
         timeout_s=arguments.timeout,
-    )
-
-
-def _text_limits(arguments: argparse.Namespace) -> TextLimits:
-    from tensoropt.serving.text_model import TextLimits
-
-    return TextLimits(
-        arguments.queue, arguments.max_prompts, arguments.step_tokens, arguments.timeout
-    )
-
-
-def _bodies(arguments: argparse.Namespace) -> Bodies:
-    from tensoropt.serving.http.body import Bodies
-    from tensoropt.serving.side_process import SideProcess
-
-    most = arguments.max_body << 20
-    together = None if arguments.max_bodies is None else arguments.max_bodies << 20
-    return Bodies(most, together, SideProcess(most, arguments.timeout))
-
-
-def _server_options(arguments: argparse.Namespace) -> ServerOptions:
-    from tensoropt.serving.server import ServerOptions
-
-    return ServerOptions(
-        host=arguments.host,
-        grpc_port=None if arguments.no_grpc else arguments.grpc_port,
-        grace_s=arguments.grace,
-        address_file=arguments.address_file,
     )
 
 

@@ -44,7 +44,9 @@ def read_body(body: bytes | bytearray, json_length: str | None) -> Infer:
         inputs[name] = array
     if len(raw):
         raise _invalid(f"body: expected its end after the last input, got: {len(raw)} bytes more")
-    return Infer(inputs, _read_outputs(document), _id(document), _binary_default(document))
+    has_id = document.get("id") is not None
+    number = _text(document, "id", "the request") if has_id else ""
+    return Infer(inputs, _read_outputs(document), number, _binary_default(document))
 
 
 def is_long_to_read(body: bytes | bytearray, json_length: str | None) -> bool:
@@ -96,10 +98,6 @@ def _text(entry: Mapping[str, Any], field: str, where: str) -> str:
     return found
 
 
-def _id(document: Mapping[str, Any]) -> str:
-    return _text(document, "id", "the request") if document.get("id") is not None else ""
-
-
 def _parameters(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     found = entry.get("parameters", {})
     if not isinstance(found, dict):
@@ -139,16 +137,12 @@ def _read_input(entry: Mapping[str, Any], raw: memoryview) -> tuple[str, Array, 
 def _read_outputs(document: Mapping[str, Any]) -> tuple[Requested, ...] | None:
     if not document.get("outputs"):
         return None
-    default = _binary_default(document)
-    return tuple(
-        _read_output(entry, default) for entry in _list(document, "outputs", "the request")
-    )
-
-
-def _read_output(entry: Mapping[str, Any], default: bool) -> Requested:
-    name = _text(entry, "name", "an output")
-    wanted = _parameters(entry, f"output '{name}'").get("binary_data", default)
-    return Requested(name, wanted is True)
+    default, found = _binary_default(document), list[Requested]()
+    for entry in _list(document, "outputs", "the request"):
+        name = _text(entry, "name", "an output")
+        is_binary = _parameters(entry, f"output '{name}'").get("binary_data", default)
+        found.append(Requested(name, is_binary is True))
+    return tuple(found)
 
 
 def write_body(answer: Answer) -> tuple[bytes, int | None]:

@@ -105,15 +105,10 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memory
             name,
             f"expected {expected} bytes for {datatype} of shape {list(shape)}, got: {len(raw)}",
         )
-    if datatype == "BOOL":
-        _check_bools(name, raw)
-    return np.frombuffer(raw, dtype).reshape(shape)
-
-
-def _check_bools(name: str, raw: bytes | memoryview) -> None:
-    """Refuse bytes other than 0 and 1: as booleans they would be neither true nor false."""
-    if raw and np.frombuffer(raw, np.uint8).max() > 1:
+    # Other bytes would be booleans that are neither true nor false.
+    if datatype == "BOOL" and raw and np.frombuffer(raw, np.uint8).max() > 1:
         raise _refused(name, "expected bytes 0 and 1 for BOOL, got: others")
+    return np.frombuffer(raw, dtype).reshape(shape)
 
 
 def _strings(name: str, raw: memoryview) -> Iterator[str]:

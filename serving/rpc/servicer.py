@@ -67,7 +67,9 @@ def _handler(name: str, method: _Method, count: Count) -> grpc.RpcMethodHandler[
                     answer = await method(_parse(kind, raw))
             except Exception as error:
                 note(error)
-                refused = _refusal(error)
+                refused = RefusedError(Reason.FAILED, one_line(error))
+                if isinstance(error, RefusedError):
+                    refused = error
                 line.status = refused.reason.status
                 return await context.abort(grpc.StatusCode[refused.reason.code], str(refused))
             line.status = 200
@@ -76,12 +78,6 @@ def _handler(name: str, method: _Method, count: Count) -> grpc.RpcMethodHandler[
     return grpc.unary_unary_rpc_method_handler(
         answered,  # takes bytes: gRPC answers its own deserializer's errors without a code
         response_serializer=lambda message: message.SerializeToString(),
-    )
-
-
-def _refusal(error: Exception) -> RefusedError:
-    return (
-        error if isinstance(error, RefusedError) else RefusedError(Reason.FAILED, one_line(error))
     )
 
 

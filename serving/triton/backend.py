@@ -117,13 +117,10 @@ class _Plan:
         try:
             if not self._session.is_alive:
                 self._session.restart()
-            return self._outputs(requests)
+            if self._batching is None:
+                return [self._session.run(requests[0])]
+            sizes = [len(next(iter(request.values()))) for request in requests]
+            whole = merge(requests, self._batching.padded(sum(sizes)), self._session.empty)
+            return list(split_outputs(self._session.run(whole), sizes))
         except TensoroptError as error:
             return [one_line(error)] * len(requests)
-
-    def _outputs(self, requests: Sequence[Mapping[str, Array]]) -> Sequence[Mapping[str, Array]]:
-        if self._batching is None:
-            return [self._session.run(requests[0])]
-        sizes = [len(next(iter(request.values()))) for request in requests]
-        whole = merge(requests, self._batching.padded(sum(sizes)), self._session.empty)
-        return list(split_outputs(self._session.run(whole), sizes))

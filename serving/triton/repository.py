@@ -59,30 +59,26 @@ class _Model:
 
     def write(self) -> None:
         """Write the files to a temporary folder, and rename it. Raises `UserError`."""
+        is_new = not self.folder.exists()
         try:
-            self._write()
+            place = self.folder
+            if not is_new:
+                versions = [int(p.name) for p in self.folder.iterdir() if p.name.isdecimal()]
+                place = self.folder / str(max(versions, default=0) + 1)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=place.parent, prefix=".export.") as name:
+                aside = Path(name) / "model"
+                version = aside / VERSION if is_new else aside
+                version.mkdir(parents=True)
+                _copy(self.plan, version / "plan")
+                (version / "model.py").write_text(_MODEL, encoding="utf-8")
+                facts = json.dumps(dict(self.session_options), indent=2)
+                (version / OPTIONS).write_text(facts + "\n", encoding="utf-8")
+                if is_new:
+                    (aside / CONFIG).write_text(self.config, encoding="utf-8")
+                aside.rename(place)
         except OSError as error:
             raise UserError(f"--export-triton {self.folder.parent}: {cause_of(error)}") from None
-
-    def _write(self) -> None:
-        is_new = not self.folder.exists()
-        place = self.folder if is_new else self.folder / str(self._last_version() + 1)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".export.") as name:
-            aside = Path(name) / "model"
-            version = aside / VERSION if is_new else aside
-            version.mkdir(parents=True)
-            _copy(self.plan, version / "plan")
-            (version / "model.py").write_text(_MODEL, encoding="utf-8")
-            facts = json.dumps(dict(self.session_options), indent=2)
-            (version / OPTIONS).write_text(facts + "\n", encoding="utf-8")
-            if is_new:
-                (aside / CONFIG).write_text(self.config, encoding="utf-8")
-            aside.rename(place)
-
-    def _last_version(self) -> int:
-        numbers = [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
-        return max(numbers, default=0)
 
 
 def _copy(source: Path, target: Path) -> None:
