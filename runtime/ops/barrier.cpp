@@ -65,7 +65,7 @@ CustomOp barrier_op(Place place) {
   op.KernelDestroy = destroy;
   op.KernelComputeV2 = compute;
   op.InferOutputShapeFn = infer_shapes;
-  alias_first(op);
+  alias<0, 0>(op);
   return op;
 }
 

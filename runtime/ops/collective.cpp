@@ -4,6 +4,8 @@
 #include <functional>
 #include <numeric>
 
+#include "kind.hpp"
+
 namespace tensoropt {
 namespace {
 
@@ -30,26 +32,16 @@ std::string attributes_of(const Collective& node) {
   const auto number = [](const char* name, std::int64_t value) {
     return std::string(" ") + name + " " + std::to_string(value);
   };
-  auto reduction = std::string(" reduction ") + reduction_name(node.reduction);
-  switch (node.kind) {
-    case Kind::AllReduce: return reduction;
-    case Kind::ReduceScatter: return reduction + number("dim", node.dim);
-    case Kind::AllGather: return number("dim", node.dim);
-    case Kind::AllToAll:
-      return number("split_dim", node.split_dim) + number("concat_dim", node.concat_dim);
-    case Kind::CollectivePermute: return " sources " + text_of(node.sources);
-    case Kind::Broadcast: return number("root", node.source);
-    default: return number("from rank", node.source) + number("to rank", node.target);
-  }
+  const auto& kind = *node.kind;
+  if (kind.is_message()) return number("from rank", node.source) + number("to rank", node.target);
+  std::string text;
+  if (kind.reduces) text += std::string(" reduction ") + reduction_name(node.reduction);
+  if (kind.cuts) text += number(kind.cuts, node.cut_dim);
+  if (kind.joins) text += number(kind.joins, node.join_dim);
+  return kind.text ? text + " " + kind.text(node) : text;
 }
 
 }  // namespace
-
-const char* kind_name(Kind kind) {
-  constexpr const char* kNames[] = {"AllReduce",         "AllGather", "ReduceScatter", "AllToAll",
-                                    "CollectivePermute", "Broadcast", "Send",          "Recv"};
-  return kNames[int(kind)];
-}
 
 Reduction parse_reduction(const std::string& name) {
   for (auto reduction : {Reduction::Sum, Reduction::Max, Reduction::Min})
@@ -76,17 +68,13 @@ std::size_t count_of(const Shape& shape) {
 Shape Collective::output_shape(const Shape& shape) const {
   const auto ranks = std::int64_t(group.size());
   Shape result = shape;
-  if (kind == Kind::AllGather) multiply(result, dim, "dim", ranks);
-  if (kind == Kind::ReduceScatter) divide(result, dim, "dim", ranks);
-  if (kind == Kind::AllToAll) {
-    divide(result, split_dim, "split_dim", ranks);
-    multiply(result, concat_dim, "concat_dim", ranks);
-  }
+  if (kind->cuts) divide(result, cut_dim, kind->cuts, ranks);
+  if (kind->joins) multiply(result, join_dim, kind->joins, ranks);
   return result;
 }
 
 std::string Collective::describe(const ElementInfo& element, const Shape& shape) const {
-  const auto name = is_message(kind) ? "message" : kind_name(kind);
+  const auto* name = kind->is_message() ? "message" : kind->name;
   return std::string(name) + " of " + element.name + text_of(shape) + attributes_of(*this);
 }
 

@@ -9,20 +9,7 @@
 
 namespace tensoropt {
 
-enum class Kind {
-  AllReduce,
-  AllGather,
-  ReduceScatter,
-  AllToAll,
-  CollectivePermute,
-  Broadcast,
-  Send,
-  Recv
-};
-
-const char* kind_name(Kind kind);
-
-constexpr bool is_message(Kind kind) { return kind == Kind::Send || kind == Kind::Recv; }
+struct Kind;
 
 enum class Reduction { Sum, Max, Min };
 
@@ -36,17 +23,16 @@ std::size_t count_of(const Shape& shape);
 
 // The attributes of a collective's node. All ranks are ranks of the job, not places in the group.
 struct Collective {
-  Kind kind;
-  Shape group = {};                      // for Send and Recv: both ranks, in ascending order
-  std::int64_t dim = 0;                  // AllGather, ReduceScatter
-  std::int64_t split_dim = 0;            // AllToAll
-  std::int64_t concat_dim = 0;           // AllToAll
-  Reduction reduction = Reduction::Sum;  // AllReduce, ReduceScatter
-  Shape sources = {};                    // CollectivePermute: source place of y, for each place
-  std::int64_t source = 0;               // CollectivePermute, Broadcast, Send, Recv: sending rank
-  std::int64_t target = 0;               // CollectivePermute, Send, Recv: receiving rank
-  Shape shape = {};                      // Recv: shape of y
-  int type = 0;                          // Recv: ONNX element type of y
+  const Kind* kind;
+  Shape group = {};                      // of a message: both ranks, in ascending order
+  Reduction reduction = Reduction::Sum;  // if the kind reduces
+  std::int64_t cut_dim = 0;              // if it cuts x
+  std::int64_t join_dim = 0;             // if it joins pieces
+  Shape further = {};                    // of the kind's own attribute, such as `sources`
+  std::int64_t source = 0;               // the rank that y comes from, if it is one rank
+  std::int64_t target = 0;               // the rank that x goes to, if it is one rank
+  Shape shape = {};                      // without x: shape of y
+  int type = 0;                          // without x: ONNX element type of y
 
   // The shape of y for x of `shape`. Throws if a dimension does not exist, or if it does not divide
   // by the group's size.

@@ -7,107 +7,71 @@ namespace {
 
 using Pieces = std::span<const Piece>;
 
-// The layout of the ranks' parts in the larger of x and y.
+// The layout of the ranks' parts in the larger of x and y, of a kind that cuts or joins.
 Cut parts_of(const Piece& piece, const ElementInfo& element) {
   const auto& node = piece.node;
-  const bool gathers = node.kind == Kind::AllGather;
-  return cut_of(gathers ? piece.shape : node.output_shape(piece.shape), std::size_t(node.dim),
-                node.group.size(), element.bytes);
+  const bool joins = node.kind->joins;
+  return cut_of(joins ? piece.shape : node.output_shape(piece.shape),
+                std::size_t(joins ? node.join_dim : node.cut_dim), node.group.size(),
+                element.bytes);
 }
 
 // Pieces packed in sequence: this rank's operands, or its results.
 class Pack {
  public:
   Pack(Pieces pieces, const ElementInfo& element, Transport& transport)
-      : pieces_(pieces), element_(element), transport_(transport),
-        ranks_(pieces.front().node.group.size()) {
+      : pieces_(pieces), node_(pieces.front().node), kind_(*node_.kind), element_(element),
+        transport_(transport), ranks_(node_.group.size()) {
     for (const auto& piece : pieces) bytes_ += own_bytes(piece);
   }
 
   void run() const {
-    switch (pieces_.front().node.kind) {
-      case Kind::AllReduce: return all_reduce();
-      case Kind::AllGather: return all_gather();
-      default: return reduce_scatter();
-    }
+    void* x = transport_.scratch(0, (kind_.cuts ? ranks_ : 1) * bytes_);
+    void* y = transport_.scratch(1, (kind_.joins ? ranks_ : 1) * bytes_);
+    for_chunks(kind_.cuts, [&](const Piece& piece, Chunk chunk) {
+      transport_.copy(at(piece.x, chunk.offset), at(x, chunk.packed), chunk.bytes);
+    });
+    kind_.run_packed(node_, transport_, x, y, bytes_ / element_.bytes);
+    for_chunks(kind_.joins, [&](const Piece& piece, Chunk chunk) {
+      transport_.copy(at(y, chunk.packed), at(piece.y, chunk.offset), chunk.bytes);
+    });
   }
 
  private:
-  // Bytes of a piece per rank; for an AllReduce all bytes.
+  // Contiguous bytes of a tensor: their offset in it, and in the packed pieces.
+  struct Chunk {
+    std::size_t offset, packed, bytes;
+  };
+
+  // Bytes of a piece per rank: the smaller of x and y.
   std::size_t own_bytes(const Piece& piece) const {
     const auto bytes = count_of(piece.shape) * element_.bytes;
-    return piece.node.kind == Kind::ReduceScatter ? bytes / ranks_ : bytes;
+    return kind_.cuts ? bytes / ranks_ : bytes;
   }
 
-  Reduction reduction() const { return pieces_.front().node.reduction; }
-  std::size_t count() const { return bytes_ / element_.bytes; }
-  void* scratch(std::size_t index, std::size_t bytes) const {
-    return transport_.scratch(index, bytes);
-  }
-
-  // Calls `each` with every piece and its offset in the packed bytes of one rank.
+  // Calls `each` with the chunks of every piece: the whole tensor, or the parts of all ranks.
   template <class Each>
-  void for_all(const Each& each) const {
-    std::size_t offset = 0;
+  void for_chunks(bool has_parts, const Each& each) const {
+    std::size_t packed = 0;
     for (const auto& piece : pieces_) {
-      each(piece, offset);
-      offset += own_bytes(piece);
+      if (has_parts) for_parts(piece, packed, each);
+      else each(piece, Chunk{0, packed, own_bytes(piece)});
+      packed += own_bytes(piece);
     }
   }
 
-  // Calls `each` with a chunk's offset in its tensor, its offset in the packed pieces, and its
-  // size.
   template <class Each>
-  void for_chunks(const Piece& piece, std::size_t offset, const Each& each) const {
+  void for_parts(const Piece& piece, std::size_t packed, const Each& each) const {
     const auto cut = parts_of(piece, element_);
     for (std::size_t rank = 0; rank < ranks_; ++rank)
       for (std::size_t row = 0; row < cut.outer; ++row)
-        each((row * ranks_ + rank) * cut.chunk_bytes,
-             rank * bytes_ + offset + row * cut.chunk_bytes, cut.chunk_bytes);
-  }
-
-  void put(void* packed) const {
-    for_all([&](const Piece& piece, std::size_t offset) {
-      transport_.copy(piece.x, at(packed, offset), own_bytes(piece));
-    });
-  }
-
-  void take(const void* packed) const {
-    for_all([&](const Piece& piece, std::size_t offset) {
-      transport_.copy(at(packed, offset), piece.y, own_bytes(piece));
-    });
-  }
-
-  void all_reduce() const {
-    void *x = scratch(0, bytes_), *y = scratch(1, bytes_);
-    put(x);
-    transport_.all_reduce(x, y, count(), reduction());
-    take(y);
-  }
-
-  void all_gather() const {
-    void *x = scratch(0, bytes_), *y = scratch(1, ranks_ * bytes_);
-    put(x);
-    transport_.all_gather(x, y, count(), 1);
-    for_all([&](const Piece& piece, std::size_t offset) {
-      for_chunks(piece, offset, [&](std::size_t tensor, std::size_t packed, std::size_t bytes) {
-        transport_.copy(at(y, packed), at(piece.y, tensor), bytes);
-      });
-    });
-  }
-
-  void reduce_scatter() const {
-    void *x = scratch(0, ranks_ * bytes_), *y = scratch(1, bytes_);
-    for_all([&](const Piece& piece, std::size_t offset) {
-      for_chunks(piece, offset, [&](std::size_t tensor, std::size_t packed, std::size_t bytes) {
-        transport_.copy(at(piece.x, tensor), at(x, packed), bytes);
-      });
-    });
-    transport_.reduce_scatter(x, y, count(), 1, reduction());
-    take(y);
+        each(piece, Chunk{(row * ranks_ + rank) * cut.chunk_bytes,
+                          rank * bytes_ + packed + row * cut.chunk_bytes, cut.chunk_bytes});
   }
 
   Pieces pieces_;
+  const Collective& node_;
+  const Kind& kind_;
   const ElementInfo& element_;
   Transport& transport_;
   std::size_t ranks_, bytes_ = 0;
@@ -116,7 +80,7 @@ class Pack {
 // Bytes of the larger of x and y, which pass through a buffer.
 std::size_t packed_bytes(const Piece& piece, const ElementInfo& element) {
   const auto bytes = count_of(piece.shape) * element.bytes;
-  return piece.node.kind == Kind::AllGather ? bytes * piece.node.group.size() : bytes;
+  return piece.node.kind->joins ? bytes * piece.node.group.size() : bytes;
 }
 
 void run_alone(const Piece& piece, const ElementInfo& element, Transport& transport) {
@@ -148,8 +112,9 @@ void run_in_parts(Pieces pieces, const ElementInfo& element, Transport& transpor
 // needs packing runs afterwards.
 void run_as_one_launch(Pieces pieces, const ElementInfo& element, Transport& transport) {
   const auto is_in_place = [&](const Piece& piece) {
-    return piece.node.kind == Kind::AllReduce ||
-           parts_of(piece, element).outer <= transport.most_rows();
+    const auto& kind = *piece.node.kind;
+    const bool has_parts = kind.cuts || kind.joins;
+    return !has_parts || parts_of(piece, element).outer <= transport.most_rows();
   };
   transport.as_one([&] {
     for (const auto& piece : pieces)

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "transport.hpp"
+#include "run.hpp"
 
 namespace tensoropt {
 
@@ -15,9 +15,8 @@ struct Piece {
   void* y;
 };
 
-// Runs an AllReduce, AllGather or ReduceScatter of each of `pieces`, which agree in everything
-// except shape and dimension. If the transport packs, small pieces share its buffers; otherwise all
-// pieces are one launch.
+// Runs the collectives of `pieces`, which agree in everything except shape and dimension. If the
+// transport packs, small pieces share its buffers; otherwise all pieces are one launch.
 void run_combined(const std::vector<Piece>& pieces, const ElementInfo& element,
                   Transport& transport);
 

@@ -1,38 +1,16 @@
 #include "combined_kernel.hpp"
 
-#include "ort/attributes.hpp"
-#include "progress.hpp"
-
 namespace tensoropt {
 
-const char* combined_name(Kind kind) {
-  switch (kind) {
-    case Kind::AllReduce: return "CombinedAllReduce";
-    case Kind::AllGather: return "CombinedAllGather";
-    default: return "CombinedReduceScatter";
-  }
+CombinedKernel::CombinedKernel(const Api& api, const CollectiveOp& op, const OrtKernelInfo* info)
+    : Kernel(api, op, info) {
+  if (form_.has_dims()) located(node_, [&] { dims_ = api_.integers(info, "dims"); });
 }
 
-CombinedKernel::CombinedKernel(const Api& api, Kind kind, Place place, const OrtKernelInfo* info)
-    : CombinedKernel(api, kind, true, combined_name(kind), place, info) {}
-
-CombinedKernel::CombinedKernel(const Api& api, Kind kind, bool combined, const std::string& name,
-                               Place place, const OrtKernelInfo* info)
-    : Kernel(api, place, lasting(name + " node '" + api.node_name(info) + "'"), kind) {
-  located(node_, [&] { prepare_all(info, combined); });
-}
-
-void CombinedKernel::prepare_all(const OrtKernelInfo* info, bool combined) {
-  const auto kind = collective_.kind;
-  if (!combined) return prepare(info, read_collective(api_, info, kind));
-  has_dims_ = kind != Kind::AllReduce;
-  if (has_dims_) dims_ = api_.integers(info, "dims");
-  prepare(info, read_combined(api_, info, kind));
-}
-
+// A kind that can be combined cuts or joins along one dimension.
 Collective CombinedKernel::collective(std::size_t number) const {
   auto node = collective_;
-  if (has_dims_) node.dim = dims_[number];
+  if (form_.has_dims()) node.cut_dim = node.join_dim = dims_[number];
   return node;
 }
 
@@ -54,7 +32,7 @@ const ElementInfo& CombinedKernel::element(OrtKernelContext* context) const {
 std::vector<Piece> CombinedKernel::pieces(OrtKernelContext* context,
                                           const ElementInfo& element) const {
   const auto count = api_.input_count(context) - 1;
-  if (has_dims_ && dims_.size() != count)
+  if (form_.has_dims() && dims_.size() != count)
     throw Error("dims must be one for each of " + std::to_string(count) +
                 " inputs, got: " + text_of(dims_));
   std::vector<Piece> all;

@@ -3,25 +3,20 @@
 #include <cstring>
 
 #include "cuda/side_stream.hpp"
-#include "ort/attributes.hpp"
-#include "overlap/flights.hpp"
 #include "overlap/transfers.hpp"
 #include "progress.hpp"
-#include "signature.hpp"
+#include "run.hpp"
 
 namespace tensoropt {
 
-Kernel::Kernel(const Api& api, Kind kind, Place place, const OrtKernelInfo* info)
-    : Kernel(api, place,
-             lasting(std::string(kind_name(kind)) + " node '" + api.node_name(info) + "'"), kind) {
-  located(node_, [&] { prepare(info, read_collective(api_, info, collective_.kind)); });
+Kernel::Kernel(const Api& api, const CollectiveOp& op, const OrtKernelInfo* info)
+    : api_(api), form_(op.form), node_(lasting(op.node(api, info))), collective_{op.form.kind},
+      place_(op.place) {
+  located(node_, [&] { prepare(info); });
 }
 
-Kernel::Kernel(const Api& api, Place place, const std::string& node, Kind kind)
-    : api_(api), node_(node), collective_{.kind = kind}, place_(place) {}
-
-void Kernel::prepare(const OrtKernelInfo* info, Collective collective) {
-  collective_ = std::move(collective);
+void Kernel::prepare(const OrtKernelInfo* info) {
+  collective_ = read_collective({api_, info}, form_);
   if (!on_device()) return;
   cuda_device_count();
   if (collective_.group.size() > 1) nccl();
@@ -29,8 +24,7 @@ void Kernel::prepare(const OrtKernelInfo* info, Collective collective) {
 }
 
 Kernel::Input Kernel::input(OrtKernelContext* context) const {
-  if (!signature(collective_.kind).has_x)
-    return {element_info(collective_.type), collective_.shape, nullptr};
+  if (!form_.kind->has_x) return {element_info(collective_.type), collective_.shape, nullptr};
   const auto* x = api_.input(context, 0);
   auto [type, shape] = api_.type_and_shape(x);
   return {element_info(type), std::move(shape), api_.data(x)};
@@ -59,8 +53,7 @@ void Kernel::go(OrtKernelContext* context) {
   const auto bytes = count_of(x.shape) * x.element.bytes;
   with_transport(context, x.element, bytes,
                  [&](Transport& transport) { move(context, x, transport); });
-  const auto ends = signature(collective_.kind);
-  pass_token(context, ends.token_in(), ends.token_out());
+  pass_token(context, form_.kind->token_in(), form_.kind->token_out());
 }
 
 // Runs only at a node's first run, where it detects a wrong plan; later steps do not pay for it. On
@@ -76,8 +69,7 @@ void Kernel::meet(const std::string& what) {
 
 void Kernel::move(OrtKernelContext* context, const Input& x, Transport& transport) const {
   void* y = nullptr;
-  if (signature(collective_.kind).has_y)
-    y = api_.output(context, 0, collective_.output_shape(x.shape));
+  if (form_.kind->has_y) y = api_.output(context, 0, collective_.output_shape(x.shape));
   run(collective_, x.element, x.shape, x.data, y, transport);
 }
 

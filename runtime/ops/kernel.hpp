@@ -5,12 +5,12 @@
 
 #include <memory>
 
+#include "collective_op.hpp"
 #include "cuda/nccl_transport.hpp"
 #include "link.hpp"
 #include "mpi/group.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "ort/arena.hpp"
-#include "ort/custom_op.hpp"
 
 namespace tensoropt {
 
@@ -18,7 +18,7 @@ class Kernel {
  public:
   // Reads and checks the node's attributes, and checks that the libraries for its place are
   // available. Sends nothing.
-  Kernel(const Api& api, Kind kind, Place place, const OrtKernelInfo* info);
+  Kernel(const Api& api, const CollectiveOp& op, const OrtKernelInfo* info);
   virtual ~Kernel() = default;
   Kernel(const Kernel&) = delete;
 
@@ -27,14 +27,8 @@ class Kernel {
   const Api& api() const { return api_; }
 
  protected:
-  // `node` is the prefix of errors.
-  Kernel(const Api& api, Place place, const std::string& node, Kind kind);
-
-  // Inputs (x, token int64[1]), outputs (y, token_out); see Signature.
+  // Inputs (x, token int64[1]), outputs (y, token_out); see Kind.
   virtual void go(OrtKernelContext* context);
-
-  // Prepares the transport for `collective`.
-  void prepare(const OrtKernelInfo* info, Collective collective);
 
   // Compares `what`, the description of this node, with the other ranks of its group.
   void meet(const std::string& what);
@@ -57,7 +51,7 @@ class Kernel {
   void on_host(const ElementInfo& element, std::size_t bytes, Waiting waiting,
                const Body& body) const {
     require_mpi();
-    wait_for_link(collective_.kind, collective_.group.size(), bytes);
+    wait_for_link(*form_.kind, collective_.group.size(), bytes);
     MpiTransport transport(comm_, element, waiting);
     body(transport);
   }
@@ -76,7 +70,8 @@ class Kernel {
   const NcclGroup* nccl() const { return nccl_; }
 
   Api api_;
-  const std::string& node_;  // "AllReduce node 'name'"
+  Form form_;
+  const std::string& node_;  // "AllReduce node 'name'", the prefix of errors
   Collective collective_;
 
  private:
@@ -87,6 +82,7 @@ class Kernel {
     const void* data;
   };
 
+  void prepare(const OrtKernelInfo* info);
   Input input(OrtKernelContext* context) const;
   void move(OrtKernelContext* context, const Input& x, Transport& transport) const;
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <cstdlib>
+#include <limits>
 #include <thread>
 
 #include "overlap/prompt.hpp"
@@ -33,24 +34,15 @@ const Link& link_of_environment() {
   return link;
 }
 
-double link_time_s(const Link& link, Kind kind, std::size_t ranks, double bytes) {
+double link_time_s(const Link& link, const Kind& kind, std::size_t ranks, double bytes) {
   if (ranks < 2) return 0;
-  const double rounds = std::bit_width(ranks - 1), others = double(ranks - 1);
-  const double rest = others / double(ranks);
-  const auto time_s = [&](double messages, double volume) {
-    return messages * link.latency_s + volume * bytes * link.s_per_byte;
-  };
-  switch (kind) {
-    case Kind::AllReduce: return std::min(time_s(rounds, rounds), time_s(2 * rounds, 2 * rest));
-    case Kind::AllGather: return time_s(rounds, others);
-    case Kind::ReduceScatter: return time_s(rounds, rest);
-    case Kind::AllToAll: return std::min(time_s(rounds, rounds / 2), time_s(others, rest));
-    case Kind::Broadcast: return time_s(rounds, rounds);
-    default: return time_s(1, 1);
-  }
+  double least_s = std::numeric_limits<double>::infinity();
+  for (const auto [messages, volume] : kind.algorithms(double(ranks), std::bit_width(ranks - 1)))
+    least_s = std::min(least_s, messages * link.latency_s + volume * bytes * link.s_per_byte);
+  return least_s;
 }
 
-void wait_for_link(Kind kind, std::size_t ranks, std::size_t bytes) {
+void wait_for_link(const Kind& kind, std::size_t ranks, std::size_t bytes) {
   const auto& link = link_of_environment();
   if (link.latency_s == 0 && link.s_per_byte == 0) return;
   sleep_exactly();

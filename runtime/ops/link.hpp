@@ -1,7 +1,7 @@
 // A simulated slower link between ranks, for tests and measurements on one machine.
 #pragma once
 
-#include "collective.hpp"
+#include "kind.hpp"
 
 namespace tensoropt {
 
@@ -12,11 +12,11 @@ struct Link {
 };
 const Link& link_of_environment();
 
-// Seconds of a collective on the link, if each of `ranks` contributes `bytes`: the fastest of the
-// known algorithms, as in the cost model (compiler/cost/communication.py).
-double link_time_s(const Link& link, Kind kind, std::size_t ranks, double bytes);
+// Seconds of a collective on the link, if each of `ranks` contributes `bytes`, by the fastest of
+// the known algorithms.
+double link_time_s(const Link& link, const Kind& kind, std::size_t ranks, double bytes);
 
 // Sleeps for the time of a collective on the link.
-void wait_for_link(Kind kind, std::size_t ranks, std::size_t bytes);
+void wait_for_link(const Kind& kind, std::size_t ranks, std::size_t bytes);
 
 }  // namespace tensoropt

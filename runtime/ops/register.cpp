@@ -3,6 +3,7 @@
 #include "collective_op.hpp"
 #include "convolution_op.hpp"
 #include "elementwise_op.hpp"
+#include "kinds.hpp"
 #include "overlap/overlap_op.hpp"
 
 namespace tensoropt {
@@ -12,19 +13,27 @@ namespace {
 // and NCCL that use host memory: for machines without a GPU.
 constexpr const char* kStandIn = "tensoropt.stand_in";
 
-constexpr Kind kCombined[] = {Kind::AllReduce, Kind::AllGather, Kind::ReduceScatter};
+// ONNX Runtime refers to the ops by address.
+struct Ops {
+  std::vector<CollectiveOp> collectives;
+  std::vector<CustomOp> others;
+};
 
-constexpr Kind kKinds[] = {
-    Kind::AllReduce,         Kind::AllGather, Kind::ReduceScatter, Kind::AllToAll,
-    Kind::CollectivePermute, Kind::Broadcast, Kind::Send,          Kind::Recv};
-
-using Ops = std::vector<CustomOp>;
+void append(Ops& ops, const Kind& kind, Place place) {
+  auto& all = ops.collectives;
+  all.push_back(single_op(kind, place));
+  if (kind.run_packed) all.push_back(combined_op(kind, place));
+  if (kind.overlap == Overlap::Never) return;
+  for (const Form form : {Form{&kind, false}, Form{&kind, true}}) {
+    if (form.combined && !kind.run_packed) continue;
+    all.push_back(start_op(form, place));
+    all.push_back(wait_op(form, place));
+  }
+}
 
 void append(Ops& ops, Place place) {
-  for (const auto kind : kKinds) ops.push_back(collective_op(kind, place));
-  for (const auto kind : kCombined) ops.push_back(combined_op(kind, place));
-  for (const auto& op : overlap_ops(place)) ops.push_back(op);
-  ops.push_back(barrier_op(place));
+  for (const auto* kind : all_kinds()) append(ops, *kind, place);
+  ops.others.push_back(barrier_op(place));
 }
 
 // The kernels of the CPU and of CUDA; ONNX Runtime selects by the placement of a node.
@@ -32,9 +41,9 @@ Ops ops_of_both() {
   Ops ops;
   append(ops, Place::Host);
   append(ops, Place::Device);
-  ops.push_back(elementwise_op());
-  for (const bool transposed : {false, true}) ops.push_back(convolution_op(transposed));
-  ops.push_back(weight_gradient_op());
+  ops.others.push_back(elementwise_op());
+  for (const bool transposed : {false, true}) ops.others.push_back(convolution_op(transposed));
+  ops.others.push_back(weight_gradient_op());
   return ops;
 }
 
@@ -42,7 +51,8 @@ Ops ops_standing_in() {
   Ops ops;
   append(ops, Place::Device);
   const auto on_cpu = barrier_op(Place::Host).GetExecutionProviderType;
-  for (auto& op : ops) op.GetExecutionProviderType = on_cpu;
+  for (auto& op : ops.collectives) op.GetExecutionProviderType = on_cpu;
+  for (auto& op : ops.others) op.GetExecutionProviderType = on_cpu;
   return ops;
 }
 
@@ -50,7 +60,9 @@ Ops ops_standing_in() {
 OrtCustomOpDomain* make_domain(const Api& api, const Ops& ops) {
   OrtCustomOpDomain* domain = nullptr;
   api.call(Slot::CreateCustomOpDomain, "tensoropt", &domain);
-  for (const auto& op : ops) api.call(Slot::CustomOpDomain_Add, domain, &op);
+  const auto add = [&](const CustomOp& op) { api.call(Slot::CustomOpDomain_Add, domain, &op); };
+  for (const auto& op : ops.collectives) add(op);
+  for (const auto& op : ops.others) add(op);
   return domain;
 }
 

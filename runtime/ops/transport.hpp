@@ -64,8 +64,4 @@ class Transport {
   virtual void* scratch(std::size_t index, std::size_t bytes) = 0;
 };
 
-// Runs `node` on x of `shape` (on y of that shape if there is no x).
-void run(const Collective& node, const ElementInfo& element, const Shape& shape, const void* x,
-         void* y, Transport& transport);
-
 }  // namespace tensoropt

@@ -16,12 +16,6 @@ int default_memory(const CustomOp*, std::size_t) { return kDefaultMemory; }
 const char* cpu_provider(const CustomOp*) { return nullptr; }
 const char* cuda_provider(const CustomOp*) { return "CUDAExecutionProvider"; }
 
-std::size_t first_of_both(int** inputs, int** outputs) {
-  static int first = 0;
-  *inputs = *outputs = &first;
-  return 1;
-}
-
 }  // namespace
 
 const OrtApi* registered_api = nullptr;
@@ -41,11 +35,6 @@ CustomOp plain_op(Place place, std::size_t (*inputs)(const CustomOp*),
   op.GetStartVersion = one;
   op.GetEndVersion = last_version;
   return op;
-}
-
-void alias_first(CustomOp& op) {
-  op.GetAliasMap = first_of_both;
-  op.ReleaseAliasMap = keep_aliases;
 }
 
 void keep_aliases(int*, int*) {}

@@ -43,10 +43,6 @@ void run_pieces(const std::vector<Piece>& pieces, const ElementInfo& element,
 
 }  // namespace
 
-StartKernel::StartKernel(const Api& api, Startable what, Place place, const OrtKernelInfo* info)
-    : CombinedKernel(api, what.kind, what.combined, what.name() + "Start", place, info),
-      what_(what) {}
-
 StartKernel::~StartKernel() { flights().forget(this); }
 
 void StartKernel::compute(OrtKernelContext* context) {
@@ -56,14 +52,14 @@ void StartKernel::compute(OrtKernelContext* context) {
 void StartKernel::go(OrtKernelContext* context) {
   const auto& element = this->element(context);
   auto all = pieces(context, element);
-  if (!what_.combined && all.size() != 1)
+  if (!form_.combined && all.size() != 1)
     throw Error("expected one x, got: " + std::to_string(all.size()));
   void* handle = api_.output(context, 1, {1});
   flights().check_none(handle, this);
   set_outputs(context, all);
   pass_token(context, 0, 0);
   copy(context, api_.data(api_.input(context, 0)), handle, sizeof(std::int64_t));
-  if (what_.is_in_place()) {
+  if (is_in_place()) {
     for (auto& piece : all) {
       copy(context, piece.x, piece.y, count_of(piece.shape) * element.bytes);
       piece.x = piece.y;
@@ -101,7 +97,7 @@ std::unique_ptr<Flight> StartKernel::on_thread(const ElementInfo& element,
               [&](Transport& transport) { run_pieces(pieces, element, transport); });
     });
   };
-  return std::make_unique<FlightOnThread>(this, what_.name(), std::move(kept),
+  return std::make_unique<FlightOnThread>(this, form_.name(), std::move(kept),
                                           transfers().start(std::move(body)));
 }
 
@@ -116,13 +112,13 @@ std::unique_ptr<Flight> StartKernel::on_side_stream(OrtKernelContext* context,
   auto transport = std::make_unique<NcclTransport>(context, arena(), nccl(), element, side);
   run_pieces(pieces, element, *transport);
   ends_->done.record(side);
-  return std::make_unique<FlightOnStream>(this, what_.name(), reads(pieces), ends_->done,
+  return std::make_unique<FlightOnStream>(this, form_.name(), reads(pieces), ends_->done,
                                           std::move(transport));
 }
 
 std::vector<const void*> StartKernel::reads(const std::vector<Piece>& pieces) const {
   std::vector<const void*> all;
-  if (!what_.is_in_place())
+  if (!is_in_place())
     for (const auto& piece : pieces) all.push_back(piece.x);
   return all;
 }

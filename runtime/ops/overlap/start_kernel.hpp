@@ -11,21 +11,9 @@
 
 namespace tensoropt {
 
-// A collective that can overlap with other nodes: a kind, single or `combined`.
-struct Startable {
-  Kind kind;
-  bool combined;
-
-  std::string name() const { return combined ? combined_name(kind) : kind_name(kind); }
-
-  // True if the transfer works in y, so that x may be freed after the start. Otherwise the wait
-  // takes x as an input, which keeps it alive.
-  constexpr bool is_in_place() const { return kind == Kind::AllReduce; }
-};
-
 class StartKernel final : public CombinedKernel {
  public:
-  StartKernel(const Api& api, Startable what, Place place, const OrtKernelInfo* info);
+  using CombinedKernel::CombinedKernel;
 
   // Ends transfers in flight: their memory may be freed next.
   ~StartKernel() override;
@@ -44,13 +32,13 @@ class StartKernel final : public CombinedKernel {
   std::unique_ptr<Flight> on_side_stream(OrtKernelContext* context, const ElementInfo& element,
                                          const std::vector<Piece>& pieces);
   std::vector<const void*> reads(const std::vector<Piece>& pieces) const;
+  bool is_in_place() const { return form_.kind->overlap == Overlap::InPlace; }
 
   // On the device: events after x is computed on ONNX Runtime's stream, and after the transfer.
   struct Ends {
     StreamEvent begin, done;
   };
 
-  Startable what_;
   std::atomic<bool> is_known_ = false;  // the group has agreed
   std::unique_ptr<Ends> ends_;
 };

@@ -2,23 +2,13 @@
 
 #include <cstring>
 
+#include "cuda/cuda_api.hpp"
 #include "progress.hpp"
 
 namespace tensoropt {
-namespace {
 
-void destroy(void* kernel) { delete static_cast<WaitKernel*>(kernel); }
-
-OrtStatus* compute(void* kernel, OrtKernelContext* context) {
-  const auto* self = static_cast<const WaitKernel*>(kernel);
-  return guarded(self->api(), [&] { settling([&] { self->compute(context); }); });
-}
-
-}  // namespace
-
-WaitKernel::WaitKernel(const Api& api, Startable what, Place place, const OrtKernelInfo* info)
-    : api_(api), what_(what), place_(place),
-      node_(what.name() + "Wait node '" + api.node_name(info) + "'") {}
+WaitKernel::WaitKernel(const Api& api, const CollectiveOp& op, const OrtKernelInfo* info)
+    : api_(api), form_(op.form), place_(op.place), node_(op.node(api, info)) {}
 
 // Errors of the transfer are prefixed with the node that started it.
 void WaitKernel::compute(OrtKernelContext* context) const {
@@ -34,7 +24,7 @@ void WaitKernel::compute(OrtKernelContext* context) const {
 }
 
 void WaitKernel::check(OrtKernelContext* context, const Flight& flight, std::size_t count) const {
-  if (flight.kind != what_.name())
+  if (flight.kind != form_.name())
     throw Error("expected the handle of another kind, got: that of " + flight.kind + "Start");
   const auto expected = 1 + count + flight.reads.size(), inputs = api_.input_count(context);
   if (inputs != expected)
@@ -55,11 +45,6 @@ void WaitKernel::give(OrtKernelContext* context, std::size_t number) const {
   if (to == from || bytes == 0) return;
   if (place_ == Place::Host) std::memcpy(to, from, bytes);
   else copy_on_device(from, to, bytes, api_.stream(context));
-}
-
-void run_wait_kernel(CustomOp& op) {
-  op.KernelDestroy = destroy;
-  op.KernelComputeV2 = compute;
 }
 
 }  // namespace tensoropt

@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "error.hpp"
+#include "kinds.hpp"
 #include "local_transport.hpp"
+#include "run.hpp"
 
 namespace tensoropt {
 namespace {
@@ -74,7 +76,7 @@ constexpr std::size_t kPacked[] = {24, 50, 150, 300, 100'000};
 
 TEST(Collective, AllReduce) {
   for (const auto reduction : {Reduction::Sum, Reduction::Max, Reduction::Min}) {
-    const Collective node{.kind = Kind::AllReduce, .group = kGroup, .reduction = reduction};
+    const Collective node{.kind = &kinds::all_reduce(), .group = kGroup, .reduction = reduction};
     for (const auto& y : run_on_ranks(node, {2, 5}, 1))
       for (std::size_t i = 0; i < y.data.size(); ++i) {
         std::vector<std::int64_t> all;
@@ -93,7 +95,7 @@ TEST(Collective, AllGather) {
   const Shape shape{2, 3, 4};
   for (const auto& [rows, packed] : kWays)
     for (std::int64_t dim = 0; dim < 3; ++dim) {
-      const Collective node{.kind = Kind::AllGather, .group = kGroup, .dim = dim};
+      const Collective node{.kind = &kinds::all_gather(), .group = kGroup, .join_dim = dim};
       for (auto& y : run_on_ranks(node, shape, rows, packed))
         for (auto index : indices(y.shape)) {
           const auto found = y.at(index);
@@ -109,7 +111,7 @@ TEST(Collective, ReduceScatter) {
   const Shape shape{3, 6, 9};
   for (const auto& [rows, packed] : kWays)
     for (std::int64_t dim = 0; dim < 3; ++dim) {
-      const Collective node{.kind = Kind::ReduceScatter, .group = kGroup, .dim = dim};
+      const Collective node{.kind = &kinds::reduce_scatter(), .group = kGroup, .cut_dim = dim};
       auto results = run_on_ranks(node, shape, rows, packed);
       for (std::size_t place = 0; place < kRanks; ++place)
         for (auto index : indices(results[place].shape)) {
@@ -127,7 +129,7 @@ TEST(Collective, AllToAll) {
   for (int way = 0; way < 9 * int(std::size(kPacked)); ++way) {
     const std::int64_t split = way % 3, concat = way / 3 % 3;
     const Collective node{
-        .kind = Kind::AllToAll, .group = kGroup, .split_dim = split, .concat_dim = concat};
+        .kind = &kinds::all_to_all(), .group = kGroup, .cut_dim = split, .join_dim = concat};
     auto results = run_on_ranks(node, shape, 1, kPacked[way / 9]);
     Shape piece = shape;
     piece[std::size_t(split)] /= std::int64_t(kRanks);
@@ -145,14 +147,14 @@ TEST(Collective, AllToAll) {
 TEST(Collective, CollectivePermuteChangesPlaces) {
   const Shape shape{2, 3};
   const Shape sources{1, 2, 0};
-  const Collective node{.kind = Kind::CollectivePermute, .group = kGroup, .sources = sources};
+  const Collective node{.kind = &kinds::collective_permute(), .group = kGroup, .further = sources};
   EXPECT_EQ(node.output_shape(shape), shape);
   EXPECT_EQ(node.describe(element_info(int(Element::Int64)), shape),
             "CollectivePermute of int64[2, 3] sources [1, 2, 0]");
 }
 
 TEST(Collective, BroadcastTakesTheRootsPlace) {
-  const Collective node{.kind = Kind::Broadcast, .group = kGroup, .source = 0};
+  const Collective node{.kind = &kinds::broadcast(), .group = kGroup, .source = 0};
   for (const auto& y : run_on_ranks(node, {4}, 1)) EXPECT_EQ(y.data, input_of(1, {4}).data);
 }
 
@@ -162,8 +164,10 @@ TEST(Collective, MessageFromOneToTheOther) {
   Tensor y({5});
   on_ranks(2, [&](std::size_t rank) {
     LocalTransport transport(group, rank, 1);
-    const Collective node{
-        .kind = rank == 0 ? Kind::Send : Kind::Recv, .group = {3, 8}, .source = 3, .target = 8};
+    const Collective node{.kind = rank == 0 ? &kinds::send() : &kinds::recv(),
+                          .group = {3, 8},
+                          .source = 3,
+                          .target = 8};
     run(node, kInt64, {5}, x.data.data(), y.data.data(), transport);
   });
   EXPECT_EQ(y.data, x.data);
@@ -172,10 +176,10 @@ TEST(Collective, MessageFromOneToTheOther) {
 TEST(Collective, NothingIsSentOfNothingNorToOneself) {
   LocalGroup nobody(2);  // a call would wait for the other rank forever
   LocalTransport transport(nobody, 0, 1);
-  run({.kind = Kind::AllReduce, .group = {0, 1}}, kInt64, {0, 3}, nullptr, nullptr, transport);
+  run({.kind = &kinds::all_reduce(), .group = {0, 1}}, kInt64, {0, 3}, nullptr, nullptr, transport);
   const Tensor x = input_of(0, {3});
   Tensor y({3});
-  run({.kind = Kind::AllReduce, .group = {5}}, kInt64, {3}, x.data.data(), y.data.data(),
+  run({.kind = &kinds::all_reduce(), .group = {5}}, kInt64, {3}, x.data.data(), y.data.data(),
       transport);
   EXPECT_EQ(y.data, x.data);
 }
@@ -190,7 +194,7 @@ std::string error_of(const std::function<void()>& body) {
 }
 
 TEST(Collective, ShapesThatCannotBe) {
-  const Collective scatter{.kind = Kind::ReduceScatter, .group = kGroup, .dim = 1};
+  const Collective scatter{.kind = &kinds::reduce_scatter(), .group = kGroup, .cut_dim = 1};
   EXPECT_EQ(error_of([&] { scatter.output_shape({3, 4}); }),
             "dimension 1 of the input of shape [3, 4] does not divide by the group's 3 ranks");
   EXPECT_EQ(error_of([&] { scatter.output_shape({3}); }),
@@ -203,10 +207,10 @@ TEST(Collective, ShapesThatCannotBe) {
 }
 
 TEST(Collective, WhatRanksMustAgreeOn) {
-  const Collective gather{.kind = Kind::AllGather, .group = kGroup, .dim = 1};
+  const Collective gather{.kind = &kinds::all_gather(), .group = kGroup, .join_dim = 1};
   EXPECT_EQ(gather.describe(kInt64, {2, 3}), "AllGather of int64[2, 3] dim 1");
-  const Collective send{.kind = Kind::Send, .group = {0, 2}, .source = 2, .target = 0};
-  const Collective receive{.kind = Kind::Recv, .group = {0, 2}, .source = 2, .target = 0};
+  const Collective send{.kind = &kinds::send(), .group = {0, 2}, .source = 2, .target = 0};
+  const Collective receive{.kind = &kinds::recv(), .group = {0, 2}, .source = 2, .target = 0};
   EXPECT_EQ(send.describe(kInt64, {3}), receive.describe(kInt64, {3}));
 }
 
