@@ -1,4 +1,4 @@
-"""Builders of upstream's `shard` collectives and of values that differ along mesh axes.
+"""Builders of collectives and of values that differ along mesh axes.
 
 They build at the current insertion point. Shapes are local.
 """
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import part_of
-from tensoropt.dialects.build import Build, shape_of, tensor_type
+from tensoropt.dialects.build import Build, shape_of
 from tensoropt.dialects.elements import to_dense
-from tensoropt.dialects.mlir import ir, shard
-from tensoropt.dialects.topt import MESH, AxisConstantOp, CollectivePermuteOp
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import MESH, AxisConstantOp
 from tensoropt.dialects.topt.keys import TOGETHER
-from tensoropt.runtime.support.collectives import COLLECTIVES
+from tensoropt.runtime.support.collectives import COLLECTIVES, Settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,59 +26,49 @@ __all__ = [
     "COMBINED",
     "STARTED",
     "CollectiveKind",
-    "all_gather",
-    "all_reduce",
     "axes_of",
     "axis_constant",
-    "collective_permute",
+    "collective",
     "fill_padding",
-    "grid_axes",
     "kind_of",
     "members_of",
     "ops_from",
-    "reduction_attr",
 ]
 
 
-def all_reduce(
-    value: ir.Value, axes: Sequence[int], reduction: str, location: ir.Location
+def collective(
+    kind: str,
+    value: ir.Value,
+    axes: Sequence[int],
+    settings: Settings,
+    location: ir.Location,
+    result: ir.Type | None = None,
 ) -> ir.Value:
-    """Return ``value`` reduced by sum, max or min over the ranks along ``axes``."""
-    return shard.AllReduceOp(
-        value.type,
-        MESH,
-        value,
-        grid_axes=grid_axes(axes),
-        reduction=reduction_attr(reduction),
+    """Return the result of a collective of ``value`` over the ranks along ``axes``.
+
+    ``settings`` are the attributes of its operator. The type of the ``result`` is the type of
+    ``value`` by default.
+    """
+    traits = COLLECTIVES[kind]
+    attributes = {traits.attributes[name]: _attribute(own) for name, own in settings.items()}
+    attributes["grid_axes"] = ir.DenseI16ArrayAttr.get(list(axes))
+    if traits.ir_name.startswith("shard."):  # upstream's operations name their grid
+        attributes["grid"] = ir.FlatSymbolRefAttr.get(MESH)
+    return ir.Operation.create(
+        traits.ir_name,
+        results=[value.type if result is None else result],
+        operands=[value],
+        attributes=attributes,
         loc=location,
-    ).result
+    ).results[0]
 
 
-def all_gather(
-    value: ir.Value, dim: int, axes: Sequence[int], mesh: Mesh, location: ir.Location
-) -> ir.Value:
-    """Return the parts of the ranks along ``axes``, in order, joined along ``dim``."""
-    kind = ir.RankedTensorType(value.type)
-    shape = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
-    part = shape[dim]
-    shape[dim] = None if part is None else part * mesh.extent(tuple(axes))
-    result = tensor_type(shape, kind.element_type)
-    return shard.AllGatherOp(
-        result, MESH, value, dim, grid_axes=grid_axes(axes), loc=location
-    ).result
-
-
-def collective_permute(
-    value: ir.Value, axes: Sequence[int], sources: Sequence[int], location: ir.Location
-) -> ir.Value:
-    """Return, at position ``c`` along ``axes``, the ``value`` of position ``sources[c]``."""
-    return CollectivePermuteOp(
-        input=value,
-        grid_axes=grid_axes(axes),
-        sources=ir.DenseI64ArrayAttr.get(list(sources)),
-        output=value.type,
-        loc=location,
-    ).output
+def _attribute(setting: int | str | Sequence[int]) -> ir.Attribute:
+    if isinstance(setting, str):
+        return ir.Attribute.parse(f"#shard<partial {setting}>")
+    if isinstance(setting, int):
+        return ir.IntegerAttr.get(ir.Type.parse("index"), setting)
+    return ir.DenseI64ArrayAttr.get(list(setting))
 
 
 def axis_constant(
@@ -148,13 +138,3 @@ def kind_of(op: ir.Operation) -> CollectiveKind | None:
 def axes_of(op: ir.Operation) -> tuple[int, ...]:
     """Return the mesh axes that a collective runs over."""
     return tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
-
-
-def grid_axes(axes: Sequence[int]) -> ir.DenseI16ArrayAttr:
-    """Return mesh axes as an attribute of upstream's collectives."""
-    return ir.DenseI16ArrayAttr.get(list(axes))
-
-
-def reduction_attr(reduction: str) -> ir.Attribute:
-    """Return sum, max or min as an attribute of upstream's collectives."""
-    return ir.Attribute.parse(f"#shard<partial {reduction}>")

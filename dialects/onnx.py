@@ -13,7 +13,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
-from tensoropt.runtime.support.collectives import COLLECTIVES, DOMAIN
+from tensoropt.runtime.support.collectives import BY_IR_NAME, DOMAIN
 from tensoropt.runtime.support.drawing import RANDOM
 
 __all__ = [
@@ -298,13 +298,12 @@ def _captured(op: ir.Operation) -> list[ir.Value]:
 
 
 _RANDOM = frozenset(f"onnx.{name}" for name in RANDOM)
-_COLLECTIVES = tuple(own.ir_name for own in COLLECTIVES.values())
 
 
 def is_foldable(op: ir.Operation) -> bool:
     """Return whether ``op`` is deterministic and needs no other rank."""
     name: str = op.name
-    return not is_random(op) and name not in (*_COLLECTIVES, "func.return")
+    return not is_random(op) and name not in BY_IR_NAME and name != "func.return"
 
 
 def is_random(op: ir.Operation) -> bool:

@@ -14,10 +14,10 @@ from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.reshard.steps import ReshardStep
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.dialects import onnx
-from tensoropt.dialects.collectives import STARTED
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import COLLECTIVE_PERMUTE, RESHARD
+from tensoropt.dialects.topt import RESHARD
 from tensoropt.dialects.topt.keys import TAKES
+from tensoropt.runtime.support.collectives import BY_IR_NAME
 
 __all__ = ["NodeTimes"]
 
@@ -73,7 +73,7 @@ class NodeTimes:
         moves = self.resharder.moves(info.sizes, info.item_bytes, alone)
         for move, (source, made) in zip(moves, pairwise(values), strict=True):
             parts = list(_parts([made], [source]))
-            if any(part.name in STARTED or part.name == COLLECTIVE_PERMUTE for part in parts):
+            if any(part.name in BY_IR_NAME for part in parts):
                 continue
             self._note(parts, move.time_s, 0.0)
 

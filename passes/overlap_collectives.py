@@ -14,7 +14,7 @@ from tensoropt.dialects.topt import WaitOp
 from tensoropt.dialects.topt.keys import PHASE, START, TOGETHER
 from tensoropt.passes.base import Pass
 from tensoropt.passes.timed_tasks import TimedTasks
-from tensoropt.runtime.support.collectives import COLLECTIVES
+from tensoropt.runtime.support.collectives import BY_IR_NAME
 
 __all__ = ["OverlapCollectivesPass"]
 
@@ -72,7 +72,7 @@ def _overlap(program: TimedTasks) -> None:
 def _wait(op: ir.Operation, before: ir.Operation) -> None:
     """Insert a `topt.wait` for a collective before ``before``, and make all readers read it."""
     made: Any = op.results[0]  # the stubs lack lists of operands and replace_all_uses_except
-    held: Any = [op.operands[0]] if COLLECTIVES[STARTED[op.name]].retains_operand else []
+    held: Any = [op.operands[0]] if BY_IR_NAME[op.name].retains_operand else []
     with ir.InsertionPoint(before), op.location:
         wait = WaitOp(input=made, held=held, output=made.type).operation
     if PHASE.on(op.attributes):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
-from tensoropt.compiler.layout.collective import AMPLE
+from tensoropt.compiler.layout.collective_overlap import AMPLE
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.pinned_search import PinsCost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.layout.collective import AMPLE
+from tensoropt.compiler.layout.collective_overlap import AMPLE
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.resharder import Resharder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from tensoropt.compiler.cost.bodies import whole_time_s
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
@@ -12,7 +11,6 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.joining import CollectiveTime, joining_time
 from tensoropt.compiler.cost.memory import in_place
 from tensoropt.compiler.cost.overlap import NEVER, overlap_effect
-from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.compiler.schedule.tasks import Tasks, merged, read_tasks
@@ -24,10 +22,10 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.collectives import STARTED, CollectiveKind, axes_of, kind_of
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import COLLECTIVE_PERMUTE
 from tensoropt.dialects.topt.keys import TAKES
 from tensoropt.passes.schedule import put_in_order
 from tensoropt.passes.strategies import device_of, resharder_of
+from tensoropt.runtime.support.collectives import BY_IR_NAME
 
 __all__ = ["TimedTasks"]
 
@@ -92,10 +90,7 @@ class TimedTasks:
 
     def times(self) -> list[CollectiveTime]:
         """Return the times of the kinds of collectives that can be fused, by number."""
-        return [
-            joining_time(cast("Collective", kind), axes, self.mesh, self.device)
-            for kind, axes, _, _ in self.keys
-        ]
+        return [joining_time(kind, axes, self.mesh, self.device) for kind, axes, _, _ in self.keys]
 
     def _lands_bytes(self, op: ir.Operation) -> int:
         """Return the bytes that a collective writes over old state."""
@@ -110,9 +105,9 @@ class TimedTasks:
     def _sent_s(self, op: ir.Operation) -> float:
         if TAKES.on(op.attributes):
             return float(TAKES.of(op.attributes)["sent_s"])
-        if op.name not in STARTED and op.name != COLLECTIVE_PERMUTE:
+        if op.name not in BY_IR_NAME:
             return 0.0
-        kind = cast("Collective", STARTED.get(op.name, "collective_permute"))
+        kind = BY_IR_NAME[op.name].name
         return collective_time_s(kind, _bytes(op), axes_of(op), self.mesh, self.device)
 
     def _compute_s(self, op: ir.Operation) -> float:

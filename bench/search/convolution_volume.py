@@ -23,7 +23,6 @@ from tensoropt.compiler.pipeline import driver
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import sizes_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import COLLECTIVE_PERMUTE
 from tensoropt.passes.partition import PartitionPass
 
 __all__ = ["CONVOLUTIONS", "GRIDS", "Convolution", "bound_bytes", "gathered_bytes", "sent_bytes"]
@@ -80,7 +79,7 @@ def sent_bytes(one: Convolution, grid: tuple[int, int]) -> int:
     driver.run_phase(module, "rules")
     PartitionPass().run(module)
     sent = [op.operation for op in onnx.function(module).regions[0].blocks[0]]
-    return sum(_held_bytes(op.operands[0]) for op in sent if op.name == COLLECTIVE_PERMUTE)
+    return sum(_held_bytes(op.operands[0]) for op in sent if op.name == "topt.collective_permute")
 
 
 def _held_bytes(value: ir.Value) -> int:

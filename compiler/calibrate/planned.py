@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from tensoropt.compiler.cost.bodies import bodies_time_s
 from tensoropt.compiler.cost.communication import (
@@ -16,7 +15,6 @@ from tensoropt.compiler.cost.communication import (
 from tensoropt.compiler.cost.compute import FREE, Work, known_operator, work_of, work_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.measurements import Context
-from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.evaluate import Evaluator
@@ -37,7 +35,7 @@ class PlannedOp:
 class PlannedSend:
     """Equal collectives: the ``ranks`` of a group, and the ``bytes`` of each rank's input."""
 
-    kind: Collective
+    kind: str
     ranks: int
     bytes: int
 
@@ -122,7 +120,7 @@ class _Counting:
         if moved is None:
             self._op(step.node, times)
         elif step.kind == "collective":
-            kind, ranks = cast("Collective", moved.kind), self.mesh.extent(moved.axes)
+            kind, ranks = moved.kind, self.mesh.extent(moved.axes)
             self.sends[PlannedSend(kind, ranks, moved.bytes)] += times
         else:
             parts = self.mesh.extent(moved.axes) if moved.kind == "all_slice" else 1
@@ -135,7 +133,7 @@ class _Counting:
         first, size = moved[0], sum(movement.bytes for movement in moved)
         assert steps[0].node is not None
         times = self._times(steps[0].node)
-        kind, ranks = cast("Collective", first.kind), self.mesh.extent(first.axes)
+        kind, ranks = first.kind, self.mesh.extent(first.axes)
         self.sends[PlannedSend(kind, ranks, size)] += times
         self.copied_bytes += times * packed_bytes_per_byte(kind, ranks) * size
 

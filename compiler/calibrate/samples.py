@@ -17,7 +17,6 @@ from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.cost.measurements import Context
 from tensoropt.compiler.cost.overlap import Overlap
 from tensoropt.compiler.cost.process import Process
-from tensoropt.compiler.layout.collective import Collective
 
 __all__ = [
     "Basics",
@@ -55,7 +54,7 @@ class OpSample:
 class CollectiveSample:
     """A collective of ``ranks``, the bytes of each rank's input, and its time."""
 
-    kind: Collective
+    kind: str
     ranks: int
     bytes: int
     time_s: float

@@ -1,25 +1,17 @@
 """Cost of communication: alpha-beta times of collectives.
 
 A message of ``n`` bytes takes ``alpha + n * beta``: the latency of a link and the inverse of its
-bandwidth. Each kind of collective uses the faster of its known algorithms (Thakur, Rabenseifner,
-Gropp, "Optimization of collective communication operations in MPICH", 2005; NCCL's trees and rings
-reach the same bounds), so its time is the minimum of a few lines in ``n``. The time to combine
-elements is hidden by memory and not counted. With ``n`` the bytes of one rank's *input*, ``p``
-ranks and ``L = ceil(log2 p)``::
-
-    all_reduce      recursive doubling               L alpha + L n beta
-                    reduce-scatter, then all-gather  2 L alpha + 2 (p-1)/p n beta
-    all_gather      recursive doubling               L alpha + (p-1) n beta
-    reduce_scatter  recursive halving                L alpha + (p-1)/p n beta
-    all_to_all      Bruck                            L alpha + L/2 n beta
-                    pairwise exchange                (p-1) alpha + (p-1)/p n beta
-    permute         each to one other                alpha + n beta
+bandwidth. Each kind of collective uses the faster of its known algorithms (`CollectiveTraits`), so
+its time is the minimum of a few lines in ``n``, the bytes of one rank's *input* (Thakur,
+Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; NCCL's
+trees and rings reach the same bounds). The time to combine elements is hidden by memory and not
+counted.
 
 Synchronised ranks drift apart while they compute, and each then waits for the slowest. As in a
 random walk, the wait grows with the square root of the time since the last synchronisation. A
 collective does not know that time, but it is roughly proportional to the tensor. The wait is
-therefore ``gamma sqrt(N)`` (:class:`Waiting`), with ``N`` the bytes of the whole tensor in a group:
-``n``, or ``p n`` if each rank has a piece.
+therefore ``gamma sqrt(N)`` (:class:`Waiting`), with ``N`` the bytes of the whole tensor in a group
+of ``p`` ranks: ``n``, or ``p n`` if each rank has a piece.
 """
 
 from __future__ import annotations
@@ -29,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tensoropt.compiler.cost.device import Device, Link
-from tensoropt.compiler.layout.collective import Collective
+from tensoropt.compiler.cost.measurements import KINDS
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
@@ -72,7 +64,7 @@ class Curve(NamedTuple):
 
 
 def collective_time_s(
-    kind: Collective, local_bytes: float, axes: Sequence[int], mesh: Mesh, device: Device
+    kind: str, local_bytes: float, axes: Sequence[int], mesh: Mesh, device: Device
 ) -> float:
     """Return the time of one collective over the ranks along ``axes``; 0 for a group of one.
 
@@ -82,7 +74,7 @@ def collective_time_s(
     return collective_curve(kind, axes, mesh, device).time_s(local_bytes)
 
 
-def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device) -> Curve:
+def collective_curve(kind: str, axes: Sequence[int], mesh: Mesh, device: Device) -> Curve:
     """Return the time of one collective as a function of local input bytes.
 
     Measurements for this number of ranks apply if all ranks share a node; the fixed wait of a
@@ -101,26 +93,30 @@ def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: 
     return Curve(
         tuple(
             Line(launch_s + messages * link.latency_s, volume / link.bandwidth_bytes_per_s)
-            for messages, volume in _algorithms(kind, p)
+            for messages, volume in COLLECTIVES[kind].algorithms(p)
         ),
         s_per_root_byte=drift,
     )
 
 
-def _whole(kind: Collective, p: int) -> int:
+def _whole(kind: str, p: int) -> int:
     """Return the bytes of the tensor that the ranks have together, per byte of input."""
-    return 1 if COLLECTIVES[kind].operand == "whole" else p
+    return 1 if COLLECTIVES[kind].reduces else p
 
 
-def _measured(kind: Collective, p: int, device: Device) -> Sequence[tuple[float, float]] | None:
-    """Return the measured lines; a permute takes the time of an all-gather that sends one piece."""
-    if kind != "collective_permute":
+def _measured(kind: str, p: int, device: Device) -> Sequence[tuple[float, float]] | None:
+    """Return the measured lines.
+
+    A collective of a kind that is not measured takes the time of an all-gather that sends as much.
+    """
+    if kind in KINDS:
         return device.collectives.get((kind, p))
-    gathers = device.collectives.get(("all_gather", p))
-    return gathers and [(fixed_s, s_per_byte / (p - 1)) for fixed_s, s_per_byte in gathers]
+    (_, sent), *_ = COLLECTIVES[kind].algorithms(p)
+    gathers, times = device.collectives.get(("all_gather", p)), (p - 1) / sent
+    return gathers and [(fixed_s, s_per_byte / times) for fixed_s, s_per_byte in gathers]
 
 
-def packed_bytes_per_byte(kind: Collective, p: int) -> float:
+def packed_bytes_per_byte(kind: str, p: int) -> float:
     """Return the bytes read and written per input byte to pack it and unpack its result.
 
     The collective runs over ``p`` ranks, and joins or splits their pieces.
@@ -133,19 +129,6 @@ def copy_line(bytes_moved_per_byte: float, device: Device) -> Line:
     return Line(
         device.launch_overhead_s, bytes_moved_per_byte / device.memory_bandwidth_bytes_per_s
     )
-
-
-def _algorithms(kind: Collective, p: int) -> tuple[tuple[int, float], ...]:
-    """Return, per algorithm, the messages in sequence and the bytes sent per byte of input."""
-    rounds, rest = (p - 1).bit_length(), (p - 1) / p
-    table: dict[Collective, tuple[tuple[int, float], ...]] = {
-        "all_reduce": ((rounds, rounds), (2 * rounds, 2 * rest)),
-        "all_gather": ((rounds, p - 1),),
-        "reduce_scatter": ((rounds, rest),),
-        "all_to_all": ((rounds, rounds / 2), (p - 1, rest)),
-        "collective_permute": ((1, 1.0),),
-    }
-    return table[kind]
 
 
 def _slowest(links: Sequence[Link], axes: Sequence[int]) -> Link:

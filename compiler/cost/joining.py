@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from tensoropt.compiler.cost.communication import collective_curve, copy_line, packed_bytes_per_byte
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 
 __all__ = ["CollectiveTime", "joined_time_s", "joining_time"]
@@ -20,9 +18,7 @@ minimum of the lines applies; seconds per root of a byte; and seconds to pack a 
 """
 
 
-def joining_time(
-    kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device
-) -> CollectiveTime:
+def joining_time(kind: str, axes: Sequence[int], mesh: Mesh, device: Device) -> CollectiveTime:
     """Return the time of a collective that can be fused with others."""
     curve = collective_curve(kind, axes, mesh, device)
     packing = packed_bytes_per_byte(kind, mesh.extent(tuple(axes)))
@@ -34,6 +30,5 @@ def joined_time_s(
     kind: str, axes: Sequence[int], local_bytes: float, mesh: Mesh, device: Device
 ) -> float:
     """Return the time of fused collectives with ``local_bytes`` of input in total."""
-    own = cast("Collective", kind)
-    *_, packing = joining_time(own, axes, mesh, device)
-    return collective_curve(own, axes, mesh, device).time_s(local_bytes) + packing * local_bytes
+    *_, packing = joining_time(kind, axes, mesh, device)
+    return collective_curve(kind, axes, mesh, device).time_s(local_bytes) + packing * local_bytes

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from tensoropt.compiler.cost.fields import Table
-from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
@@ -45,7 +43,7 @@ def context_of(name: str, makers: Iterable[str]) -> Context:
     return tuple(names)
 
 
-KINDS = tuple(cast("Collective", kind) for kind, own in COLLECTIVES.items() if own.can_overlap)
+KINDS = tuple(kind for kind, own in COLLECTIVES.items() if own.can_overlap)
 """The collectives that are measured."""
 
 

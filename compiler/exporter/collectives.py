@@ -22,15 +22,13 @@ from tensoropt.dialects.collectives import axes_of
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import node_name
-from tensoropt.dialects.topt import AXIS_CONSTANT, COLLECTIVE_PERMUTE, WAIT, keys
-from tensoropt.runtime.support.collectives import COLLECTIVES, DOMAIN
+from tensoropt.dialects.topt import AXIS_CONSTANT, WAIT, keys
+from tensoropt.runtime.support.collectives import BY_IR_NAME, DOMAIN
 
-__all__ = ["RankLowerings", "name_of", "plain", "sources_of"]
+__all__ = ["RankLowerings", "name_of", "settings_of"]
 
 _WHERE_SINCE = 9
 _BOUNDS_SINCE = 10  # of a Slice, as operands
-
-_TRAITS = {own.ir_name: own for own in COLLECTIVES.values()}
 
 
 @dataclass
@@ -65,7 +63,7 @@ class RankLowerings:
         older = {"onnx.Where": self._where} if self.opset < _WHERE_SINCE else {}
         return {
             **older,
-            **dict.fromkeys(_TRAITS, self._collective),
+            **dict.fromkeys(BY_IR_NAME, self._collective),
             # Weights must not be reshaped by ONNX Runtime at load, which copies them from the file.
             "onnx.Reshape": Emitter.reshape,
             WAIT: self._wait,
@@ -90,13 +88,7 @@ class RankLowerings:
             self._single(emitter, op)
 
     def _single(self, emitter: Emitter, op: ir.Operation) -> None:
-        traits = _TRAITS[op.name]
-        op_type, attributes = traits.op_type, dict[str, Any]()
-        if op.name == COLLECTIVE_PERMUTE:
-            attributes["sources"] = sources_of(op)
-        else:
-            for name, source in traits.attributes.items():
-                attributes[name] = plain(op.attributes[source])
+        op_type, attributes = BY_IR_NAME[op.name].op_type, settings_of(op)
         name = name_of(op, op_type)
         if keys.START.on(op.attributes):
             self._started(emitter, op_type, name, [op], attributes)
@@ -109,12 +101,9 @@ class RankLowerings:
     def _combined(self, emitter: Emitter, members: Sequence[ir.Operation]) -> None:
         """Lower several collectives; the token comes first, as a variadic ONNX operand is last."""
         op = members[0]
-        op_type, names = _TRAITS[op.name].op_type, _TRAITS[op.name].attributes
-        attributes: dict[str, Any] = {}
-        if "dim" in names:
-            attributes["dims"] = [plain(own.attributes[names["dim"]]) for own in members]
-        if "reduction" in names:
-            attributes["reduction"] = plain(op.attributes["reduction"])
+        op_type, attributes = BY_IR_NAME[op.name].op_type, settings_of(op)
+        if attributes.pop("dim", None) is not None:
+            attributes["dims"] = [settings_of(own)["dim"] for own in members]
         kind = f"Combined{op_type}"
         name = name_of(op, kind)
         if keys.START.on(op.attributes):
@@ -276,13 +265,16 @@ def name_of(op: ir.Operation, op_type: str) -> str:
     return f"{source}.{op_type}" if source else op_type
 
 
-def sources_of(op: ir.Operation) -> list[int]:
-    """Return, for each rank of a group, the position in the group from which a permute sends."""
-    return [int(source) for source in ir.DenseI64ArrayAttr(op.attributes["sources"])]
+def settings_of(op: ir.Operation) -> dict[str, Any]:
+    """Return the attributes of a collective's operator: dimensions, positions, a reduction."""
+    attributes = BY_IR_NAME[op.name].attributes.items()
+    return {name: _plain(op.attributes[source]) for name, source in attributes}
 
 
-def plain(attribute: ir.Attribute) -> int | str:
-    """Return a dimension as int and a reduction (`#shard<partial sum>`) as text."""
+def _plain(attribute: ir.Attribute) -> int | list[int] | str:
+    """Return a dimension, positions along axes, or the name of a reduction."""
     if isinstance(attribute, ir.IntegerAttr):
         return int(attribute.value)
-    return str(attribute).removesuffix(">").split()[-1]
+    if isinstance(attribute, ir.DenseI64ArrayAttr):
+        return [int(position) for position in attribute]
+    return str(attribute).removesuffix(">").split()[-1]  # `#shard<partial sum>`

@@ -8,25 +8,25 @@ front and back. There is no token, as a rank's engine runs its collectives in se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tensoropt.compiler.exporter.collectives import RankLowerings, name_of, plain, sources_of
+from tensoropt.compiler.exporter.collectives import RankLowerings, name_of, settings_of
 from tensoropt.compiler.protos.emitter import Emitter, Lowering
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.collectives import axes_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import COLLECTIVE_PERMUTE
+from tensoropt.runtime.support.collectives import BY_IR_NAME, DOMAIN
 
 __all__ = ["TARGET", "TensorrtLowerings", "check_operators"]
 
 TARGET = "tensorrt"
 
-_FOREIGN = ("com.microsoft", "ai.onnx.ml", "tensoropt")
+_FOREIGN = ("com.microsoft", "ai.onnx.ml", DOMAIN)
 """Domains of ONNX Runtime; nodes of other domains may be plugins."""
 _FUSED = "onnx.com.microsoft.FusedMatMul"
 _ELEMENTS = ("FLOAT", "FLOAT16", "BFLOAT16", "INT64", "INT32", "INT8", "UINT8")
@@ -39,34 +39,31 @@ class TensorrtLowerings(RankLowerings):
 
     def table(self) -> dict[str, Lowering]:
         """Return the lowering of each operation name."""
-        collectives: Mapping[str, Lowering] = {
-            "shard.all_reduce": self._all_reduce,
-            "shard.all_gather": self._all_gather,
-            "shard.reduce_scatter": self._reduce_scatter,
-            "shard.all_to_all": self._all_to_all,
-            COLLECTIVE_PERMUTE: self._permute,
+        return {**super().table(), _FUSED: self._fused}
+
+    def _collective(self, emitter: Emitter, op: ir.Operation) -> None:
+        traits = BY_IR_NAME[op.name]
+        lowerings: Mapping[str, Callable[[Emitter, ir.Operation], None]] = {
+            "all_reduce": self._put,
+            "all_gather": self._put,
+            "reduce_scatter": self._put,
+            "all_to_all": self._all_to_all,
+            "collective_permute": self._permute,
         }
-        return {**super().table(), **collectives, _FUSED: self._fused}
+        if traits.name not in lowerings:
+            raise _no_operator(name_of(op, traits.op_type), f"{DOMAIN}.{traits.op_type}")
+        lowerings[traits.name](emitter, op)
 
-    def _all_reduce(self, emitter: Emitter, op: ir.Operation) -> None:
-        self._put(emitter, op, "all_reduce", 0, _reduction(op))
-
-    def _all_gather(self, emitter: Emitter, op: ir.Operation) -> None:
-        self._put(emitter, op, "all_gather", int(plain(op.attributes["gather_axis"])))
-
-    def _reduce_scatter(self, emitter: Emitter, op: ir.Operation) -> None:
-        dim = int(plain(op.attributes["scatter_dim"]))
-        self._put(emitter, op, "reduce_scatter", dim, _reduction(op))
-
-    def _put(
-        self, emitter: Emitter, op: ir.Operation, kind: str, dim: int, reduction: str = "none"
-    ) -> None:
-        """Emit a collective along ``dim``."""
+    def _put(self, emitter: Emitter, op: ir.Operation) -> None:
+        """Emit a collective along a dimension, or none, that TensorRT has by this name."""
+        settings = settings_of(op)
+        dim, reduction = settings.get("dim", 0), settings.get("reduction", "none")
         name, value = name_of(op, "DistCollective"), emitter.name(op.operands[0])
         turn = _swap(_rank(op), 0, dim)
         if dim:
             (value,) = emitter.node("Transpose", [value], name=f"{name}.before", perm=turn)
         results = emitter.results(op, name)
+        kind = BY_IR_NAME[op.name].name
         made = self._collective_node(
             emitter, op, kind, value, name, None if dim else results, reduction
         )
@@ -107,7 +104,7 @@ class TensorrtLowerings(RankLowerings):
         Dimension ``split`` is reshaped to (blocks, size of a block); the received blocks are joined
         along ``concat``.
         """
-        split, concat = (int(plain(op.attributes[f"{n}_axis"])) for n in ("split", "concat"))
+        split, concat = (settings_of(op)[f"{end}_dim"] for end in ("split", "concat"))
         name, count = name_of(op, "DistCollective"), self.mesh.extent(axes_of(op))
         shape = _static_shape(op)
         cut = [*shape[:split], count, shape[split] // count, *shape[split + 1 :]]
@@ -129,7 +126,7 @@ class TensorrtLowerings(RankLowerings):
         name, value = name_of(op, "DistCollective"), emitter.name(op.operands[0])
         (parts,) = self._collective_node(emitter, op, "all_gather", value, name, None)
         size = _static_shape(op)[0]
-        start = size * sources_of(op)[self.mesh.linear(self.rank, axes_of(op))]
+        start = size * settings_of(op)["sources"][self.mesh.linear(self.rank, axes_of(op))]
         bounds = {"starts": start, "ends": start + size, "axes": 0}
         taken = [
             emitter.constant(f"{name}_{k}", np.array([n], np.int64)) for k, n in bounds.items()
@@ -200,10 +197,6 @@ def _static_shape(op: ir.Operation) -> list[int]:
 
 def _rank(op: ir.Operation) -> int:
     return int(ir.RankedTensorType(op.operands[0].type).rank)
-
-
-def _reduction(op: ir.Operation) -> str:
-    return str(plain(op.attributes["reduction"])) if "reduction" in op.attributes else "sum"
 
 
 def _swap(rank: int, one: int, other: int) -> list[int]:

@@ -11,9 +11,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
-from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import Size, mean_of, part_of
@@ -31,11 +30,12 @@ __all__ = [
     "Strategy",
 ]
 
-InnerKind = Collective | Literal["copy"]
+InnerKind = str
+"""The name of a collective, or ``copy``."""
 
-StepKind = InnerKind | Literal["exchange"]
-"""``exchange`` swaps edges between neighbours along an axis: one collective permute for two ranks,
-two for more."""
+StepKind = InnerKind
+"""Also ``exchange``, which swaps edges between neighbours along an axis: one collective permute for
+two ranks, two for more."""
 
 Dims = tuple[int | None, ...]
 """The index of the factor of each tensor dimension; ``None`` if it is never split."""

@@ -13,9 +13,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast, get_args
+from typing import cast
 
-from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import (
     AxisRole,
@@ -24,10 +23,10 @@ from tensoropt.compiler.layout.rule import (
     InnerStep,
     Linear,
     Rule,
-    StepKind,
 )
 from tensoropt.compiler.layout.sizes import Open, Size, read_open
 from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = ["NamedRule", "RuleText", "factor_name", "name_factors", "read_rule"]
 
@@ -40,7 +39,7 @@ _FACTOR = re.compile(
     r"(?: (padded))?"
 )
 _INNER = re.compile(r"(\w+) over ([\w, ]+) of \(([\w, ]*)\), (\d{1,18}) bytes")
-_KINDS = (*get_args(Collective), "copy", "exchange")
+_KINDS = (*COLLECTIVES, "copy", "exchange")
 _NOTHING = "-"
 _LINEAR = re.compile(r"linear\((\d+(?:, ?\d+)*)\)")
 _LETTERS = "ijklmnopqrstuvwxyz"
@@ -225,4 +224,4 @@ def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
             f"<n> bytes, with one of {', '.join(_KINDS)}, got: '{text}'"
         )
     over, dims = (tuple(_number(name, names) for name in _words(match[n])) for n in (2, 3))
-    return InnerStep(over, dims, int(match[4]), cast("StepKind", match[1]))
+    return InnerStep(over, dims, int(match[4]), match[1])

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.runtime.plan.entries import PinsEntry
+from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = [
     "SCHEMA",
@@ -100,11 +101,10 @@ class Operation:
 class Communication:
     """One collective or local copy of a layer.
 
-    ``kind`` is all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, or a copy:
-    all_slice, partialize, pad, crop, copy. ``bytes`` is the size of one rank's input; for pads and
-    crops, of the larger tensor. ``why`` names the layouts that disagree, or the partial sums that
-    are reduced. ``producer`` and ``consumer`` are names of nodes or arguments. ``entry`` is its
-    index in the timeline.
+    ``kind`` is the name of a collective, or of a copy: all_slice, partialize, pad, crop, copy.
+    ``bytes`` is the size of one rank's input; for pads and crops, of the larger tensor. ``why``
+    names the layouts that disagree, or the partial sums that are reduced. ``producer`` and
+    ``consumer`` are names of nodes or arguments. ``entry`` is its index in the timeline.
     """
 
     kind: str
@@ -121,7 +121,7 @@ class Communication:
     @property
     def is_copy(self) -> bool:
         """True for local copies, which send nothing."""
-        return self.kind in ("all_slice", "partialize", "pad", "crop", "copy")
+        return self.kind not in COLLECTIVES
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,16 +10,11 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import Size
 from tensoropt.compiler.reshard.steps import ReshardStep, moves_of
 from tensoropt.dialects.build import Build, tensor_type
-from tensoropt.dialects.collectives import (
-    all_reduce,
-    axis_constant,
-    collective_permute,
-    grid_axes,
-    reduction_attr,
-)
+from tensoropt.dialects.collectives import axis_constant, collective
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import MESH
+from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = ["lower_step"]
 
@@ -42,7 +37,7 @@ def lower_step(
             value = _resized(make, value, move.made)
         else:
             result = tensor_type(move.made, _element(value))
-            value = _LOWERINGS[move.kind](value, step, result, mesh, location)
+            value = _lower(value, step, result, mesh, location)
         values.append(value)
     return values
 
@@ -68,56 +63,21 @@ def _element(value: ir.Value) -> ir.Type:
     return ir.RankedTensorType(value.type).element_type
 
 
-def _all_reduce(
+def _lower(
     value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
-    assert step.reduction is not None
-    return all_reduce(value, step.axes, step.reduction, location)
+    if step.kind in COLLECTIVES:
+        return collective(step.kind, value, step.axes, step.settings(mesh), location, result)
+    lower = {"all_slice": _slice, "partialize": _partialize}[step.kind]
+    return lower(value, step, result, mesh, location)
 
 
-def _along_dim(
-    build: type[shard.AllGatherOp] | type[shard.AllSliceOp],
-) -> Callable[..., ir.Value]:
-    """Return the lowering of a collective with the step's dimension as its one argument."""
-
-    def lower(
-        value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
-    ) -> ir.Value:
-        assert step.dim is not None
-        axes = grid_axes(step.axes)
-        return build(result, MESH, value, step.dim, grid_axes=axes, loc=location).result
-
-    return lower
-
-
-def _reduce_scatter(
+def _slice(
     value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
-    assert step.reduction is not None and step.dim is not None
-    return shard.ReduceScatterOp(
-        result,
-        MESH,
-        value,
-        step.dim,
-        grid_axes=grid_axes(step.axes),
-        reduction=reduction_attr(step.reduction),
-        loc=location,
-    ).result
-
-
-def _all_to_all(
-    value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
-) -> ir.Value:
-    assert step.other_dim is not None and step.dim is not None
-    return shard.AllToAllOp(
-        result, MESH, value, step.other_dim, step.dim, grid_axes=grid_axes(step.axes), loc=location
-    ).result
-
-
-def _collective_permute(
-    value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
-) -> ir.Value:
-    return collective_permute(value, step.axes, step.sources(mesh), location)
+    assert step.dim is not None
+    axes = ir.DenseI16ArrayAttr.get(list(step.axes))
+    return shard.AllSliceOp(result, MESH, value, step.dim, grid_axes=axes, loc=location).result
 
 
 def _partialize(
@@ -145,14 +105,3 @@ def _zero(element: ir.Type) -> ir.Attribute:
     kind = ir.RankedTensorType.get([], element)
     text = "0.0" if isinstance(element, ir.FloatType) else "false" if str(element) == "i1" else "0"
     return ir.Attribute.parse(f"dense<{text}> : {kind}")
-
-
-_LOWERINGS: dict[str, Callable[..., ir.Value]] = {
-    "all_gather": _along_dim(shard.AllGatherOp),
-    "all_reduce": _all_reduce,
-    "all_slice": _along_dim(shard.AllSliceOp),
-    "all_to_all": _all_to_all,
-    "collective_permute": _collective_permute,
-    "partialize": _partialize,
-    "reduce_scatter": _reduce_scatter,
-}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from tensoropt.compiler.layout.layout import (
     REPLICATE,
@@ -18,11 +17,11 @@ from tensoropt.compiler.layout.layout import (
 )
 from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.layout.sizes import Size, Sizes
+from tensoropt.runtime.support.collectives import COLLECTIVES, Settings
 
 __all__ = [
     "Move",
     "ReshardStep",
-    "StepKind",
     "is_mixed",
     "layouts_of_rank",
     "moves_of",
@@ -30,21 +29,8 @@ __all__ = [
     "steps_from",
 ]
 
-StepKind = Literal[
-    "all_gather",
-    "all_reduce",
-    "reduce_scatter",
-    "all_to_all",
-    "collective_permute",
-    "all_slice",
-    "partialize",
-]
-
-_KINDS: dict[tuple[str, str], StepKind] = {
-    ("S", "R"): "all_gather",
-    ("P", "R"): "all_reduce",
-    ("P", "S"): "reduce_scatter",
-    ("S", "S"): "all_to_all",
+_KINDS: dict[tuple[str, str], str] = {
+    **{own.placements: own.name for own in COLLECTIVES.values() if own.reshards},
     ("R", "S"): "all_slice",
     ("R", "P"): "partialize",
 }
@@ -68,13 +54,29 @@ class ReshardStep:
       ``min``, which are idempotent.
     """
 
-    kind: StepKind
+    kind: str
     axes: tuple[int, ...]
     src: Layout
     dst: Layout
     dim: int | None = None
     other_dim: int | None = None
     reduction: Reduction | None = None
+
+    @property
+    def cut_dim(self) -> int | None:
+        """The dimension that is cut into one piece per rank, if any."""
+        return self.dim if self.other_dim is None else self.other_dim
+
+    def settings(self, mesh: Mesh) -> Settings:
+        """Return the attributes of a collective's operator."""
+        traits = COLLECTIVES[self.kind]
+        given: dict[str, int | str | Sequence[int] | None] = {
+            traits.joins: self.dim,
+            traits.cuts: self.cut_dim,
+            "reduction": self.reduction,
+            "sources": self.sources(mesh) if "sources" in traits.attributes else None,
+        }
+        return {name: own for name in traits.attributes if (own := given[name]) is not None}
 
     def sources(self, mesh: Mesh) -> tuple[int, ...]:
         """Return the position in the group that each position of a permute receives from.
@@ -105,7 +107,7 @@ class Move:
     Both are copies, and needed only for sizes that do not divide. Other kinds are the step itself.
     """
 
-    kind: StepKind | Literal["pad", "crop"]
+    kind: str
     made: Sizes
 
 

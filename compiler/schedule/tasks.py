@@ -9,13 +9,10 @@ from tensoropt.compiler.cost.memory import record_lifetimes
 from tensoropt.dialects import onnx
 from tensoropt.dialects.lifetimes import Lifetimes
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import COLLECTIVE_PERMUTE, keys
+from tensoropt.dialects.topt import keys
+from tensoropt.runtime.support.collectives import BY_IR_NAME
 
 __all__ = ["Task", "Tasks", "merged", "peaks", "read_tasks"]
-
-
-_COLLECTIVES = ("shard.", COLLECTIVE_PERMUTE)
-"""Prefixes of the names of collectives."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ class _Reader:
         yield from (self.makers[v] for v in onnx.read_values(op) if v in self.makers)
         for chain, belongs in (
             ("random", any(map(onnx.is_random, (op, *onnx.walk(op))))),
-            ("collective", self.keeps_collectives and op.name.startswith(_COLLECTIVES)),
+            ("collective", self.keeps_collectives and op.name in BY_IR_NAME),
         ):
             if belongs:
                 if chain in self.chains:

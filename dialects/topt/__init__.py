@@ -2,12 +2,10 @@
 
 from tensoropt.dialects.topt.dialect import (
     AXIS_CONSTANT,
-    COLLECTIVE_PERMUTE,
     POINT,
     RESHARD,
     WAIT,
     AxisConstantOp,
-    CollectivePermuteOp,
     LayoutAttr,
     PointOp,
     ReshardOp,
@@ -29,13 +27,11 @@ from tensoropt.dialects.topt.rules import rule_attr, rule_of_attr
 
 __all__ = [
     "AXIS_CONSTANT",
-    "COLLECTIVE_PERMUTE",
     "MESH",
     "POINT",
     "RESHARD",
     "WAIT",
     "AxisConstantOp",
-    "CollectivePermuteOp",
     "LayoutAttr",
     "PointOp",
     "ReshardOp",

@@ -11,7 +11,6 @@ from tensoropt.dialects.mlir import ext, ir
 
 __all__ = [
     "AXIS_CONSTANT",
-    "COLLECTIVE_PERMUTE",
     "POINT",
     "RESHARD",
     "WAIT",
@@ -28,7 +27,6 @@ __all__ = [
 ]
 
 RESHARD, AXIS_CONSTANT, POINT = "topt.reshard", "topt.axis_constant", "topt.point"
-COLLECTIVE_PERMUTE = "topt.collective_permute"
 WAIT = "topt.wait"
 
 

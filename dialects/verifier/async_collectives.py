@@ -10,7 +10,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.dialect import WAIT
 from tensoropt.dialects.topt.keys import START, TAKES
 from tensoropt.dialects.verifier.carrier import Carrier, InvalidError
-from tensoropt.runtime.support.collectives import COLLECTIVES
+from tensoropt.runtime.support.collectives import BY_IR_NAME
 
 __all__ = ["check_start", "check_takes", "check_wait"]
 
@@ -45,7 +45,7 @@ def check_wait(op: ir.Operation) -> None:
         got = "an argument" if made is None else made.name
         raise InvalidError(op, f"expected the result of one of {', '.join(STARTED)}, got: {got}")
     held = list(op.operands)[1:]
-    wanted = [made.operands[0]] if COLLECTIVES[STARTED[made.name]].retains_operand else []
+    wanted = [made.operands[0]] if BY_IR_NAME[made.name].retains_operand else []
     if held != wanted:
         expected = "the operand of the collective" if wanted else "none"
         got = f"{len(held)} operands"

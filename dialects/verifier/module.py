@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tensoropt.compiler.layout.collective import AMPLE, OVERLAPS
+from tensoropt.compiler.layout.collective_overlap import AMPLE, OVERLAPS
 from tensoropt.compiler.support.errors import did_you_mean
 from tensoropt.compiler.support.phases import PHASE_NAMES, STEP_PARTS
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.dialect import (
     AXIS_CONSTANT,
-    COLLECTIVE_PERMUTE,
     POINT,
     RESHARD,
     WAIT,
@@ -45,6 +44,7 @@ from tensoropt.dialects.verifier.factors import rule_problem
 from tensoropt.dialects.verifier.fused_collectives import check_together
 from tensoropt.dialects.verifier.layouts import LayoutChecker
 from tensoropt.dialects.verifier.references import References
+from tensoropt.runtime.support.collectives import BY_IR_NAME
 
 __all__ = ["verify"]
 
@@ -62,6 +62,10 @@ _WORDS = {PHASE.name: STEP_PARTS, PASSED.name: PHASE_NAMES, OVERLAP.name: (*OVER
 """The allowed values of keys that have an enumeration."""
 
 
+_COLLECTIVES = [name for name in BY_IR_NAME if name.startswith(PREFIX)]
+"""The collectives of this dialect; upstream's have a verifier."""
+
+
 class _Verifier:
     def __init__(self, module: ir.Operation) -> None:
         self.module = module
@@ -75,9 +79,9 @@ class _Verifier:
             "func.func": self._function,
             RESHARD: self._reshard,
             AXIS_CONSTANT: self._axis_constant,
-            COLLECTIVE_PERMUTE: self._permute,
             POINT: self._point,
             WAIT: check_wait,
+            **dict.fromkeys(_COLLECTIVES, self._collective),
         }
 
     def _refer(self) -> None:
@@ -222,16 +226,22 @@ class _Verifier:
             raise carrier.wrong(f"has the wrong kind of 'axes', expected array<i64>, got: {axes}")
         self._values(carrier, op, self._positions(carrier, list(axes)))
 
-    def _permute(self, op: ir.Operation) -> None:
+    def _collective(self, op: ir.Operation) -> None:
         carrier, type_ = Carrier(op, OPERATION), op.operands[0].type
-        axes, sources = op.attributes["grid_axes"], op.attributes["sources"]
-        if op.results[0].type != type_:
+        traits, axes = BY_IR_NAME[op.name], op.attributes["grid_axes"]
+        keeps_type = not traits.cuts and not traits.joins
+        if keeps_type and op.results[0].type != type_:
             raise carrier.wrong(f"changes the type, expected {type_}, got: {op.results[0].type}")
         if not isinstance(axes, ir.DenseI16ArrayAttr):
             raise carrier.wrong(
                 f"has the wrong kind of 'grid_axes', expected array<i16>, got: {axes}"
             )
         count = self._positions(carrier, list(axes))
+        if "sources" in traits.attributes:
+            self._sources(carrier, op.attributes["sources"], count)
+
+    @staticmethod
+    def _sources(carrier: Carrier, sources: ir.Attribute, count: int) -> None:
         if not isinstance(sources, ir.DenseI64ArrayAttr) or sorted(sources) != [*range(count)]:
             raise carrier.wrong(
                 f"has wrong 'sources', expected each position below {count} once, got: {sources}"

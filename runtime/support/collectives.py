@@ -1,16 +1,16 @@
-"""Collectives: their names in the compiler, the IR and the runtime, and their traits.
+"""Collectives: their names in the compiler, the IR and the runtime, their traits, and their costs.
 
-Every other table of collectives is derived from `COLLECTIVES`.
+Every other table of collectives is derived from `COLLECTIVES`. The kernels are in `runtime/ops`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 __all__ = [
     "ALONE",
+    "BY_IR_NAME",
     "COLLECTIVES",
     "DOMAIN",
     "JOINED",
@@ -19,86 +19,133 @@ __all__ = [
     "STARTS",
     "WAITS",
     "CollectiveTraits",
+    "Settings",
     "reads_later",
 ]
 
 DOMAIN = "tensoropt"
 """The domain of the runtime's operators."""
 
-_Extent = Literal["whole", "part"]
+Settings = Mapping[str, int | str | Sequence[int]]
+"""Attributes of an operator: dimensions, a reduction, or positions in the group."""
+
+Algorithms = Sequence[tuple[float, float]]
+"""Per algorithm, the messages in sequence and the bytes sent per byte of input."""
 
 
 @dataclass(frozen=True)
 class CollectiveTraits:
-    """A collective.
+    """A collective: each rank of a group has an operand and gets a result.
 
-    ``op_type`` is its operator in the graphs of ranks, ``ir_name`` its operation in the IR, and
-    ``attributes`` maps attributes of the operator to attributes of the operation. ``operand`` and
-    ``result`` say whether a rank has the whole tensor, or the part of one rank. Several of a kind
-    can run as one operator if it ``can_fuse``. If it ``can_overlap`` other operators, it has a
-    start and a wait; a transfer that ``retains_operand`` reads its operand until the wait, any
-    other works in its result.
+    ``name`` is its name in the compiler, ``op_type`` its operator in the graphs of ranks, and
+    ``ir_name`` its operation in the IR. ``attributes`` maps attributes of the operator to
+    attributes of the operation. ``algorithms`` returns the known algorithms for a number of ranks.
+
+    If ``attributes`` has ``reduction``, the operands are partial results of a tensor, which are
+    combined. The tensor is then cut into one piece per rank along the dimension in the attribute
+    ``cuts``, and pieces of all ranks are joined along the dimension in the attribute ``joins``. A
+    collective that ``reshards`` is the step from one placement to another.
+
+    Several of a kind can run as one operator if it ``can_fuse``; their one dimension is then called
+    ``dim``. If it ``can_overlap`` other operators, it has a start and a wait; a transfer that
+    ``retains_operand`` reads its operand until the wait, any other works in its result.
     """
 
+    name: str
     op_type: str
     ir_name: str
-    operand: _Extent
-    result: _Extent
+    algorithms: Callable[[int], Algorithms]
     attributes: Mapping[str, str] = field(default_factory=dict)
+    cuts: str = ""
+    joins: str = ""
+    reshards: bool = False
     can_fuse: bool = False
     can_overlap: bool = False
     retains_operand: bool = False
 
+    @property
+    def reduces(self) -> bool:
+        """True if the operands are partial results."""
+        return "reduction" in self.attributes
+
+    @property
+    def placements(self) -> tuple[str, str]:
+        """Placements of operand and result in a reshard: split (S), partial (P), replicated (R)."""
+        return "P" if self.reduces else "S", "S" if self.cuts else "R"
+
     def result_scale(self, ranks: int) -> float:
         """Return the elements of the result per element of the operand, over ``ranks`` ranks."""
-        sizes = {"whole": float(ranks), "part": 1.0}
-        return sizes[self.result] / sizes[self.operand]
+        return (float(ranks) if self.joins else 1.0) / (float(ranks) if self.cuts else 1.0)
 
 
-COLLECTIVES: Mapping[str, CollectiveTraits] = {
-    "all_reduce": CollectiveTraits(
+def _rounds(p: int) -> int:
+    """Return the rounds in which data reach ``p`` ranks: the ceiling of the binary logarithm."""
+    return (p - 1).bit_length()
+
+
+_ALL = (
+    CollectiveTraits(
+        "all_reduce",
         "AllReduce",
         "shard.all_reduce",
-        "whole",
-        "whole",
+        # Recursive doubling; a reduce-scatter and an all-gather.
+        lambda p: ((_rounds(p), _rounds(p)), (2 * _rounds(p), 2 * ((p - 1) / p))),
         {"reduction": "reduction"},
+        reshards=True,
         can_fuse=True,
         can_overlap=True,
     ),
-    "all_gather": CollectiveTraits(
+    CollectiveTraits(
+        "all_gather",
         "AllGather",
         "shard.all_gather",
-        "part",
-        "whole",
+        lambda p: ((_rounds(p), p - 1),),  # recursive doubling
         {"dim": "gather_axis"},
+        joins="dim",
+        reshards=True,
         can_fuse=True,
         can_overlap=True,
         retains_operand=True,
     ),
-    "reduce_scatter": CollectiveTraits(
+    CollectiveTraits(
+        "reduce_scatter",
         "ReduceScatter",
         "shard.reduce_scatter",
-        "whole",
-        "part",
+        lambda p: ((_rounds(p), (p - 1) / p),),  # recursive halving
         {"dim": "scatter_dim", "reduction": "reduction"},
+        cuts="dim",
+        reshards=True,
         can_fuse=True,
         can_overlap=True,
         retains_operand=True,
     ),
-    "all_to_all": CollectiveTraits(
+    CollectiveTraits(
+        "all_to_all",
         "AllToAll",
         "shard.all_to_all",
-        "part",
-        "part",
+        # Bruck; pairwise exchange.
+        lambda p: ((_rounds(p), _rounds(p) / 2), (p - 1, (p - 1) / p)),
         {"split_dim": "split_axis", "concat_dim": "concat_axis"},
+        cuts="split_dim",
+        joins="concat_dim",
+        reshards=True,
         can_overlap=True,
         retains_operand=True,
     ),
-    "collective_permute": CollectiveTraits(
-        "CollectivePermute", "topt.collective_permute", "part", "part", {"sources": "sources"}
+    CollectiveTraits(
+        "collective_permute",
+        "CollectivePermute",
+        "topt.collective_permute",
+        lambda p: ((1, 1.0),),  # each to one other
+        {"sources": "sources"},
     ),
-}
-"""The collectives that a reshard may use, by their names in the compiler."""
+)
+
+COLLECTIVES: Mapping[str, CollectiveTraits] = {own.name: own for own in _ALL}
+"""The collectives that a plan may use, by their names in the compiler."""
+
+BY_IR_NAME: Mapping[str, CollectiveTraits] = {own.ir_name: own for own in _ALL}
+"""The same by their operations in the IR."""
 
 PLAIN = tuple(own.op_type for own in COLLECTIVES.values() if own.can_overlap)
 """Operators with a start and a wait: (x, token) to (y, token)."""

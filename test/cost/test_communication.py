@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.cost.communication import Collective, collective_time_s
+from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, Link, load_device
 from tensoropt.compiler.cost.measurements import Waiting
 from tensoropt.compiler.layout.mesh import Mesh
 
-KINDS: list[Collective] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+KINDS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 
 # 1 s a message, 1 byte/s, and a launch that is told apart by its size.
 UNIT = dataclasses.replace(
@@ -36,7 +36,7 @@ UNIT = dataclasses.replace(
         ("all_to_all", 2, 3 + 3 / 4 * 800),
     ],
 )
-def test_formulas(kind: Collective, small: float, large: float) -> None:
+def test_formulas(kind: str, small: float, large: float) -> None:
     mesh = Mesh((4,))
     assert collective_time_s(kind, 0, (0,), mesh, UNIT) == 1000 + small
     assert collective_time_s(kind, 800, (0,), mesh, UNIT) == 1000 + large
@@ -48,8 +48,13 @@ def test_the_faster_algorithm_counts() -> None:
     assert collective_time_s("all_to_all", 2, (0,), mesh, UNIT) == 1000 + 2 + 2
 
 
+def test_a_permute_takes_a_piece_of_a_measured_gather() -> None:
+    measured = dataclasses.replace(UNIT, collectives={("all_gather", 4): ((5.0, 6.0),)})
+    assert collective_time_s("collective_permute", 10, (0,), Mesh((4,)), measured) == 5 + 6 / 3 * 10
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_slowest_link_carries_a_group_over_several_axes(kind: Collective) -> None:
+def test_the_slowest_link_carries_a_group_over_several_axes(kind: str) -> None:
     mesh = Mesh((2, 2, 2))
     slow = dataclasses.replace(UNIT, intra_node=UNIT.network)
     inside = collective_time_s(kind, 80, (1, 2), mesh, UNIT)
@@ -59,7 +64,7 @@ def test_the_slowest_link_carries_a_group_over_several_axes(kind: Collective) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_of_one_is_free(kind: Collective) -> None:
+def test_a_group_of_one_is_free(kind: str) -> None:
     assert collective_time_s(kind, 1 << 30, (0,), Mesh((1, 4)), UNIT) == 0
     assert collective_time_s(kind, 1 << 30, (), Mesh((4,)), UNIT) == 0
 
@@ -68,7 +73,7 @@ def test_a_group_of_one_is_free(kind: Collective) -> None:
     ("kind", "sent"),
     [("all_reduce", 400), ("reduce_scatter", 400), ("all_gather", 100), ("all_to_all", 100)],
 )
-def test_all_wait_by_the_root_of_the_whole_tensor(kind: Collective, sent: int) -> None:
+def test_all_wait_by_the_root_of_the_whole_tensor(kind: str, sent: int) -> None:
     waits = dataclasses.replace(UNIT, waiting={2: Waiting(s_per_root_byte=3.0)})
     for mesh, axes in ((Mesh((4,)), (0,)), (Mesh((2, 2, 2)), (0, 2))):
         longer = collective_time_s(kind, sent, axes, mesh, waits)
@@ -84,7 +89,7 @@ def test_all_wait_by_the_root_of_the_whole_tensor(kind: Collective, sent: int) -
     st.sampled_from([load_device(name) for name in ("cpu", "h200", "gtx1080ti")]),
 )
 def test_more_bytes_or_ranks_never_take_less(
-    kind: Collective, size: int, more: int, p: int, device: Device
+    kind: str, size: int, more: int, p: int, device: Device
 ) -> None:
     time_s = collective_time_s(kind, size, (0,), Mesh((p,)), device)
     assert time_s <= collective_time_s(kind, size + more, (0,), Mesh((p,)), device)

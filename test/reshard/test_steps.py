@@ -13,7 +13,6 @@ from tensoropt.compiler.layout.layout import Layout, Placement, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.steps import (
     ReshardStep,
-    StepKind,
     is_mixed,
     layouts_of_rank,
     permutes,
@@ -22,7 +21,7 @@ from tensoropt.compiler.reshard.steps import (
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
-KINDS: dict[str, StepKind] = {
+KINDS: dict[str, str] = {
     "SR": "all_gather",
     "PR": "all_reduce",
     "PS": "reduce_scatter",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.layout.collective import OVERLAPS
+from tensoropt.compiler.layout.collective_overlap import OVERLAPS
 from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
 from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
 from tensoropt.compiler.search.frontier.points import Point, least_process_bytes

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from tensoropt.compiler.cost.communication import copy_line
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.joining import CollectiveTime, joined_time_s, joining_time
 from tensoropt.compiler.cost.overlap import Overlap, overlap_effect
-from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import end_of, mean_of
@@ -325,7 +324,7 @@ class _Costing:
     def collective(self, key: int) -> CollectiveTime:
         """Return the time of the collectives of a key."""
         kind, axes, _, _ = list(self.keys)[key]
-        return joining_time(cast("Collective", kind), axes, self.tables.mesh, self.tables.device)
+        return joining_time(kind, axes, self.tables.mesh, self.tables.device)
 
     def tree(self, value: int, source: int, targets: list[int]) -> list[tuple[int, int]]:
         """Return from which layout each of ``targets``, and of others in between, is made."""

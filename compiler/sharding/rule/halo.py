@@ -147,7 +147,10 @@ def _surround(local: LocalOp, x: ir.Value, halo: Halo, fill: float) -> ir.Value:
         return own
     axes = local.strategy.operands[0].axes_splitting(dim)
     rounds = _rounds(halo, local.mesh.extent(axes))
-    edges = [local.collective_permute(_edge(local, x, halo, to, axes), axes, to) for to in rounds]
+    edges = [
+        local.collective("collective_permute", _edge(local, x, halo, to, axes), axes, sources=to)
+        for to in rounds
+    ]
     received = make.pad(make.concat(edges, dim), dim, (0, halo.reach), fill)
     before, after = (
         [make.take(received, local.axis_constant(places, axes), dim)] if places.size else []

@@ -13,13 +13,7 @@ from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects.build import Build, int_attr
-from tensoropt.dialects.collectives import (
-    all_gather,
-    all_reduce,
-    axis_constant,
-    collective_permute,
-    fill_padding,
-)
+from tensoropt.dialects.collectives import axis_constant, collective, fill_padding
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
@@ -161,17 +155,16 @@ class LocalOp:
         """Return ``value`` reduced by sum, max, or min over the ranks along ``axes``."""
         if not axes:
             return value
-        return all_reduce(value, axes, reduction, self.op.location)
+        return self.collective("all_reduce", value, axes, reduction=reduction)
 
-    def all_gather(self, value: ir.Value, dim: int, axes: Sequence[int]) -> ir.Value:
-        """Return the parts of the ranks along ``axes``, concatenated in order along ``dim``."""
-        return all_gather(value, dim, axes, self.mesh, self.op.location)
-
-    def collective_permute(
-        self, value: ir.Value, axes: Sequence[int], sources: Sequence[int]
+    def collective(
+        self, kind: str, value: ir.Value, axes: Sequence[int], **settings: int | str | Sequence[int]
     ) -> ir.Value:
-        """Return, at position ``c`` along ``axes``, the ``value`` of the rank at ``sources[c]``."""
-        return collective_permute(value, axes, sources, self.op.location)
+        """Return the result of a collective that keeps the shape of ``value``.
+
+        ``settings`` are the attributes of its operator.
+        """
+        return collective(kind, value, axes, settings, self.op.location)
 
 
 Localize = Callable[[LocalOp], list[ir.Value]]
