@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tensoropt.compiler.cli.opt import main
 from tensoropt.compiler.exporter.plan.writer import write_plan
 from tensoropt.runtime.inference.jobs import check_plan
+from tensoropt.runtime.support.collectives import BY_IR_NAME
 
 MODEL = Path(__file__).parents[1] / "models" / "gpt2_tiny.onnx"
 
@@ -159,6 +161,20 @@ def test_what_tensorrt_cannot_run_is_refused(
     pins = ("--pin", "x=S(0)", "--pin", "y=S(1)")
     assert "expected a collective of float, float16" in _refused(capsys, *to_tensorrt, *pins)
     assert not out.exists()
+
+
+def test_a_collective_that_tensorrt_lacks_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.onnx"
+    _save([helper.make_node("Identity", ["x"], ["y"], name="same")], path, TensorProto.FLOAT)
+    traits = BY_IR_NAME["shard.all_to_all"]
+    monkeypatch.setitem(BY_IR_NAME, traits.ir_name, replace(traits, name="new", op_type="New"))
+    pins = ("--pin", "x=S(0)", "--pin", "y=S(1)")
+    said = _refused(
+        capsys, path, "--mesh", "2", *pins, "--target", "tensorrt", "-o", tmp_path / "p"
+    )
+    assert "expected an operator of ONNX, got: tensoropt.New" in said
 
 
 def _save(nodes: list[onnx.NodeProto], path: Path, kind: int) -> None:

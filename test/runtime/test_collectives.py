@@ -21,6 +21,10 @@ def test_every_collective_type_dimension_and_group(
     assert found["count"] == (memberships * 27 + broadcasts) * 9
 
 
+def test_the_library_has_every_collective_of_the_table_in_every_form() -> None:
+    assert under_mpi(2, HERE / "collective_table.py") == []
+
+
 @pytest.fixture(scope="module")
 def errors() -> dict:
     return under_mpi(2, HERE / "collective_errors.py")

@@ -138,3 +138,28 @@ def test_tasks_are_counted_as_plans_predict_memory() -> None:
     assert max(peaks(tasks)) == program_memory(module).transient_bytes
     first, second = (at for at, name in enumerate(names) if name == "onnx.RandomNormalLike")
     assert first in tasks.tasks[second].after
+
+
+_SENDING = """
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 2)
+  func.func @main(%x: tensor<8xf32> {topt.name = "x"}) -> (tensor<4xf32> {topt.name = "y"}) {
+    %0 = shard.all_reduce %x on @mesh grid_axes = [0] : tensor<8xf32> -> tensor<8xf32>
+    %1 = shard.all_slice %x on @mesh grid_axes = [0] slice_axis = 0
+        : tensor<8xf32> -> tensor<4xf32>
+    %2 = shard.reduce_scatter %0 on @mesh grid_axes = [0] scatter_dim = 0
+        : tensor<8xf32> -> tensor<4xf32>
+    %3 = "onnx.Add"(%1, %2) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    return %3 : tensor<4xf32>
+  }
+}
+"""
+
+
+def test_collectives_keep_their_order_and_a_local_slice_has_none() -> None:
+    with driver.new_context():
+        module = driver.parse_text(_SENDING)
+    reduced, sliced, scattered, *_ = read_tasks(onnx.function(module)).tasks
+    assert sliced.after == ()
+    assert scattered.after == (0,)
+    assert reduced.after == ()
