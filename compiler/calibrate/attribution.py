@@ -117,15 +117,23 @@ def _hand_on(proto: onnx.GraphProto, rest: Iterable[_Ran], claimed: Iterable[_Ra
 
 
 def _shares(facts: Sequence[NodeFacts], claimed: Sequence[_Ran]) -> dict[str, float]:
-    """Return the time of each node that is not fused into another."""
+    """Return the time of each node that is not fused into another.
+
+    Nodes with many FLOPs share the time of a group in proportion; without such nodes, the last node
+    gets it all.
+    """
     made_by = {value: node for node in facts for value in node.results}
     ends = {value for claim in claimed for value in claim.makes}
     seen: set[str] = set()
     shares: dict[str, float] = defaultdict(float)
     for claim in claimed:
         group = list(_group([made_by[v] for v in claim.makes], made_by, ends, seen))
-        for node, part in _split(group):
-            shares[node.name] += part * claim.time_s
+        intense = [node for node in group if node.intensity > _INTENSE]
+        total = sum(node.work.flops for node in intense)
+        for node in intense:
+            shares[node.name] += node.work.flops / total * claim.time_s
+        if group and not intense:
+            shares[group[0].name] += claim.time_s  # the node at the end of the group
     return shares
 
 
@@ -141,17 +149,3 @@ def _group(
         seen.add(node.name)
         yield node
         pending += [made_by[v] for v in node.operands if v in made_by and v not in ends]
-
-
-def _split(group: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, float]]:
-    """Yield the nodes of a group with their fraction of its time.
-
-    Nodes with many FLOPs share it in proportion; without such nodes, the last node gets it all.
-    """
-    intense = [node for node in group if node.intensity > _INTENSE]
-    if not intense:
-        yield from [(group[0], 1.0)] if group else []
-        return
-    total = sum(node.work.flops for node in intense)
-    for node in intense:
-        yield node, node.work.flops / total

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -101,23 +100,18 @@ def measure_operators(
     ranks: Ranks, count: int, folder: Path, seconds: float, floor: Floor
 ) -> list[OpSample]:
     """Return samples of common operators over a range of sizes."""
-    graphs = [
-        MeasuredGraph(path.stem, str(path))
-        for dtype in DTYPES[ranks.provider]
-        for path in _operator_graphs(ranks.provider, folder, dtype)
-    ]
+    large, skinny = _SIDES[ranks.provider], _SKINNY[ranks.provider]
+    sizes = [(m, k, n) for m in (*skinny, *large[:2]) for k in large[:2] for n in large[:2]]
+    graphs = []
+    for dtype in DTYPES[ranks.provider]:
+        path = products(folder / f"products_{dtype}.onnx", dtype, sizes)
+        paths = [path, *operators(folder, dtype, _ROWS[ranks.provider])]
+        graphs += [MeasuredGraph(path.stem, str(path)) for path in paths]
     for elements in _UPDATED if ranks.runs_passes else ():
         path = update(folder / f"update{elements}.onnx", [elements])
         graphs.append(MeasuredGraph("update of parameters", str(path)))
     measured = ranks.samples(graphs, count, seconds, floor)
     return [sample for measure in measured if measure for sample in measure.nodes]
-
-
-def _operator_graphs(provider: str, folder: Path, dtype: str) -> Iterator[Path]:
-    large, skinny = _SIDES[provider], _SKINNY[provider]
-    sizes = [(m, k, n) for m in (*skinny, *large[:2]) for k in large[:2] for n in large[:2]]
-    yield products(folder / f"products_{dtype}.onnx", dtype, sizes)
-    yield from operators(folder, dtype, _ROWS[provider])
 
 
 def groups_of(ranks: int) -> list[int]:

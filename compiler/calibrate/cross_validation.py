@@ -36,7 +36,11 @@ def expected_error(
     one fit per plan and per model. Memory is the memory of whole ``processes`` if the description
     predicts it, else of tensors.
     """
-    memory = process_error(plans) if processes else _figure(_memory_errors(plans))
+    if processes:
+        memory = process_error(plans)
+    else:  # memory needs no fit, so no plan is left out
+        pairs = [(plan.predicted_bytes, plan.measured_bytes) for plan in plans]
+        memory = _figure(_ratios_off(pairs))
     return ExpectedError(
         _figure(held_out_errors(plans, fit)),
         _figure(other_model_errors(plans, fit)),
@@ -75,11 +79,6 @@ def other_model_errors(plans: Sequence[PlanSample], fit: Fit) -> list[float]:
 
 def _error(plan: PlanSample, device: Device) -> float:
     return abs(plan.step.time_s(device) / plan.measured_s - 1.0)
-
-
-def _memory_errors(plans: Iterable[PlanSample]) -> list[float]:
-    """Return the errors of the memory of tensors, which needs no fit."""
-    return _ratios_off([(plan.predicted_bytes, plan.measured_bytes) for plan in plans])
 
 
 def _ratios_off(pairs: Iterable[tuple[int | None, int | None]]) -> list[float]:

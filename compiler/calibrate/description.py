@@ -13,7 +13,7 @@ from tensoropt.compiler.calibrate.samples import Basics
 from tensoropt.compiler.cost.device import Device, device_of
 from tensoropt.compiler.cost.expected_error import ExpectedError, FigureError, MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
-from tensoropt.compiler.cost.measurements import Operator, Waiting
+from tensoropt.compiler.cost.measurements import Waiting
 
 __all__ = ["Description"]
 
@@ -141,17 +141,13 @@ class Description:
             yield f"collective_s = {_number(waits.collective_s)}"
             yield f"operators = {_number(waits.operators)}"
 
-    @property
-    def _memory(self) -> str:
-        """The subject of the error of memory."""
-        return "tensors of a rank" if self.basics.process is None else "processes of plans"
-
     def _expected(self) -> Iterable[str]:
         """Yield the expected errors; nothing if no plan was measured."""
+        sized = "tensors of a rank" if self.basics.process is None else "processes of plans"
         figures = {
             "time": (self.expected.time, "other plans of the models below"),
             "other_models": (self.expected.other_models, "the time of plans of models left out"),
-            "memory": (self.expected.memory, self._memory),
+            "memory": (self.expected.memory, sized),
         }
         for name, (figure, what) in figures.items():
             if figure is not None:
@@ -165,8 +161,24 @@ class Description:
 
     def _operators(self) -> Iterable[str]:
         for fitted in sorted(self.operators, key=lambda fitted: (fitted.name, fitted.dtype)):
-            yield f"\n[operator.{_key(fitted.name)}.{_key(fitted.dtype)}] # {_quality(fitted)}"
-            yield from _operator(fitted.operator)
+            quality = f"{fitted.parts} samples, all part of other operators"
+            if fitted.samples:
+                errors = f"median error {fitted.median:.0%}, 90th percentile {fitted.worst:.0%}"
+                quality = f"{fitted.samples} samples, {errors}"
+            yield f"\n[operator.{_key(fitted.name)}.{_key(fitted.dtype)}] # {quality}"
+            operator = fitted.operator
+            yield f"launch_s = {_number(operator.launch_s)}"
+            if operator.s_per_flop:
+                yield f"flop_per_s = {_number(1.0 / operator.s_per_flop)}"
+            if operator.s_per_byte:
+                yield f"bytes_per_s = {_number(1.0 / operator.s_per_byte)}"
+            if operator.s_per_far_byte:
+                yield f"cache_bytes = {operator.cache_bytes:.0f}"
+                yield f"far_bytes_per_s = {_number(1.0 / operator.s_per_far_byte)}"
+            if operator.fused:
+                # Sorted, as the order of a set differs from run to run.
+                contexts = ", ".join(json.dumps(list(own)) for own in sorted(operator.fused))
+                yield f"fused = [{contexts}]"
 
     def _collectives(self) -> Iterable[str]:
         kinds = sorted({collective.kind for collective in self.collectives})
@@ -184,27 +196,6 @@ def _figure(figure: FigureError) -> Iterable[str]:
         yield f"mean = {figure.mean:.4f}"
         yield f"p90 = {figure.p90:.4f}"
     yield f"samples = {figure.samples}"
-
-
-def _operator(operator: Operator) -> Iterable[str]:
-    yield f"launch_s = {_number(operator.launch_s)}"
-    if operator.s_per_flop:
-        yield f"flop_per_s = {_number(1.0 / operator.s_per_flop)}"
-    if operator.s_per_byte:
-        yield f"bytes_per_s = {_number(1.0 / operator.s_per_byte)}"
-    if operator.s_per_far_byte:
-        yield f"cache_bytes = {operator.cache_bytes:.0f}"
-        yield f"far_bytes_per_s = {_number(1.0 / operator.s_per_far_byte)}"
-    if operator.fused:
-        contexts = ", ".join(json.dumps(list(context)) for context in sorted(operator.fused))
-        yield f"fused = [{contexts}]"
-
-
-def _quality(fitted: FittedOperator) -> str:
-    if not fitted.samples:
-        return f"{fitted.parts} samples, all part of other operators"
-    errors = f"median error {fitted.median:.0%}, 90th percentile {fitted.worst:.0%}"
-    return f"{fitted.samples} samples, {errors}"
 
 
 def _key(text: str) -> str:

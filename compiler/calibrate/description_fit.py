@@ -73,7 +73,8 @@ def _merge(own: Sequence[OpSample], common: Sequence[OpSample]) -> Iterator[OpSa
     longer than elsewhere, as they read data that another core wrote in another layout. The fit of
     waiting accounts for that.
     """
-    kept = [sample for sample in own if not any(map(_is_ours, sample.context))]
+    ours = f"{DOMAIN}."  # collectives
+    kept = [s for s in own if not any(maker.startswith(ours) for maker in s.context)]
     ran = {_kind(sample) for sample in kept if sample.time_s}
     seen = {(_kind(sample), sample.context) for sample in kept}
     yield from kept
@@ -81,10 +82,6 @@ def _merge(own: Sequence[OpSample], common: Sequence[OpSample]) -> Iterator[OpSa
         is_known = (_kind(sample), sample.context) in seen
         if not is_known and (not sample.time_s or _kind(sample) not in ran):
             yield sample
-
-
-def _is_ours(maker: str) -> bool:
-    return maker.startswith(f"{DOMAIN}.")
 
 
 def _kind(sample: OpSample) -> tuple[str, str]:

@@ -315,7 +315,10 @@ def _images(built: Builder, channels: int, side: int) -> None:
         value = built.node("Relu", value)
     for join in ("Add", "Sum"):
         value = _residual(built, value, channels, join)
-    value = _dense(built, value, channels)
+    # As in dense networks: a normalisation after a Concat is not fused into a convolution.
+    other = built.node("Conv", value, built.weight(channels, channels, 1, 1))
+    joined = _normalised(built, built.node("Concat", value, other, axis=1), 2 * channels)
+    value = built.node("Conv", joined, built.weight(channels, 2 * channels, 1, 1))
     built.node("LRN", built.input(1, channels, side, side), size=5)
     pooled = built.node("MaxPool", value, kernel_shape=[3, 3], strides=[2, 2])
     pooled = built.node("AveragePool", pooled, kernel_shape=[2, 2])
@@ -330,14 +333,6 @@ def _residual(built: Builder, value: str, channels: int, join: str) -> str:
         inner = _normalised(built, inner, channels)
         inner = built.node("Relu", inner) if number == 0 else inner
     return built.node("Relu", built.node(join, inner, value))
-
-
-def _dense(built: Builder, value: str, channels: int) -> str:
-    """Add a normalisation after a Concat, as in dense networks, which is not fused."""
-    other = built.node("Conv", value, built.weight(channels, channels, 1, 1))
-    joined = built.node("Concat", value, other, axis=1)
-    normal = _normalised(built, joined, 2 * channels)
-    return built.node("Conv", normal, built.weight(channels, 2 * channels, 1, 1))
 
 
 def _normalised(built: Builder, value: str, channels: int) -> str:

@@ -70,17 +70,16 @@ class PlannedStep:
 
     def sends_s(self, device: Device) -> float:
         """Return the time of the collectives."""
-        return sum(count * _send_time_s(send, device) for send, count in self.sends)
+        return sum(
+            count * collective_time_s(send.kind, send.bytes, (0,), Mesh((send.ranks,)), device)
+            for send, count in self.sends
+        )
 
 
 def _op_time_s(op: PlannedOp, device: Device) -> float:
     known = known_operator(op.work.operator, op.work.dtype, device)
     is_fused = known is not None and op.context in known.fused
     return 0.0 if is_fused else work_time_s(op.work, device)
-
-
-def _send_time_s(send: PlannedSend, device: Device) -> float:
-    return collective_time_s(send.kind, send.bytes, (0,), Mesh((send.ranks,)), device)
 
 
 def planned_step(point: FrontierPoint) -> PlannedStep:

@@ -29,9 +29,10 @@ def measure_process(ranks: Ranks, count: int, folder: Path, base: Process | None
     which comes from plans of real models, is a lower bound of the floor and the bytes of a node.
     The error of ``base`` is dropped.
     """
-    short, long = (chain(folder / f"process{nodes}.onnx", nodes) for nodes in (1, _NODES))
-    sizes = [_process_bytes(ranks, *run) for run in ((short, 1), (long, 1), (short, count))]
-    one, many, together = sizes
+    paths = (chain(folder / f"process{nodes}.onnx", nodes) for nodes in (1, _NODES))
+    short, long = (MeasuredGraph("processes", str(path)) for path in paths)
+    runs = ((short, 1), (long, 1), (short, count))  # each in a job of its own
+    one, many, together = (ranks.process_bytes(graph, n, _SECONDS) for graph, n in runs)
     if one is None or many is None or together is None:
         return None
     each = max(together - one, 0) // max(count - 1, 1)
@@ -60,8 +61,3 @@ def plan_process_bytes(ranks: Ranks, folder: Path) -> int | None:
     except UserError:
         return None
     return found.peak_bytes if found.error is None else None
-
-
-def _process_bytes(ranks: Ranks, path: Path, count: int) -> int | None:
-    """Return the peak memory of a rank's process, in a job of its own."""
-    return ranks.process_bytes(MeasuredGraph("processes", str(path)), count, _SECONDS)

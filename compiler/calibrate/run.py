@@ -21,7 +21,6 @@ from tensoropt.compiler.calibrate.processes import measure_process, plan_process
 from tensoropt.compiler.calibrate.ranks import Ranks
 from tensoropt.compiler.calibrate.samples import Basics, Measurements, PlanSample
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.search.frontier.request import device_counts
 from tensoropt.compiler.support.errors import UserError
 
@@ -114,8 +113,12 @@ class _Run:
         """Measure everything that needs no model; common operators as far as time allows."""
         request, seconds = self.request, self.seconds
         machine = machine_of(self.ranks, request.ranks)
-        if request.before is not None:
-            _check_kind(request.before.machine, machine)
+        before = request.before
+        if before is not None and before.machine != machine:
+            raise UserError(
+                f"-o: the file has measurements of {before.machine}, expected the same machine and "
+                f"flags, or --anew, got: {machine}"
+            )
         where = self.ranks, request.ranks, self.folder
         floor = basics.measure_floor(*where, seconds)
         peaks = basics.measure_peaks(*where, seconds, floor)
@@ -130,7 +133,7 @@ class _Run:
         memory = basics.capacity_bytes(self.ranks, request.ranks)
         own = Basics(floor, peaks, bandwidth, memory, process, overlap)
         found = Measurements(machine, own, common, collectives)
-        return found if request.before is None else request.before.merge(found)
+        return found if before is None else before.merge(found)
 
     def _allow(self, part: float) -> None:
         """Limit the ranks to ``part`` of the remaining time."""
@@ -141,7 +144,12 @@ class _Run:
         """Return the description so far; with ``checked`` it has the expected error."""
         request = self.request
         plans = self.measured.plans
-        source = _source(request, [own.name for own in measured_models(plans)])
+        names = dict.fromkeys(own.name for own in measured_models(plans))
+        source = (
+            f"Measured by tensoropt-profile on {time.strftime('%Y-%m-%d')}: "
+            f"{request.ranks} ranks of {request.threads} threads, provider {request.provider}, "
+            f"{', '.join(names) or 'common operators'}."
+        )
         identity = Identity(request.name, load_device(request.base), source)
         return describe(identity, self.measured, checked=checked)
 
@@ -218,20 +226,3 @@ class _Run:
             )
             for plan in self.measured.plans
         ]
-
-
-def _check_kind(before: Machine, machine: Machine) -> None:
-    if before != machine:
-        raise UserError(
-            f"-o: the file has measurements of {before}, expected the same machine and flags, or "
-            f"--anew, got: {machine}"
-        )
-
-
-def _source(request: ProfileRequest, names: Sequence[str]) -> str:
-    models = ", ".join(dict.fromkeys(names)) or "common operators"
-    day = time.strftime("%Y-%m-%d")
-    return (
-        f"Measured by tensoropt-profile on {day}: {request.ranks} ranks of {request.threads} "
-        f"threads, provider {request.provider}, {models}."
-    )

@@ -103,13 +103,11 @@ def merge_equal(samples: Iterable[OpSample]) -> list[OpSample]:
     groups: dict[tuple[Work, Context], list[OpSample]] = defaultdict(list)
     for sample in samples:
         groups[sample.work, sample.context].append(sample)
-    return [
-        OpSample(*key, _median_s(own), sum(s.count for s in own)) for key, own in groups.items()
-    ]
-
-
-def _median_s(samples: Sequence[OpSample]) -> float:
-    return float(np.median([sample.time_s for sample in samples for _ in range(sample.count)]))
+    merged = []
+    for (work, context), own in groups.items():
+        times_s = [sample.time_s for sample in own for _ in range(sample.count)]
+        merged.append(OpSample(work, context, float(np.median(times_s)), len(times_s)))
+    return merged
 
 
 @dataclass(frozen=True)
