@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,37 +147,25 @@ def _mesh(
 
     A mesh that the configuration is named after comes first.
     """
+    meshes = sorted(factorisations(own.num_devices), key=lambda mesh: len(mesh.shape))
+    if _MESH.fullmatch(own.name):
+        shape = tuple(map(int, own.name.split("x")))
+        if math.prod(shape) == own.num_devices:
+            meshes.insert(0, Mesh(shape))
+    # Nodes that read or compute the same tensor repeat its spec.
     distinct = {spec.SerializeToString(): (where, spec) for where, spec in specs}
     failed = "no tensor"
-    for mesh in _meshes(own):
-        misfit = _misfit(mesh, distinct.values(), shapes)
-        if misfit is None:
+    for mesh in meshes:
+        for where, spec in distinct.values():
+            if layout_of(spec, _rank(spec, shapes), mesh) is None:
+                failed = where
+                break
+        else:
             return mesh
-        failed = misfit
     raise UserError(
         f"{failed}: expected devices in the order of a mesh of all {own.num_devices}, "
         "the same for all tensors"
     )
-
-
-def _misfit(
-    mesh: Mesh,
-    specs: Iterable[tuple[str, onnx.ShardingSpecProto]],
-    shapes: Mapping[str, Shape],
-) -> str | None:
-    """Return the place of the first spec that is not a layout on ``mesh``."""
-    for where, spec in specs:
-        if layout_of(spec, _rank(spec, shapes), mesh) is None:
-            return where
-    return None
-
-
-def _meshes(own: onnx.DeviceConfigurationProto) -> Iterator[Mesh]:
-    if _MESH.fullmatch(own.name):
-        shape = tuple(map(int, own.name.split("x")))
-        if math.prod(shape) == own.num_devices:
-            yield Mesh(shape)
-    yield from sorted(factorisations(own.num_devices), key=lambda mesh: len(mesh.shape))
 
 
 def _node(node: onnx.NodeProto, shapes: Mapping[str, Shape], mesh: Mesh) -> AnnotatedNode:

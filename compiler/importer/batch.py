@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-
-import onnx
 
 from tensoropt.compiler.importer.dimensions import name_dims
 from tensoropt.compiler.importer.model_file import read_proto
@@ -29,13 +27,12 @@ def batch_of(path: Path, dims: Mapping[str, Sizes]) -> tuple[str, int]:
     name = min(names, default="")
     size = dims.get(name)
     if len(names) != 1 or not all(first.values()) or not isinstance(size, int):
-        got = ", ".join(f"'{at}' {_text(own)}" for at, own in first.items()) or "no inputs"
+        given = {
+            at: dim.dim_param or str(dim.dim_value) for at, own in first.items() for dim in own
+        }
+        got = ", ".join(f"'{at}' {given.get(at, 'a scalar')}" for at in first) or "no inputs"
         raise UserError(
             f"{path}: --micro-batches: expected inputs that all begin with one symbolic dimension, "
             f"which --dim fixes to the samples of a step, got: {got}"
         )
     return name, size
-
-
-def _text(first: Sequence[onnx.TensorShapeProto.Dimension]) -> str:
-    return " ".join(dim.dim_param or str(dim.dim_value) for dim in first) or "a scalar"

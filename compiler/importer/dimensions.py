@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import onnx
@@ -47,18 +47,18 @@ def bind_dims(path: Path, proto: onnx.ModelProto, dims: Mapping[str, Sizes]) -> 
     known = params.union(*map(terms, params))
     for name in dims:
         if name not in known:
-            raise UserError(f"{path}: no symbolic dimension '{name}', {_expected(known)}")
+            expected = "all of its sizes are known, expected no --dim"
+            if known:
+                expected = f"expected one of: {', '.join(sorted(known))}"
+            raise UserError(f"{path}: no symbolic dimension '{name}', {expected}")
     fixed = {name: size for name, size in dims.items() if isinstance(size, int)}
-    if fixed:
-        for graph, _ in subgraphs(proto.graph):
-            for dim in _dims(graph):
-                if dim.dim_param:
-                    _bind(dim, bound(dim.dim_param, fixed))
-
-
-def _expected(known: Iterable[str]) -> str:
-    names = ", ".join(sorted(known))
-    return f"expected one of: {names}" if names else "all of its sizes are known, expected no --dim"
+    for graph, _ in subgraphs(proto.graph) if fixed else ():
+        for dim in _dims(graph):
+            size = bound(dim.dim_param, fixed) if dim.dim_param else None
+            if isinstance(size, int):
+                dim.dim_value = size
+            elif size is not None:
+                dim.dim_param = size
 
 
 def open_dims(module: ir.Module) -> list[str]:
@@ -72,13 +72,6 @@ def open_dims(module: ir.Module) -> list[str]:
         found.update((name, None) for name in filter(None, names) if name not in ranges)
     each = dict.fromkeys(term for name in found for term in terms(name))
     return [term for term in each if term not in ranges]
-
-
-def _bind(dim: onnx.TensorShapeProto.Dimension, size: int | str) -> None:
-    if isinstance(size, int):
-        dim.dim_value = size
-    else:
-        dim.dim_param = size
 
 
 def _dims(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimension]:

@@ -42,24 +42,19 @@ def read_metadata(proto: onnx.ModelProto) -> ExporterMetadata:
     trained, since no exporter writes parameters as Constants.
     """
     graph = proto.graph
-    trained = {name: False for node in graph.node if _is_constant(node) for name in node.output}
+    trained: dict[str, bool] = {}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            trained.update(dict.fromkeys(node.output, False))
     signature = next((e.value for e in graph.metadata_props if e.key == _SIGNATURE), None)
     if signature is not None:
         return _from_signature(graph, signature, trained)
     if proto.producer_name != "pytorch":
         return ExporterMetadata(trained)
     trained.update({t.name: True for t in graph.initializer if not t.dims and _is_path(t.name)})
-    return ExporterMetadata(trained, _merged(graph))
-
-
-def _merged(graph: onnx.GraphProto) -> tuple[str, ...]:
     stored = {tensor.name for tensor in graph.initializer}
-    read = (node.input[0] for node in graph.node if node.op_type == "Identity")
-    return tuple(dict.fromkeys(name for name in read if name in stored))
-
-
-def _is_constant(node: onnx.NodeProto) -> bool:
-    return node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+    copied = (node.input[0] for node in graph.node if node.op_type == "Identity")
+    return ExporterMetadata(trained, tuple(dict.fromkeys(n for n in copied if n in stored)))
 
 
 def _is_path(name: str) -> bool:

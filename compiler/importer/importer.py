@@ -67,7 +67,9 @@ def import_model(
     model.proto = inferred
     with ir.Location.unknown():
         module = _Importer(model, None if training else folder).module()
-        _note_ranges(module, dims or {})
+        ranges = {n: sizes_text(own) for n, own in (dims or {}).items() if isinstance(own, range)}
+        if ranges:
+            keys.RANGES.set(module.operation.attributes, ranges)
     return module
 
 
@@ -170,20 +172,17 @@ class _Importer:
             if where == scope:
                 values[name] = argument
         types = value_types(graph)
-        self._literals(graph, scope, values)
+        used = {name for node in graph.node for name in _names_used(node)}
+        used.update(output.name for output in graph.output)
+        for tensor in graph.initializer:
+            if tensor.name in used:
+                self._constant(tensor, tensor.name, scope, values)
         for index, node in enumerate(graph.node):
             if node.op_type == "Constant" and not node.domain:
                 self._constant(constant_tensor(node), node.name, scope, values)
                 continue
             self._node(node, (*scope, (index, "")), values, types)
         return [values[output.name] for output in graph.output]
-
-    def _literals(self, graph: onnx.GraphProto, scope: Scope, values: Values) -> None:
-        used = {name for node in graph.node for name in _names_used(node)}
-        used.update(output.name for output in graph.output)
-        for tensor in graph.initializer:
-            if tensor.name in used:
-                self._constant(tensor, tensor.name, scope, values)
 
     def _constant(self, tensor: onnx.TensorProto, name: str, scope: Scope, values: Values) -> None:
         if (scope, tensor.name) in self.model.parameters:
@@ -312,12 +311,6 @@ def _set_header(module: ir.Module, model: Model) -> None:
         keys.MERGED.set(attributes, list(model.metadata.merged))
     if model.metadata.lost is not None:
         keys.LOST.set(attributes, list(model.metadata.lost))
-
-
-def _note_ranges(module: ir.Module, dims: Mapping[str, Sizes]) -> None:
-    ranges = {name: sizes_text(own) for name, own in dims.items() if isinstance(own, range)}
-    if ranges:
-        keys.RANGES.set(module.operation.attributes, ranges)
 
 
 def _parameter(parameter: Parameter) -> ir.Attribute:

@@ -83,7 +83,10 @@ def load_model(
         densify(path, graph)
     name_dims(proto)
     fixed = {name: size for name, size in (dims or {}).items() if isinstance(size, int)}
-    before = _copy(proto) if fixed and has_bodies(proto) else None
+    before: onnx.ModelProto | None = None  # with open sizes
+    if fixed and has_bodies(proto):
+        before = onnx.ModelProto()
+        before.CopyFrom(proto)
     bind_dims(path, proto, dims or {})
     check_graph(path, proto)
     _fetch_literals(path, proto)
@@ -123,12 +126,6 @@ def read_proto(path: Path) -> onnx.ModelProto:
         field, text = found
         raise UserError(f"{path}: field '{field}' is damaged, expected UTF-8 text, got: {text!r}")
     return proto
-
-
-def _copy(proto: onnx.ModelProto) -> onnx.ModelProto:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    return copy
 
 
 def _fetch_literals(path: Path, proto: onnx.ModelProto) -> None:

@@ -85,7 +85,14 @@ def locate(folder: Folder, tensor: onnx.TensorProto) -> StoredTensor:
     length = _number(what, entries, "length", nbytes)
     if length != nbytes:
         raise UserError(f"{what}: has the wrong length, expected {nbytes} bytes, got: {length}")
-    _check_size(what, path, folder.size_bytes(path), offset + nbytes)
+    size_bytes, needed = folder.size_bytes(path), offset + nbytes
+    if size_bytes is None:
+        raise UserError(f"{what}: external data file '{path}' does not exist")
+    if size_bytes < needed:
+        raise UserError(
+            f"{what}: external data file '{path}' is too short, expected at least {needed} "
+            f"bytes, got: {size_bytes}"
+        )
     return StoredTensor(element, shape, nbytes, path, offset, tensor)
 
 
@@ -145,13 +152,3 @@ def _number(what: str, entries: dict[str, str], key: str, default: int) -> int:
             f"{what}: external data has a bad {key}, expected a number, got: '{text[:40]}'"
         )
     return int(text)
-
-
-def _check_size(what: str, path: Path, size: int | None, needed: int) -> None:
-    if size is None:
-        raise UserError(f"{what}: external data file '{path}' does not exist")
-    if size < needed:
-        raise UserError(
-            f"{what}: external data file '{path}' is too short, expected at least {needed} "
-            f"bytes, got: {size}"
-        )

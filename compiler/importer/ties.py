@@ -79,21 +79,17 @@ def _is_transposed(a: StoredTensor, b: StoredTensor) -> bool:
 
     False if a file cannot be read: writing the plan will report the error.
     """
+    rows, columns = (np.linspace(0, size - 1, _SAMPLES).astype(int) for size in a.shape)
     try:
-        return _is_equal(a, b)
+        sample, transposed = _view(a)[np.ix_(rows, columns)], _view(b)[np.ix_(columns, rows)]
+        if not np.array_equal(sample, transposed.T) or (sample == sample[0, 0]).all():
+            return False
+        step = max(1, _BLOCK_BYTES * a.shape[0] // a.nbytes)
+        blocks = (slice(start, start + step) for start in range(0, a.shape[0], step))
+        # A view per block: pages stay resident with their view, and would add up to the whole file.
+        return all(np.array_equal(_view(a)[at], _view(b)[:, at].T) for at in blocks)
     except OSError:
         return False
-
-
-def _is_equal(a: StoredTensor, b: StoredTensor) -> bool:
-    rows, columns = (np.linspace(0, size - 1, _SAMPLES).astype(int) for size in a.shape)
-    sample, transposed = _view(a)[np.ix_(rows, columns)], _view(b)[np.ix_(columns, rows)]
-    if not np.array_equal(sample, transposed.T) or (sample == sample[0, 0]).all():
-        return False
-    step = max(1, _BLOCK_BYTES * a.shape[0] // a.nbytes)
-    blocks = (slice(start, start + step) for start in range(0, a.shape[0], step))
-    # A view per block: pages stay resident with their view, and would add up to the whole file.
-    return all(np.array_equal(_view(a)[at], _view(b)[:, at].T) for at in blocks)
 
 
 def _view(stored: StoredTensor) -> npt.NDArray[Any]:
