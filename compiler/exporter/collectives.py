@@ -68,7 +68,7 @@ class RankLowerings:
             "onnx.Reshape": Emitter.reshape,
             WAIT: self._wait,
             "shard.all_slice": self._slice,
-            AXIS_CONSTANT: self._axis_constant,
+            AXIS_CONSTANT: lambda emitter, op: emitter.literal(op, self._own(op)),
             "shard.grid": lambda emitter, op: None,
         }
 
@@ -181,12 +181,13 @@ class RankLowerings:
 
     def _slice(self, emitter: Emitter, op: ir.Operation) -> None:
         axes, axis = axes_of(op), ir.IntegerAttr(op.attributes["slice_axis"]).value
-        size, name = _size(op.results[0], axis), name_of(op, "Slice")
+        kind, name = ir.RankedTensorType(op.results[0].type), name_of(op, "Slice")
         operands = [emitter.name(op.operands[0])]
-        if size is None:
+        if kind.is_dynamic_dim(axis):
             operands += self._open_bounds(emitter, op, axis, name)
             emitter.node("Slice", operands, name=name, results=emitter.results(op, name))
             return
+        size = int(kind.shape[axis])
         start = size * self.mesh.linear(self.rank, axes)
         bounds = {"starts": [start], "ends": [start + size], "axes": [axis]}
         attributes: dict[str, Any] = {**bounds}
@@ -223,9 +224,6 @@ class RankLowerings:
         yield emit("Mul", "end", part, literal("next", position + 1))
         yield dim
 
-    def _axis_constant(self, emitter: Emitter, op: ir.Operation) -> None:
-        emitter.literal(op, self._own(op))
-
     def _own(self, op: ir.Operation) -> npt.NDArray[np.generic]:
         """Return this rank's value of a `topt.axis_constant`."""
         values = dense_to_array(op.attributes["values"])
@@ -248,11 +246,6 @@ class RankLowerings:
             op_type, attributes = "Clip", {"min": 0.0, "max": 0.0}  # 0 times infinity is no zero
         name = name_of(op, op_type)
         emitter.node(op_type, operands, name=name, results=emitter.results(op, name), **attributes)
-
-
-def _size(value: ir.Value, dim: int) -> int | None:
-    kind = ir.RankedTensorType(value.type)
-    return None if kind.is_dynamic_dim(dim) else int(kind.shape[dim])
 
 
 def _int_info(name: str) -> onnx.ValueInfoProto:

@@ -59,7 +59,7 @@ class TensorrtLowerings(RankLowerings):
         settings = settings_of(op)
         dim, reduction = settings.get("dim", 0), settings.get("reduction", "none")
         name, value = name_of(op, "DistCollective"), emitter.name(op.operands[0])
-        turn = _swap(_rank(op), 0, dim)
+        turn = _swap(ir.RankedTensorType(op.operands[0].type).rank, 0, dim)
         if dim:
             (value,) = emitter.node("Transpose", [value], name=f"{name}.before", perm=turn)
         results = emitter.results(op, name)
@@ -195,8 +195,6 @@ def _static_shape(op: ir.Operation) -> list[int]:
     return [int(size) for size in kind.shape]
 
 
-def _rank(op: ir.Operation) -> int:
-    return int(ir.RankedTensorType(op.operands[0].type).rank)
 
 
 def _swap(rank: int, one: int, other: int) -> list[int]:

@@ -55,7 +55,10 @@ class WeightFile:
         return tensor
 
     def _external(self, tensor: onnx.TensorProto, chunks: Iterable[bytes]) -> None:
-        file = self._open()
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("wb")
+        file = self._file
         file.write(b"\0" * (-file.tell() % ALIGNMENT_BYTES))
         offset = file.tell()
         for chunk in chunks:
@@ -68,9 +71,3 @@ class WeightFile:
         )
         for key, value in entries:
             tensor.external_data.add(key=key, value=value)
-
-    def _open(self) -> BinaryIO:
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("wb")
-        return self._file

@@ -77,8 +77,12 @@ class ParameterSource:
         parts = _padded(stored, _bounds(stored, slices), chunk_bytes)
         if stored.element.bits % 8:
             yield from _packed(parts, stored.element.bits)
-        else:
-            yield from (_little_endian(part).tobytes() for part in parts)
+            return
+        for part in parts:
+            if part.dtype.kind in "iuf":  # ONNX's bytes are little-endian on every machine
+                yield part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
+            else:
+                yield part.tobytes()
 
     def _stored(self, name: str) -> StoredTensor:
         if name not in self._tensors:
@@ -153,7 +157,7 @@ def _runs(
         yield 0, ()
         return
     limit = max(1, chunk_bytes * 8 // stored.element.bits)
-    axis = _row_axis(shape, limit)
+    axis = next(dim for dim in range(len(shape)) if math.prod(shape[dim + 1 :]) <= limit)
     row = math.prod(shape[axis + 1 :])
     step = max(1, limit // row)
     start, stop = bounds[axis]
@@ -163,13 +167,6 @@ def _runs(
         for first in range(start, stop, step):
             rows = min(step, stop - first)
             yield base + first * row, (rows, *shape[axis + 1 :])
-
-
-def _row_axis(shape: Sequence[int], limit: int) -> int:
-    for axis in range(len(shape)):
-        if math.prod(shape[axis + 1 :]) <= limit:
-            return axis
-    return len(shape) - 1
 
 
 def _read_run(descriptor: int, stored: StoredTensor, first: int, count: int) -> Array:
@@ -186,21 +183,11 @@ def _read_run(descriptor: int, stored: StoredTensor, first: int, count: int) -> 
         done += got
     if bits % 8 == 0:
         return raw.view(dtype.newbyteorder("<") if dtype.kind in "iufc" else dtype)
-    return _unpack(raw, bits, first * bits - begin * 8, count).view(dtype)
-
-
-def _little_endian(part: Array) -> Array:
-    return (
-        part.astype(part.dtype.newbyteorder("<"), copy=False) if part.dtype.kind in "iuf" else part
-    )
-
-
-def _unpack(
-    raw: npt.NDArray[np.uint8], bits: int, skipped: int, count: int
-) -> npt.NDArray[np.uint8]:
-    """Return one byte for each of ``count`` elements of 2, 4 or 6 bits, low bits first."""
+    # One byte for each element of 2, 4 or 6 bits, low bits first.
+    skipped = first * bits - begin * 8
     places = np.unpackbits(raw, bitorder="little")[skipped : skipped + count * bits]
-    return np.packbits(places.reshape(-1, bits), axis=1, bitorder="little").reshape(-1)
+    whole = np.packbits(places.reshape(-1, bits), axis=1, bitorder="little")
+    return whole.reshape(-1).view(dtype)
 
 
 def _packed(parts: Iterator[Array], bits: int) -> Iterator[bytes]:

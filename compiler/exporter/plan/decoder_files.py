@@ -49,16 +49,13 @@ def head_size(model: Path) -> tuple[str, int] | None:
     file has it."""
     for name in reversed(_CONFIGS):
         values = _config(model.parent / name)
-        own = values.get("decoder")  # of genai_config.json
-        size = _head_size(own if isinstance(own, dict) else values)
+        decoder = values.get("decoder")  # of genai_config.json
+        own = decoder if isinstance(decoder, dict) else values
+        width, heads = _first(own, _WIDTH), _first(own, _HEADS)
+        size = _first(own, _HEAD) or (width // heads if width and heads else None)
         if size is not None:
             return name, size
     return None
-
-
-def _head_size(values: Mapping[str, object]) -> int | None:
-    width, heads = _first(values, _WIDTH), _first(values, _HEADS)
-    return _first(values, _HEAD) or (width // heads if width and heads else None)
 
 
 def _first(values: Mapping[str, object], names: Sequence[str]) -> int | None:

@@ -55,7 +55,7 @@ def describe_module(module: ir.Module) -> ModuleRows:
         "strategies": [
             _strategy(op)
             for op in onnx_ops.function(module).regions[0].blocks[0]
-            if _has_strategy(op)
+            if keys.STRATEGY.on(op.operation.attributes)
         ],
     }
 
@@ -190,10 +190,6 @@ def _shape(type_: ir.RankedTensorType, attributes: ir.DictAttr) -> list[int | st
         else type_.get_dim_size(dim)
         for dim, name in enumerate(names)
     ]
-
-
-def _has_strategy(op: ir.OpView) -> bool:
-    return keys.STRATEGY.on(op.operation.attributes)
 
 
 def _strategy(op: ir.OpView) -> StrategyEntry:

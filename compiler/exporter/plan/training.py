@@ -70,13 +70,9 @@ class Described:
 
         ``start`` is the source of parameters and buffers: "weights" or "checkpoint".
         """
-        return {**self.model, "training": self._training(spec, parts, _Graphs(parts), start)}
-
-    def _training(
-        self, spec: TrainingSpec, parts: Parts, own: _Graphs, start: str
-    ) -> dict[str, object]:
+        own = _Graphs(parts)
         (loss,) = self.model["outputs"]
-        return {
+        training = {
             "loss": {**asdict(spec.loss), "classes": self.classes},
             "optimizer": asdict(spec.optimizer),
             "micro_batches": spec.micro_batches,
@@ -85,7 +81,15 @@ class Described:
             "recompute": spec.recompute,
             "start": start,
             "hyper": [{**row, "graphs": own.readers(row["name"])} for row in self.hyper],
-            "state": [_placed(row, own) for row in self.state],
+            "state": [
+                {
+                    **{key: row[key] for key in ("name", "kind", "of", "result")},
+                    "graph": own.writer(row["result"]),
+                    "read_by": own.readers(row["name"]),
+                    **{key: row[key] for key in ("dtype", "shape", "layout")},
+                }
+                for row in self.state
+            ],
             "gradients": [
                 {
                     "name": parts.names[row["of"]],
@@ -97,6 +101,7 @@ class Described:
             ],
             "loss_output": loss["name"],
         }
+        return {**self.model, "training": training}
 
 
 class _Graphs:
@@ -111,12 +116,6 @@ class _Graphs:
 
     def writer(self, name: str) -> str:
         return UPDATE if name in self.updates else GRADIENTS
-
-
-def _placed(row: StateRow, own: _Graphs) -> dict[str, object]:
-    head = {key: row[key] for key in ("name", "kind", "of", "result")}
-    where = {"graph": own.writer(row["result"]), "read_by": own.readers(row["name"])}
-    return {**head, **where, **{key: row[key] for key in ("dtype", "shape", "layout")}}
 
 
 def describe_step(module: ir.Module) -> Described:

@@ -138,6 +138,7 @@ def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -
     follows from the operands, which are split along a reduction dimension.
     """
     operands, results = keys.STRATEGY.of(op.attributes)
+    split = {a for other in operands for a, own in enumerate(other.placements) if own.is_split}
     if not len(op.regions):
         for number, (name, value, layout) in enumerate(
             zip(node.input, op.operands, operands, strict=False)
@@ -145,12 +146,14 @@ def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -
             turn = is_transposed(signature_of(op), signature(node), number)
             if not name or onnx_ops.is_no_value(value) or turn is None:
                 continue
-            if _is_inexpressible(layout, operands, value in constants):
+            partial = [axis for axis, own in enumerate(layout.placements) if own.is_partial]
+            # A partial constant, such as a bias, is implied by operands split along the same axes.
+            if partial and not (value in constants and split.issuperset(partial)):
                 raise UserError(
                     f"node '{node.name}': reads partial sums of '{name}', which annotations "
                     "cannot say, expected --forbid 'node:*=partial'"
                 )
-            shape, stored = _shape(value), _stored(layout)
+            shape, stored = _shape(value), layout.replace(partial, REPLICATE)
             if turn:
                 shape, stored = (*shape[:-2], *shape[:-3:-1]), swap_last_dims(stored, len(shape))
             yield name, shape, stored
@@ -165,18 +168,6 @@ def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -
             )
         if name and not layout.has_partial:
             yield name, _shape(value), layout
-
-
-def _is_inexpressible(layout: Layout, operands: Sequence[Layout], is_constant: bool) -> bool:
-    """Return whether an operand is partial and, unlike a bias, not implied by other operands."""
-    axes = [axis for axis, own in enumerate(layout.placements) if own.is_partial]
-    split = {a for other in operands for a, own in enumerate(other.placements) if own.is_split}
-    return bool(axes) and not (is_constant and split.issuperset(axes))
-
-
-def _stored(layout: Layout) -> Layout:
-    partial = [axis for axis, own in enumerate(layout.placements) if own.is_partial]
-    return layout.replace(partial, REPLICATE)
 
 
 def _shape(value: ir.Value) -> tuple[int | None, ...]:
