@@ -6,7 +6,6 @@ from typing import Any
 
 from tensoropt.compiler.report.explain.layers import layers_of
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.timeline import timeline_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
@@ -35,18 +34,13 @@ def node_costs(module: ir.Module, whole: ir.Module) -> dict[str, Any]:
     nodes: dict[str, list[float]] = {}
     steps = timeline_of(Evaluator(tables), choice).steps
     for step in steps:
-        node = step.node if step.group is None else steps[step.group].node
-        if node is None:
+        at = step.node if step.group is None else steps[step.group].node
+        if at is None:
             continue
-        at = _charged_node(graph, node)
+        if graph.nodes[at].kind == "result":  # its producer is charged
+            value = graph.nodes[at].operands[0]
+            at = at if value is None else graph.values[value].producer
         layer = names.setdefault(layers[at], len(names))
         row = nodes.setdefault(graph.nodes[at].name, [layer, 0.0, 0.0])
         row[1 if step.kind == "op" else 2] += step.time_s
     return {"schema": SCHEMA, "layers": list(names), "nodes": nodes}
-
-
-def _charged_node(graph: Graph, index: int) -> int:
-    """Return the node that a step counts for; a result counts for its producer."""
-    node = graph.nodes[index]
-    value = node.operands[0] if node.kind == "result" else None
-    return index if value is None else graph.values[value].producer

@@ -71,31 +71,20 @@ def predicted(
     The frontier does not include the temporaries of an op that becomes several ops on a rank, nor
     the working memory of kernels.
     """
-    point = _chosen(module)
+    point, attributes = _chosen(module), module.operation.attributes
+    # Views take no memory here, as in the frontier's prediction of a process.
+    excess = max(memory.static_bytes + memory.working_bytes - point.memory_bytes, 0)
+    trains = TRAINING.on(attributes)
+    error = load_device(DEVICE.of(attributes)).plan_error(model, training=trains)
     return {
         **{name: getattr(point, name) for name in FIELDS},
         "memory_bytes": memory.static_bytes + memory.transient_bytes,
-        "process_bytes": point.process_bytes + _excess(point, memory),
+        "process_bytes": point.process_bytes + excess,
         "static_bytes": memory.static_bytes,
         "transient_bytes": memory.transient_bytes,
         **({} if parts is None else {"static_parts": vars(parts)}),
-        "expected_error": _expected_error(module, model),
+        "expected_error": None if error is None else asdict(error),
     }
-
-
-def _expected_error(module: ir.Module, model: Path) -> dict[str, Any] | None:
-    attributes = module.operation.attributes
-    device, trains = load_device(DEVICE.of(attributes)), TRAINING.on(attributes)
-    error = device.plan_error(model, training=trains)
-    return None if error is None else asdict(error)
-
-
-def _excess(point: WrittenPoint, memory: RankMemory) -> int:
-    """Return the bytes that the emitted graphs take beyond the prediction of the frontier.
-
-    Views take no memory here, as in the frontier's prediction of a process.
-    """
-    return max(memory.static_bytes + memory.working_bytes - point.memory_bytes, 0)
 
 
 def _chosen(module: ir.Module) -> WrittenPoint:

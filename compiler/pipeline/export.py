@@ -99,21 +99,14 @@ def check_weights(module: ir.Module, weights: Path, *, training: bool) -> None:
                     f"--weights {weights}: expected the model that the text was made of, "
                     f"with a weight '{name}', got: none of that name"
                 )
-            _check_weight(
-                f"--weights {weights}: weight '{name}'",
-                source,
-                name,
-                ir.RankedTensorType(value.type),
-            )
-
-
-def _check_weight(
-    what: str, source: ParameterSource, name: str, wanted: ir.RankedTensorType
-) -> None:
-    shape, element = source.shape(name), source.element(name)
-    if list(shape) != list(wanted.shape) or element != element_of(str(wanted.element_type)):
-        sizes = "x".join(map(str, shape)) or "no dimensions"
-        raise UserError(f"{what}: expected {wanted}, got: {element.name} of {sizes}")
+            wanted = ir.RankedTensorType(value.type)
+            shape, element = source.shape(name), source.element(name)
+            if list(shape) != list(wanted.shape) or element != element_of(str(wanted.element_type)):
+                sizes = "x".join(map(str, shape)) or "no dimensions"
+                raise UserError(
+                    f"--weights {weights}: weight '{name}': expected {wanted}, "
+                    f"got: {element.name} of {sizes}"
+                )
 
 
 def _source(module: ir.Module, weights: Path) -> ParameterSource:

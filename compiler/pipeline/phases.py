@@ -75,7 +75,15 @@ class Compilation:
             passes = self._passes(phase, module.context)
             Pipeline(passes, *printing, say, f"phase {phase}").run(module)
         except PassError as error:
-            raise (_request_error(error) if phase == "search" else error) from None
+            cause = error.__cause__
+            if (
+                phase != "search"
+                or not isinstance(cause, UserError)
+                or isinstance(cause, PassError)
+            ):
+                raise error from None
+            # The request is at fault, not a place in the program.
+            raise UserError(str(cause)) from None
         set_passed_phase(module, phase)
 
     @contextmanager
@@ -94,13 +102,6 @@ class Compilation:
             return [self.search]
         phases = TRAINING_PHASES if self.trains else PHASES
         return parse_pipeline(phases[phase], context)
-
-
-def _request_error(error: PassError) -> UserError:
-    """Return the error of a search without a place in the program: the request is at fault."""
-    cause = error.__cause__
-    plain = isinstance(cause, UserError) and not isinstance(cause, PassError)
-    return UserError(str(cause)) if plain else error
 
 
 def phases_after(passed: str, last: str = "partition") -> Sequence[str]:

@@ -193,18 +193,14 @@ class Emitter:
             inner = onnx.AttributeProto(name=attribute, type=onnx.AttributeProto.GRAPH)
             inner.g.CopyFrom(self._region(region, f"{name}.{attribute}"))
             protos.append(inner)
+        found = schema(domain, op_type, self.opsets.get(domain, 1))
+        is_variadic = found is not None and found.max_outputs == _ANY  # as Split is
         op_type = "Add" if _adds_gemm(op) else op_type
         node = self.graph.node.add(op_type=op_type, domain=domain, name=name)
         node.input.extend(_trim([self.name(value) for value in op.operands]))
         results = self.results(op, name)
-        node.output.extend(results if self._is_variadic(op) else _trim(results))
+        node.output.extend(results if is_variadic else _trim(results))
         node.attribute.extend(sorted(protos, key=lambda attribute: attribute.name))
-
-    def _is_variadic(self, op: ir.Operation) -> bool:
-        """Return whether an operator has a variable number of outputs, as Split does."""
-        domain, op_type = split_name(op.name)
-        found = schema(domain, op_type, self.opsets.get(domain, 1))
-        return found is not None and found.max_outputs == _ANY
 
     def results(self, op: ir.Operation, name: str) -> list[str]:
         """Return the names of the results of ``op``; unnamed results are named after the node."""

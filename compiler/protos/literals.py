@@ -30,7 +30,12 @@ def is_literal(tensor: onnx.TensorProto, *, setting: bool) -> bool:
 def settings(graph: onnx.GraphProto) -> set[str]:
     """Return the names that nodes of ``graph`` read only as settings, such as scales."""
     uses = Counter(name for read in _reads(graph) for name in read)
-    setting_uses = Counter(name for node in graph.node for name in _read_as_settings(node))
+    setting_uses = Counter(
+        node.input[i]
+        for node in graph.node
+        for i in _SETTINGS.get(node.op_type, ())
+        if not node.domain and i < len(node.input) and node.input[i]
+    )
     outputs = {value.name for value in graph.output}
     return {n for n, count in setting_uses.items() if count == uses[n] and n not in outputs}
 
@@ -43,8 +48,3 @@ def _reads(graph: onnx.GraphProto) -> Iterator[list[str]]:
             if attribute.HasField("g"):
                 yield from _reads(attribute.g)
                 yield [value.name for value in attribute.g.output]
-
-
-def _read_as_settings(node: onnx.NodeProto) -> list[str]:
-    places = () if node.domain else _SETTINGS.get(node.op_type, ())
-    return [node.input[i] for i in places if i < len(node.input) and node.input[i]]
