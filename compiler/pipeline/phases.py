@@ -76,14 +76,10 @@ class Compilation:
             Pipeline(passes, *printing, say, f"phase {phase}").run(module)
         except PassError as error:
             cause = error.__cause__
-            if (
-                phase != "search"
-                or not isinstance(cause, UserError)
-                or isinstance(cause, PassError)
-            ):
-                raise error from None
-            # The request is at fault, not a place in the program.
-            raise UserError(str(cause)) from None
+            is_placeless = isinstance(cause, UserError) and not isinstance(cause, PassError)
+            if phase == "search" and is_placeless:  # the request is at fault, not the program
+                raise UserError(str(cause)) from None
+            raise error from None
         set_passed_phase(module, phase)
 
     @contextmanager
