@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -26,8 +26,11 @@ def decoder_notes(module: ir.Module, model: Path | None) -> Iterator[str]:
     """
     caches, refused = find_caches(module)
     if caches or any("key" in name for name, _ in refused):
+        # Reasons that differ only in numbers, such as the number of a layer, share a line.
         for _, rows in groupby(refused, key=lambda row: _NUMBER.sub("", row[1])):
-            yield _refused(list(rows))
+            (name, reason), *rest = rows
+            others = f" (and {len(rest)} more like it)" if rest else ""
+            yield f"note: '{name}'{others} is not kept as a cache: {reason}"
     small = too_small(module)
     if small:
         cache, before, after = small[0]
@@ -38,19 +41,10 @@ def decoder_notes(module: ir.Module, model: Path | None) -> Iterator[str]:
         )
     heads = open_heads(module)
     if heads:
-        yield _open_heads(heads, None if model is None else head_size(model))
-
-
-def _refused(rows: Sequence[tuple[str, str]]) -> str:
-    (name, reason), more = rows[0], len(rows) - 1
-    others = f" (and {more} more like it)" if more else ""
-    return f"note: '{name}'{others} is not kept as a cache: {reason}"
-
-
-def _open_heads(names: Sequence[str], known: tuple[str, int] | None) -> str:
-    listed = ", ".join(f"'{name}'" for name in names)
-    size, source = ("SIZE", "") if known is None else (str(known[1]), f", as {known[0]} says")
-    return (
-        f"note: {listed} is the size of a head, which text generation needs: "
-        f"expected {dim_flags(names, size)}{source}"
-    )
+        known = None if model is None else head_size(model)
+        size, source = ("SIZE", "") if known is None else (str(known[1]), f", as {known[0]} says")
+        listed = ", ".join(f"'{name}'" for name in heads)
+        yield (
+            f"note: {listed} is the size of a head, which text generation needs: "
+            f"expected {dim_flags(heads, size)}{source}"
+        )

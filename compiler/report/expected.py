@@ -12,17 +12,13 @@ def expected_line(error: PlanError | None, device: str) -> str:
     if error is None:
         return f"expected error: unknown, {device} has not been measured (run tensoropt-profile)"
     models = "this model" if error.model_measured else "other models"
-    return f"expected error: {_time(error.time, models)}; {_memory(error.memory)}"
-
-
-def _time(figure: FigureError | None, models: str) -> str:
-    if figure is None:
-        return "time unknown, neither this model nor two others were measured"
-    return _figure("time", figure, f"plans of {models} that were left out of the fit")
-
-
-def _memory(figure: FigureError | None) -> str:
-    return "memory not measured" if figure is None else _figure("memory", figure, "plans")
+    time = "time unknown, neither this model nor two others were measured"
+    if error.time is not None:
+        time = _figure("time", error.time, f"plans of {models} that were left out of the fit")
+    memory = "memory not measured"
+    if error.memory is not None:  # of all measured plans, as no fit is involved
+        memory = _figure("memory", error.memory, "plans")
+    return f"expected error: {time}; {memory}"
 
 
 def _figure(name: str, figure: FigureError, plans: str) -> str:

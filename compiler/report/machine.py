@@ -51,9 +51,12 @@ def frontier_json(frontier: FrontierReport) -> str:
     """
     shown = {point.index for point in frontier.shown}
     points = [row for row in listed(frontier.points) if row["index"] in shown]
+    time_epsilon = frontier.time_epsilon
+    if time_epsilon is not None and not math.isfinite(time_epsilon):
+        time_epsilon = None  # JSON has no infinity
     bounds = {
         "epsilon": frontier.epsilon,
-        "time_epsilon": _finite(frontier.time_epsilon),
+        "time_epsilon": time_epsilon,
         "axes": frontier.axes,
     }
     left_out = [{"mesh": list(left.mesh), "reason": left.reason} for left in frontier.left_out]
@@ -95,10 +98,6 @@ def profile_csv(profile: ScalingReport) -> str:
     empty = [""] * (1 + len(FIELDS))
     rows = [[n, *(_cells(point) if point else empty)] for n, point in profile.rows]
     return csv_text(["devices", "mesh", *FIELDS], rows)
-
-
-def _finite(bound: float | None) -> float | None:
-    return bound if bound is not None and math.isfinite(bound) else None
 
 
 def json_text(report: Report, content: Mapping[str, object]) -> str:

@@ -114,19 +114,17 @@ class _Texts:
         A private parameter has the layout in which its only use reads it.
         """
         for index, node in enumerate(self.graph.nodes):
-            for value, layout in self._read(index):
+            strategy = self.strategies.get(index)
+            if strategy is None:
+                continue
+            for value, layout in zip(node.operands, strategy.operands, strict=False):
+                if value is None:
+                    continue
                 maker = self.graph.producer(value)
                 if maker.kind == "argument" and maker.private:
                     yield maker.name, self._stored(value, layout)
-            if node.kind == "argument" and index in self.strategies:
-                yield node.name, self._stored(node.results[0], self.strategies[index].results[0])
-
-    def _read(self, index: int) -> Iterator[tuple[int, Layout]]:
-        if index in self.strategies:
-            values, layouts = self.graph.nodes[index].operands, self.strategies[index].operands
-            for value, layout in zip(values, layouts, strict=False):
-                if value is not None:
-                    yield value, layout
+            if node.kind == "argument":
+                yield node.name, self._stored(node.results[0], strategy.results[0])
 
     def _stored(self, value: int, layout: Layout) -> str:
         """Return the stored layout of a value that is read in ``layout``: nothing is partial."""
@@ -185,9 +183,12 @@ def _refer(proto: onnx.ModelProto, model: Path, path: Path) -> None:
 
     Readers of ONNX refuse external data in another folder.
     """
+    from onnx.external_data_helper import uses_external_data
+
     from tensoropt.compiler.importer.wire import INLINE_KEY
 
-    for tensor in _external_tensors(proto):
+    nodes = [node for function in proto.functions for node in function.node]
+    for tensor in filter(uses_external_data, _tensors(proto.graph, nodes)):
         if model.resolve().parent != path.resolve().parent:
             raise UserError(
                 f"--netron {path}: large weights stay in the folder of the model, "
@@ -198,14 +199,6 @@ def _refer(proto: onnx.ModelProto, model: Path, path: Path) -> None:
         del tensor.external_data[:]
         for key, value in entries.items():
             tensor.external_data.add(key=key, value=value)
-
-
-def _external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield the tensors with external data."""
-    from onnx.external_data_helper import uses_external_data
-
-    nodes = [node for function in proto.functions for node in function.node]
-    yield from filter(uses_external_data, _tensors(proto.graph, nodes))
 
 
 def _tensors(

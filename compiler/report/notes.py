@@ -31,12 +31,14 @@ def omissions(frontier: FrontierReport) -> Iterator[str]:
     """Yield a line per reason why meshes were left out."""
     ordered = sorted(frontier.left_out, key=lambda left: left.reason)
     for reason, group in groupby(ordered, key=lambda left: left.reason):
-        meshes = [left.mesh for left in group]
-        axes = frontier.axes
+        meshes, axes = [left.mesh for left in group], frontier.axes
         if axes is not None and len(meshes) > _SHOWN and min(map(len, meshes)) > axes:
-            yield f"note: {len(meshes)} meshes of more than {axes} axes: left out, {reason}"
+            named = f"{len(meshes)} meshes of more than {axes} axes"
         else:
-            yield f"note: {_list_meshes([mesh_name(mesh) for mesh in meshes])}: left out, {reason}"
+            more = f" and {len(meshes) - _SHOWN} more" if len(meshes) > _SHOWN else ""
+            names = ", ".join(mesh_name(mesh) for mesh in meshes[:_SHOWN])
+            named = f"mesh{'es' if len(meshes) > 1 else ''} {names}{more}"
+        yield f"note: {named}: left out, {reason}"
 
 
 def endings(frontier: FrontierReport, *, anytime: bool) -> Iterator[str]:
@@ -143,10 +145,3 @@ def _split(frontier: FrontierReport, point: Point, parts: int) -> str:
     plan = "the fastest plan" if fastest else f"plan {point.index}"
     split = f"splits the work in {parts}" if parts > 1 else "does not split the work"
     return f"{plan} {split} on {frontier.devices} devices"
-
-
-def _list_meshes(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN]) + (
-        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    )
-    return f"mesh {shown}" if len(names) == 1 else f"meshes {shown}"

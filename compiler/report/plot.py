@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
@@ -222,7 +222,10 @@ def _box(drawn: Artist, inch: float, margin: float = 0.0) -> Box:
 
 def _texts(frontier: FrontierReport) -> list[Text]:
     """Return the labels of points: named points first, then an even sample of the others."""
-    points, named = frontier.points, _names(frontier)
+    points = frontier.points
+    named = {index: [*names] for index, names in marks(points).items()}
+    if frontier.chosen is not None:
+        named.setdefault(frontier.chosen.index, []).append("pick")
     first = [
         Text(place, f"{point.index} {', '.join(named[point.index])}", must=True)
         for place, point in enumerate(points)
@@ -230,14 +233,6 @@ def _texts(frontier: FrontierReport) -> list[Text]:
     ]
     rest = [place for place in _spread(len(points)) if points[place].index not in named]
     return [*first, *(Text(place, str(points[place].index)) for place in rest[:_NUMBERED])]
-
-
-def _names(frontier: FrontierReport) -> Mapping[int, Sequence[str]]:
-    """Return the names of points by index, including the pick; unnamed points are left out."""
-    named = {index: [*names] for index, names in marks(frontier.points).items()}
-    if frontier.chosen is not None:
-        named.setdefault(frontier.chosen.index, []).append("pick")
-    return named
 
 
 def _spread(count: int) -> Iterator[int]:

@@ -64,13 +64,10 @@ def _times(axes: Axes, rows: Sequence[Compared]) -> None:
         _annotate(axes, point.time_s / scale.one, place, text)
     for place, row in enumerate(rows):
         if row.point is None:
-            _annotate(axes, 0, place, _refused(row.refused))
+            reason = row.refused
+            cut = f"{reason[:_REASON]}…" if len(reason) > _REASON else reason
+            _annotate(axes, 0, place, f"refused: {cut}")
     axes.set_title(f"time per step ({scale.unit}), over the least", fontsize=9)
-
-
-def _refused(reason: str) -> str:
-    cut = f"{reason[:_REASON]}…" if len(reason) > _REASON else reason
-    return f"refused: {cut}"
 
 
 def _sizes(axes: Axes, rows: Sequence[Compared]) -> None:

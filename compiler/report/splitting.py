@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.report.frontier import FrontierReport
@@ -52,10 +52,7 @@ def splitting_notes(frontier: FrontierReport, point: FrontierPoint) -> Iterator[
     if odd is None:
         yield unsplit_note(frontier, point, parts)
     else:
-        yield undivided_note(frontier, point, parts, odd, _nearest(frontier.devices, divisible))
-
-
-def _nearest(devices: int, divisible: Callable[[int], bool]) -> int:
-    """Return the number nearest to ``devices`` that is ``divisible``; 0 if none is."""
-    near = sorted(range(2, max(devices, MANY_DEVICES) + 1), key=lambda n: (abs(n - devices), n))
-    return next(filter(divisible, near), 0)
+        most = max(frontier.devices, MANY_DEVICES)
+        near = sorted(range(2, most + 1), key=lambda n: (abs(n - frontier.devices), n))
+        better = next(filter(divisible, near), 0)
+        yield undivided_note(frontier, point, parts, odd, better)

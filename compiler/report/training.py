@@ -26,11 +26,17 @@ def training_notes(
     """
     weights = _arguments(module, keys.PARAM)
     state = _arguments(step, keys.STATE)
-    trained = [name for name in state if name in weights and _kind(state[name]) == "parameter"]
+    kinds = {name: keys.STATE.of(own) for name, (_, own) in state.items()}
+    trained = [name for name in state if name in weights and kinds[name] == "parameter"]
     kept = [name for name in weights if name not in state]
     still = f"; not trained: {_counted(kept, weights)}, {_names(kept)}" if kept else ""
     yield f"note: trained: {_counted(trained, weights)}{still}"
-    yield from _frozen(tables)
+    if tables:
+        flag = ",".join(tables[:_SHOWN])
+        yield (
+            f"note: not trained, since they are only added, multiplied or compared, as tables and "
+            f"masks are: {_names(tables)}; --unfreeze '{flag}' trains them"
+        )
     yield from _exporter(module)
     if precision == "bfloat16":
         yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: run this with --provider cuda"
@@ -68,20 +74,6 @@ def _arguments(module: ir.Module, key: keys.Key[Any]) -> _Arguments:
     """Return the arguments of `@main` that carry ``key``, by name."""
     pairs = onnx.arguments(onnx.function(module))
     return {keys.NAME.of(own): (value, own) for value, own in pairs if key.on(own)}
-
-
-def _kind(argument: tuple[ir.Value, ir.DictAttr]) -> str:
-    return keys.STATE.of(argument[1])
-
-
-def _frozen(tables: Sequence[str]) -> Iterator[str]:
-    """Yield the line on tables and masks that are not trained by default."""
-    if tables:
-        flag = ",".join(tables[:_SHOWN])
-        yield (
-            f"note: not trained, since they are only added, multiplied or compared, as tables and "
-            f"masks are: {_names(tables)}; --unfreeze '{flag}' trains them"
-        )
 
 
 def _exporter(module: ir.Module) -> Iterator[str]:

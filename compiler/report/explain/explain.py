@@ -30,7 +30,6 @@ from tensoropt.compiler.report.memory import beside_bytes
 from tensoropt.compiler.search.frontier.points import marks, micro_batches_of, recompute_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.search.problem.timeline import Movement, Step, Timeline, timeline_of
 from tensoropt.runtime.plan.entries import PinsEntry
@@ -101,7 +100,7 @@ class _Explainer:
         layers = [_folded(group) for group in groups]
         named = _by_layer(groups)
         at = next((n for n, p in enumerate(points) if p.index == self.point.index), 0)
-        entries = self._entries()
+        entries = tuple(self._entry(step, n) for n, step in enumerate(self.timeline.steps))
         return Explanation(
             model,
             device,
@@ -179,9 +178,13 @@ class _Explainer:
     def _operation(self, index: int, time_s: float, entry: int) -> Operation:
         node, strategy = self.graph.nodes[index], self.point.strategies[index]
         assert node.info is not None
-        weights = [n for n, value in enumerate(node.operands) if self._is_weight(value)]
-        if self.words.meanings.is_attention(node):  # leave out tables of angles and biases
-            weights = [n for n in weights if n == matrix_of(self.graph, node)]
+        matrix = matrix_of(self.graph, node)
+        is_attention = self.words.meanings.is_attention(node)
+        values = enumerate(node.operands)
+        weights = [n for n, v in values if v is not None and self.graph.is_weight(v)]
+        if is_attention:  # leave out tables of angles and biases
+            weights = [n for n in weights if n == matrix]
+        is_forward = node.phase in (None, "forward")
         named = (self.words.name(node, n) for n in weights)
         return Operation(
             node.name,
@@ -192,17 +195,9 @@ class _Explainer:
             tuple(_texts(layout) for layout in strategy.operands),
             tuple(_texts(layout) for layout in strategy.results),
             time_s,
-            self._is_main(node),
+            is_forward and (matrix is not None or is_attention),
             entry,
         )
-
-    def _is_main(self, node: Node) -> bool:
-        if node.phase not in (None, "forward"):
-            return False
-        return matrix_of(self.graph, node) is not None or self.words.meanings.is_attention(node)
-
-    def _is_weight(self, value: int | None) -> bool:
-        return value is not None and self.graph.is_weight(value)
 
     def _communication(self, step: Step, entry: int) -> Communication:
         movement, node = step.movement, self.graph.nodes[step.node or 0]
@@ -210,23 +205,24 @@ class _Explainer:
         producer = node.name
         if movement.value is not None:
             producer = self.graph.producer(movement.value).name
+        why = self._why(movement, step)
+        others = self.group_sizes[step.group] - 1 if step.group is not None else 0
+        if others:
+            why += f"; fused with {others} {'others' if others > 1 else 'other'}"
+        if step.beside:
+            why += "; overlaps with operators"
         return Communication(
             movement.kind,
             self._tensor(movement.value) if movement.value is not None else f"inside {node.name}",
             axis_names(self.mesh, movement.axes),
             movement.bytes,
             step.time_s,
-            self._why(movement, step) + self._fusion(step) + _overlap(step),
+            why,
             self._phase(step),
             producer,
             self._name(step.node),
             entry,
         )
-
-    def _fusion(self, step: Step) -> str:
-        """Return the words on the number of other collectives that are fused with a step."""
-        others = self.group_sizes[step.group] - 1 if step.group is not None else 0
-        return f"; fused with {others} {'others' if others > 1 else 'other'}" if others else ""
 
     def _phase(self, step: Step) -> str:
         """Return the phase of a step; a returned tensor has the phase of its producer."""
@@ -263,10 +259,6 @@ class _Explainer:
         name = self.graph.nodes[defined.producer].name
         return f"{name}:{defined.index}" if defined.index else name
 
-    def _entries(self) -> tuple[TimelineEntry, ...]:
-        steps = self.timeline.steps
-        return tuple(self._entry(step, number) for number, step in enumerate(steps))
-
     def _entry(self, step: Step, number: int) -> TimelineEntry:
         blank = TimelineEntry(
             kind=step.kind,
@@ -296,7 +288,7 @@ class _Explainer:
                 phase=op.phase,
                 tensor=op.name,
                 bytes=sum(self._result_bytes(step.node)),
-                axes=_axes(op),
+                axes=tuple(dict.fromkeys(axis for split in op.splits for axis in split.axes)),
                 text=op.text,
             )
         moved = self._communication(step, number)
@@ -378,16 +370,8 @@ def _texts(layout: Layout | None) -> tuple[str, ...]:
     return () if layout is None else tuple(layout.texts)
 
 
-def _axes(operation: Operation) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(axis for split in operation.splits for axis in split.axes))
-
-
 def _by_layer(groups: Sequence[Sequence[_Draft]]) -> Groups:
     return [{draft.name: draft.operations for draft in group} for group in groups]
-
-
-def _overlap(step: Step) -> str:
-    return "; overlaps with operators" if step.beside else ""
 
 
 def _folded(group: Sequence[_Draft]) -> Layer:

@@ -178,13 +178,11 @@ class Meanings:
             return
         for value, dims in zip(node.results, node.rule.results, strict=False):
             for dim, factor in enumerate(dims):
-                if factor is not None and self.dims.get((value, dim)) == _HEADS:
-                    self._back_along(node, factor)
-
-    def _back_along(self, node: Node, factor: int) -> None:
-        for place, own in self._operand_places(node):
-            if own == factor and self.dims.get(place, "features") == "features":
-                self.dims[place] = _HEADS
+                if factor is None or self.dims.get((value, dim)) != _HEADS:
+                    continue
+                for place, own in self._operand_places(node):
+                    if own == factor and self.dims.get(place, "features") == "features":
+                        self.dims[place] = _HEADS
 
     def _places(self, node: Node, factor: int) -> list[tuple[int, int]]:
         """Return the dimensions along a factor, of activations, then weights, then results."""

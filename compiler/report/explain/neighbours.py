@@ -58,12 +58,9 @@ def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
 
 def _change(rows: Sequence[tuple[str, Operation]], after: Mapping[str, Sequence[Split]]) -> Change:
     names, first = [name for name, _ in rows], rows[0][1]
-    texts = (_plain(splits) for splits in (first.splits, after[first.name]))
+    both = (first.splits, after[first.name])
+    texts = (splits_text([split.without_weight() for split in splits]) for splits in both)
     return Change(joined(names), len(names), first.name, first.op, first.weights, *texts)
-
-
-def _plain(splits: Sequence[Split]) -> str:
-    return splits_text([split.without_weight() for split in splits])
 
 
 def _splits(point: FrontierPoint) -> dict[str, tuple[Split, ...]]:

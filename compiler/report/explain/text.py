@@ -43,9 +43,10 @@ def _head(plan: Explanation) -> Iterator[str]:
     named = (f"{n} has {size}" for n, size in zip(plan.axes, plan.mesh, strict=True))
     yield f"mesh {mesh_name(plan.mesh)}: axis {', '.join(named)} devices"
     sent = plan.communication_s
+    hidden = f", {format_seconds(plan.hidden_s)} of it hidden by operators" if plan.hidden_s else ""
     yield (
         f"time: compute {format_seconds(plan.compute_s)}, "
-        f"communication {format_seconds(sent)} ({_share(sent, plan.time_s)}){_hidden(plan)}"
+        f"communication {format_seconds(sent)} ({_share(sent, plan.time_s)}){hidden}"
     )
     yield expected_line(plan.expected_error, plan.device)
     yield _sizes(plan.memory)
@@ -57,12 +58,6 @@ def _head(plan: Explanation) -> Iterator[str]:
             f"training: recomputes {plan.recompute}{several}; the update takes {update} of the step"
         )
     yield from pins_lines(plan.pins)
-
-
-def _hidden(plan: Explanation) -> str:
-    """Return the words on the communication that overlaps with operators, if any."""
-    hidden = plan.hidden_s
-    return f", {format_seconds(hidden)} of it hidden by operators" if hidden else ""
 
 
 def _sizes(memory: Memory) -> str:
@@ -119,21 +114,14 @@ def _line(row: Operation | Communication) -> object:
 def _text(rows: Sequence[Operation | Communication], layer: Layer) -> str:
     first = rows[0]
     if isinstance(first, Communication):
-        return _moved(first, layer)
-    return _operation(first, layer) if len(rows) == 1 else f"{len(rows)} {first.op}: {first.text}"
-
-
-def _operation(operation: Operation, layer: Layer) -> str:
+        size, over = format_bytes(first.bytes), ",".join(first.axes)
+        return _strip_layer(f"-> {first.kind} of {size} over {over}: {first.why}", layer)
+    if len(rows) > 1:
+        return f"{len(rows)} {first.op}: {first.text}"
     of = ""
-    if operation.weights and not any(split.weight for split in operation.splits):
-        of = f" of {operation.weights[0]}"
-    return _strip_layer(f"{operation.op} {operation.name}{of}: {operation.text}", layer)
-
-
-def _moved(moved: Communication, layer: Layer) -> str:
-    over = f" over {','.join(moved.axes)}"
-    text = f"-> {moved.kind} of {format_bytes(moved.bytes)}{over}: {moved.why}"
-    return _strip_layer(text, layer)
+    if first.weights and not any(split.weight for split in first.splits):
+        of = f" of {first.weights[0]}"  # else its splits name the weight
+    return _strip_layer(f"{first.op} {first.name}{of}: {first.text}", layer)
 
 
 def _others(operations: Sequence[Operation]) -> str:

@@ -18,7 +18,7 @@ from tensoropt.compiler.report.explanation import Explanation, TimelineEntry
 from tensoropt.compiler.report.html.layouts import Layouts
 from tensoropt.compiler.report.html.strings import Strings, rounded
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.search.problem.graph import Graph
 
 __all__ = ["graph_data"]
 
@@ -111,6 +111,9 @@ class _Drawer:
         listed = block.nodes[: self.left]
         self.left -= len(listed)
         local = {index: at for at, index in enumerate(listed)}
+        # The static memory of a layer counts in its first block.
+        first = [key for key in block.members if self.first[key[1]] == key]
+        made = {place[self.key[maker]] for index in block.nodes for maker in self._inputs(index)}
         return {
             "name": f"{layer}, part {piece + 1}" if (phase, layer) in self.cut else layer,
             "members": _join_names([key[1] for key in block.members]),
@@ -119,17 +122,13 @@ class _Drawer:
             "ops": len(block.nodes),
             "time_s": rounded(compute_s + moved_s),
             "communication_s": rounded(moved_s),
-            "static_bytes": sum(self._kept_bytes(key) for key in block.members),
+            "static_bytes": sum(self.kept.get(key[1], 0) for key in first),
             "strip": strip,
-            "reads": sorted(self._reads(block, number, place)),
+            "reads": sorted(made - {number}),
             "nodes": [self._node(index, local, number, place) for index in listed],
             "moves": [move for index in listed for move in self._move_rows(index, local)],
             "left_out": len(block.nodes) - len(listed),
         }
-
-    def _kept_bytes(self, key: _Key) -> int:
-        """Return the static bytes of a layer for its first block, 0 for its other blocks."""
-        return self.kept.get(key[1], 0) if self.first[key[1]] == key else 0
 
     def _strip(self, nodes: Sequence[int], entries: Sequence[TimelineEntry]) -> list[list[float]]:
         """Return (layout of the result, fraction of the time) of operations, equal runs joined."""
@@ -154,10 +153,6 @@ class _Drawer:
         makers = (self.graph.values[value].producer for value in values)
         return [maker for maker in makers if maker in self.key]
 
-    def _reads(self, block: _Block, number: int, place: Mapping[_Key, int]) -> set[int]:
-        made = {place[self.key[maker]] for index in block.nodes for maker in self._inputs(index)}
-        return made - {number}
-
     def _node(
         self, index: int, local: Mapping[int, int], number: int, place: Mapping[_Key, int]
     ) -> list[Any]:
@@ -167,22 +162,19 @@ class _Drawer:
             local[maker] if maker in local else -1 - place[self.key[maker]]
             for maker in self._inputs(index)
         ]
+        read = (value for value in node.operands if value is not None)
+        weights = (self.graph.producer(v).name for v in read if self.graph.is_weight(v))
         return [
             strings(node.name),
             strings(entry.op),
             self._layout(index),
             rounded(entry.time_s),
             strings(entry.text),
-            strings(", ".join(self._weights(node))),
+            strings(", ".join(weights)),
             strings(self._in_words(node.operands, self.point.strategies[index].operands)),
             inputs,
             strings(self._in_words(node.results, self.point.strategies[index].results)),
         ]
-
-    def _weights(self, node: Node) -> Iterator[str]:
-        for value in node.operands:
-            if value is not None and self.graph.is_weight(value):
-                yield self.graph.producer(value).name
 
     def _in_words(self, values: Sequence[int | None], layouts: Sequence[Layout]) -> str:
         """Return the layouts of tensors in words."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensoropt.compiler.report.expected import expected_line
@@ -212,10 +212,6 @@ def _tensors(tensors: Sequence[Tensor], explanation: Explanation) -> dict[str, A
     ]
     return {
         "rows": listed,
-        "bytes": _total(tensors),
+        "bytes": sum(tensor.bytes for tensor in tensors),
         "left_out": len(tensors) - len(listed),
     }
-
-
-def _total(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.bytes for tensor in tensors)

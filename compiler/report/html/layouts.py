@@ -20,14 +20,11 @@ def layout_words(layout: Sequence[str], axes: Sequence[str], mesh: Sequence[int]
     for placement, axis, size in zip(layout, axes, mesh, strict=False):
         if size > 1 and placement != "R":
             found.setdefault(placement, []).append(axis)
-    texts = [f"{_placed(placement)} over {','.join(own)}" for placement, own in found.items()]
+    texts = []
+    for placement, own in found.items():  # P(sum), S(0)
+        what = "partial" if placement.startswith("P(") else "split in dimension"
+        texts.append(f"{what} {placement[2:-1]} over {','.join(own)}")
     return ", ".join(texts) or "replicated"
-
-
-def _placed(placement: str) -> str:
-    if placement.startswith("P("):
-        return f"partial {placement[2:-1]}"
-    return f"split in dimension {placement[2:-1]}"
 
 
 @dataclass

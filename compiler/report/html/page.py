@@ -26,11 +26,12 @@ def page_of(data: Mapping[str, Any], title: str) -> str:
     """
     script = "\n".join(_part(f"{name}.js") for name in SCRIPTS)
     style = _part("report.css")
+    encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     parts = {
         "policy": _policy(script, style),
         "title": html.escape(title),
         "style": style,
-        "data": _as_json(data),
+        "data": encoded.translate(_UNSAFE),
         "script": script,
     }
     # In one pass: an inserted text may itself contain a name in braces.
@@ -39,11 +40,6 @@ def page_of(data: Mapping[str, Any], title: str) -> str:
 
 def _part(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
-
-
-def _as_json(data: Mapping[str, Any]) -> str:
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.translate(_UNSAFE)
 
 
 def _policy(script: str, style: str) -> str:
