@@ -59,9 +59,12 @@ def pair(
         if rest is None:
             continue
         present = present_of.pop(rest, None)
-        reason = _unpaired(past) if present is None else _misfit(past, present)
-        if present is None or reason is not None:
-            refused.append((past.name, reason or ""))
+        if present is None:
+            wanted = _PAST.sub("present", past.name, count=1)
+            reason = f"no output is called like it, expected one such as '{wanted}'"
+            refused.append((past.name, reason))
+        elif (misfit := _misfit(past, present)) is not None:
+            refused.append((past.name, misfit))
         else:
             caches.append(Cache(past.name, present.name))
     return caches, refused
@@ -74,11 +77,6 @@ def _rest(word: re.Pattern[str], name: str) -> str | None:
         return None
     left = f"{name[: found.start()]}.{name[found.end() :]}"
     return ".".join(filter(None, re.split(r"[._/:-]", left)))
-
-
-def _unpaired(past: End) -> str:
-    wanted = _PAST.sub("present", past.name, count=1)
-    return f"no output is called like it, expected one such as '{wanted}'"
 
 
 def _misfit(past: End, present: End) -> str | None:
@@ -149,11 +147,12 @@ def in_place_pairs(module: ir.Module, pasts: Mapping[str, str]) -> dict[str, str
     names = {value: keys.NAME.get(own) for value, own in onnx.arguments(main)}
     found, read = {}, []
     for value, own in _returned(main):
-        name = keys.NAME.get(own, "")
-        argument = _overwritten(value)
-        if name in pasts and argument is not None and names.get(argument) == pasts[name]:
+        name, past, op = keys.NAME.get(own, ""), _source(value), onnx.owner(value)
+        if past is None or op is None or not _has_room(op, past.type, value.type):
+            continue
+        if name in pasts and names.get(past) == pasts[name]:
             found[name] = pasts[name]
-            read.append(argument)
+            read.append(past)
     is_shared = any(len([*argument.uses]) > 1 for argument in read)
     return {} if is_shared else found
 
@@ -177,13 +176,6 @@ def too_small(module: ir.Module) -> list[tuple[Cache, int, int]]:
             sizes = zip(old.shape, new.shape, strict=True)
             found += [(cache, a, b) for a, b in sizes if a != b]
     return found
-
-
-def _overwritten(result: ir.Value) -> ir.Value | None:
-    """Return the argument that the operator of ``result`` can overwrite with it."""
-    past, op = _source(result), onnx.owner(result)
-    has_room = past is not None and op is not None and _has_room(op, past.type, result.type)
-    return past if has_room else None
 
 
 def _source(result: ir.Value) -> ir.Value | None:

@@ -27,15 +27,10 @@ def classical_types(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto])
         ranked = [kind for kind in kinds if kind is not None and kind.tensor_type.shape.dim]
         if maker is None or len(ranked) < len(kinds):
             continue
-        pairs = zip(node.output, maker(_attributes(node), ranked[0]), strict=False)
+        attributes = {own.name: onnx.helper.get_attribute_value(own) for own in node.attribute}
+        pairs = zip(node.output, maker(attributes, ranked[0]), strict=False)
         found.update((name, made) for name, made in pairs if name and name not in known)
     return found
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {
-        attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute
-    }
 
 
 Maker = Callable[[dict[str, Any], onnx.TypeProto], Iterator[onnx.TypeProto]]

@@ -16,7 +16,7 @@ from tensoropt.compiler.shapes.classical_types import DOMAIN as CLASSICAL
 from tensoropt.compiler.shapes.classical_types import classical_types
 from tensoropt.compiler.shapes.corrections import Corrections, find_corrections, mask, unmask
 from tensoropt.compiler.shapes.rule_types import has_rule, rule_types
-from tensoropt.compiler.shapes.runtime_types import loads, runtime_types
+from tensoropt.compiler.shapes.runtime_types import runtime_types
 from tensoropt.compiler.shapes.symbols import open_sizes, substitute
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
@@ -166,7 +166,15 @@ def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
     """
     wrong: Corrections = {}
     while True:
-        inferred, refused = _attempt(mask(proto, wrong) if wrong else proto)
+        masked, refused = mask(proto, wrong) if wrong else proto, None
+        try:
+            inferred = _infer_once(masked)
+        except UserError as error:
+            refused = error  # raised below, unless a wrong shape explains it
+            try:
+                inferred = onnx_inference.run(masked, strict=False, values=False)
+            except native.NativeError:
+                raise error from None
         unmask(inferred)
         found = find_corrections(inferred)
         if any(wrong.get(place) != types for place, types in found.items()):
@@ -175,17 +183,6 @@ def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
             raise refused
         else:
             return inferred
-
-
-def _attempt(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, UserError | None]:
-    """Return the inferred model, and the error if inference stopped early."""
-    try:
-        return _infer_once(proto), None
-    except UserError as error:
-        try:
-            return onnx_inference.run(proto, strict=False, values=False), error
-        except native.NativeError:
-            raise error from None
 
 
 def _infer_once(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -213,9 +210,7 @@ def _infer_leniently(proto: onnx.ModelProto, first: Exception) -> onnx.ModelProt
     try:
         onnx_inference.run(proto, strict=True, values=False)
     except native.NativeError:
-        plain = mask(proto, {})
-        unmask(plain)
-        if not loads(plain):
+        if not onnx_inference.is_valid(proto):
             raise UserError(_explain(str(first))) from None
     try:
         return onnx_inference.run(proto, strict=False, values=True)
@@ -260,20 +255,13 @@ def _is_complete(proto: onnx.ModelProto) -> bool:
 def _is_static(proto: onnx.ModelProto) -> bool:
     """Return whether every value of every graph is a tensor of known sizes."""
     for graph, _ in subgraphs(proto.graph):
-        types = value_types(graph)
-        names = {name for node in graph.node for name in node.output if name}
-        if not all(name in types and _has_sizes(types[name]) for name in names):
-            return False
+        types = _shaped_types(graph)
+        for name in (name for node in graph.node for name in node.output if name):
+            if name not in types or not types[name].HasField("tensor_type"):
+                return False
+            if not all(dim.HasField("dim_value") for dim in types[name].tensor_type.shape.dim):
+                return False
     return True
-
-
-def _has_sizes(kind: onnx.TypeProto) -> bool:
-    dims = kind.tensor_type.shape.dim
-    return (
-        _has_shape(kind)
-        and kind.HasField("tensor_type")
-        and all(d.HasField("dim_value") for d in dims)
-    )
 
 
 def _declare(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:

@@ -19,7 +19,7 @@ from tensoropt.compiler.shapes.runtime_types import loads
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["run"]
+__all__ = ["is_valid", "run"]
 
 
 def run(proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
@@ -49,7 +49,7 @@ def _mask_fatal(
     if fatal is None:
         raise UserError(problem)
     node = nodes[fatal]
-    if is_masked(node) or not _is_valid(proto):
+    if is_masked(node) or not is_valid(proto):
         raise UserError(node_problem(node, problem))
     same: Corrections = {p: {} for p, n in nodes.items() if _operator(n) == _operator(node)}
     return mask(proto, same)
@@ -59,7 +59,7 @@ def _operator(node: onnx.NodeProto) -> tuple[str, str]:
     return node.domain, node.op_type
 
 
-def _is_valid(proto: onnx.ModelProto) -> bool:
+def is_valid(proto: onnx.ModelProto) -> bool:
     """Return whether ONNX Runtime loads ``proto`` with all of its nodes unmasked."""
     plain = mask(proto, {})
     unmask(plain)

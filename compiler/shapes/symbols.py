@@ -55,11 +55,12 @@ def _reshape(node: onnx.NodeProto, types: Types) -> Iterator[tuple[str, int]]:
 
 def _matmul(node: onnx.NodeProto, types: Types) -> Iterator[tuple[str, int]]:
     left, right = (dims_of(types.get(name)) for name in node.input)
-    if left and right:
-        yield from _equate(left[-1], right[-2:][0])
-
-
-def _equate(a: int | str, b: int | str) -> Iterator[tuple[str, int]]:
+    if not left or not right:
+        return
+    a, b = (
+        left[-1],
+        right[-2:][0],
+    )  # a vector has one dimension
     if isinstance(a, str) and isinstance(b, int):
         yield a, b
     if isinstance(b, str) and isinstance(a, int):
