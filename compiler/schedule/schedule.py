@@ -116,7 +116,8 @@ class _Schedule:
         `_STEPS` are spent. Equal stretches, such as repeated layers, are solved once. Stretches
         below half the lower bound of the program are skipped: few layouts would make them matter.
         """
-        for stretch in sorted(stretches(self.program, self.alive), key=self._highest_first):
+        found = stretches(self.program, self.alive)
+        for stretch in sorted(found, key=lambda own: (-self._peak(own), own.start)):
             if self._peak(stretch) >= _WORTH * self.unavoidable and self.steps > 0:
                 order = self._order(stretch)
                 if order is not None:
@@ -124,9 +125,6 @@ class _Schedule:
 
     def _peak(self, stretch: range) -> int:
         return max(self.alive[place] for place in stretch)
-
-    def _highest_first(self, stretch: range) -> tuple[int, int]:
-        return -self._peak(stretch), stretch.start
 
     def _order(self, stretch: range) -> list[int] | None:
         problem = problem_of(self.program, stretch, self.last)
