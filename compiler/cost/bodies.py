@@ -7,7 +7,7 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.compiler.sharding.rule.describe import describe
-from tensoropt.compiler.sharding.rule.op_info import BodyInfo, OpInfo
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategy_of_roles
 from tensoropt.dialects import onnx
@@ -30,11 +30,7 @@ def bodies_time_s(info: OpInfo, device: Device) -> float:
         return 0.0
     known = turns(info)
     times = 1 if known is None else known
-    return times * max(_body_time_s(body, device) for body in info.bodies)
-
-
-def _body_time_s(body: BodyInfo, device: Device) -> float:
-    return sum(whole_time_s(op, device) for op in body.ops)
+    return times * max(sum(whole_time_s(op, device) for op in body.ops) for body in info.bodies)
 
 
 def whole_time_s(info: OpInfo, device: Device) -> float:

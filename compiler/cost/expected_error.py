@@ -121,10 +121,9 @@ def read_figure(table: Table) -> FigureError | None:
 
 def read_measured_models(tables: Sequence[Table]) -> tuple[MeasuredModel, ...]:
     """Return the tables ``[[measured_model]]``."""
-    return tuple(map(_model, tables))
-
-
-def _model(table: Table) -> MeasuredModel:
-    found = MeasuredModel(table.text("name"), table.text("sha256"), table.flag("training"))
-    table.reject_unread()
-    return found
+    found = []
+    for table in tables:
+        name, sha256 = table.text("name"), table.text("sha256")
+        found.append(MeasuredModel(name, sha256, table.flag("training")))
+        table.reject_unread()
+    return tuple(found)

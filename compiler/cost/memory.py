@@ -101,7 +101,8 @@ def in_place(function: ir.Operation) -> set[ir.Value]:
     Linear in the operations.
     """
     block = function.regions[0].blocks[0]
-    sums = _accumulators(function)
+    # With micro-batches, the gradients of each are added to the earlier sums.
+    sums = {value for value, own in onnx.arguments(function) if keys.STATE.get(own) == "gradient"}
     added = {
         op.operation.results[0]
         for op in block
@@ -134,8 +135,10 @@ class _Program:
         block = self.function.regions[0].blocks[0]
         caches = _caches(self.function)
         for value, own in onnx.arguments(self.function):
-            stays = keys.STATE.on(own) or keys.NAME.get(own) in caches
-            self._argument(value, is_state=stays)
+            if keys.STATE.on(own) or keys.NAME.get(own) in caches:
+                self.static[value] = type_bytes(value.type)
+            elif value not in self.folded:
+                self.lifetimes.define(value, type_bytes(value.type))
         yield None
         for op in block:
             if len(op.results) and self.folded.issuperset(op.results):
@@ -144,19 +147,16 @@ class _Program:
                 self._op(op.operation)
                 yield op.operation
 
-    def _argument(self, value: ir.Value, *, is_state: bool) -> None:
-        if is_state:
-            self.static[value] = type_bytes(value.type)
-        elif value not in self.folded:
-            self.lifetimes.define(value, type_bytes(value.type))
-
     def _op(self, op: ir.Operation) -> None:
         for value in onnx.read_values(op)[: 1 if onnx.is_barrier(op) else None]:
             if value in self.folded:
                 self.static[self.equal.get(value, value)] = type_bytes(value.type)
             self.lifetimes.use(self.same.get(value, value))
         if onnx.is_barrier(op) or op.name == WAIT:
-            self._pass_on(op)
+            if op.results[0] not in self.in_place:  # else it has the memory of old state
+                self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
+            if op.name == WAIT:
+                self.lifetimes.advance()  # the collective ends before the next operation
             return
         if self.works and self._is_view(op):
             self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
@@ -177,7 +177,8 @@ class _Program:
         if len(op.regions):
             self.lifetimes.define(op, body_bytes(op))
         elif self.works and op.name in _COPIES_INDICES:
-            self.lifetimes.define(op, _index_bytes(op.operands[1]))
+            indices = ir.RankedTensorType(op.operands[1].type)
+            self.lifetimes.define(op, _INT64_BYTES * end_of(sizes_of_type(indices)))
 
     def _is_view(self, op: ir.Operation) -> bool:
         """Return whether the result is in the memory of a transient operand that only it reads."""
@@ -188,13 +189,6 @@ class _Program:
         uses = iter(op.operands[0].uses)
         return next(uses, None) is not None and next(uses, None) is None
 
-    def _pass_on(self, op: ir.Operation) -> None:
-        """Alias the first result to the operand, unless it overwrites old state."""
-        if op.results[0] not in self.in_place:
-            self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
-        if op.name == WAIT:
-            self.lifetimes.advance()  # the collective ends before the next operation
-
     def _fold(self, op: ir.Operation) -> None:
         """Map the results to the first equal operation, which ONNX Runtime shares."""
         attributes = tuple((name, op.attributes[name]) for name in onnx.attributes(op))
@@ -203,16 +197,6 @@ class _Program:
         self.equal.update(zip(op.results, self.first.setdefault(key, [*op.results]), strict=True))
 
 
-def _index_bytes(indices: ir.Value) -> int:
-    """Return the bytes of a copy of ``indices`` in int64."""
-    return _INT64_BYTES * end_of(sizes_of_type(ir.RankedTensorType(indices.type)))
-
-
 def _caches(function: ir.Operation) -> set[str | None]:
     """Return the names of the arguments that are caches."""
     return {keys.CACHE.get(own) for own in onnx.carried(function, "res_attrs")} - {None}
-
-
-def _accumulators(function: ir.Operation) -> set[ir.Value]:
-    """Return the arguments that accumulate gradients of several batches."""
-    return {value for value, own in onnx.arguments(function) if keys.STATE.get(own) == "gradient"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from tensoropt.compiler.cost.bodies import bodies_time_s
@@ -50,26 +50,17 @@ def inner_steps(
     Inner steps are collectives, copies for them, and copies of operands to fill their padding.
     ``folded`` returns whether an operand is filled at load, which takes no time.
     """
-    steps = [*rule.inner_steps(strategy, mesh), *_fillings(info, rule, strategy, mesh, folded)]
-    return [
-        (kind, axes, size, _inner_time_s(kind, axes, size, mesh, device))
-        for kind, axes, size in steps
-    ]
-
-
-def _fillings(
-    info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, folded: Callable[[int], bool]
-) -> Iterator[tuple[InnerKind, tuple[int, ...], int]]:
+    steps = list(rule.inner_steps(strategy, mesh))
     for operand, _, factor in rule.filled(strategy, mesh):
         tensor = info.operand(operand)
         if tensor is not None and not folded(operand):
             size = moved_bytes(tensor, strategy.operands[operand], mesh)
-            yield "copy", strategy.axes_of(factor), size
-
-
-def _inner_time_s(
-    kind: InnerKind, axes: tuple[int, ...], size: int, mesh: Mesh, device: Device
-) -> float:
-    if kind == "copy":
-        return copy_line(2.0, device).time_s(size)
-    return collective_time_s(kind, size, axes, mesh, device)
+            steps.append(("copy", strategy.axes_of(factor), size))
+    timed = []
+    for kind, axes, size in steps:
+        if kind == "copy":
+            time_s = copy_line(2.0, device).time_s(size)
+        else:
+            time_s = collective_time_s(kind, size, axes, mesh, device)
+        timed.append((kind, axes, size, time_s))
+    return timed
