@@ -33,7 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
         try:
             with _naming(path):
                 yield aside
-                aside.chmod(_mode(path))
+                aside.chmod(path.stat().st_mode & 0o777 if path.exists() else file_mode())
                 aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
@@ -110,7 +110,3 @@ def _swap(aside: Path, path: Path) -> None:
 def _check_parent(path: Path) -> None:
     if not path.parent.is_dir():
         raise UserError(f"-o {path}: expected an existing folder, got: '{path.parent}'")
-
-
-def _mode(path: Path) -> int:
-    return path.stat().st_mode & 0o777 if path.exists() else file_mode()

@@ -14,10 +14,10 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, NoReturn, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -49,7 +49,9 @@ def call(action: Callable[[*Ts], T], *given: *Ts, seconds: int) -> T:
     of processor time or needs too much memory.
     """
     with _lock:
-        return _child().ask(action, given, seconds)
+        if not _living or _living[0].parent != os.getpid():  # none yet, or the parent's
+            _living[:] = [_Child()]
+        return _living[0].ask(action, given, seconds)
 
 
 def seconds_for(nodes: int, least: int = 10) -> int:
@@ -73,13 +75,6 @@ _lock = threading.Lock()
 _living: list[_Child] = []
 
 
-def _child() -> _Child:
-    """Return the child of this process, a new one if it has none."""
-    if not _living or _living[0].parent != os.getpid():
-        _living[:] = [_Child()]
-    return _living[0]
-
-
 class _Child:
     def __init__(self) -> None:
         self.parent = os.getpid()
@@ -92,7 +87,10 @@ class _Child:
     def ask(self, action: Callable[[*Ts], T], given: tuple[*Ts], seconds: int) -> T:
         """Return the answer to one call; a failure removes the child."""
         try:
-            kind, answer = self._exchange((action, given, seconds), seconds)
+            self.pipe.send((action, given, seconds))
+            if not self.pipe.poll(max(_LEAST_GRACE_S, seconds * _GRACE)):
+                os.kill(self.process, signal.SIGXCPU)  # as the kernel does at the limit
+            kind, answer = self.pipe.recv()
         except (EOFError, ConnectionError):
             raise NativeFailureError(self._bury(seconds)) from None
         except BaseException:  # Ctrl-C: else the next call would get this answer
@@ -105,13 +103,6 @@ class _Child:
             raise NativeError(answer)
         value: T = answer
         return value
-
-    def _exchange(self, question: object, seconds: int) -> tuple[str, Any]:
-        self.pipe.send(question)
-        if not self.pipe.poll(max(_LEAST_GRACE_S, seconds * _GRACE)):
-            os.kill(self.process, signal.SIGXCPU)  # as the kernel does at the limit
-        kind, answer = self.pipe.recv()
-        return kind, answer
 
     def _bury(self, seconds: int) -> str:
         """Wait for the end of the child and describe it."""
@@ -134,7 +125,11 @@ def _serve(pipe: Connection) -> NoReturn:
     """Answer calls until the parent ends, without running or printing anything of the parent's."""
     try:
         _leave_parent(pipe)
-        for action, given, seconds in _calls(pipe):
+        while True:
+            try:
+                action, given, seconds = pipe.recv()
+            except (EOFError, ConnectionError):
+                break
             _allow(seconds)
             pipe.send(_answer(action, given))
     finally:
@@ -161,14 +156,6 @@ def _used_bytes() -> int:
     """Return the size of this process's address space."""
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
     return int(pages) * resource.getpagesize()
-
-
-def _calls(pipe: Connection) -> Iterator[tuple[Callable[..., object], tuple[object, ...], int]]:
-    while True:
-        try:
-            yield pipe.recv()
-        except (EOFError, ConnectionError):
-            return
 
 
 def _allow(seconds: int) -> None:
