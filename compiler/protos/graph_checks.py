@@ -88,7 +88,10 @@ class _Checker:
             self._attributes(node)
         visible = outer | given | produced.keys()
         for node in graph.node:
-            self._uses(node, visible)
+            for name in node.input:
+                if name and name not in visible:
+                    near = did_you_mean(name, visible)
+                    raise self._error(node, f"input '{name}' is not defined{near}")
         self._sort(graph)
         for value in graph.output:
             if value.name not in visible:
@@ -143,29 +146,25 @@ class _Checker:
     def _operator(self, node: onnx.NodeProto) -> None:
         """Check that the operator exists in the imported version of its domain."""
         version = self.versions.get(node.domain)
-        if version is None:
-            if node.domain in known_domains():
-                raise self._error(node, f"domain '{node.domain}' is not in opset_import")
-            near = did_you_mean(node.domain, known_domains() - {""})
-            raise self._error(node, f"unknown domain '{node.domain}'{near}")
-        if schema(node.domain, node.op_type, version) is None:
-            self._unknown_operator(node, version)
-        if node.op_type == "ZipMap":
-            raise self._error(
-                node,
-                "returns a sequence of maps, expected tensors: export with zipmap=False "
-                "(options={'zipmap': False} of skl2onnx)",
-            )
-
-    def _unknown_operator(self, node: onnx.NodeProto, version: int) -> NoReturn:
+        if version is not None and schema(node.domain, node.op_type, version) is not None:
+            if node.op_type == "ZipMap":
+                raise self._error(
+                    node,
+                    "returns a sequence of maps, expected tensors: export with zipmap=False "
+                    "(options={'zipmap': False} of skl2onnx)",
+                )
+            return
         ops, domain = known_ops(node.domain), node.domain or "ai.onnx"
         if node.domain not in known_domains():
             near = did_you_mean(node.domain, known_domains() - {""})
-            raise self._error(node, f"unknown domain '{node.domain}'{near}")
-        if node.op_type in ops:
-            raise self._error(node, f"operator is not in version {version} of domain '{domain}'")
-        near = did_you_mean(node.op_type, ops)
-        raise self._error(node, f"unknown operator in domain '{domain}'{near}")
+            problem = f"unknown domain '{node.domain}'{near}"
+        elif version is None:
+            problem = f"domain '{node.domain}' is not in opset_import"
+        elif node.op_type in ops:
+            problem = f"operator is not in version {version} of domain '{domain}'"
+        else:
+            problem = f"unknown operator in domain '{domain}'{did_you_mean(node.op_type, ops)}"
+        raise self._error(node, problem)
 
     def _attributes(self, node: onnx.NodeProto) -> None:
         for attribute in node.attribute:
@@ -209,12 +208,6 @@ class _Checker:
             problem = value_problem(_without_ranks(node))
         if problem is not None:
             raise self._error(node, problem)
-
-    def _uses(self, node: onnx.NodeProto, visible: frozenset[str]) -> None:
-        for name in node.input:
-            if name and name not in visible:
-                near = did_you_mean(name, visible)
-                raise self._error(node, f"input '{name}' is not defined{near}")
 
     def _sort(self, graph: onnx.GraphProto) -> None:
         """Sort the nodes topologically, unless they are already in order."""
