@@ -240,15 +240,16 @@ def fit_collectives(samples: Iterable[CollectiveSample]) -> list[FittedCollectiv
     for sample in samples:
         times = groups[sample.kind, sample.ranks]
         times[sample.bytes] = min(sample.time_s, times.get(sample.bytes, np.inf))
-    found = sorted(groups.items(), key=lambda group: (KINDS.index(group[0][0]), group[0][1]))
-    return [_collective(*key, times) for key, times in found if len(times) > 1]
-
-
-def _collective(kind: str, ranks: int, ran: Mapping[int, float]) -> FittedCollective:
-    sizes = np.array(sorted(ran), dtype=np.float64)
-    times = np.array([ran[size] for size in sorted(ran)])
-    lines = fit_lines(sizes, times)
-    return FittedCollective(kind, ranks, lines, len(ran), *errors(greatest(lines, sizes), times))
+    found = []
+    for kind, ranks in sorted(groups, key=lambda key: (KINDS.index(key[0]), key[1])):
+        ran = groups[kind, ranks]
+        if len(ran) > 1:  # a line needs two points
+            sizes = np.array(sorted(ran), dtype=np.float64)
+            times_s = np.array([ran[size] for size in sorted(ran)])
+            lines = fit_lines(sizes, times_s)
+            off = errors(greatest(lines, sizes), times_s)
+            found.append(FittedCollective(kind, ranks, lines, len(ran), *off))
+    return found
 
 
 def fit_lines(sizes: Floats, times: Floats) -> tuple[tuple[float, float], ...]:

@@ -185,14 +185,13 @@ class _Run:
             self.ranks.left_out.append(f"{model.path.name}, plans of {count} ranks: {error}")
             return
         end_s = begun_s + seconds
+        # Leave time for the jobs at the end, which measure the memory of processes.
         self.ranks.until = end_s - min(len(written) * self.ranks.start_s, seconds / 4)
-        self._measure(written, count, end_s)
-
-    def _measure(self, written: Sequence[PlanFiles], count: int, end_s: float) -> None:
-        """Measure plans; finally the process memory of each in its own job, until ``end_s``."""
         for plan in written if self.ranks.runs_passes else ():
             plan.fuse_updates()
         graphs = [graph for plan in written for graph in plan.graphs]
+        # The overhead of tracing is fitted to graphs without collectives; other graphs use the last
+        # floor of their model.
         floor = self.measured.basics.floor
         own = self.floors.get(written[0].model.path, floor) if written else floor
         measured = iter(self.ranks.samples(graphs, count, 4 * self.seconds, own))
