@@ -101,7 +101,10 @@ class _Importer:
             {} if self.folder is None else find_transposed_copies(self.model, self.folder, read)
         )
         used = [key for key in read if key not in copies]
-        inputs = self._inputs()
+        # A graph may list its initializers among its inputs, as default values.
+        stored = {tensor.name for tensor in graph.initializer}
+        stored.update(name for scope, name in self.model.parameters if not scope)
+        inputs = [value for value in graph.input if value.name not in stored]
         types = [self.types.type(value.type) for value in inputs]
         types += [self.types.type(_tensor_type(self.model.parameters[k].tensor)) for k in used]
         function = ir.Operation.create("func.func", regions=1)
@@ -132,13 +135,6 @@ class _Importer:
             attributes={"perm": ints_attr([1, 0])},
             loc=self._location(name),
         ).result
-
-    def _inputs(self) -> list[onnx.ValueInfoProto]:
-        """Return the inputs that have no initializer."""
-        graph = self.model.graph
-        stored = {tensor.name for tensor in graph.initializer}
-        stored.update(name for scope, name in self.model.parameters if not scope)
-        return [value for value in graph.input if value.name not in stored]
 
     def _used_parameters(self) -> list[tuple[Scope, str]]:
         """Return the keys of the parameters in the order of their first use."""
