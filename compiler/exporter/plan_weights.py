@@ -47,7 +47,10 @@ class PlanWeights:
         slices = self.slices(name, layout, rank)
         place = _place(layout, self.mesh, rank)
         if (place, name) not in self._added:
-            self._added[place, name] = self._file(place).add(name, slices)
+            if place not in self._files:
+                location = f"weights/{place}.bin"
+                self._files[place] = WeightFile(self.directory / location, location, self.source)
+            self._added[place, name] = self._files[place].add(name, slices)
         tensor = onnx.TensorProto()
         tensor.CopyFrom(self._added[place, name])
         return tensor
@@ -63,12 +66,6 @@ class PlanWeights:
             slice(own.start, own.start + (size or 0))
             for own, size in zip(starts, sizes, strict=True)
         )
-
-    def _file(self, place: str) -> WeightFile:
-        if place not in self._files:
-            location = f"weights/{place}.bin"
-            self._files[place] = WeightFile(self.directory / location, location, self.source)
-        return self._files[place]
 
 
 def _place(layout: Layout, mesh: Mesh, rank: int) -> str:
