@@ -19,6 +19,7 @@ from flag_tables import command_page
 
 import tensoropt
 from tensoropt.compiler.pipeline.phases import PHASES
+from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.training.gradients.registry import (
     TRAINING_OPSET,
     decomposition_of,
@@ -131,16 +132,25 @@ def _section(name: str, cls: type[Pass]) -> str:
     lines = [f"## `{name}`", "", cls.summary, "", inspect.cleandoc(cls.__doc__ or ""), ""]
     options = option_fields(cls)
     if options:
-        lines += ["| option | type | default |", "|---|---|---|"]
-        lines += [_option(key, field) for key, field in options.items()]
+        heads = ["option", "type", "default"]
+        if any("declared" in field.metadata for field in options.values()):
+            heads.append("meaning")
+        lines += [_row(heads), f"|{'---|' * len(heads)}"]
+        lines += [_row(_option(key, field)) for key, field in options.items()]
         lines.append("")
     return "\n".join(lines)
 
 
-def _option(key: str, field: dataclasses.Field[object]) -> str:
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _option(key: str, field: dataclasses.Field[object]) -> list[str]:
     default = "none" if field.default is None else f"`{field.default}`"
-    kind = str(field.type).replace("|", "or")
-    return f"| `{key}` | {kind} | {default} |"
+    cells = [f"`{key}`", str(field.type).replace("|", "or"), default]
+    if "declared" in field.metadata:
+        cells.append(field.metadata["declared"].help_in(Interface.PIPELINE))
+    return cells
 
 
 def decision_page() -> str:

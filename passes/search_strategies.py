@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, ClassVar
 from tensoropt.compiler.layout.collective_overlap import AMPLE
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.frontier.memory_limit import fitting
 from tensoropt.compiler.search.frontier.pinned_search import PinsCost
 from tensoropt.compiler.search.frontier.points import micro_batches_of, pick_point, recompute_of
-from tensoropt.compiler.search.frontier.request import Request, fitting
+from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.reader import is_node
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.training.alternatives import Alternative, keep_alternative
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
@@ -73,16 +75,6 @@ class SearchReport:
 class SearchStrategiesPass(Request, Pass):
     """Searches the frontier of memory and time, and writes the plan of one point into the module.
 
-    The search tries every factorisation of `devices` as the mesh, unless `mesh`, such as 2x4, is
-    given. `device` is the name or path of a device description; `memory`, such as 16GiB, is the
-    limit per device. `objective` is time, memory, or devices: the fewest devices on which a plan
-    fits. `epsilon` is the slack of the frontier, 0 for none; `search-time` is the time limit of the
-    search in seconds; without both, the search answers after about ten. `resolution` is the least
-    relative difference between points, 0.01 by default. `search-memory`, such as
-    4GiB, is the memory limit of the search. `strategies` is a plan.json with strategies to use
-    instead of a search. `pick` is the index of a point, fastest, leanest or knee. `overlap` is
-    auto, or off to overlap no collectives with operators.
-
     Adds `shard.grid @mesh`, `topt.strategy` to every op, `topt.layout` to every argument and
     result of `@main`, and a `topt.point` for each point of the frontier. Of several variants of a
     training step the chosen variant remains, as `@main`. Refuses a module with operations other
@@ -93,6 +85,9 @@ class SearchStrategiesPass(Request, Pass):
     summary: ClassVar[str] = "Search a layout for every tensor and annotate every op with it."
     reaches: ClassVar[str | None] = "search"
 
+    interface: Interface = field(
+        default=Interface.PIPELINE, compare=False, repr=False, metadata={"option": False}
+    )
     report: SearchReport = field(
         default_factory=SearchReport, compare=False, repr=False, metadata={"option": False}
     )

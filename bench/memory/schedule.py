@@ -40,12 +40,12 @@ from search_graphs import training_spec
 from sections import write_section
 from zoo import DIMS, provide
 
-from tensoropt.compiler.api.request import make_request
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.schedule.schedule import depth_first, in_order, lower_peak
 from tensoropt.compiler.schedule.tasks import Tasks, peaks, read_tasks
+from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.dialects import onnx as ops
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -106,7 +106,7 @@ def _peak(tasks: Tasks) -> int:
 
 def _on_devices(module: ir.Module) -> int:
     """Return the transient bytes of a rank of the fastest plan found for 4 devices."""
-    request = make_request(devices="4", pick="fastest", search_time="2")
+    request = Request(4, pick="fastest", search_time=2)
     Compilation(search=SearchStrategiesPass.from_request(request, SearchReport())).advance(
         module, "partition"
     )
@@ -116,7 +116,7 @@ def _on_devices(module: ir.Module) -> int:
 def ran(case: Case, folder: Path) -> str:
     """Return a line of the second table."""
     module = case.module(scheduled=True)
-    request = make_request(devices="1", pick="fastest")
+    request = Request(1, pick="fastest")
     compilation = Compilation(search=SearchStrategiesPass.from_request(request, SearchReport()))
     plan = folder / case.name
     driver.compile_plan(module, case.path, plan, compilation=compilation)

@@ -24,6 +24,7 @@ from tensoropt.compiler.cli.instance import load_instance, solve_instance
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.methods.autoddl import RESTARTS
 from tensoropt.compiler.search.methods.mcmc import PROPOSALS_PER_NODE
+from tensoropt.compiler.search.methods.result import Limits
 from tensoropt.compiler.search.problem.problem import Problem
 
 __all__ = ["gaps", "table"]
@@ -47,7 +48,7 @@ def gaps(problem: Problem, method: str, seeds: int) -> tuple[list[float], float]
     least, found, seconds = solve_min_time(problem).time, [], []
     for seed in range(seeds):
         started = time.process_time()
-        found.append(solve_instance(problem, method, seed=seed).min_time / least - 1)
+        found.append(solve_instance(problem, method, Limits(seed)).min_time / least - 1)
         seconds.append(time.process_time() - started)
     return found, statistics.median(seconds)
 

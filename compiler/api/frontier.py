@@ -21,7 +21,8 @@ from tensoropt.compiler.report.notes import (
 from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.search.frontier import points as points_of
-from tensoropt.compiler.search.frontier.request import Request, nothing_fits
+from tensoropt.compiler.search.frontier.memory_limit import nothing_fits
+from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
 from tensoropt.dialects.topt.keys import ANNOTATED
@@ -296,7 +297,8 @@ class Frontier(Sequence[Point]):
         """Return the point ``which``: fastest, leanest, knee, or an index."""
         if not self._found:
             raise self._nothing()
-        return Point(self._whole, points_of.pick_point(self._found, str(which)))
+        with self._whole.request.interface.naming():
+            return Point(self._whole, points_of.pick_point(self._found, str(which)))
 
     def fits(self, memory: int | str) -> Frontier:
         """Return the points that need no more than ``memory`` per device, such as 16GiB.
@@ -304,7 +306,7 @@ class Frontier(Sequence[Point]):
         The result may be empty; picking a point of it then raises :class:`UserError` with the
         memory that is needed.
         """
-        return self.limit(parse_bytes(str(memory), "--memory"))
+        return self.limit(parse_bytes(str(memory), "memory"))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame with a row per point; times are in seconds, memory is in bytes."""

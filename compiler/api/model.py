@@ -7,12 +7,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from tensoropt.compiler.api.frontier import Frontier, interrupt_with
 from tensoropt.compiler.api.program import Program, Say, Source, silent
 from tensoropt.compiler.api.progress import reporting_to
-from tensoropt.compiler.api.request import make_request
+from tensoropt.compiler.api.request import (
+    SearchArguments,
+    SearchLimits,
+    documented,
+    make_request,
+)
 from tensoropt.compiler.api.scaling import Scaling
 from tensoropt.compiler.api.training import Training, step_of
 from tensoropt.compiler.cost import bodies
@@ -26,6 +31,7 @@ from tensoropt.compiler.report.notes import open_sizes, open_turns
 from tensoropt.compiler.report.training import batch_notes, training_notes
 from tensoropt.compiler.shapes.caches import open_heads
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.training.alternatives import unite_alternatives
 from tensoropt.compiler.training.cut import argument_names, copy_of
 from tensoropt.compiler.training.micro_batches import numbers_of
@@ -151,116 +157,64 @@ class Model:
         """The outputs of the model, described like `inputs`."""
         return tuple(ends_of(self.program().module, "res_attrs"))
 
+    @documented(SearchArguments)
     def frontier(
         self,
         devices: int | None = None,
         device: str | Path | Sequence[str | Path] | None = None,
         *,
-        mesh: str | int | Sequence[int] | None = None,
         memory: int | str | None = None,
-        search: str | None = None,
-        epsilon: float | None = None,
-        resolution: float | None = None,
-        search_time: float | None = None,
-        search_memory: int | str | None = None,
-        seed: int | None = None,
-        strategies: str | Path | None = None,
-        pins: str | Path | Sequence[str | Path] = (),
-        forbid: str | Sequence[str] = (),
-        overlap: str | None = None,
         train: Training | None = None,
         progress: bool | Callable[[str], None] = False,
+        **options: Unpack[SearchArguments],
     ) -> Frontier:
         """Return all plans that no other plan beats in both time and memory, sorted by time.
 
-        ``devices`` (4) are searched in every mesh, or in ``mesh`` alone, such as ``"2x4"``.
-        ``device`` is the name of a description (``"cpu"``), the path of one, or a list of several
-        measured on the same kind of machine. ``memory`` is the limit for one device, such as
-        ``"16GiB"``: plans that need more are left out. ``epsilon`` is the largest relative distance
-        from the exact frontier, 0 for exact; ``search_time`` is the time limit in seconds. Without
-        both, the search returns after about ten seconds. ``resolution`` is the least relative
-        difference between points, by default 0.01 and at most ``epsilon``. ``search_memory`` is the
-        memory limit of the search, such as ``"4GiB"``, by default a quarter of the machine's.
-        ``strategies`` is a plan; its strategies, edited or not, replace the search. ``pins`` fix
-        single tensors and
-        nodes, such as ``"wte.weight=S(0)@x"``, or are paths of files with pins; ``forbid`` excludes
-        placements. ``overlap`` is ``"auto"``, or ``"off"`` to let no collective overlap with
-        operators. ``train`` plans a training step. ``progress`` reports on stderr, or is a function
-        that is called with lines of text.
-
-        Raises :class:`UserError`. Ctrl-C raises :class:`Interrupted`, with the points found so far.
+        Plans that need more than ``memory`` are left out. Raises :class:`UserError`. Ctrl-C raises
+        :class:`Interrupted`, with the points found so far.
         """
-        request = make_request(
-            devices=devices,
-            device=device,
-            mesh=mesh,
-            memory=memory,
-            search=search,
-            epsilon=epsilon,
-            resolution=resolution,
-            search_time=search_time,
-            search_memory=search_memory,
-            seed=seed,
-            strategies=strategies,
-            pins=pins,
-            forbid=forbid,
-            overlap=overlap,
-            model=self._weights,
-        )
+        given = {"devices": devices, "device": device, "memory": memory, "model": self._weights}
+        request = make_request(given | options, Interface.PYTHON)
         return self._searched(request, train, progress)
 
+    @documented(SearchLimits)
     def fewest_devices(
         self,
         memory: int | str,
         device: str | Path | Sequence[str | Path] | None = None,
         *,
         most: int | None = None,
-        epsilon: float | None = None,
-        search_time: float | None = None,
-        search_memory: int | str | None = None,
         train: Training | None = None,
         progress: bool | Callable[[str], None] = False,
+        **options: Unpack[SearchLimits],
     ) -> Frontier:
         """Return the frontier on the fewest devices, up to ``most`` (64), on which a plan fits.
 
-        Raises :class:`UserError` if ``memory``, of one device, is too little for any number.
+        Raises :class:`UserError` if ``memory`` is too little for any number of devices.
         """
-        request = make_request(
-            objective="devices",
-            memory=memory,
-            device=device,
-            devices=most,
-            epsilon=epsilon,
-            search_time=search_time,
-            search_memory=search_memory,
-        )
+        given = {"objective": "devices", "devices": most, "device": device, "memory": memory}
+        request = make_request(given | options, Interface.PYTHON)
         return self._searched(request, train, progress)
 
+    @documented(SearchLimits)
     def profile(
         self,
         devices: int = 8,
         device: str | Path | Sequence[str | Path] | None = None,
         *,
         memory: int | str | None = None,
-        epsilon: float | None = None,
-        search_time: float | None = None,
-        search_memory: int | str | None = None,
         train: Training | None = None,
         progress: bool | Callable[[str], None] = False,
+        **options: Unpack[SearchLimits],
     ) -> Scaling:
         """Return the frontiers on 1, 2, 4, ... devices, up to ``devices``."""
-        request = make_request(
-            devices=devices,
-            device=device,
-            memory=memory,
-            epsilon=epsilon,
-            search_time=search_time,
-            search_memory=search_memory,
-        )
+        given = {"devices": devices, "device": device, "memory": memory}
+        request = make_request(given | options, Interface.PYTHON)
         with reporting_to(progress) as say:
             program = self.program(step_of(train, request), say)
             return Scaling(self.name, program, [*program.profile(request, say)])
 
+    @documented()
     def family(
         self,
         directory: str | Path,
@@ -276,7 +230,8 @@ class Model:
 
         ``with_leanest`` adds the leanest plan for each number. Returns the frontiers.
         """
-        request = make_request(devices=devices, device=device, memory=memory)
+        given = {"devices": devices, "device": device, "memory": memory}
+        request = make_request(given, Interface.PYTHON)
         check_family_replaceable(Path(directory))
         with reporting_to(progress) as say:
             program, rows = self.program(step_of(train, request), say), []

@@ -131,7 +131,7 @@ class Program:
         """Yield the fitting points for 1, 2, 4, ... devices, see :func:`objectives.profile`."""
         from tensoropt.compiler.search.frontier.objectives import profile
 
-        with self.source.placed():
+        with self.source.placed(), request.interface.naming():
             yield from profile(self.graphs, request, say)
 
     @contextmanager
@@ -146,7 +146,8 @@ class Program:
 
         if len({way.micro_batches for way in self.graphs}) > 1:
             raise UserError("--micro-batches: expected one number for all plans of a family")
-        with self.source.placed(), family_folder(directory) as folder:
+        naming = request.interface.naming()
+        with self.source.placed(), naming, family_folder(directory) as folder:
             given = (folder, self.module, self.source.weights_for(directory), self.compilation, say)
             writer = FamilyWriter(*given, with_leanest=with_leanest)
             yield writer.add
@@ -164,6 +165,6 @@ class Program:
     def _settled(self, request: Request, report: SearchReport) -> ir.Module:
         module = copy_of(self.module)
         search = SearchStrategiesPass.from_request(request, report)
-        with self.source.placed():
+        with self.source.placed(), request.interface.naming():
             replace(self.compilation, search=search).run(module, "search")
         return module

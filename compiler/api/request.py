@@ -1,239 +1,184 @@
-"""Requests from flags or Python arguments, with validation.
-
-Values may be text, as flags are. Errors name the flag for Python arguments too.
-"""
+"""Requests from flags or from Python, and the arguments in Python."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar, cast
 
 from tensoropt.compiler.layout.mesh import Mesh, parse_mesh
 from tensoropt.compiler.search.frontier.pins import read_pins_file
-from tensoropt.compiler.search.frontier.points import mesh_name
 from tensoropt.compiler.search.frontier.request import (
-    DEFAULT_DEVICES,
+    COMBINATIONS,
     MANY_DEVICES,
-    MAX_DEVICES,
-    SEARCHES,
     Request,
+    check_searches,
+    check_size,
 )
-from tensoropt.compiler.search.methods.registry import takers
-from tensoropt.compiler.support.choices import check_known, whole_number
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.options import (
+    Interface,
+    Option,
+    check_combinations,
+    options_of,
+)
 
-__all__ = ["make_request"]
+__all__ = ["SearchArguments", "SearchLimits", "documented", "make_request"]
 
-_MAX_AXES = MANY_DEVICES.bit_length() - 1
+
+class SearchLimits(TypedDict, total=False):
+    """The effort of a search: arguments in Python, each an option of :class:`Request`."""
+
+    epsilon: float | None
+    search_time: float | None
+    search_memory: int | str | None
+
+
+class SearchArguments(SearchLimits, total=False):
+    """All arguments in Python of a search on one number of devices."""
+
+    mesh: str | int | Sequence[int] | None
+    search: str | None
+    resolution: float | None
+    seed: int | None
+    strategies: str | Path | None
+    pins: str | Path | Sequence[str | Path]
+    forbid: str | Sequence[str]
+    overlap: str | None
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_OTHERS = {
+    "train": "the training step to plan, instead of inference",
+    "progress": "report on stderr, or call this function with lines of text",
+}
+"""Arguments that are no options of a request, and their help."""
+
+
+def documented(arguments: type | None = None) -> Callable[[F], F]:
+    """Return the decorator that completes the signature and the docstring of a method.
+
+    The keys of the TypedDict ``arguments``, the type of ``**options``, become keyword arguments.
+    The docstring then lists all arguments that are options of :class:`Request`, with their help.
+    Other keyword arguments raise TypeError.
+    """
+    options = options_of(Request)
+    more = {
+        name: inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=options[name].default,
+            annotation=annotation.__forward_arg__,
+        )
+        for name, annotation in getattr(arguments, "__annotations__", {}).items()
+    }
+
+    def complete(method: F) -> F:
+        signature = inspect.signature(method)
+        own = {name: each for name, each in signature.parameters.items() if name != "options"}
+        keywords = {name for name, each in own.items() if each.kind is each.KEYWORD_ONLY}
+        names = [name for name in own if name not in keywords]
+        names += [name for name in options if name in keywords | more.keys()]
+        names += [name for name in own if name not in names]
+        parameters = [(own | more)[name] for name in names]
+        signature = signature.replace(parameters=parameters)
+        lines = [_line(each, options) for each in parameters if each.name in options | _OTHERS]
+
+        @functools.wraps(method)
+        def completed(*args: object, **keywords: object) -> object:
+            signature.bind(*args, **keywords)
+            return method(*args, **keywords)
+
+        completed.__doc__ = "\n".join([inspect.getdoc(method) or "", "", *lines])
+        completed.__signature__ = signature  # type: ignore[attr-defined]
+        return cast("F", completed)
+
+    return complete
+
+
+def _line(parameter: inspect.Parameter, options: Mapping[str, Option]) -> str:
+    """Return the entry of a docstring's list; a default of the method precedes the option's."""
+    help = _OTHERS.get(parameter.name)
+    if help is None:
+        option = options[parameter.name]
+        if parameter.default not in (None, parameter.empty):
+            option = replace(option, default=parameter.default)
+        help = option.help_in(Interface.PYTHON)
+    entry = f"- ``{parameter.name}``: {help}"
+    return textwrap.fill(entry, 96, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def make_request(
-    *,
-    devices: int | str | None = None,
-    mesh: str | int | Sequence[int] | None = None,
-    device: str | Path | Sequence[str | Path] | None = None,
-    memory: int | str | None = None,
-    objective: str | None = None,
-    search: str | None = None,
-    seed: int | str | None = None,
-    epsilon: float | str | None = None,
-    resolution: float | str | None = None,
-    search_time: float | str | None = None,
-    search_memory: int | str | None = None,
-    strategies: str | Path | None = None,
-    pick: str | None = None,
-    overlap: str | None = None,
-    pins: str | Path | Sequence[str | Path] = (),
-    forbid: str | Sequence[str] = (),
-    model: str | Path | None = None,
-    compared: Sequence[str] = (),
+    given: Mapping[str, Any], interface: Interface, searches: Sequence[str] = ()
 ) -> Request:
-    """Return the :class:`Request` with the given values; ``None`` is the default.
+    """Return the :class:`Request` with the ``given`` options; None and empty lists are not given.
 
-    A path among ``pins`` is a file with pins, or a model with annotations. ``compared`` are several
-    searches instead of ``search``. Raises :class:`UserError` before any search.
+    A path among ``pins`` is a file with pins, or a model with annotations. ``searches`` are several
+    searches to compare, instead of one. Raises :class:`UserError` before any search.
     """
-    searches = compared or [_or(search, "ft")]
-    for name in searches:
-        check_known(f"--{'compare' if compared else 'search'}: unknown search", name, SEARCHES)
-    mesh_text = _mesh_text(mesh)
-    pins = [pins] if isinstance(pins, str | Path) else pins
-    forbid = [forbid] if isinstance(forbid, str) else forbid
-    given: dict[str, object] = dict(
-        devices=devices, mesh=mesh_text, search=search, seed=seed, epsilon=epsilon
-    )
-    given |= dict(search_time=search_time, search_memory=search_memory, resolution=resolution)
-    given |= dict(pick=pick, objective=objective)
-    texts = [pin for pin in pins if isinstance(pin, str)]
-    every = [pin for pin in pins if isinstance(pin, Path)]
-    files = [path for path in every if path.suffix != ".onnx"]
-    annotated = next(iter(_annotated(every)), None)
-    given |= dict(pin=texts or None, forbid=forbid or None, pins=every or None)
-    plan = None if strategies is None else _given_plan(Path(strategies), given)
-    pinned, forbidden = _pins(texts, files, forbid)
-    if annotated is not None:
-        devices, mesh_text = _annotated_mesh(annotated, devices, mesh_text)
-    request = Request(
-        devices=DEFAULT_DEVICES if plan else _devices(devices, mesh_text, objective),
-        mesh=mesh_name(plan["mesh"]["shape"]) if plan else mesh_text,
-        device=_device_text(device),
-        memory=None if memory is None else str(memory),
-        objective=_or(objective, "time"),
-        search=searches[0],
-        seed=_seed(seed, searches),
-        epsilon=_fraction("epsilon", epsilon, searches),
-        resolution=_fraction("resolution", resolution, searches),
-        search_time=_search_time(search_time, searches),
-        search_memory=_search_memory(search_memory, searches),
-        strategies=None if strategies is None else str(strategies),
-        pick=pick,
-        overlap=_or(overlap, "auto"),
-        pins=pinned,
-        forbid=forbidden,
-        model=None if model is None else str(model),
-        annotations=None if annotated is None else str(annotated),
-    )
-    # Validate eagerly.
-    _ = request.description, request.memory_bytes, request.read_pins, request.search_memory_bytes
+    given = {name: value for name, value in given.items() if value not in (None, (), [])}
+    check_combinations(COMBINATIONS, {name: interface.name_of(name) for name in given})
+    with interface.naming():
+        given |= _read_pins(given.get("pins", ()), given.get("forbid", ()))
+        sized = "devices" in given
+        if given.get("objective") == "devices" and not sized:
+            given["devices"] = MANY_DEVICES
+        if "model" in given:
+            given["model"] = str(given["model"])
+        request = Request(**given, interface=interface)
+        if request.mesh is not None and sized:
+            parse_mesh(request.mesh, int(given["devices"]))
+        check_searches(given, searches or [request.search], interface)
+        if request.annotations is not None:
+            request = _annotated(request, sized=sized)
+        elif request.given_plan is not None:
+            mesh = Mesh(tuple(request.given_plan["mesh"]["shape"]))
+            check_size(f"--strategies {request.strategies}", mesh)
+            request = replace(request, mesh=str(mesh))
+        _ = request.description, request.read_pins  # read the files now
     return request
 
 
-def _mesh_text(mesh: str | int | Sequence[int] | None) -> str | None:
-    if mesh is None:
-        return None
-    return str(mesh) if isinstance(mesh, str | int) else mesh_name(tuple(mesh))
-
-
-def _device_text(device: str | Path | Sequence[str | Path] | None) -> str:
-    """Return the device description, or the list of several, as the text of a request."""
-    given = [device] if isinstance(device, str | Path) else device or ["cpu"]
-    odd = next((str(one) for one in given if "," in str(one)), None)
-    if odd is not None:
-        raise UserError(f"--device: expected a name or path without a comma, got: '{odd}'")
-    return ",".join(map(str, given))
-
-
-def _or(text: str | None, default: str) -> str:
-    """Return ``text``, or ``default`` for None; an empty text is kept and refused later."""
-    return default if text is None else text
-
-
-def _pins(
-    texts: Sequence[str], files: Sequence[Path], forbid: Sequence[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _read_pins(
+    pins: str | Path | Sequence[str | Path], forbid: str | Sequence[str]
+) -> dict[str, Any]:
     """Return the pins and the forbidden placements, from texts and then from files."""
-    pinned, forbidden = tuple(texts), tuple(forbid)
-    for path in files:
-        more, less = read_pins_file(path)
-        pinned, forbidden = pinned + more, forbidden + less
-    return pinned, forbidden
-
-
-def _annotated(files: Sequence[Path]) -> list[Path]:
-    """Return the annotated model among the files with pins, if any."""
-    models = [path for path in files if path.suffix == ".onnx"]
+    given = [pins] if isinstance(pins, str | Path) else pins
+    read: dict[str, Any] = {
+        "pins": [pin for pin in given if isinstance(pin, str)],
+        "forbid": [forbid] if isinstance(forbid, str) else [*forbid],
+    }
+    paths = [path for path in given if isinstance(path, Path)]
+    models = [path for path in paths if path.suffix == ".onnx"]
     if len(models) > 1:
         raise UserError(f"--pins {models[1]}: expected one annotated model, got: {len(models)}")
-    return models
+    for path in paths:
+        if path in models:
+            read["annotations"] = str(path)
+        else:
+            pinned, forbidden = read_pins_file(path)
+            read["pins"] += pinned
+            read["forbid"] += forbidden
+    return read
 
 
-def _annotated_mesh(
-    annotated: Path, devices: int | str | None, mesh: str | None
-) -> tuple[int | str | None, str]:
-    """Return the devices and the mesh of the annotations; refuse others."""
+def _annotated(request: Request, *, sized: bool) -> Request:
+    """Return the request on the mesh of its annotations; refuse another mesh.
+
+    Another number of devices is refused if the request is ``sized``.
+    """
     from tensoropt.compiler.importer.annotations import read_annotations
 
-    own = read_annotations(annotated).mesh
-    agrees = devices is None or str(devices) == str(own.size)
-    if not agrees or (mesh is not None and parse_mesh(mesh) != own):
-        got = mesh or f"{devices} devices"
-        raise UserError(f"--pins {annotated}: expected mesh {own} of its annotations, got: {got}")
-    return devices, str(own)
-
-
-def _given_plan(path: Path, given: Mapping[str, object]) -> Mapping[str, Any]:
-    """Return the plan.json of ``strategies``, which leaves nothing to search."""
-    for name, value in given.items():
-        if value is not None:
-            raise UserError(f"--strategies fixes the plan, expected no --{name.replace('_', '-')}")
-    from tensoropt.compiler.search.frontier.given_plan import read_given_plan
-
-    plan = read_given_plan(path)
-    _check_size(f"--strategies {path}", Mesh(tuple(plan["mesh"]["shape"])))
-    return plan
-
-
-def _check_size(what: str, mesh: Mesh) -> None:
-    if mesh.size > MAX_DEVICES:
+    own = read_annotations(Path(request.annotations or "")).mesh
+    agrees = request.mesh is None or request.meshes == [own]
+    if not agrees or (sized and request.devices != own.size):
+        got = request.mesh or f"{request.devices} devices"
         raise UserError(
-            f"{what}: expected at most {MAX_DEVICES} devices, got: mesh {mesh} of {mesh.size}"
+            f"--pins {request.annotations}: expected mesh {own} of its annotations, got: {got}"
         )
-    if len(mesh.shape) > _MAX_AXES:  # more axes include some of extent 1, which multiply choices
-        raise UserError(
-            f"{what}: expected at most {_MAX_AXES} axes, got: mesh {mesh} of {len(mesh.shape)}"
-        )
-
-
-def _devices(devices: int | str | None, text: str | None, objective: str | None) -> int:
-    count = None
-    if devices is not None:
-        count = whole_number("--devices", str(devices), 1, MAX_DEVICES)
-    if text is not None:
-        mesh = parse_mesh(text, count)
-        _check_size("--mesh", mesh)
-        return mesh.size
-    return count or (MANY_DEVICES if objective == "devices" else DEFAULT_DEVICES)
-
-
-def _seed(seed: int | str | None, searches: Sequence[str]) -> int | None:
-    if seed is None:
-        return None
-    _check_taken("--seed", "seed", searches)
-    return whole_number("--seed", str(seed), 0, 2**32 - 1)
-
-
-def _fraction(name: str, given: float | str | None, searches: Sequence[str]) -> float | None:
-    """Return ``epsilon`` or ``resolution``, which methods with a bound take."""
-    if given is None:
-        return None
-    _check_taken(f"--{name}", "epsilon", searches)
-    fraction = _number(given)
-    if not 0 <= fraction <= 1:
-        raise UserError(f"--{name}: expected a number from 0 to 1, got: '{given}'")
-    return fraction
-
-
-def _search_time(given: float | str | None, searches: Sequence[str]) -> float | None:
-    if given is None:
-        return None
-    _check_taken("--search-time", "time_limit_s", searches)
-    seconds = _number(given)
-    if not 0 <= seconds < math.inf:
-        raise UserError(f"--search-time: expected seconds, at least 0, got: '{given}'")
-    return seconds
-
-
-def _search_memory(given: int | str | None, searches: Sequence[str]) -> str | None:
-    if given is None:
-        return None
-    _check_taken("--search-memory", "search_memory_bytes", searches)
-    return str(given)
-
-
-def _number(given: float | str) -> float:
-    """Return the number in ``given``, NaN if it is no number, which no range contains."""
-    try:
-        return float(given)
-    except ValueError:
-        return math.nan
-
-
-def _check_taken(flag: str, field: str, searches: Sequence[str]) -> None:
-    """Refuse a flag that all of the searches ignore."""
-    valid = takers(field)
-    if not set(valid) & set(searches):
-        listed = " or ".join(filter(None, [", ".join(valid[:-1]), valid[-1]]))
-        got = ",".join(searches)
-        raise UserError(f"{flag} belongs to --search {listed}, got: --search {got}")
+    return replace(request, mesh=str(own))

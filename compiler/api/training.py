@@ -147,14 +147,12 @@ def step_of(
         raise UserError(f"train: expected a Training, got: {training!r}")
     planned = None if request is None else request.given_plan
     if request is not None and planned is not None:
+        strategies, train = map(request.interface.name_of, ("strategies", "train"))
+        place = f"{strategies} {request.strategies}"
         if training is not None and "training" not in planned:
-            raise UserError(
-                f"--strategies {request.strategies}: is not for training, expected no --train"
-            )
+            raise UserError(f"{place}: is not for training, expected no {train}")
         if training is None and "training" in planned:
-            raise UserError(
-                f"--strategies {request.strategies}: is for training, expected --train --loss"
-            )
+            raise UserError(f"{place}: is for training, expected {train} as well")
     return None if training is None else training.step(planned, compared=compared)
 
 

@@ -8,27 +8,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from tensoropt.compiler.search.frontier.request import (
-    ANSWER_S,
-    DEFAULT_DEVICES,
-    SEARCHES,
-)
-from tensoropt.compiler.search.methods.registry import COMPARED, takers
+from tensoropt.compiler.search.frontier.request import OBJECTIVES as SEARCH_OBJECTIVES
+from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.search.methods.registry import COMPARED
 from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.compiler.support.options import Interface, Option, options_of
 from tensoropt.compiler.support.phases import PHASE_NAMES
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.spec import LOSSES, OPTIMIZERS, PRECISIONS, RECOMPUTE, Optimizer
 
 __all__ = [
+    "FORMATS",
+    "OBJECTIVES",
     "Parser",
+    "add_option",
     "add_training",
     "build_parser",
     "short_help",
-    "wants_plan",
-    "wants_planning",
 ]
 
-OBJECTIVES = ("time", "memory", "devices", "profile")
+OBJECTIVES = (*SEARCH_OBJECTIVES, "profile")
 FORMATS = ("table", "json", "csv")
 
 _SUMMARY = """\
@@ -63,13 +62,29 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
     def parse(self, argv: list[str] | None) -> argparse.Namespace:
-        """Return the flags; an unknown one is answered with the nearest that exists."""
+        """Return the flags; an unknown flag is an error that names the nearest flag.
+
+        ``given`` has the flags that differ from their defaults, see `check_combinations`.
+        """
         args, rest = self.parse_known_args(argv)
         if rest:
             flags = [flag for action in self._actions for flag in action.option_strings]
             near = did_you_mean(rest[0].split("=")[0], flags)
             self.error(f"unknown argument '{rest[0]}'{near}")
+        args.given = self._collect_given(args)
         return args
+
+    def _collect_given(self, args: argparse.Namespace) -> dict[str, str]:
+        """Return the given flags, and the groups with a given flag, and their text in errors."""
+        given: dict[str, str] = {}
+        for group in self._action_groups:
+            for action in group._group_actions:
+                value = getattr(args, action.dest, action.default)
+                if value != action.default:
+                    flag = [value, *action.option_strings][-1]
+                    given |= {action.dest: flag, f"{action.dest}={value}": f"{flag} {value}"}
+                    given.setdefault(group.title or "", flag)
+        return given
 
 
 class _ShortHelp(argparse.Action):
@@ -135,42 +150,6 @@ def build_parser() -> Parser:
     return parser
 
 
-def wants_planning(args: argparse.Namespace) -> bool:
-    """Say whether a flag was given that only makes sense with devices to plan for."""
-    names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search")
-    more = (
-        "report",
-        "netron",
-        "seed",
-        "epsilon",
-        "resolution",
-        "strategies",
-        "search_time",
-        "search_memory",
-        "compare",
-        "overlap",
-    )
-    given = [getattr(args, name) for name in (*names, *more)]
-    some = args.pareto or args.explain or args.with_leanest
-    some = some or args.pin or args.forbid or args.pins
-    given += [args.annotations, args.dtensor, args.target]
-    return bool(some) or any(flag is not None for flag in given)
-
-
-def wants_plan(args: argparse.Namespace) -> bool:
-    """Say whether a model is to become a folder, which a plan alone is.
-
-    A new name without a suffix is that of a folder. Text becomes one with the weights.
-    """
-    if args.output is None or args.emit or args.pass_pipeline is not None:
-        return False
-    if args.weights is not None:
-        return True
-    path: Path = args.output
-    bare = not path.suffix and not path.exists() and str(path) != "-"
-    return args.input.endswith(".onnx") and (args.slashed or path.is_dir() or bare)
-
-
 def _add_general(parser: Parser) -> None:
     add = parser.add_argument
     add("input", nargs="?", help="an .onnx model, an .mlir file, or - for MLIR text on stdin")
@@ -193,6 +172,9 @@ def _add_general(parser: Parser) -> None:
         help="check the model's multi-device annotations")  # fmt: skip
     add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
         help="with --check-rules, a library of custom operators (repeatable)")  # fmt: skip
+    add("--progress", action="store_true",
+        help="report progress on stderr even if it is no terminal")  # fmt: skip
+    add("--format", metavar="FORM", help=f"report format: {', '.join(FORMATS)}")
     add("--version", action="version", version=TOOL)
     add("--list-passes", action="store_true", help="list the passes with their summaries")
 
@@ -211,58 +193,32 @@ def _add_compiler(group: argparse._ArgumentGroup) -> None:
     add("--mlir-timing", action="store_true", help="print the time of each pass")
 
 
+def add_option(group: argparse._ActionsContainer, option: Option, help: str | None = None) -> None:
+    """Add the flag of ``option``; ``help`` replaces its help text."""
+    group.add_argument(
+        Interface.COMMAND.name_of(option.flag or option.name),
+        action="append" if option.repeats else "store",
+        default=[] if option.repeats else None,
+        metavar=option.metavar,
+        help=(help or option.help_in(Interface.COMMAND)).replace("%", "%%"),
+    )
+
+
 def _add_planning(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--pareto", action="store_true", help="print the frontier of memory and time")
     add("--explain", action="store_true",
         help="explain the plan: splits, collectives and their cause, time and memory")  # fmt: skip
-    add("--devices", metavar="N",
-        help=f"number of devices; all their meshes are searched (default {DEFAULT_DEVICES})"
-    )  # fmt: skip
-    add("--mesh", metavar="AxB", help="search one mesh only, such as 2x4")
-    add("--device", action="append", metavar="NAME|FILE.toml",
-        help="device description (default cpu); repeatable for one kind of machine, the first "
-        "file that has a value counts")  # fmt: skip
-    add("--memory", metavar="SIZE", help="memory limit of one device's process, such as 16GiB")
-    add("--objective", metavar="WHAT",
-        help=f"minimize {', '.join(OBJECTIVES[:3])}; or profile: one plan per number of devices"
-    )  # fmt: skip
-    add("--with-leanest", action="store_true",
-        help="with --objective profile -o, also write the leanest plan of each number of "
-        "devices, as N-lean")  # fmt: skip
-    add("--search", metavar="NAME", help=f"search method: {', '.join(SEARCHES)} (default ft)")
-    add("--strategies", type=Path, metavar="PLAN.json",
-        help="use the strategies of a plan, edited or not, instead of searching")  # fmt: skip
-    add("--pin", action="append", default=[], metavar="WHAT=HOW",
-        help="fix the layout of a tensor or the strategy of a node: 'w*=S(0)@x', "
-        "'node:/attn/*=heads' (repeatable)")  # fmt: skip
-    add("--forbid", action="append", default=[], metavar="WHAT=HOW",
-        help="exclude a layout or a strategy (repeatable)")  # fmt: skip
+    for option in options_of(Request).values():
+        add_option(group, option)
     add("--pins", action="append", default=[], type=Path, metavar="FILE",
         help="read pins from a .toml file, or from the annotations of an .onnx model "
         "(repeatable)")  # fmt: skip
-    add(
-        "--search-time",
-        metavar="S",
-        help=f"seconds for --search {' or '.join(takers('time_limit_s'))}, all meshes together "
-        f"(default: answer {ANSWER_S:g} s after the start; no limit with --epsilon)",
-    )
-    add("--search-memory", metavar="SIZE",
-        help="memory limit of the search itself, such as 4GiB (default: a quarter of this "
-        "machine's)")  # fmt: skip
+    add("--with-leanest", action="store_true",
+        help="with --objective profile -o, also write the leanest plan of each number of "
+        "devices, as N-lean")  # fmt: skip
     add("--compare", nargs="?", const=",".join(COMPARED), metavar="NAMES",
         help="compare search methods, separated by commas (default %(const)s)")  # fmt: skip
-    add("--seed", metavar="K", help=f"seed of --search {', '.join(takers('seed'))} (default 0)")
-    add("--epsilon", metavar="E",
-        help="relative slack of the frontier: 0 is exact, 0.05 within 5%%; the search then has no "
-        "time limit")  # fmt: skip
-    add("--resolution", metavar="R",
-        help="least relative difference in time and in memory between points (default 0.01, at "
-        "most --epsilon; coarser without --epsilon for more than 25 points)")  # fmt: skip
-    add("--pick", metavar="WHICH", help="the point to use: an index, fastest, leanest or knee")
-    add("--progress", action="store_true",
-        help="report progress on stderr even if it is no terminal")  # fmt: skip
-    add("--format", metavar="FORM", help=f"report format: {', '.join(FORMATS)}")
     add("--annotations", type=Path, metavar="FILE.onnx",
         help="write the model with the plan as ONNX multi-device annotations")  # fmt: skip
     add("--dtensor", type=Path, metavar="FILE.json",
@@ -270,9 +226,6 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--target", metavar="NAME",
         help="the runtime of the graphs that -o writes: onnxruntime (default) or "
         "tensorrt")  # fmt: skip
-    add("--overlap", metavar="WHICH",
-        help="overlap collectives with compute if that saves time: auto (default) or off"
-    )  # fmt: skip
     add("--plot", type=Path, metavar="FILE",
         help="draw the report, a frontier with all its points, as .png or .svg")  # fmt: skip
     add("--netron", type=Path, metavar="FILE.onnx",

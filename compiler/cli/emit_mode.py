@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tensoropt.compiler.cli.arguments import wants_planning
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import read_request, read_step
 from tensoropt.compiler.cli.tracing import tracing
@@ -46,8 +45,6 @@ def run_emit(args: argparse.Namespace) -> int:
     """Write the IR at the end of the phase that ``--emit`` names."""
     check_known("--emit: unknown phase", args.emit, PHASE_NAMES)
     needs_point = PHASE_NAMES.index(args.emit) >= PHASE_NAMES.index("search")
-    if not needs_point and wants_planning(args):
-        raise UserError(f"--emit {args.emit} comes before the search, expected no planning flags")
     request = read_request(args) if needs_point else None
     step = read_step(args, request)
     path, say = Path(args.input), Progress(asked=args.progress)
@@ -76,7 +73,7 @@ def _check_passed(module: ir.Module, args: argparse.Namespace) -> None:
             f"{args.input}: has passed the {phase} already, expected --emit {phase} or later, "
             f"got: --emit {args.emit}"
         )
-    if PHASE_NAMES.index(phase) >= PHASE_NAMES.index("search") and wants_planning(args):
+    if PHASE_NAMES.index(phase) >= PHASE_NAMES.index("search") and "planning" in args.given:
         raise UserError(f"{args.input}: has passed the search, expected no planning flags")
     if PHASE_NAMES.index(phase) >= PHASE_NAMES.index("train") and args.train:
         raise UserError(f"{args.input}: has passed the {phase} already, expected no --train")

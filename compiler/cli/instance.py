@@ -13,14 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from tensoropt.compiler.api.request import make_request
+from tensoropt.compiler.cli.arguments import add_option
 from tensoropt.compiler.cli.guard import INTERRUPTED, guarded
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.report.notes import interruption
 from tensoropt.compiler.search.engine.control import Control, Status
+from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.methods.registry import METHODS, load_method, run_method, takers
 from tensoropt.compiler.search.methods.result import Case, Limits
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem, TableFrontier
-from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.options import Interface, options_of
 from tensoropt.compiler.support.progress import Progress
 
 __all__ = ["Solved", "load_instance", "main", "solve_instance"]
@@ -72,28 +76,14 @@ def load_instance(path: str | Path) -> Problem:
         ) from None
 
 
-def solve_instance(
-    problem: Problem,
-    search: str = "ft",
-    *,
-    epsilon: float = 0.0,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    control: Control | None = None,
-) -> Solved:
+def solve_instance(problem: Problem, search: str = "ft", limits: Limits | None = None) -> Solved:
     """Solve with ``search``, one of ``methods.registry.METHODS``.
 
     Raises UserError for an unknown search, and for problems that the search refuses.
     """
-    if search not in METHODS:
-        raise UserError(
-            f"search: no such search, expected one of {', '.join(METHODS)}, "
-            f"got: {search}{did_you_mean(search, METHODS)}"
-        )
-    limits = Limits(seed, epsilon, time_limit_s, control=control or Control())
     load_method(search)  # import it before the clock starts
     start = time.perf_counter()
-    result = run_method(search, Case(problem), limits)
+    result = run_method(search, Case(problem), limits or Limits())
     seconds = time.perf_counter() - start
     epsilon = math.inf if result.epsilon is None else result.epsilon
     frontier = TableFrontier(result.points, epsilon, result.interrupted)
@@ -110,21 +100,21 @@ def _problem(arrays: dict[str, Any]) -> Problem:
     return Problem(nodes, edges)
 
 
+_MODELLESS = ", ".join(name for name, method in METHODS.items() if not method.needs_model)
+_OPTIONS = {
+    "search": f"one of {_MODELLESS} (default ft)",
+    "epsilon": "of ft: 0, the default, is exact",
+    "seed": f"of {', '.join(takers('seed'))} (default 0)",
+    "search_time": f"of {', '.join(takers('time_limit_s'))}: stop early, with a bound",
+}
+"""Options of a search that apply to tables, and their help here."""
+
+
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="instance", description=__doc__)
     parser.add_argument("file", type=Path, help="an .npz file of cost tables")
-    listed = ", ".join(name for name, method in METHODS.items() if not method.needs_model)
-    parser.add_argument("--search", default="ft", help=f"one of {listed} (default ft)")
-    parser.add_argument("--epsilon", type=float, help="of ft: 0, the default, is exact")
-    parser.add_argument("--seed", type=int, help=f"of {', '.join(takers('seed'))} (default 0)")
-    parser.add_argument(
-        "--search-time",
-        "--time-limit",
-        dest="time_limit_s",
-        type=float,
-        metavar="SECONDS",
-        help=f"of {', '.join(takers('time_limit_s'))}: stop early, with a bound",
-    )
+    for name, help in _OPTIONS.items():
+        add_option(parser, options_of(Request)[name], help)
     parser.add_argument(
         "--progress",
         action="store_true",
@@ -132,17 +122,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     return parser.parse_args(argv)
-
-
-def _check_taken(arguments: argparse.Namespace) -> None:
-    """Refuse options that the method would ignore."""
-    for field in ("epsilon", "seed", "time_limit_s"):
-        if getattr(arguments, field) is not None and arguments.search not in takers(field):
-            flag = "--search-time" if field == "time_limit_s" else f"--{field}"
-            raise UserError(
-                f"{flag} belongs to --search {', '.join(takers(field))}, "
-                f"got: --search {arguments.search}"
-            )
 
 
 def _finite(bound: float | None) -> float | None:
@@ -169,7 +148,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    _check_taken(arguments)
+    given = {name: getattr(arguments, name) for name in _OPTIONS}
+    request = make_request(given, Interface.COMMAND)
     problem = load_instance(arguments.file)
     say = Progress(asked=arguments.progress)
     started = time.monotonic()
@@ -177,15 +157,14 @@ def _run(arguments: argparse.Namespace) -> int:
     def watch(status: Status) -> None:
         say(f"{arguments.file.name}: {status}, {time.monotonic() - started:.1f} s")
 
+    limits = Limits(
+        request.seed or 0,
+        request.epsilon or 0.0,
+        request.search_time,
+        control=Control(on_interrupt="return", watch=watch),
+    )
     try:
-        solved = solve_instance(
-            problem,
-            arguments.search,
-            epsilon=arguments.epsilon or 0.0,
-            seed=arguments.seed or 0,
-            time_limit_s=arguments.time_limit_s,
-            control=Control(on_interrupt="return", watch=watch),
-        )
+        solved = solve_instance(problem, request.search, limits)
     finally:
         say.clear()
     _print(solved, arguments.format)

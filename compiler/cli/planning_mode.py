@@ -13,7 +13,6 @@ from pathlib import Path
 from tensoropt.compiler.api.frontier import Frontier, Interrupted, Point
 from tensoropt.compiler.api.model import Model
 from tensoropt.compiler.api.program import Program, Source
-from tensoropt.compiler.cli.arguments import wants_planning
 from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import compared_searches, read_request, read_step
@@ -79,11 +78,6 @@ def _check_places(args: argparse.Namespace) -> None:
     if args.netron is not None:
         from tensoropt.compiler.report.netron import check_netron_path
 
-        if not args.input.endswith(".onnx") and args.weights is None:
-            raise UserError(
-                f"--netron {args.netron}: expected an .onnx input or --weights MODEL.onnx, "
-                f"got: '{args.input}'"
-            )
         check_netron_path(args.netron, args.weights or Path(args.input))
     if args.output is not None:
         if not args.input.endswith(".onnx"):
@@ -121,7 +115,7 @@ class _Planning:
     def _is_searched(self) -> bool:
         """Return whether the text has strategies; refuse flags of phases that it has passed."""
         trains = self.args.train
-        planned = trains or wants_planning(self.args) or self.args.output is None
+        planned = trains or "planning" in self.args.given or self.args.output is None
         if not planned and self.model.is_searched():
             return True
         self.model.check_searchable(trains=trains)

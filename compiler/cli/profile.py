@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from tensoropt.compiler.api.training import step_of
 from tensoropt.compiler.cli.arguments import Parser, add_training
+from tensoropt.compiler.cli.combinations import TRAINING
 from tensoropt.compiler.cli.guard import guarded
 from tensoropt.compiler.cli.output import write_text
-from tensoropt.compiler.cli.training_flags import check_training, read_training
+from tensoropt.compiler.cli.training_flags import read_training
 from tensoropt.compiler.support.choices import whole_number
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.installation import check_installation
+from tensoropt.compiler.support.options import check_combinations
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.runtime.ops import library_path
@@ -94,14 +96,14 @@ def build_parser() -> Parser:
         help="measure although other work takes half of the cores or more")  # fmt: skip
     add("--budget", metavar="S", help=f"seconds to take, about (default {_BUDGET_S:g})")
     add("--format", choices=["table", "json"], default="table", help="of the fit (default table)")
-    add_training(parser.add_argument_group("training: measure steps of training of the models"))
-    parser.set_defaults(compare=None, emit=None, recompute="none")
+    add_training(parser.add_argument_group("training"))
+    parser.set_defaults(recompute="none")
     return parser
 
 
 def _run(args: argparse.Namespace) -> int:
     _check_output(args.output)
-    _check_training(args)
+    check_combinations(TRAINING, args.given)
     check_installation()
     _check_started()
     say = Progress()
@@ -118,12 +120,6 @@ def _run(args: argparse.Namespace) -> int:
         say.clear()
     _print(args, profile)
     return 0
-
-
-def _check_training(args: argparse.Namespace) -> None:
-    if not args.train and args.recompute == "none":
-        args.recompute = None
-    check_training(args)
 
 
 def _check_idle() -> None:

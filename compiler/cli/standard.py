@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.support.choices import check_known
-from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
     from tensoropt.compiler.api.frontier import Point
@@ -20,26 +19,14 @@ __all__ = ["check_standard", "run_check_annotations", "write_standard"]
 
 def check_standard(args: argparse.Namespace) -> None:
     """Refuse outputs that cannot be written, before any time is spent."""
-    for flag in ("annotations", "dtensor"):
-        if getattr(args, flag) is not None and args.train:
-            raise UserError(f"--{flag} is about a model, expected no --train")
     if args.target is not None:
-        from tensoropt.compiler.exporter.rank import RUNTIME, TARGETS
+        from tensoropt.compiler.exporter.rank import TARGETS
 
         check_known("--target: unknown target", args.target, TARGETS)
-        if args.output is None:
-            raise UserError("--target is about what -o writes, expected -o")
-        if args.train and args.target != RUNTIME:
-            raise UserError(f"--target {args.target}: runs no training, expected no --train")
     if args.annotations is not None:
         from tensoropt.compiler.exporter.standard.annotations import check_annotatable
 
-        model = Path(args.input) if args.input.endswith(".onnx") else args.weights
-        if model is None:
-            raise UserError(
-                f"--annotations {args.annotations}: expected an .onnx input or --weights "
-                f"MODEL.onnx, got: '{args.input}'"
-            )
+        model = args.weights or Path(args.input)
         if model.exists():
             check_annotatable(model, args.annotations)
 
@@ -58,8 +45,6 @@ def run_check_annotations(args: argparse.Namespace) -> int:
     """Print a line per mistake and return 1, or the number of annotated nodes and return 0."""
     from tensoropt.compiler.importer.annotations import check_annotations
 
-    if not args.input.endswith(".onnx"):
-        raise UserError(f"--check-annotations needs an .onnx model, got: '{args.input}'")
     mistakes, count = check_annotations(Path(args.input))
     for line in mistakes:
         print(f"error: {args.input}: {line}", file=sys.stderr)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +42,7 @@ def test_picks(frontier: to.Frontier) -> None:
     assert frontier.leanest.index == frontier.pick("leanest").index == frontier[-1].index
     assert "knee" in frontier.knee.marks
     assert frontier.pick(1).index == 1
-    with pytest.raises(to.UserError, match="--pick: expected the index of a point that fits"):
+    with pytest.raises(to.UserError, match=r"^pick: expected the index of a point that fits"):
         frontier.pick(99)
 
 
@@ -61,7 +63,7 @@ def test_what_fits(frontier: to.Frontier) -> None:
     assert not frontier.fits(1)
     with pytest.raises(to.UserError, match=re.escape(EMPTY)):
         _ = frontier.fits(1).fastest
-    with pytest.raises(to.UserError, match="--memory: expected a positive amount such as 16GiB"):
+    with pytest.raises(to.UserError, match=r"^memory: expected a positive amount such as 16GiB"):
         frontier.fits("lots")
 
 
@@ -90,21 +92,34 @@ def test_fewest_devices(model: to.Model, frontier: to.Frontier) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"devices": 0}, "--devices: expected a whole number from 1 to 1024, got: '0'"),
-        ({"devices": "two"}, "--devices: expected a whole number from 1 to 1024, got: 'two'"),
-        ({"mesh": (2, 0)}, "--mesh: expected positive sizes such as 2x4, got: '2x0'"),
-        ({"mesh": "3", "devices": 2}, "--mesh: 3 has 3 ranks, expected 2 as in 2, got: '3'"),
-        ({"device": "h20"}, "did you mean 'h200'?"),
-        ({"memory": "lots"}, "--memory: expected a positive amount such as 16GiB"),
-        ({"search": "best"}, "--search: unknown search 'best', valid choices are ft, pase"),
-        ({"epsilon": 2}, "--epsilon: expected a number from 0 to 1, got: '2'"),
-        ({"seed": 1}, "--seed belongs to --search autoddl, mcmc or random, got: --search ft"),
-        ({"strategies": "none.json"}, "--strategies none.json: no such file or directory"),
+        ({"devices": 0}, "devices: expected a whole number from 1 to 1024, got: '0'"),
+        ({"devices": "two"}, "devices: expected a whole number from 1 to 1024, got: 'two'"),
+        ({"mesh": (2, 0)}, "mesh: expected positive sizes such as 2x4, got: '2x0'"),
+        ({"mesh": "3", "devices": 2}, "mesh: 3 has 3 ranks, expected 2 as in 2, got: '3'"),
+        ({"device": "h20"}, "device: expected one of a100, cpu, gtx1080ti, h100, h200, v100 or"),
+        ({"memory": "lots"}, "memory: expected a positive amount such as 16GiB"),
+        ({"search": "best"}, "search: unknown search 'best', valid choices are ft, pase"),
+        ({"epsilon": 2}, "epsilon: expected a number from 0 to 1, got: '2'"),
+        ({"seed": 1}, "seed belongs to search autoddl, mcmc or random, got: search ft"),
+        ({"search_time": -1}, "search_time: expected seconds, at least 0, got: '-1'"),
+        ({"search_memory": 0}, "search_memory: expected a positive amount such as 16GiB"),
+        ({"overlap": "on"}, "overlap: unknown choice 'on', valid choices are auto, off"),
+        ({"pins": "w1=T"}, "pin 'w1=T': placement: expected R, S(<dim>)"),
+        ({"pins": Path("none.toml")}, "pins none.toml: no such file or directory"),
+        ({"strategies": "none.json"}, "strategies none.json: no such file or directory"),
+        ({"strategies": "a.json", "seed": 1}, "strategies fixes the plan, expected no seed"),
     ],
 )
 def test_what_is_refused(model: to.Model, options: dict[str, object], message: str) -> None:
-    with pytest.raises(to.UserError, match=re.escape(message)):
+    with pytest.raises(to.UserError, match=f"^{re.escape(message)}"):
         model.frontier(**options)  # type: ignore[arg-type]
+
+
+def test_other_arguments_are_refused(model: to.Model) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'pick'"):
+        model.frontier(devices=2, pick="knee")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'mesh'"):
+        model.profile(devices=2, mesh="2")  # type: ignore[call-arg]
 
 
 def test_the_text_is_that_of_the_command(
@@ -115,13 +130,21 @@ def test_the_text_is_that_of_the_command(
     assert capsys.readouterr().out == f"{frontier}\n"
 
 
-def test_errors_are_those_of_the_command(
+def test_errors_name_arguments_where_those_of_the_command_name_flags(
     mlp: Path, model: to.Model, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(mlp), "--dim", "batch=8", "--devices", "2", "--memory", "1B"]) == 1
     with pytest.raises(to.UserError) as refused:
         model.frontier(devices=2, memory=1)
-    assert capsys.readouterr().err == f"error: {refused.value}\n"
+    assert capsys.readouterr().err == f"error: --{refused.value}\n"
+
+
+@pytest.mark.parametrize("method", [to.Model.frontier, to.Model.fewest_devices, to.Model.profile])
+def test_all_arguments_are_documented(method: Callable[..., object]) -> None:
+    text = inspect.getdoc(method) or ""
+    names = [*inspect.signature(method).parameters][1:]
+    assert "epsilon" in names
+    assert [name for name in names if f"``{name}``" not in text] == []
 
 
 def test_data_frame(frontier: to.Frontier) -> None:

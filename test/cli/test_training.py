@@ -138,7 +138,7 @@ def test_strategies_of_the_other_kind(opt, refused, deep: Path, tmp_path: Path) 
     assert "is not for training, expected no --train" in refused(
         deep, *TRAIN, "--strategies", infers
     )
-    assert "is for training, expected --train --loss" in refused(deep, "--strategies", trains)
+    assert "is for training, expected --train as well" in refused(deep, "--strategies", trains)
     message = refused(deep, *TRAIN, "--recompute", "half", "--strategies", trains)
     assert message == "--recompute: expected none, as --strategies has it, got: half"
 

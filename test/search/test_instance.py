@@ -127,7 +127,7 @@ def test_random_search_is_worse_and_repeats(capsys: pytest.CaptureFixture[str]) 
         ([__file__], "test_instance.py: not a readable instance, expected an .npz file, got: "),
         (
             [str(HERE / "rnnlm_p8.npz"), "--search", "randm"],
-            "mcmc, exhaustive, random, got: randm, did you mean 'random'?",
+            "mcmc, exhaustive, random, did you mean 'random'?",
         ),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from tensoropt.compiler.search.frontier.answer_time import LEAST_S, search_time_s
 from tensoropt.compiler.search.frontier.compare import Compared, compare_methods
+from tensoropt.compiler.search.frontier.memory_limit import lacking, nothing_fits
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
 from tensoropt.compiler.search.frontier.pinned_search import (
     PinsCost,
@@ -17,12 +18,7 @@ from tensoropt.compiler.search.frontier.pinned_search import (
     search_pinned,
 )
 from tensoropt.compiler.search.frontier.points import fastest, least_process_bytes
-from tensoropt.compiler.search.frontier.request import (
-    Request,
-    device_counts,
-    lacking,
-    nothing_fits,
-)
+from tensoropt.compiler.search.frontier.request import Request, device_counts
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,

@@ -1,44 +1,54 @@
-"""What a person asks of a search: on which devices, how to search, and which point to take.
+"""Request for a search: the devices, the search method and its effort, and the point to pick.
 
-The flags of the command fill in a :class:`Request`, the pass `search-strategies` is one, and the
-search reads it: there is no other list of these options.
+:class:`Request` declares every option of a search. The flags of tensoropt-opt, the options of the
+pass `search-strategies` and the arguments in Python derive from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.collective_overlap import OVERLAPS
 from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
 from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
-from tensoropt.compiler.search.frontier.points import Point, least_process_bytes
+from tensoropt.compiler.search.frontier.points import check_pick, mesh_name
 from tensoropt.compiler.search.methods.registry import METHODS, takers
-from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.support.units import format_bytes, parse_bytes
+from tensoropt.compiler.support.options import (
+    Combination,
+    Interface,
+    Option,
+    number,
+    one_of,
+    options_of,
+    size,
+    whole,
+)
+from tensoropt.compiler.support.units import parse_bytes
 
 __all__ = [
     "ANSWER_S",
+    "COMBINATIONS",
     "DEFAULT_DEVICES",
     "MANY_DEVICES",
     "MAX_DEVICES",
+    "OBJECTIVES",
     "PINNED",
     "SEARCHES",
     "Request",
+    "check_searches",
+    "check_size",
     "device_counts",
-    "fitting",
-    "lacking",
-    "nothing_fits",
 ]
 
 SEARCHES = tuple(METHODS)
 PINNED = "pinned"
-"""What found strategies that nothing searched."""
+"""The name of the search in a plan with given strategies."""
 
 DEFAULT_DEVICES = 4
 MAX_DEVICES = 1024
@@ -47,62 +57,157 @@ MANY_DEVICES = 64
 number that ``objective`` devices tries by default."""
 MANY_AXES = 3
 ANSWER_S = 10.0
-"""Where neither ``epsilon`` nor ``search_time`` says how long to search, the person who waits has
-the answer after so many seconds, counted from the start of the command."""
+"""Seconds from the start of the command to the answer without ``epsilon`` and ``search_time``."""
 RESOLUTION = 0.01
 """Default relative distance of shown points: nobody chooses between closer plans."""
 MOST_POINTS = 25
-"""Largest number of points without ``--resolution`` and ``--epsilon``: more are not compared."""
-_OBJECTIVES = ("time", "memory", "devices")
+"""Largest number of points without ``resolution`` and ``epsilon``: more are not compared."""
+OBJECTIVES = ("time", "memory", "devices")
 
-_P = TypeVar("_P", bound=Point)
+
+def check_size(place: str, mesh: Mesh) -> None:
+    """Raise UserError if ``mesh`` has too many devices or axes; ``place`` begins the error."""
+    if mesh.size > MAX_DEVICES:
+        raise UserError(
+            f"{place}: expected at most {MAX_DEVICES} devices, got: mesh {mesh} of {mesh.size}"
+        )
+    axes = MANY_DEVICES.bit_length() - 1
+    if len(mesh.shape) > axes:  # more axes include some of extent 1, which multiply choices
+        raise UserError(
+            f"{place}: expected at most {axes} axes, got: mesh {mesh} of {len(mesh.shape)}"
+        )
+
+
+def _mesh(name: str, given: object) -> str:
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        given = mesh_name(tuple(given))
+    check_size(name, parse_mesh(str(given)))
+    return str(given)
+
+
+def _device(name: str, given: object) -> str:
+    """Return a description, or the list of several, as :func:`load_device` takes it."""
+    if isinstance(given, str):
+        return given
+    several = [*map(str, given)] if isinstance(given, Sequence) else [str(given)]
+    odd = next((each for each in several if "," in each), None)
+    if odd is not None:
+        raise UserError(f"{name}: expected a name or path without a comma, got: '{odd}'")
+    return ",".join(several)
+
+
+def _pick(name: str, given: object) -> str:
+    check_pick(str(given))
+    return str(given)
+
+
+def _texts(name: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return tuple(map(str, given))
+    return (str(given),)
 
 
 @dataclass(frozen=True)
 class Request:
-    """The devices to plan for, how to search, and which point to take; all as flags write it.
+    """The options of a search, checked. Raises :class:`UserError`, which names the option.
 
-    ``mesh``, such as 2x4, stands for itself; without one, every factorisation of ``devices`` is
-    searched. ``device`` names a device description, or is the path of one. ``memory`` is what one
-    device may use, such as 16GiB; ``objective`` is time, memory, or devices: the fewest of them, up
-    to ``devices``, on which something fits. ``epsilon`` is how far a point of the exact frontier
-    may lie, relatively, from one that is found; 0 is exact. ``search_time`` is what the search of
-    all meshes of one number of devices may take, in seconds. Without both, a search ends so that
-    the answer is there after ten seconds (``answer_time.py``), or when it has something.
-    ``search_memory`` is what its tables, bounds and lists may take, such as 4GiB; without it a
-    quarter of the machine's memory. ``strategies`` is a plan.json whose strategies are taken in
-    place of a search. ``pick`` is the index of a point, fastest, leanest or knee. ``overlap`` is
-    auto, or off to let no collective run during operators. ``resolution`` is the least relative
-    difference, in time and in memory, between neighbouring points: 0.01, or ``epsilon`` if less.
-
-    ``pins`` and ``forbid`` are what single tensors and nodes must and may not be (docs/pins.md);
-    ``model`` is the file whose names of tensors between nodes they may use. ``annotations`` is a
-    model whose multi-device annotations are pins as well.
+    ``devices`` is the size of ``mesh``, if there is one. ``model`` is the file with the names of
+    tensors that pins may use, and ``annotations`` a model with multi-device annotations, which are
+    more pins. ``interface`` is the origin of the options.
     """
 
-    devices: int = DEFAULT_DEVICES
-    mesh: str | None = None
-    device: str = "cpu"
-    memory: str | None = None
-    objective: str = "time"
-    search: str = "ft"
-    seed: int | None = None
-    epsilon: float | None = None
-    search_time: float | None = None
-    search_memory: str | None = None
-    strategies: str | None = None
-    pick: str | None = None
-    overlap: str = "auto"
-    resolution: float | None = None
-    pins: tuple[str, ...] = field(default=(), metadata={"option": False})
-    forbid: tuple[str, ...] = field(default=(), metadata={"option": False})
+    devices: int = Option(
+        "N", "number of devices; all their meshes are searched", whole(1, MAX_DEVICES)
+    ).field(DEFAULT_DEVICES)
+    mesh: str | None = Option(
+        "AxB", "search one mesh only, such as 2x4", _mesh, in_python=" or (2, 4)"
+    ).field(None)
+    device: str = Option(
+        "NAME|FILE.toml",
+        "device description; of several for one kind of machine, the first that has a value counts",
+        _device,
+        repeats=True,
+    ).field("cpu")
+    memory: str | None = Option(
+        "SIZE", "memory limit of one device's process, such as 16GiB", size
+    ).field(None)
+    objective: str = Option(
+        "WHAT",
+        "minimize time, memory, or devices: the fewest on which a plan fits",
+        one_of("objective", OBJECTIVES),
+        in_command="; or profile: one plan per number of devices",
+    ).field(OBJECTIVES[0])
+    search: str = Option(
+        "NAME", f"search method: {', '.join(SEARCHES)}", one_of("search", SEARCHES)
+    ).field("ft")
+    seed: int | None = Option(
+        "K",
+        f"seed of {{search}} {', '.join(takers('seed'))} (default 0)",
+        whole(0, 2**32 - 1),
+        owners=takers("seed"),
+    ).field(None)
+    epsilon: float | None = Option(
+        "E",
+        "relative slack of the frontier: 0 is exact, 0.05 within 5%; the search then has no time "
+        "limit",
+        number("a number from 0 to 1", 0, 1),
+        owners=takers("epsilon"),
+    ).field(None)
+    resolution: float | None = Option(
+        "R",
+        "least relative difference in time and in memory between points (default 0.01, at most "
+        "{epsilon}; coarser without {epsilon} for more than 25 points)",
+        number("a number from 0 to 1", 0, 1),
+        owners=takers("epsilon"),
+    ).field(None)
+    search_time: float | None = Option(
+        "S",
+        f"seconds for {{search}} {' or '.join(takers('time_limit_s'))}, all meshes together "
+        f"(default: answer {ANSWER_S:g} s after the start; no limit with {{epsilon}})",
+        number("seconds, at least 0", 0),
+        owners=takers("time_limit_s"),
+    ).field(None)
+    search_memory: str | None = Option(
+        "SIZE",
+        "memory limit of the search itself, such as 4GiB (default: a quarter of this machine's)",
+        size,
+        owners=takers("search_memory_bytes"),
+    ).field(None)
+    strategies: str | None = Option(
+        "PLAN.json", "use the strategies of a plan, edited or not, instead of searching"
+    ).field(None)
+    pick: str | None = Option(
+        "WHICH", "the point to use: an index, fastest, leanest or knee", _pick
+    ).field(None)
+    overlap: str = Option(
+        "WHICH",
+        "overlap collectives with compute if that saves time: auto or off",
+        one_of("choice", OVERLAPS),
+    ).field("auto")
+    pins: tuple[str, ...] = Option(
+        "WHAT=HOW",
+        "fix the layout of a tensor or the strategy of a node: 'w*=S(0)@x', 'node:/attn/*=heads'",
+        _texts,
+        in_python="; a Path is a .toml file with pins, or an .onnx model with annotations",
+        flag="pin",
+        repeats=True,
+    ).field((), in_pipeline=False)
+    forbid: tuple[str, ...] = Option(
+        "WHAT=HOW", "exclude a layout or a strategy", _texts, repeats=True
+    ).field((), in_pipeline=False)
     model: str | None = field(default=None, metadata={"option": False})
     annotations: str | None = field(default=None, metadata={"option": False})
+    interface: Interface = field(
+        default=Interface.COMMAND, compare=False, repr=False, metadata={"option": False}
+    )
 
     def __post_init__(self) -> None:
-        check_known("--objective: unknown objective", self.objective, _OBJECTIVES)
-        check_known("--search: unknown search", self.search, SEARCHES)
-        check_known("--overlap: unknown choice", self.overlap, OVERLAPS)
+        for name, option in options_of(self).items():
+            given = getattr(self, name)
+            if given is not None:
+                with self.interface.naming():
+                    value = option.read(self.interface.name_of(name), given)
+                object.__setattr__(self, name, value)
         if self.mesh is not None:
             object.__setattr__(self, "devices", parse_mesh(self.mesh).size)
 
@@ -123,7 +228,7 @@ class Request:
     @cached_property
     def memory_bytes(self) -> int | None:
         """What one device may use, ``None`` for no limit."""
-        return None if self.memory is None else parse_bytes(self.memory, "--memory")
+        return None if self.memory is None else parse_bytes(self.memory, "memory")
 
     @property
     def tensor_bytes(self) -> int | None:
@@ -140,7 +245,7 @@ class Request:
     def search_memory_bytes(self) -> int | None:
         """What the search may take, ``None`` for the default."""
         text = self.search_memory
-        return None if text is None else parse_bytes(text, "--search-memory")
+        return None if text is None else parse_bytes(text, "search memory")
 
     @cached_property
     def read_pins(self) -> tuple[Pin, ...]:
@@ -203,42 +308,27 @@ class Request:
         return replace(self, devices=devices, mesh=None)
 
 
+COMBINATIONS = (
+    Combination(
+        ["strategies"],
+        "{given} fixes the plan, expected no {other}",
+        excludes=[
+            *("devices", "mesh", "search", "seed", "epsilon", "search_time", "pick", "objective"),
+            *("pin", "forbid", "pins"),
+        ],
+    ),
+)
+"""The refused combinations of options, with ``--pin`` for texts among the pins."""
+
+
+def check_searches(given: Iterable[str], searches: Sequence[str], interface: Interface) -> None:
+    """Raise UserError if none of ``searches`` uses one of the ``given`` options."""
+    options = options_of(Request)
+    for name in options.keys() & given:
+        options[name].check_owner("search", searches, interface)
+
+
 def device_counts(most: int) -> list[int]:
     """Return 1, 2, 4, 8, ... up to ``most``, and ``most`` itself."""
     powers = [2**power for power in range(most.bit_length()) if 2**power <= most]
     return powers if powers[-1] == most else [*powers, most]
-
-
-def fitting(points: Sequence[_P], request: Request) -> Sequence[_P]:
-    """Return the points within the memory limit; when there is none, say by how much."""
-    limit = request.memory_bytes
-    if limit is None:
-        return points
-    fits = [point for point in points if point.process_bytes <= limit]
-    if not fits:
-        raise nothing_fits(request, limit, least_process_bytes(points))
-    return fits
-
-
-def nothing_fits(
-    request: Request, limit_bytes: int, need: int, *, exactly: bool = True
-) -> UserError:
-    """Return the error for a memory limit below ``need`` bytes: the leanest plan's, or a bound."""
-    devices, rest = request.devices, request.rest_bytes
-    expected = "expected more memory or devices"
-    if rest >= limit_bytes:
-        expected = f"a process takes {format_bytes(rest)} without any model, expected more memory"
-    return UserError(
-        f"--memory: nothing fits {format_bytes(limit_bytes)} on {devices} "
-        f"device{'' if devices == 1 else 's'}, {lacking(limit_bytes, need, exactly=exactly)}; "
-        f"{expected}"
-    )
-
-
-def lacking(limit_bytes: int, need: int, *, exactly: bool = True) -> str:
-    """Return what is missing where the leanest plan needs ``need`` bytes, or at least that."""
-    least = "" if exactly else "at least "
-    return (
-        f"the leanest plan needs {least}{format_bytes(need)} ({need} bytes), "
-        f"{format_bytes(need - limit_bytes)} more"
-    )
