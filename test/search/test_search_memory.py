@@ -53,10 +53,10 @@ def test_a_budget_too_small_to_begin_is_refused_in_one_line(size: str) -> None:
 
 @pytest.mark.parametrize("size", ["", "much", "-1GiB"])
 def test_a_size_that_is_none_is_refused(size: str) -> None:
-    with pytest.raises(UserError, match="--search-memory: expected"):
+    with pytest.raises(UserError, match="search_memory: expected"):
         load(LLAMA).frontier(4, search_memory=size)
 
 
 def test_a_method_that_heeds_no_budget_refuses_one() -> None:
-    with pytest.raises(UserError, match="--search-memory belongs to --search ft"):
+    with pytest.raises(UserError, match="search_memory belongs to search ft"):
         load(LLAMA).frontier(4, search="pase", search_memory="1GiB")
