@@ -68,7 +68,10 @@ def create(name: str, options: Mapping[str, str]) -> Pass:
         check_known(f"pass '{name}': unknown option", key, fields)
         what = f"pass '{name}': option '{key}'"
         values[fields[key].name] = _convert(what, fields[key].type, text)
-    return cls(**values)
+    try:
+        return cls(**values)
+    except UserError as error:
+        raise UserError(f"pass '{name}': {error}") from None
 
 
 def unknown_pass(name: str) -> UserError:

@@ -62,6 +62,14 @@ def test_options_by_type() -> None:
     assert (made.mesh, made.seed, made.epsilon) == ("2x2", 7, 0.5)
 
 
+def test_an_error_about_an_option_names_the_pass_and_the_option() -> None:
+    message = r"pass 'search-strategies': search-time: expected seconds, at least 0, got: '-1.0'"
+    with pytest.raises(UserError, match=message):
+        create("search-strategies", {"search-time": "-1"})
+    with pytest.raises(UserError, match="pass 'search-strategies': mesh: expected positive sizes"):
+        create("search-strategies", {"mesh": "0"})
+
+
 def test_unknown_pass() -> None:
     with pytest.raises(UserError, match=r"unknown pass 'partitoin'.*did you mean 'partition'\?$"):
         pass_class("partitoin")
