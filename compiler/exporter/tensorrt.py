@@ -195,8 +195,6 @@ def _static_shape(op: ir.Operation) -> list[int]:
     return [int(size) for size in kind.shape]
 
 
-
-
 def _swap(rank: int, one: int, other: int) -> list[int]:
     order = list(range(rank))
     if rank:
