@@ -209,7 +209,7 @@ def test_what_there_is_not_enough_of_is_one_line(nodes: Nodes, jobs: Any):
     status, _, line = jobs("second", "--devices", 2).end()
     assert status == 1
     assert line.startswith("error: device node-")
-    assert "expected a free one, got: one that others of the Ray cluster have had" in line
+    assert "expected a free one, got: one that other jobs of the Ray cluster have had" in line
 
 
 @CHECK
