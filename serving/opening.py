@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tensoropt.runtime.plan.plan import Plan, check_dims, dim_names
 from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.errors import UserError, did_you_mean
+from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.model import Model, ServingOptions, specs_of
@@ -22,32 +23,30 @@ def check_sizes(plans: Iterable[Path], dims: Mapping[str, int]) -> None:
     check_dims(dims, [tensor for path in plans for tensor in Plan.load(path).inputs])
 
 
-def restrict_dims(plan: Plan, session_options: Mapping[str, Any]) -> dict[str, Any]:
+def restrict_dims(plan: Plan, options: SessionOptions) -> SessionOptions:
     """Return the session options for one plan: ``dims`` reduced to the plan's own names."""
     names = dim_names(plan.inputs)
-    dims = {name: size for name, size in session_options["dims"].items() if name in names}
-    return {**session_options, "dims": dims}
+    return replace(options, dims={n: size for n, size in options.dims.items() if n in names})
 
 
 class Opener:
     """Opens the plans of a server, and opens plans again that were replaced in their folders.
 
     ``prefills`` are plans that read the prompts of decoders, by the decoder's name.
-    ``session_options`` are options of `Session`.
     """
 
     def __init__(
         self,
         plans: Mapping[str, Path],
         prefills: Mapping[str, Path],
-        session_options: Mapping[str, Any],
+        session_options: SessionOptions,
         options: ServingOptions,
         limits: TextLimits,
         metrics: Metrics,
     ) -> None:
         self._plans, self._prefills, self._session_options = plans, prefills, session_options
         self._options, self._limits, self._metrics = options, limits, metrics
-        check_sizes([*plans.values(), *prefills.values()], session_options["dims"])
+        check_sizes([*plans.values(), *prefills.values()], session_options.dims)
         self._digests = {name: self._find_digests(name) for name in plans}
         self._decoders = split_plans(plans, prefills)[1].keys()
 
@@ -108,7 +107,7 @@ def split_plans(
 def open_texts(
     plans: Mapping[str, Path],
     prefills: Mapping[str, Path],
-    session_options: Mapping[str, Any],
+    session_options: SessionOptions,
     limits: TextLimits,
     metrics: Metrics,
 ) -> dict[str, TextModel]:
@@ -117,7 +116,7 @@ def open_texts(
     ``prefills`` are plans that read the prompts of some decoders. Raises `UserError`, after ending
     all ranks.
     """
-    own = {key: value for key, value in session_options.items() if key != "cuda_graphs"}
+    own = replace(session_options, cuda_graphs=False)
     sessions: dict[str, TextSession] = {}
     try:
         for name, folder in plans.items():
@@ -125,7 +124,7 @@ def open_texts(
                 folder,
                 prefill=prefills.get(name),
                 step_tokens=limits.step_tokens,
-                **restrict_dims(Plan.load(folder), own),
+                **vars(restrict_dims(Plan.load(folder), own)),
             )
     except BaseException:
         for session in sessions.values():
@@ -136,13 +135,13 @@ def open_texts(
 
 def open_models(
     plans: Mapping[str, Path],
-    session_options: Mapping[str, Any],
+    session_options: SessionOptions,
     options: ServingOptions,
     metrics: Metrics,
 ) -> dict[str, Model]:
     """Start the ranks of each plan, and return its model by name.
 
-    ``session_options`` are options of `Session`. Raises `UserError`, after ending all ranks.
+    Raises `UserError`, after ending all ranks.
     """
     models: dict[str, Model] = {}
     sessions: list[Session] = []
@@ -159,13 +158,13 @@ def open_models(
 def _open_model(
     name: str,
     folder: Path,
-    session_options: Mapping[str, Any],
+    session_options: SessionOptions,
     options: ServingOptions,
     metrics: Metrics,
     sessions: list[Session],
 ) -> Model:
     plan = Plan.load(folder)
     own = restrict_dims(plan, session_options)
-    inputs, outputs = specs_of(plan.inputs, own["dims"]), specs_of(plan.outputs, own["dims"])
-    sessions.append(Session(folder, **own))
+    inputs, outputs = specs_of(plan.inputs, own.dims), specs_of(plan.outputs, own.dims)
+    sessions.append(Session(folder, **vars(own)))
     return Model(name, inputs, outputs, sessions[-1], options, metrics)

@@ -49,6 +49,7 @@ from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of
+from tensoropt.runtime.support.rank_options import RankOptions
 
 __all__ = ["MODELS", "Row", "errors_of", "halves", "rank_correlation", "regret"]
 
@@ -173,7 +174,7 @@ class Ranking:
 def ranked(model: Model, ranks: int, plans: int, folder: Path) -> list[PlanSample]:
     """Measure ``plans`` plans of a model in turns; return a sample for each turn of each."""
     files = list(_ranked(model, ranks, plans, folder))
-    machine = Ranks("cpu", 1, _say)
+    machine = Ranks(RankOptions(threads=1), _say)
     graphs = [graph for plan in files for graph in plan.graphs]
     turns = [machine.times_s(graphs, ranks, _RUN_S) for _ in range(_TURNS)]
     return [
@@ -292,7 +293,7 @@ def draw(rows: Sequence[Row], rankings: Sequence[Ranking], path: Path) -> None:
 def measure(given: argparse.Namespace, models: Sequence[Model], folder: Path) -> Measurements:
     """Return the measurements of tensoropt-profile for the models in ``--budget`` seconds."""
     request = ProfileRequest(
-        models, given.ranks, 1, "cpu", "here", "cpu", given.quick, given.budget
+        models, given.ranks, RankOptions(threads=1), "here", "cpu", given.quick, given.budget
     )
     return run(request, folder, _say).measured
 

@@ -53,6 +53,7 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.runtime.inspection.summary import collectives_of
 from tensoropt.runtime.plan.plan import Plan as WrittenPlan
 from tensoropt.runtime.support.collectives import JOINED, STARTS
+from tensoropt.runtime.support.rank_options import RankOptions
 
 __all__ = ["Row", "Sizes", "measure", "table"]
 
@@ -282,7 +283,7 @@ def _moving_s(plan: Path, machine: _Machine) -> float:
             path = Path(name.replace("{rank}", str(rank)))
             collective_graph(path, kind, even, range(count), _TIMES)
         graphs.append(MeasuredGraph(kind, name, alone=False))
-    found = Ranks("cpu", 1, lambda _: None).times_s(graphs, count, _MOVED_S)
+    found = Ranks(RankOptions(threads=1), lambda _: None).times_s(graphs, count, _MOVED_S)
     pairs = zip(found, sent.values(), strict=True)
     return sum((time_s or 0.0) / _TIMES * times for time_s, times in pairs)
 

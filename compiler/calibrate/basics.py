@@ -65,7 +65,7 @@ def _require(time_s: float | None) -> float:
 
 def measure_bandwidth(ranks: Ranks, count: int, folder: Path, seconds: float) -> float:
     """Return the memory bandwidth of each rank while all ranks use it, in bytes per second."""
-    elements = _STREAM_ELEMENTS[ranks.provider]
+    elements = _STREAM_ELEMENTS[ranks.options.provider]
     graph = MeasuredGraph(
         "addition of large tensors", str(stream(folder / "stream.onnx", elements))
     )
@@ -77,8 +77,8 @@ def measure_peaks(
 ) -> dict[str, Peak]:
     """Return the rates of matrix products by type; types that do not run are left out."""
     found = {}
-    for dtype in DTYPES[ranks.provider]:
-        sizes = [(side, side, side) for side in _SIDES[ranks.provider]]
+    for dtype in DTYPES[ranks.options.provider]:
+        sizes = [(side, side, side) for side in _SIDES[ranks.options.provider]]
         graphs = [
             MeasuredGraph(
                 f"product in {dtype}", str(products(folder / f"{dtype}{s[0]}.onnx", dtype, [s]))
@@ -100,12 +100,12 @@ def measure_operators(
     ranks: Ranks, count: int, folder: Path, seconds: float, floor: Floor
 ) -> list[OpSample]:
     """Return samples of common operators over a range of sizes."""
-    large, skinny = _SIDES[ranks.provider], _SKINNY[ranks.provider]
+    large, skinny = _SIDES[ranks.options.provider], _SKINNY[ranks.options.provider]
     sizes = [(m, k, n) for m in (*skinny, *large[:2]) for k in large[:2] for n in large[:2]]
     graphs = []
-    for dtype in DTYPES[ranks.provider]:
+    for dtype in DTYPES[ranks.options.provider]:
         path = products(folder / f"products_{dtype}.onnx", dtype, sizes)
-        paths = [path, *operators(folder, dtype, _ROWS[ranks.provider])]
+        paths = [path, *operators(folder, dtype, _ROWS[ranks.options.provider])]
         graphs += [MeasuredGraph(path.stem, str(path)) for path in paths]
     for elements in _UPDATED if ranks.runs_passes else ():
         path = update(folder / f"update{elements}.onnx", [elements])
@@ -167,7 +167,7 @@ def least_side(provider: str) -> int:
 
 def capacity_bytes(ranks: Ranks, count: int) -> int:
     """Return the memory of one rank: a share of the smallest GPU, or of the machine's memory."""
-    if ranks.provider == "cuda":
-        shared = -(-count // len(ranks.gpus().gpu_bytes)) if ranks.share_gpus else 1
+    if ranks.options.provider == "cuda":
+        shared = -(-count // len(ranks.gpus().gpu_bytes)) if ranks.options.share_gpus else 1
         return min(ranks.gpus().gpu_bytes) // shared
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count

@@ -17,9 +17,10 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 def machine_of(ranks: Ranks, count: int) -> Machine:
     """Return the description of this machine, on which up to ``count`` ranks measure together."""
-    processor = _processor() if ranks.provider == "cpu" else ranks.gpus().gpu_names[0]
+    options = ranks.options
+    processor = _processor() if options.provider == "cpu" else ranks.gpus().gpu_names[0]
     version = onnxruntime.__version__.rpartition(".")[0]
-    return Machine(processor, ranks.provider, count, ranks.threads, version)
+    return Machine(processor, options.provider, count, options.threads or 1, version)
 
 
 def _processor() -> str:

@@ -31,7 +31,7 @@ def measure_overlap(
         row_of_sums(folder / f"sums{starts}.onnx", _TINY, group, _TIMES, starts=starts)
         for starts in (False, True)
     ]
-    side, elements = least_side(ranks.provider), most_bytes // 4
+    side, elements = least_side(ranks.options.provider), most_bytes // 4
     for sent in ("nothing", "before", "beside"):
         path = folder / f"sent_{sent}.onnx"
         graphs.append(overlap_graph(path, elements, group, (side, _PRODUCTS), sent))

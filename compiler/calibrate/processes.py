@@ -53,9 +53,9 @@ def plan_process_bytes(ranks: Ranks, folder: Path) -> int | None:
     ``None`` for a plan that does not run, for devices other than CPUs, and after ``ranks.until``.
     """
     late = ranks.until is not None and time.monotonic() + ranks.start_s > ranks.until
-    if late or ranks.provider != CPU.name:
+    if late or ranks.options.provider != CPU.name:
         return None
-    job = Job((str(folder),), runs=1, threads=ranks.threads, int_range=_INTEGERS)
+    job = Job((str(folder),), runs=1, int_range=_INTEGERS, **vars(ranks.options))
     try:
         [found] = start(job)
     except UserError:

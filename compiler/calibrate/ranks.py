@@ -17,6 +17,7 @@ from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
+from tensoropt.runtime.support.rank_options import RankOptions
 
 __all__ = ["MeasuredGraph", "Ranks", "Samples"]
 
@@ -66,10 +67,8 @@ class Ranks:
     bound of the time to start the ranks: the least time of all jobs so far.
     """
 
-    provider: str
-    threads: int
+    options: RankOptions
     say: Callable[[str], None]
-    share_gpus: bool = False
     left_out: list[str] = field(default_factory=list)
     until: float | None = None
     start_s: float = 0.0
@@ -77,7 +76,7 @@ class Ranks:
     @property
     def runs_passes(self) -> bool:
         """True if the update of a training step runs as fused passes over its arrays."""
-        return self.provider == CPU.name and CPU.fuses
+        return self.options.provider == CPU.name and CPU.fuses
 
     def times_s(
         self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float
@@ -142,7 +141,7 @@ class Ranks:
         if self.until is not None and time.monotonic() + self.start_s > self.until:
             found = [Measured(error=NO_TIME) for _ in graphs]
         else:
-            found = self._launch(ProfileJob(tasks=tasks, traced=traced, until=self.until), ranks)
+            found = self._launch(tasks, ranks, traced=traced, until=self.until)
         if len(found) < len(graphs):
             raise KeyboardInterrupt
         late = dict.fromkeys(
@@ -162,13 +161,19 @@ class Ranks:
 
     def gpus(self) -> Measured:
         """Return memory and names of the GPUs of this machine, none for the CPU."""
-        return self._launch(ProfileJob(tasks=()), 1)[0]
+        return self._launch((), 1)[0]
 
-    def _launch(self, job: ProfileJob, ranks: int) -> list[Measured]:
-        worker = worker_of(job.kind)
-        own = replace(job, provider=self.provider, threads=self.threads, share_gpus=self.share_gpus)
+    def _launch(
+        self,
+        tasks: tuple[Task, ...],
+        ranks: int,
+        *,
+        traced: bool = False,
+        until: float | None = None,
+    ) -> list[Measured]:
+        job = ProfileJob(tasks=tasks, traced=traced, until=until, **vars(self.options))
         start_s = time.monotonic()
-        found = list(worker.from_values(launch(own, ranks, stoppable=True)))
+        found = list(worker_of(job.kind).from_values(launch(job, ranks, stoppable=True)))
         self.start_s = min(self.start_s or math.inf, time.monotonic() - start_s)
         return found
 

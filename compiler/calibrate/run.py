@@ -23,6 +23,7 @@ from tensoropt.compiler.calibrate.samples import Basics, Measurements, PlanSampl
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.search.frontier.request import device_counts
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.support.rank_options import RankOptions
 
 __all__ = ["Calibration", "ProfileRequest", "run"]
 
@@ -37,13 +38,11 @@ class ProfileRequest:
 
     models: Sequence[Model]
     ranks: int
-    threads: int
-    provider: str
+    options: RankOptions
     name: str
     base: str
     quick: bool
     budget_s: float
-    share_gpus: bool = False
     before: Measurements | None = None
     started_s: float = field(default_factory=time.monotonic)
 
@@ -94,7 +93,7 @@ class _Run:
 
     def run(self) -> Calibration:
         request, busy = self.request, busy_fraction(_LOOK_S)
-        self.ranks = Ranks(request.provider, request.threads, self.say, request.share_gpus)
+        self.ranks = Ranks(request.options, self.say)
         self.measured = self._basics()
         if request.models:
             self._rounds()
@@ -147,7 +146,8 @@ class _Run:
         names = dict.fromkeys(own.name for own in measured_models(plans))
         source = (
             f"Measured by tensoropt-profile on {time.strftime('%Y-%m-%d')}: "
-            f"{request.ranks} ranks of {request.threads} threads, provider {request.provider}, "
+            f"{request.ranks} ranks of {request.options.threads} threads, "
+            f"provider {request.options.provider}, "
             f"{', '.join(names) or 'common operators'}."
         )
         identity = Identity(request.name, load_device(request.base), source)

@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser with errors of one line and exit status 1."""
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {self.prog} --help)")
+        raise UserError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
 
     def parse(self, argv: list[str] | None) -> argparse.Namespace:
         """Return the flags; an unknown flag is an error that names the nearest flag.

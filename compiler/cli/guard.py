@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import TensoroptError, printable
 from tensoropt.runtime.support.flags import describe_os_error
+from tensoropt.runtime.support.options import command_text
 from tensoropt.runtime.support.status_line import clear_line
 
 __all__ = ["BROKEN_PIPE", "FAILURE", "INTERRUPTED", "guarded"]
@@ -30,7 +31,7 @@ def guarded(action: Callable[[], int]) -> int:
         sys.stdout.flush()
         return status
     except TensoroptError as error:
-        return _refuse(str(error))
+        return _refuse(command_text(error))
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE

@@ -17,7 +17,6 @@ from tensoropt.compiler.cli.combinations import TRAINING
 from tensoropt.compiler.cli.guard import guarded
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.training_flags import read_training
-from tensoropt.compiler.support.choices import whole_number
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.support.options import check_combinations
@@ -26,7 +25,9 @@ from tensoropt.compiler.support.version import TOOL
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.plan.dims import mean_of, parse_ranges
 from tensoropt.runtime.session.session import cores
-from tensoropt.runtime.support.job import PROVIDERS
+from tensoropt.runtime.support.kinds import SECONDS, integer
+from tensoropt.runtime.support.options import add_flags, options_in
+from tensoropt.runtime.support.rank_options import RankOptions
 
 if TYPE_CHECKING:
     from tensoropt.compiler.calibrate.run import Calibration, ProfileRequest
@@ -79,13 +80,14 @@ def build_parser() -> Parser:
     add("models", nargs="*", type=Path, metavar="MODEL", help="an .onnx model to measure")
     add("-o", dest="output", type=Path, metavar="FILE.toml", help="where the description goes")
     add("--version", action="version", version=TOOL)
-    add("--provider", choices=PROVIDERS, default="cpu", help="what ranks run on (default cpu)")
-    add("--ranks", metavar="N", help="ranks of this machine (default: cores / threads, or GPUs)")
-    add("--threads", metavar="T", default="1", help="of each rank (default 1)")
+    add("--ranks", type=integer(1, MAX_RANKS), metavar="N",
+        help="ranks of this machine (default: cores / threads, or GPUs)")  # fmt: skip
+    add_flags(
+        add, RankOptions, "provider", "share_gpus", threads="threads per rank (default %(default)s)"
+    )
     add("--name", metavar="NAME", help="of the device (default: the GPU's, or this machine's)")
     add("--base", metavar="NAME|FILE.toml",
         help="description for what is not measured (default: cpu, or the GPU's)")  # fmt: skip
-    add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
         help="fix a symbolic dimension of the models' inputs, x:0 one of x without a name; of a "
         "range, such as 1..4096, the middle is measured (repeatable)")  # fmt: skip
@@ -94,10 +96,11 @@ def build_parser() -> Parser:
     add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
     add("--busy", action="store_true",
         help="measure although other work takes half of the cores or more")  # fmt: skip
-    add("--budget", metavar="S", help=f"seconds to take, about (default {_BUDGET_S:g})")
+    add("--budget", type=SECONDS, metavar="S",
+        help=f"seconds to take, about (default {_BUDGET_S:g})")  # fmt: skip
     add("--format", choices=["table", "json"], default="table", help="of the fit (default table)")
-    add_training(parser.add_argument_group("training"))
-    parser.set_defaults(recompute="none")
+    add_training(parser.add_argument_group("training: measure steps of training of the models"))
+    parser.set_defaults(recompute="none", threads=1)
     return parser
 
 
@@ -165,25 +168,23 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     step = step_of(read_training(args), None)
     if step is not None and step.recompute == "auto":
         step = replace(step, recompute="none")
-    threads = whole_number("--threads", args.threads, 1, 1024)
-    ranks = None if args.ranks is None else whole_number("--ranks", args.ranks, 1, MAX_RANKS)
-    budget_s, ranges = _budget(args), parse_ranges(args.dim)
+    options = RankOptions(**options_in(args, RankOptions))
+    budget_s = args.budget or (_QUICK_S if args.quick else _BUDGET_S)
+    ranges = parse_ranges(args.dim)
     dims = {name: mean_of(sizes) for name, sizes in ranges.items()}
     load_device(args.base or "cpu")
     models = [prepare_model(path, dims, step) for path in args.models]
-    machine = _machine(args, threads, say)
+    machine = _machine(options, say)
     before = _earlier_measurements(args)
     own = None if before is None else load_device(str(args.output))
     return ProfileRequest(
         models,
-        ranks or machine.ranks,
-        threads,
-        args.provider,
+        args.ranks or machine.ranks,
+        options,
         args.name or (own.name if own else machine.name),
         args.base or (str(args.output) if own else machine.base),
         args.quick,
         budget_s,
-        args.share_gpus,
         before,
         started_s,
     )
@@ -203,14 +204,6 @@ def _is_file(path: Path | None) -> TypeGuard[Path]:
     return path is not None and str(path) != "-"
 
 
-def _check_provider(args: argparse.Namespace) -> None:
-    """Refuse a provider that is not available, and ``--share-gpus`` without GPUs."""
-    from tensoropt.runtime.device import providers
-    from tensoropt.runtime.support.job import Launched
-
-    providers.check_provider(Launched(provider=args.provider, share_gpus=args.share_gpus))
-
-
 class _Machine(NamedTuple):
     """Defaults for this machine, for flags that are not given."""
 
@@ -219,31 +212,21 @@ class _Machine(NamedTuple):
     base: str
 
 
-def _machine(args: argparse.Namespace, threads: int, say: Progress) -> _Machine:
-    _check_provider(args)
+def _machine(options: RankOptions, say: Progress) -> _Machine:
+    from tensoropt.runtime.device.providers import check_provider
+
+    check_provider(options)
     library_path()  # raises if the runtime's library, which ranks need, is missing
-    if args.provider == "cpu":
-        ranks = min(max(cores() // threads, 1), MAX_RANKS)
+    if options.provider == "cpu":
+        ranks = min(max(cores() // (options.threads or 1), 1), MAX_RANKS)
         return _Machine(ranks, platform.node() or "cpu", "cpu")
     from tensoropt.compiler.calibrate.ranks import Ranks
     from tensoropt.compiler.cost.device import device_names
 
-    gpus = Ranks("cuda", threads, say).gpus()
+    gpus = Ranks(options, say).gpus()
     name = gpus.gpu_names[0]
     like = (known for known in device_names() if known in name.lower().replace(" ", ""))
     return _Machine(min(len(gpus.gpu_names), MAX_RANKS), name, next(like, "h200"))
-
-
-def _budget(args: argparse.Namespace) -> float:
-    if args.budget is None:
-        return _QUICK_S if args.quick else _BUDGET_S
-    try:
-        seconds = float(args.budget)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise UserError(f"--budget: expected a positive number of seconds, got: '{args.budget}'")
-    return seconds
 
 
 def _print(args: argparse.Namespace, profile: Calibration) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from tensoropt.elastic.cli.run import add_run
 from tensoropt.elastic.control import METHODS, RefusedError
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.flags import Parser, answered, integer
+from tensoropt.runtime.support.flags import Parser, answered
+from tensoropt.runtime.support.kinds import integer
 from tensoropt.runtime.support.version import TOOL
 
 __all__ = ["build_parser", "main"]

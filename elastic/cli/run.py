@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from tensoropt.elastic.control import JobStatus
 from tensoropt.elastic.jobs import JobFolder, check_name, job_folder
-from tensoropt.runtime.cli.train import add_provider_flags, add_training_flags
+from tensoropt.runtime.cli.train import add_training_flags
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.flags import integer, number
+from tensoropt.runtime.support.kinds import integer, number
+from tensoropt.runtime.support.options import add_flags, options_in
+from tensoropt.runtime.support.rank_options import RankOptions
 from tensoropt.runtime.support.status_line import clear_line, show_line
 from tensoropt.runtime.training.data.python import factory_in
+from tensoropt.runtime.training.job import TrainJob
 
 if TYPE_CHECKING:
     from tensoropt.elastic.coordinator.coordinator import Coordinator
@@ -30,11 +33,6 @@ if TYPE_CHECKING:
     from tensoropt.runtime.family.family import Family, FamilyPlan
 
 __all__ = ["add_run"]
-
-_OWN = (
-    *("shuffle", "learning_rate", "warmup", "schedule", "total_steps", "seed", "loss_scale"),
-    *("checkpoint_every", "keep", "threads", "provider", "share_gpus", "cuda_graphs"),
-)
 
 _PATHS = ("log", "resume", "export", "model")
 _LOOK_S = 0.1
@@ -64,8 +62,7 @@ def add_run(commands: Any) -> None:
     add("--plan", metavar="NAME", help="initial plan (default: the fastest for --devices)")
     add("--detach", action="store_true", help="run in the background; return when it trains")
     add("--format", choices=["text", "json"], default="text", help="default: text")
-    add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
-    add("--seed", type=integer(0), default=0, metavar="K", help="dropout seed (0)")
+    add_flags(add, TrainJob, "seed")
     add = parser.add_argument_group("engine").add_argument
     add("--engine", choices=["local", "ray"], default="local",
         help="run ranks on this machine, or on its Ray cluster (local)")  # fmt: skip
@@ -75,7 +72,7 @@ def add_run(commands: Any) -> None:
         help="copy the state in memory every K steps; 0: never (50)")  # fmt: skip
     add("--min-devices", type=integer(1), default=1, metavar="N",
         help="least number of devices after a crash (1)")  # fmt: skip
-    add("--stall", type=number(1e-3), metavar="S", help="restart if no step ends within S s")
+    add_flags(add, RankOptions, stall_s="restart ranks if no step ends within S seconds")
     add("--grace", type=number(0.0), default=60.0, metavar="S",
         help="how long ranks continue without a coordinator (60)")  # fmt: skip
     add("--replace-stragglers", action="store_true", help="migrate away from a slow rank")
@@ -83,7 +80,8 @@ def add_run(commands: Any) -> None:
     add("--host", default="127.0.0.1", metavar="H", help="address of the API (127.0.0.1)")
     add("--port", type=integer(0), default=0, metavar="P", help="its port (default: a free one)")
     add("--no-token", action="store_true", help="admit every client that can reach it")
-    add_provider_flags(parser)
+    ranks = parser.add_argument_group("ranks").add_argument
+    add_flags(ranks, TrainJob, "provider", "threads", "share_gpus", "cuda_graphs")
     add_training_flags(parser)
 
 
@@ -91,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from tensoropt.runtime.family.family import Family
 
     for name in ("data", "steps"):
-        if getattr(arguments, name) is None:
+        if not getattr(arguments, name):
             raise UserError(f"run: expected --{name} too")
     family = Family.read(arguments.family.resolve())
     settings = _settings(arguments, family)
@@ -107,8 +105,10 @@ def _settings(arguments: argparse.Namespace, family: Family) -> JobSettings:
     from tensoropt.elastic.coordinator.settings import JobSettings
 
     name = arguments.name or check_name(family.folder.name)
-    training: dict[str, Any] = {field: getattr(arguments, field) for field in _OWN}
-    training |= {field: _absolute(getattr(arguments, field)) for field in _PATHS}
+    training = options_in(arguments, TrainJob)
+    for field in ("data", "steps", "stall_s"):  # of the whole job
+        del training[field]
+    training |= {field: _absolute(training[field]) for field in _PATHS}
     checkpoint = _absolute(arguments.checkpoint) or str(job_folder(name) / "checkpoints")
     if training["total_steps"] is None:
         training["total_steps"] = arguments.steps
@@ -121,7 +121,7 @@ def _settings(arguments: argparse.Namespace, family: Family) -> JobSettings:
         plan=arguments.plan,
         min_devices=arguments.min_devices,
         snapshot_every=arguments.snapshot_every or None,
-        stall_s=arguments.stall,
+        stall_s=arguments.stall_s,
         grace_s=arguments.grace,
         replace_stragglers=arguments.replace_stragglers,
         training={**training, "checkpoint": checkpoint},

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tensoropt.runtime.api.display import Shown
 from tensoropt.runtime.api.html import facts_html, table_html
 from tensoropt.runtime.check.results import CheckResult
 from tensoropt.runtime.plan.plan import Plan as Checked
 from tensoropt.runtime.support.expected import ExpectedErrorEntry, margin
+from tensoropt.runtime.support.job import CheckArguments, Job
+from tensoropt.runtime.support.options import shows_options
+from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
 from tensoropt.runtime.support.tables import milliseconds, size_text
 
 if TYPE_CHECKING:
-    from tensoropt.runtime.api.check import CheckOptions
     from tensoropt.runtime.inspection.differences import Difference
     from tensoropt.runtime.pool.session import Session
 
-__all__ = ["Plan", "Predicted", "SessionOptions", "diff"]
+__all__ = ["Plan", "Predicted", "diff"]
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,6 @@ class Predicted:
     static_bytes: int
     transient_bytes: int
     expected_error: ExpectedErrorEntry | None
-
-
-class SessionOptions(TypedDict, total=False):
-    """The arguments of :class:`Session` except its plan."""
-
-    provider: str
-    threads: int | None
-    dims: Mapping[str, int] | None
-    share_gpus: bool
-    cuda_graphs: bool
-    custom_ops: Sequence[str]
-    timeout_s: float | None
-    ready_s: float | None
 
 
 class Plan:
@@ -148,7 +137,8 @@ class Plan:
         rows += document["training"]["state"] if "training" in document else []
         return {row["name"]: tuple(row["layout"]) for row in rows}
 
-    def session(self, **options: Unpack[SessionOptions]) -> Session:
+    @shows_options(SessionOptions, SessionArguments)
+    def session(self, **options: Unpack[SessionArguments]) -> Session:
         """Start the plan's ranks and return their session, with the ``options`` of `Session`."""
         from tensoropt.runtime.pool.session import Session
 
@@ -172,7 +162,8 @@ class Plan:
         """Return the differences from this plan to ``other``, a plan or a plan folder."""
         return diff(self, other)
 
-    def check(self, model: str | PathLike[str], **options: Unpack[CheckOptions]) -> CheckResult:
+    @shows_options(Job, CheckArguments)
+    def check(self, model: str | PathLike[str], **options: Unpack[CheckArguments]) -> CheckResult:
         """Run the plan and, on one device, ``model``, and compare every output.
 
         ``options`` are the options of :func:`tensoropt.check`.

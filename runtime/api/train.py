@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
 
-from tensoropt.runtime.api.arguments import arrays_folder, check_given, file_of
+from tensoropt.runtime.api.arguments import arrays_folder, file_of
 from tensoropt.runtime.family.document import FAMILY_FILE
 from tensoropt.runtime.family.family import Family
 from tensoropt.runtime.launch.start import start
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.training.job import TrainJob, TrainResult
+from tensoropt.runtime.support.options import shows_options
+from tensoropt.runtime.training.job import TrainArguments, TrainJob, TrainResult
 
 __all__ = ["TrainingInterrupted", "TrainingRun", "run_job", "train"]
 
@@ -56,32 +57,14 @@ class TrainingInterrupted(KeyboardInterrupt):  # named like its base class
         self.run = run
 
 
+@shows_options(TrainJob, TrainArguments)
 def train(
     plan: str | PathLike[str],
-    data: str | Path | Mapping[str, ArrayLike],
+    data: str | PathLike[str] | Mapping[str, ArrayLike],
     steps: int,
     *,
     devices: int | None = None,
-    learning_rate: float = 1e-3,
-    warmup: int = 0,
-    schedule: str = "constant",
-    total_steps: int | None = None,
-    shuffle: int | None = None,
-    seed: int = 0,
-    loss_scale: float | None = None,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: int | None = None,
-    keep: int = 2,
-    resume: str | Path | None = None,
-    export: str | Path | None = None,
-    model: str | Path | None = None,
-    log: str | Path | None = None,
-    provider: str = "cpu",
-    threads: int | None = None,
-    share_gpus: bool = False,
-    cuda_graphs: bool = False,
-    timeout_s: float | None = None,
-    stall_s: float | None = None,
+    **options: Unpack[TrainArguments],
 ) -> TrainingRun:
     """Train a plan, or the plan in a folder, for ``steps`` steps on this machine.
 
@@ -100,23 +83,15 @@ def train(
     Raises :class:`UserError`, also for a loss that is not finite. Ctrl-C finishes the current step
     and raises :class:`TrainingInterrupted`.
     """
-    given = dict(locals())
-    for name in ("plan", "data", "devices"):
-        del given[name]
-    check_given(given)
     folder, initial = _choose_plan(Path(plan), devices)
-    given["resume"] = resume or initial
-    if export is not None and model is None:
-        raise UserError("--export: expected --model too")
-    if checkpoint_every is not None and checkpoint is None:
-        raise UserError("--checkpoint-every: expected --checkpoint DIR too")
     with arrays_folder() as arrays:
-        options = {
-            **given,
-            "log": log or Path(arrays, "log.jsonl"),
+        own: dict[str, Any] = {
+            **options,
             "data": file_of(data, arrays, "data"),
+            "log": options.get("log") or Path(arrays, "log.jsonl"),
+            "resume": options.get("resume") or initial,
         }
-        job = TrainJob(str(folder), **{name: _plain(value) for name, value in options.items()})
+        job = TrainJob(str(folder), steps=steps, **own)
         result = run_job(job)
         run = _run_of(result, Path(str(job.log)))
     if result.stop_signal:
@@ -144,10 +119,6 @@ def _choose_plan(folder: Path, devices: int | None) -> tuple[Path, Path | None]:
         counts = ", ".join(map(str, family.counts))
         raise UserError(f"{folder}: is a family of plans for {counts} devices, expected devices=")
     return family.for_devices(devices).path, family.initial
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
 
 
 def _run_of(result: TrainResult, log: Path) -> TrainingRun:

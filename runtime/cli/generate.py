@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.flags import integer, number
+from tensoropt.runtime.support.kinds import integer, number
+from tensoropt.runtime.support.options import flag_of, option_names, options_in
+from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.support.status_line import clear_line, show_line
 from tensoropt.runtime.text.stopping import MAX_TOKENS
 
@@ -21,8 +23,7 @@ __all__ = ["add_text_flags", "check_text_flags", "generate"]
 
 _OWN = ("max_tokens", "temperature", "top_k", "top_p", "stop", "tokenizer", "token_ids",
     "prefill_plan")  # fmt: skip
-_SHARED = ("plans", "threads", "timeout", "format", "seed", "dim", "custom_ops", "provider",
-    "share_gpus")  # fmt: skip
+_SHARED = ("plans", "format", "seed", *option_names(SessionOptions))
 
 
 def add_text_flags(parser: argparse.ArgumentParser) -> None:
@@ -48,11 +49,10 @@ def check_text_flags(arguments: argparse.Namespace, parser: argparse.ArgumentPar
     """Raise `UserError` for a text flag without ``--generate``, and for other flags with it."""
     given = [name for name, value in vars(arguments).items() if value != parser.get_default(name)]
     for name in given:
-        flag = f"--{name.replace('_', '-')}"
         if arguments.generate is None and name in _OWN:
-            raise UserError(f"{flag}: expected --generate")
+            raise UserError(f"{flag_of(name)}: expected --generate")
         if arguments.generate is not None and name not in ("generate", *_OWN, *_SHARED):
-            raise UserError(f"{flag}: not with --generate")
+            raise UserError(f"{flag_of(name)}: not with --generate")
     if arguments.generate is not None and len(arguments.plans) != 1:
         raise UserError(f"--generate: expected one plan, got: {len(arguments.plans)}")
 
@@ -63,17 +63,14 @@ def generate(arguments: argparse.Namespace) -> int:
 
     clear_line()  # a prompt may be typed
     prompts = [_prompt(text, is_ids=arguments.token_ids) for text in arguments.generate]
+    dims = parse_dims(arguments.dims)
+    options: dict[str, Any] = {**options_in(arguments, SessionOptions), "dims": dims}
     show_line(f"loading {arguments.plans[0]}")
     with TextSession(
         arguments.plans[0],
         prefill=arguments.prefill_plan,
         tokenizer=arguments.tokenizer,
-        provider=arguments.provider,
-        threads=arguments.threads,
-        dims=parse_dims(arguments.dim),
-        share_gpus=arguments.share_gpus,
-        custom_ops=[str(path.resolve()) for path in arguments.custom_ops],
-        timeout_s=arguments.timeout,
+        **options,
     ) as session:
         show_line("generating")
         if arguments.format != "json" and len(prompts) == 1:

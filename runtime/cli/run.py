@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tensoropt.runtime.cli.generate import add_text_flags, check_text_flags, generate
 from tensoropt.runtime.cli.train import (
-    add_provider_flags,
     add_training_flags,
     check_modes,
     is_training,
@@ -19,8 +17,9 @@ from tensoropt.runtime.cli.train import (
 )
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.flags import Parser, answered, integer, number
+from tensoropt.runtime.support.flags import Parser, answered
 from tensoropt.runtime.support.job import Job
+from tensoropt.runtime.support.options import add_flags, options_in
 from tensoropt.runtime.support.status_line import show_line
 from tensoropt.runtime.support.version import TOOL
 
@@ -90,26 +89,8 @@ def _job(arguments: argparse.Namespace) -> Job:
         raise UserError(
             "--debug follows the check of one plan, expected --check MODEL and one PLAN"
         )
-    return Job(
-        plans=tuple(arguments.plans),
-        model=arguments.check,
-        inputs=arguments.inputs,
-        outputs=arguments.outputs,
-        seed=arguments.seed,
-        int_range=arguments.int_range,
-        dims=parse_dims(arguments.dim),
-        runs=arguments.runs,
-        rtol=arguments.rtol,
-        atol=arguments.atol,
-        debug=arguments.debug,
-        threads=arguments.threads,
-        provider=arguments.provider,
-        share_gpus=arguments.share_gpus,
-        cuda_graphs=arguments.cuda_graphs,
-        timeout_s=arguments.timeout,
-        stall_s=arguments.stall,
-        custom_ops=tuple(str(path.resolve()) for path in arguments.custom_ops),
-    )
+    options = {**options_in(arguments, Job), "dims": parse_dims(arguments.dims)}
+    return Job(tuple(arguments.plans), model=arguments.check, **options)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -124,59 +105,16 @@ def build_parser() -> argparse.ArgumentParser:
     add("--version", action="version", version=TOOL)
     add("--train", action="store_true", help="train a plan made with tensoropt-opt --train")
     add("--check", metavar="MODEL", help="compare every output with MODEL on one device")
-    default = "(default: by type and spread of the output)"
-    add("--rtol", type=number(0.0), help=f"relative tolerance per element {default}")
-    add("--atol", type=number(0.0), help=f"absolute tolerance per element {default}")
-    add("--debug", action="store_true",
-        help="with --check, find the first internal difference, and time each layer")  # fmt: skip
-    add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
-        help="library of custom operators of the plans and MODEL (repeatable)")  # fmt: skip
-    add("--runs", type=integer(0), default=0, metavar="N", help="time N steps after a first step")
-    add("--threads", type=integer(1), metavar="T", help="threads per rank (default: cores / ranks)")
-    add("--timeout", type=number(1e-3), metavar="S", help="end all ranks after S seconds")
-    add("--stall", type=number(1e-3), metavar="S",
-        help="end all ranks if no rank reaches another collective for S seconds")  # fmt: skip
+    add_flags(add, Job, "rtol", "atol", "debug", "runs")
     add("--format", choices=["text", "json"], default="text", help="default: text")
-    add_provider_flags(parser)
-    _add_data_flags(parser)
+    add = parser.add_argument_group("ranks").add_argument
+    add_flags(add, Job, "provider", "threads", "share_gpus", "cuda_graphs", "custom_ops")
+    add_flags(add, Job, "timeout_s", "stall_s")
+    add = parser.add_argument_group("inputs and outputs").add_argument
+    add_flags(add, Job, "inputs", "outputs", "seed", "int_range", "dims")
     add_training_flags(parser)
     add_text_flags(parser)
     return parser
-
-
-def _add_data_flags(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("inputs and outputs").add_argument
-    add("--inputs", metavar="NPZ", help="global inputs by name (default: drawn from the seed)")
-    add("--outputs", metavar="NPZ", help="write the global outputs to this file")
-    add(
-        "--seed",
-        type=integer(0),
-        default=0,
-        metavar="K",
-        help="seed of drawn inputs or dropout (0)",
-    )
-    add(
-        "--int-range",
-        type=_int_range,
-        default=(0, 16),
-        metavar="LO:HI",
-        help="range LO..HI-1 of drawn integers (default 0:16: valid token ids or class indices of "
-        "any usual model, while 0:2 would leave most rows of a table unread)",
-    )
-    add(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=SIZE",
-        help="size of a symbolic dimension of drawn inputs; x:0 is unnamed dimension 0 of x",
-    )
-
-
-def _int_range(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(-?\d+):(-?\d+)", text)
-    if match is None or int(match[1]) >= int(match[2]):
-        raise argparse.ArgumentTypeError(f"expected LO:HI with LO below HI, got: {text}")
-    return int(match[1]), int(match[2])
 
 
 if __name__ == "__main__":

@@ -31,8 +31,7 @@ def check_plans(
 ) -> list[CheckResult]:
     """Run plans of equal rank count in one launch and compare each with the one-device run.
 
-    ``options`` are the fields of `Job`: inputs, seed, int_range, dims, runs, rtol, atol, threads,
-    provider, share_gpus, cuda_graphs, timeout_s, stall_s.
+    ``options`` are the fields of `Job`.
     Raises `UserError` if the job cannot start or a rank fails during a run. If a plan's sessions
     cannot be created, or its outputs differ, its result has not passed.
     """

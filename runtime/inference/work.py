@@ -39,6 +39,7 @@ from tensoropt.runtime.support.dtypes import Array, name_of
 from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.files import file_mode, may_replace
 from tensoropt.runtime.support.job import Job
+from tensoropt.runtime.support.options import OptionError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -89,9 +90,9 @@ def _check_outputs_path(job: Job) -> None:
         return
     path = Path(job.outputs)
     if len(job.plans) > 1:
-        raise UserError(f"--outputs {path}: expected one plan, got: {len(job.plans)}")
+        raise OptionError("{outputs} {0}: expected one plan, got: {1}", path, len(job.plans))
     if not may_replace(path):
-        raise UserError(f"--outputs {path}: expected a file in an existing folder")
+        raise OptionError("{outputs} {0}: expected a file in an existing folder", path)
 
 
 def run_job(job: Job, comm: MPI.Comm, link: LauncherLink) -> list[CheckResult]:

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from tensoropt.runtime.launch.link import FolderLink, write_aside
@@ -49,7 +50,7 @@ def _work(folder: Path) -> None:
     from tensoropt.runtime.launch.world import world
 
     comm, link = world(), FolderLink(folder)
-    with oversee(job, comm, link.end):
+    with nullcontext() if worker.requests else oversee(job, comm, link.end):
         results = worker.run(job, comm, link)
     if comm.rank == 0:
         (folder / "results.json").write_text(json.dumps(worker.to_values(results)))

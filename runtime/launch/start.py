@@ -67,7 +67,7 @@ def _run_here(job: Launched, worker: Worker[Launched, Any], rank: int) -> Any:
 
     MPI.Finalize()  # in order: no rank has failed, even if this process ends with an error
     if error is not None:
-        raise UserError(error)
+        raise error
     return results
 
 
@@ -76,10 +76,11 @@ def _check(job: Launched, ranks: int) -> str | None:
     try:
         plan = worker_of(job.kind).check(job)
     except UserError as error:
-        return str(error)
+        return error
     if plan.ranks != ranks:
         wanted = f"mpiexec -n {plan.ranks}" if _ends_with_one() else f"WORLD_SIZE {plan.ranks}"
-        return f"{plan.folder}: needs {plan.ranks} ranks, expected {wanted}, got: {ranks} ranks"
+        needed = f"{plan.folder}: needs {plan.ranks} ranks"
+        return UserError(f"{needed}, expected {wanted}, got: {ranks} ranks")
     return None
 
 

@@ -37,7 +37,8 @@ class Worker(Generic[J, R]):
 
     ``check`` raises `UserError` for all errors that can be found before ranks start, and returns a
     plan with the number of ranks. ``run`` takes the job, the communicator and the `LauncherLink`.
-    After the first Ctrl-C a ``stoppable`` job ends in order.
+    After the first Ctrl-C a ``stoppable`` job ends in order. If the job has ``requests``, its time
+    limits are for each of them, and ``run`` enforces them.
     """
 
     job_from: Callable[[dict[str, Any]], J]
@@ -46,6 +47,7 @@ class Worker(Generic[J, R]):
     to_values: Callable[[R], object]
     from_values: Callable[[Any], R]
     stoppable: bool = False
+    requests: bool = False
 
 
 def worker_of(kind: str) -> Worker[Launched, Any]:

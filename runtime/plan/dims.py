@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.kinds import MAX_SIZE
 
 __all__ = [
-    "MAX_SIZE",
     "Sizes",
     "bound",
     "default_name",
@@ -26,8 +26,6 @@ __all__ = [
     "sizes_text",
     "terms",
 ]
-
-MAX_SIZE = 2**31
 
 Sizes = int | range
 """An open dimension: its size, or the range of sizes that it may have."""

@@ -13,17 +13,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from typing import TypeVar
 
-from tensoropt.runtime.plan.dims import MAX_SIZE, divisor, sizes_in_words, terms
+from tensoropt.runtime.plan.dims import divisor, sizes_in_words, terms
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.files import check_files, path_inside
 from tensoropt.runtime.plan.layout import Layout, parse_layout
 from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.files import sha256_of
+from tensoropt.runtime.support.options import OptionError
 
 __all__ = [
     "SCHEMA",
@@ -32,7 +32,6 @@ __all__ = [
     "allowed_dims",
     "check_dims",
     "dim_names",
-    "read_dims",
     "read_document",
     "tensor_of",
 ]
@@ -242,29 +241,13 @@ def dim_names(tensors: Iterable[Tensor]) -> set[str]:
     return names.union(*map(terms, names))
 
 
-def check_dims(dims: Iterable[str], tensors: Iterable[Tensor], flag: str = "--dim") -> None:
-    """Raise `UserError` for a name in ``dims`` that no dimension of ``tensors`` has."""
+def check_dims(dims: Iterable[str], tensors: Iterable[Tensor]) -> None:
+    """Raise `OptionError` for a name in ``dims`` that no dimension of ``tensors`` has."""
     known = dim_names(tensors)
     for name in dims:
         if name not in known:
-            raise UserError(
-                f"{flag} {name}: no input has such a dimension{did_you_mean(name, known)}"
-            )
-
-
-def read_dims(dims: Mapping[str, int] | None, plan: Plan) -> dict[str, int]:
-    """Return the sizes passed in Python, by the plan's dimension names; raises `UserError`."""
-    where = f"{plan.folder}: dims"
-    if not isinstance(dims, Mapping | None):
-        got = type(dims).__name__
-        raise UserError(f"{where}: expected a dictionary of sizes by name, got: {got}")
-    found = dict(dims or {})
-    check_dims(found, plan.inputs, where)
-    for name, size in found.items():
-        if not isinstance(size, Integral) or not 0 <= size <= MAX_SIZE:
-            expected = f"expected a whole number from 0 to {MAX_SIZE}"
-            raise UserError(f"{where} {name}: {expected}, got: {size!r:.40}")
-    return {name: int(size) for name, size in found.items()}
+            near = did_you_mean(name, known)
+            raise OptionError("{dims} {0}: no input has such a dimension{1}", name, near)
 
 
 def allowed_dims(document: Entries) -> dict[str, range]:

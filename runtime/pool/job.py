@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensoropt.runtime.support.job import Launched
+from tensoropt.runtime.support.rank_options import SessionOptions
 
 __all__ = ["MAX_IN_FLIGHT", "REPLACED", "PoolJob"]
 
@@ -18,20 +19,15 @@ REPLACED = "a new session loads it, and a server on SIGHUP"
 
 
 @dataclass(frozen=True)
-class PoolJob(Launched):
+class PoolJob(Launched, SessionOptions):
     """Ranks of ``plan`` that answer requests by a ``program``, one of `programs.PROGRAMS`.
 
-    ``options`` are the program's, as JSON. A request fails after ``answer_s`` seconds, and startup
-    after ``ready_s``, by default ``answer_s``. They replace a job's own limits, which count from
-    its start. Ranks refuse a plan with a digest other than ``sha256``: another plan has replaced it
-    in its folder.
+    ``options`` are the program's, as JSON. Ranks refuse a plan with a digest other than ``sha256``:
+    another plan has replaced it in its folder.
     """
 
     kind = "pool"
     plan: str
     program: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    custom_ops: tuple[str, ...] = ()
-    answer_s: float | None = None
-    ready_s: float | None = None
     sha256: str = ""

@@ -23,7 +23,7 @@ from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.support.messages import Message
-from tensoropt.runtime.support.settings import check_settings
+from tensoropt.runtime.support.rank_options import SessionOptions
 
 __all__ = ["GRACE_S", "Pool", "check_unchanged", "start"]
 
@@ -36,31 +36,16 @@ _LOOK_S = 0.1  # polling interval for the end of a restart
 def start(
     plan: Plan,
     program: str,
-    options: Mapping[str, Any] | None = None,
-    *,
-    timeout_s: float | None = None,
-    ready_s: float | None = None,
-    **settings: Any,
+    session: SessionOptions | None = None,
+    **options: Any,
 ) -> Pool:
     """Start ranks of ``plan`` that answer requests by a program, and return their pool when ready.
 
-    ``program`` is one of `programs.PROGRAMS` and takes ``options``, as JSON. A request fails after
-    ``timeout_s`` seconds, and startup after ``ready_s``, by default ``timeout_s``. ``settings`` are
-    fields of `PoolJob`: threads, provider, share_gpus, cuda_graphs, custom_ops.
-
-    Raises `UserError` if the ranks do not get ready.
+    ``program`` is one of `programs.PROGRAMS` and takes ``options``, as JSON. Raises `UserError` if
+    the ranks do not get ready.
     """
-    check_settings(settings, timeout_s, ready_s)
-    folder = str(plan.folder.absolute())
-    job = PoolJob(
-        folder,
-        program,
-        dict(options or {}),
-        sha256=plan.sha256,
-        answer_s=timeout_s,
-        ready_s=ready_s,
-        **settings,
-    )
+    given = vars(session or SessionOptions())
+    job = PoolJob(str(plan.folder.absolute()), program, options, sha256=plan.sha256, **given)
     return Pool(plan, job)
 
 

@@ -42,7 +42,7 @@ class Ranks:
     """
 
     def __init__(self, job: PoolJob, count: int) -> None:
-        self._answer_s, self._ready_s = job.answer_s, job.ready_s or job.answer_s
+        self._stall_s, self._start_timeout_s = job.stall_s, job.start_timeout_s or job.stall_s
         self._heard_at: float | None = None
         self._processes = Processes()
         self._slots = threading.Semaphore(MAX_IN_FLIGHT)
@@ -63,7 +63,7 @@ class Ranks:
     def get_ready(self) -> None:
         """Wait until all ranks are ready; if one fails, end all. Raises `UserError`."""
         try:
-            exhaust(self._answers(self._ready_s))
+            exhaust(self._answers(self._start_timeout_s))
         except BaseException:
             self.kill("they did not get ready")
             raise
@@ -98,7 +98,7 @@ class Ranks:
         """
         try:
             with self._turn(self._send(message, list_changes)):
-                return (yield from self._answers(self._answer_s))
+                return (yield from self._answers(self._stall_s))
         except TensoroptError:
             raise
         except BaseException:  # an interrupt: the answers will not be read

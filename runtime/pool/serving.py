@@ -32,9 +32,9 @@ def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
     use_custom_ops(job.custom_ops)
     with channel_to_launcher() as channel, suppress(EOFError):
         try:
-            limit = RequestLimit(job.answer_s, comm, link.end)
-            # The parent process enforces ``ready_s``.
-            with limit.counting() if job.ready_s is None else nullcontext():
+            limit = RequestLimit(job.stall_s, comm, link.end)
+            # The parent process enforces ``start_timeout_s``.
+            with limit.counting() if job.start_timeout_s is None else nullcontext():
                 program = _open(job, comm)
         except UserError as error:
             send(channel, _error(str(error), 0))

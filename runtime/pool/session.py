@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tensoropt.runtime.plan.dims import bound
-from tensoropt.runtime.plan.plan import Plan, Tensor, read_dims
+from tensoropt.runtime.plan.plan import Plan, Tensor, check_dims
 from tensoropt.runtime.pool.blocks import Wanted
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, start
 from tensoropt.runtime.session.inputs import (
@@ -24,6 +24,8 @@ from tensoropt.runtime.session.inputs import (
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of
 from tensoropt.runtime.support.errors import UserError, did_you_mean
+from tensoropt.runtime.support.options import shows_options
+from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
 
 __all__ = ["Session"]
 
@@ -35,41 +37,23 @@ class Session(Closing):
     dimensions for all runs; the others may differ between runs. ``provider`` is "cpu" or "cuda".
     With "cuda", ``share_gpus`` allows more ranks than GPUs, and ``cuda_graphs`` requests CUDA
     graphs, with which all runs have the sizes of the first run. ``custom_ops`` are libraries of
-    operators. Each run fails after ``timeout_s`` seconds, and starting the ranks after ``ready_s``,
-    by default ``timeout_s``.
+    operators. Each run fails after ``stall_s`` seconds, and starting the ranks after
+    ``start_timeout_s``, by default ``stall_s``.
 
     Thread-safe: runs are queued. Raises `UserError` if the plan cannot be run.
     """
 
-    def __init__(
-        self,
-        plan: Path | str,
-        *,
-        provider: str = "cpu",
-        threads: int | None = None,
-        dims: Mapping[str, int] | None = None,
-        share_gpus: bool = False,
-        cuda_graphs: bool = False,
-        custom_ops: Sequence[str] = (),
-        timeout_s: float | None = None,
-        ready_s: float | None = None,
-    ) -> None:
+    @shows_options(SessionOptions, SessionArguments)
+    def __init__(self, plan: Path | str, **options: Unpack[SessionArguments]) -> None:
+        own = SessionOptions(**options)
         self.plan = _inference_plan(plan)
-        self._dims, self._has_graphs = read_dims(dims, self.plan), cuda_graphs
+        check_dims(own.dims, self.plan.inputs)
+        self._dims: Mapping[str, int] = own.dims
+        self._has_graphs = own.cuda_graphs
         self._is_sized = True
         self._inputs = {tensor.name: tensor for tensor in self.plan.inputs}
         self._outputs = {tensor.name: tensor for tensor in self.plan.outputs}
-        self._pool: Pool = start(
-            self.plan,
-            "inference",
-            threads=threads,
-            provider=provider,
-            share_gpus=share_gpus,
-            cuda_graphs=cuda_graphs,
-            custom_ops=tuple(map(str, custom_ops)),
-            timeout_s=timeout_s,
-            ready_s=ready_s,
-        )
+        self._pool: Pool = start(self.plan, "inference", own)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -15,5 +15,6 @@ WORKER = Worker(
     serve,
     lambda results: results,
     lambda values: None,
+    requests=True,
 )
 """Ranks of a pool answer the process that started them, and have no results of their own."""

@@ -24,6 +24,7 @@ from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of, is_native
 from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.job import DRAWS, INT_RANGE, Job
 from tensoropt.runtime.support.npz import npz_headers
+from tensoropt.runtime.support.options import OptionError
 
 __all__ = [
     "Inputs",
@@ -109,10 +110,8 @@ def _shapes_from_dims(
         for size in tensor.shape:
             if isinstance(_resolve(size, dims), str):
                 missing = next(name for name in terms(str(size)) if name not in dims)
-                raise UserError(
-                    f"input '{tensor.name}': dimension '{size}' has no size, "
-                    f"expected --dim {missing}=N or --inputs"
-                )
+                text = "input '{0}': dimension '{1}' has no size, expected {dims} {2}=N or {inputs}"
+                raise OptionError(text, tensor.name, size, missing)
     return {t.name: tuple(int(_resolve(size, dims)) for size in t.shape) for t in tensors}
 
 

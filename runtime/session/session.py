@@ -17,6 +17,7 @@ from tensoropt.runtime.session.order import Optimised, is_ordered, optimise_in_o
 from tensoropt.runtime.session.weight_gradient import use_own_weight_gradients
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.options import OptionError
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue, SessionOptions
@@ -356,16 +357,16 @@ def one_device_session(
 _custom_ops: list[str] = []
 
 
-def use_custom_ops(libraries: Sequence[str]) -> None:
+def use_custom_ops(libraries: Sequence[str | os.PathLike[str]]) -> None:
     """Register these libraries of operators in all sessions that are opened later."""
-    _custom_ops[:] = libraries
+    _custom_ops[:] = [os.fspath(path) for path in libraries]
 
 
-def check_custom_ops(libraries: Sequence[str]) -> None:
-    """Raise `UserError` unless these libraries of operators exist."""
+def check_custom_ops(libraries: Sequence[str | os.PathLike[str]]) -> None:
+    """Raise `OptionError` unless these libraries of operators exist."""
     for library in libraries:
         if not Path(library).is_file():
-            raise UserError(f"--custom-ops {library}: no such file")
+            raise OptionError("{custom_ops} {0}: no such file", library)
 
 
 def cores() -> int:

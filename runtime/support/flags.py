@@ -17,9 +17,10 @@ from tensoropt.runtime.support.errors import (
     one_line,
     printable,
 )
+from tensoropt.runtime.support.options import command_text
 from tensoropt.runtime.support.status_line import clear_line
 
-__all__ = ["Parser", "answered", "describe_os_error", "integer", "number"]
+__all__ = ["Parser", "answered", "describe_os_error"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,8 +30,8 @@ class Parser(argparse.ArgumentParser):
         if unknown := re.match(r"unrecognized arguments: (\S+)", message):
             raise UserError(message + did_you_mean(unknown[1], _flags_of(self)))
         if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
-            raise UserError(message + did_you_mean(choice[1], re.findall(r"[\w-]+", choice[2])))
-        raise UserError(message)
+            message += did_you_mean(choice[1], re.findall(r"[\w-]+", choice[2]))
+        raise UserError(message.removeprefix("argument "))
 
 
 def _flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -50,7 +51,7 @@ def answered(work: Callable[[], int], *, failure: int = 1) -> int:
     try:
         return work()
     except TensoroptError as error:
-        return _refuse(str(error), failure)
+        return _refuse(command_text(error), failure)
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:  # a full disk, or stdout has lost its reader
@@ -77,27 +78,3 @@ def _refuse(message: str, status: int) -> int:
     clear_line()
     print(f"error: {printable(message)}", file=sys.stderr)
     return status
-
-
-def number(low: float) -> Callable[[str], float]:
-    """Return an argument type: a finite number that is at least ``low``."""
-
-    def number(text: str) -> float:
-        value = float(text)
-        if not low <= value < float("inf"):
-            raise argparse.ArgumentTypeError(f"expected at least {low:g}, got: {text}")
-        return value
-
-    return number
-
-
-def integer(low: int) -> Callable[[str], int]:
-    """Return an argument type: an integer that is at least ``low``."""
-
-    def integer(text: str) -> int:
-        value = int(text)
-        if value < low:
-            raise argparse.ArgumentTypeError(f"expected at least {low}, got: {value}")
-        return value
-
-    return integer

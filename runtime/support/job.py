@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = [
-    "DRAWS",
-    "INT_RANGE",
-    "PROVIDERS",
-    "Job",
-    "Launched",
-]
+from tensoropt.runtime.support.kinds import (
+    PATH,
+    RANGE,
+    SECONDS,
+    SWITCH,
+    integer,
+    number,
+)
+from tensoropt.runtime.support.options import option
+from tensoropt.runtime.support.rank_options import (
+    InferenceArguments,
+    InferenceOptions,
+    RankOptions,
+)
 
-PROVIDERS = ("cpu", "cuda")
-"""The devices on which ranks can compute."""
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["DRAWS", "INT_RANGE", "CheckArguments", "Job", "Launched"]
 
 INT_RANGE = (0, 16)
 """Default range of drawn integers, small as they often index tables."""
@@ -29,25 +40,19 @@ DRAWS = {
 }
 """Distributions of drawn floats."""
 
+_TOLERANCE = "tolerance per element (default: by type and spread of the output)"
+
 
 @dataclass(frozen=True, kw_only=True)
-class Launched:
+class Launched(RankOptions):
     """Fields common to all kinds of jobs.
 
-    ``threads`` is per rank; None divides the cores of the machine. ``provider`` is one of
-    `PROVIDERS`. On CUDA ``share_gpus`` allows more ranks than GPUs on a machine, and
-    ``cuda_graphs`` requests CUDA graphs. The job fails after ``timeout_s``, or when no rank reaches
-    another collective for ``stall_s`` (None: never). A launcher that starts the ranks sets
-    ``launcher_pid`` and ``started_at``, on the monotonic clock.
+    The job fails after ``timeout_s``. A launcher that starts the ranks sets ``launcher_pid`` and
+    ``started_at``, on the monotonic clock.
     """
 
     kind: ClassVar[str]
-    threads: int | None = None
-    provider: str = "cpu"
-    share_gpus: bool = False
-    cuda_graphs: bool = False
-    timeout_s: float | None = None
-    stall_s: float | None = None
+    timeout_s: float | None = option(None, SECONDS, "end all ranks after S seconds", "S")
     started_at: float | None = None
     launcher_pid: int | None = None
 
@@ -56,38 +61,54 @@ class Launched:
 
 
 @dataclass(frozen=True)
-class Job(Launched):
+class Job(Launched, InferenceOptions):
     """One launch: the plans to run, in order, and their options.
 
     ``model`` requests a comparison with the one-device run. Inputs are read from the .npz file
     ``inputs``, or else drawn from ``seed``: integers from ``int_range`` (low included, high
-    excluded), floats from ``draw``, one of `DRAWS`. ``dims`` sizes symbolic dimensions.
-    ``runs`` steps are timed after one untimed step.
-    ``debug`` finds the first value that differs, and times every node.
-    ``rtol`` and ``atol``: None selects the tolerances of the output's type, see `compare`.
-    ``custom_ops`` are libraries of operators, for all sessions. The user who runs the job names
-    them, as a plan must not make a machine load code.
+    excluded), floats from ``draw``, one of `DRAWS`. ``runs`` steps are timed after one untimed
+    step. ``debug`` finds the first value that differs, and times every node. ``rtol`` and ``atol``:
+    None selects the tolerances of the output's type, see `compare`.
     """
 
     kind = "run"
     plans: tuple[str, ...]
     model: str | None = None
-    inputs: str | None = None
-    outputs: str | None = None
-    seed: int = 0
-    int_range: tuple[int, int] = INT_RANGE
+    inputs: str | None = option(
+        None, PATH, "global inputs by name (default: drawn from the seed)", "NPZ"
+    )
+    outputs: str | None = option(None, PATH, "write the global outputs to this file", "NPZ")
+    seed: int = option(0, integer(0), "seed of drawn inputs or dropout (default %(default)s)", "K")
+    int_range: tuple[int, int] = option(
+        INT_RANGE,
+        RANGE,
+        "range LO..HI-1 of drawn integers (default 0:16: valid token ids or class indices of "
+        "any usual model, while 0:2 would leave most rows of a table unread)",
+        "LO:HI",
+    )
     draw: str = "normal"
-    dims: dict[str, int] = field(default_factory=dict)
-    runs: int = 0
-    rtol: float | None = None
-    atol: float | None = None
-    debug: bool = False
-    custom_ops: tuple[str, ...] = ()
+    runs: int = option(0, integer(0), "time N steps after a first step", "N")
+    rtol: float | None = option(None, number(0.0), f"relative {_TOLERANCE}")
+    atol: float | None = option(None, number(0.0), f"absolute {_TOLERANCE}")
+    debug: bool = option(
+        False, SWITCH, "with --check, find the first internal difference, and time each layer"
+    )
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Job:
         """Return the job with the fields ``values``, read from JSON."""
-        values["plans"] = tuple(values["plans"])
-        values["custom_ops"] = tuple(values["custom_ops"])
-        values["int_range"] = tuple(values["int_range"])
-        return cls(**values)
+        return cls(**{**values, "plans": tuple(values["plans"])})
+
+
+class CheckArguments(InferenceArguments, total=False):
+    """Options of `Job` as keyword arguments; ``inputs`` may be arrays by name, too."""
+
+    timeout_s: float | None
+    inputs: str | PathLike[str] | Mapping[str, ArrayLike] | None
+    outputs: str | PathLike[str] | None
+    seed: int
+    int_range: tuple[int, int]
+    runs: int
+    rtol: float | None
+    atol: float | None
+    debug: bool

@@ -144,7 +144,7 @@ class Text:
 
 
 def _steps(rank: Rank, plan: Plan, other: Plan | None = None) -> Steps:
-    dims = rank.job.options.get("dims", {})
+    dims = rank.job.dims
     session, _, error = open_session(rank.job, plan, rank.comm, rank.provider, other)
     if session is None:
         raise UserError(error or "")

@@ -7,16 +7,18 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 
-from tensoropt.runtime.plan.plan import Plan, read_dims
+from tensoropt.runtime.plan.plan import Plan, check_dims
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, check_unchanged, start
 from tensoropt.runtime.pool.ranks import exhaust
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
+from tensoropt.runtime.support.options import OptionError, shows_options
+from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
 from tensoropt.runtime.text.batching import batches
 from tensoropt.runtime.text.chat import Chat, ChatTemplate, find_template
 from tensoropt.runtime.text.decoder import check_reader, check_steps, decoder_of
@@ -79,12 +81,13 @@ class TextSession(Closing):
     ``prefill`` is the folder of another plan of the same model, with the same number of ranks; it
     reads the prompts and passes on its caches. ``step_tokens`` bounds the tokens of the sequences
     of a batch, and of a step that reads prompts; None sets no limit. The other arguments are
-    arguments of `Session`. Caches stay on the ranks.
+    arguments of `Session`; ``stall_s`` limits each step. Caches stay on the ranks.
 
     One request runs at a time, and other threads wait. Raises `UserError` if the plan has no
     caches.
     """
 
+    @shows_options(SessionOptions, SessionArguments)
     def __init__(
         self,
         plan: Path | str,
@@ -92,43 +95,30 @@ class TextSession(Closing):
         prefill: Path | str | None = None,
         tokenizer: Path | str | None = None,
         step_tokens: int | None = None,
-        provider: str = "cpu",
-        threads: int | None = None,
-        dims: Mapping[str, int] | None = None,
-        share_gpus: bool = False,
-        custom_ops: Sequence[str] = (),
-        timeout_s: float | None = None,
-        ready_s: float | None = None,
+        **options: Unpack[SessionArguments],
     ) -> None:
+        own = SessionOptions(**options)
+        if own.cuda_graphs:
+            raise OptionError("{cuda_graphs}: not for texts, as their steps differ in size")
         self.plan = Plan.load(plan)
-        sizes = read_dims(dims, self.plan)
-        self._decoder = decoder_of(self.plan, sizes)
+        check_dims(own.dims, self.plan.inputs)
+        self._decoder = decoder_of(self.plan, own.dims)
         check_steps(self._decoder)
-        options: dict[str, Any] = {"dims": sizes}
+        prefilling: dict[str, str] = {}
         self._prefill: Plan | None = None
         if prefill is not None:
-            reader = decoder_of(Plan.load(prefill), sizes)
+            reader = decoder_of(Plan.load(prefill), own.dims)
             check_reader(reader, self._decoder)
             self._prefill = reader.plan
-            options["prefill"] = str(reader.plan.folder.absolute())
-            options["prefill_sha256"] = reader.plan.sha256
+            prefilling["prefill"] = str(reader.plan.folder.absolute())
+            prefilling["prefill_sha256"] = reader.plan.sha256
         path = find_tokenizer(self.plan, tokenizer)
         self._vocabulary = None if path is None else Vocabulary(path)
         self._template: ChatTemplate | None = None
         self._step_tokens = step_tokens
         self._turn = threading.Lock()
         self._holder: int | None = None
-        self._pool: Pool = start(
-            self.plan,
-            "text",
-            options,
-            threads=threads,
-            provider=provider,
-            share_gpus=share_gpus,
-            custom_ops=tuple(map(str, custom_ops)),
-            timeout_s=timeout_s,
-            ready_s=ready_s,
-        )
+        self._pool: Pool = start(self.plan, "text", own, **prefilling)
 
     @property
     def context(self) -> int | None:

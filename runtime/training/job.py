@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os import PathLike
 
 from tensoropt.runtime.support.expected import ExpectedErrorEntry
 from tensoropt.runtime.support.job import Launched
+from tensoropt.runtime.support.kinds import PATH, choice, integer, number
+from tensoropt.runtime.support.options import option
+from tensoropt.runtime.support.rank_options import RankArguments
 
-__all__ = ["SCHEDULES", "TrainJob", "TrainResult"]
-
-SCHEDULES = ("constant", "cosine", "linear")
+__all__ = ["TrainArguments", "TrainJob", "TrainResult"]
 
 
 @dataclass(frozen=True)
@@ -18,32 +20,84 @@ class TrainJob(Launched):
 
     ``shuffle`` is the seed for the order of the samples, None for the order of the source. The
     learning rate rises to ``learning_rate`` over ``warmup`` steps and then follows ``schedule``
-    (one of `SCHEDULES`) until step ``total_steps``; None: the last step of this job. ``seed`` is
-    the seed of dropout. ``loss_scale``: None adapts it to the gradients. A checkpoint is written to
-    the folder ``checkpoint`` every ``checkpoint_every`` steps (None: only at the end), and the
-    latest ``keep`` are retained. ``resume`` is a folder of checkpoints or a checkpoint. ``export``
-    is the path for ``model`` with the trained weights, or without ``steps`` the weights of
-    ``resume``.
+    until step ``total_steps``; None: the last step of this job. ``seed`` is the seed of dropout.
+    ``loss_scale``: None adapts it to the gradients. A checkpoint is written to the folder
+    ``checkpoint`` every ``checkpoint_every`` steps (None: only at the end), and the latest ``keep``
+    are retained. ``resume`` is a folder of checkpoints or a checkpoint. ``export`` is the path for
+    ``model`` with the trained weights, or without ``steps`` the weights of ``resume``.
     """
 
     kind = "train"
     plan: str
-    steps: int = 0
-    data: str | None = None
-    shuffle: int | None = None
-    log: str | None = None
-    learning_rate: float = 1e-3
-    warmup: int = 0
-    schedule: str = "constant"
-    total_steps: int | None = None
-    seed: int = 0
-    loss_scale: float | None = None
-    checkpoint: str | None = None
-    checkpoint_every: int | None = None
-    keep: int = 2
-    resume: str | None = None
-    export: str | None = None
-    model: str | None = None
+    data: str | None = option(
+        None,
+        PATH,
+        ".npz, .parquet, .arrow or .feather file, or folder of them, with every input and label by "
+        "name; or samples from Python, module:factory or FILE.py:factory",
+        "SOURCE",
+    )
+    steps: int = option(0, integer(0), "train for N more steps", "N")
+    log: str | None = option(
+        None, PATH, "one object per step: step, loss, time_s, learning_rate", "JSONL"
+    )
+    shuffle: int | None = option(None, integer(0), "draw the order of samples from seed K", "K")
+    learning_rate: float = option(
+        1e-3, number(0.0), "highest learning rate (default %(default)s)", "X"
+    )
+    warmup: int = option(0, integer(0), "steps to the highest rate", "N")
+    schedule: str = option(
+        "constant",
+        choice("constant", "cosine", "linear"),
+        "rate after warmup (default %(default)s)",
+    )
+    total_steps: int | None = option(
+        None,
+        integer(1),
+        "step at which the schedule ends (default: the last step of this run)",
+        "N",
+    )
+    seed: int = option(0, integer(0), "seed of dropout (default %(default)s)", "K")
+    loss_scale: float | None = option(
+        None,
+        number(2.0**-24),
+        "fixed loss scale of a float16 plan (default: dynamic, from 65536)",
+        "X",
+    )
+    checkpoint: str | None = option(
+        None, PATH, "write a checkpoint (safetensors) to DIR at the end", "DIR"
+    )
+    checkpoint_every: int | None = option(None, integer(1), "and one every N steps", "N")
+    keep: int = option(2, integer(1), "checkpoints to keep (default %(default)s)", "K")
+    resume: str | None = option(
+        None, PATH, "resume from a checkpoint, or from the latest in a folder", "PATH"
+    )
+    export: str | None = option(
+        None,
+        PATH,
+        "write --model with the trained weights; without --train, with the weights of --resume",
+        "ONNX",
+    )
+    model: str | None = option(None, PATH, "the model that the plan was compiled from", "ONNX")
+
+
+class TrainArguments(RankArguments, total=False):
+    """Options of `TrainJob` other than data and steps, as keyword arguments."""
+
+    timeout_s: float | None
+    log: str | PathLike[str] | None
+    shuffle: int | None
+    learning_rate: float
+    warmup: int
+    schedule: str
+    total_steps: int | None
+    seed: int
+    loss_scale: float | None
+    checkpoint: str | PathLike[str] | None
+    checkpoint_every: int | None
+    keep: int
+    resume: str | PathLike[str] | None
+    export: str | PathLike[str] | None
+    model: str | PathLike[str] | None
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.support.errors import UserError, cause_of
+from tensoropt.runtime.support.errors import cause_of
 from tensoropt.runtime.support.files import may_replace
+from tensoropt.runtime.support.options import OptionError
 from tensoropt.runtime.training.checkpoint import (
     Progress,
     check_checkpoint,
@@ -29,12 +30,15 @@ def check_training(job: TrainJob) -> Plan:
 
     Raises `UserError`.
     """
+    _check_pairs(job)
     check_provider(job)
     plan = TrainingPlan.from_plan(Plan.load(job.plan))
     if job.resume is None and plan.start == "checkpoint":
-        raise UserError(
-            f"{job.plan}: has no weights of its own, as it is a plan of a family, "
-            f"expected --resume {Path(job.plan).parent / 'initial.safetensors'} or a checkpoint"
+        raise OptionError(
+            "{0}: has no weights of its own, as it is a plan of a family, "
+            "expected {resume} {1} or a checkpoint",
+            job.plan,
+            Path(job.plan).parent / "initial.safetensors",
         )
     if job.model is not None:
         plan.plan.check_model(Path(job.model))
@@ -44,9 +48,22 @@ def check_training(job: TrainJob) -> Plan:
     if job.resume is not None:
         progress = check_checkpoint(plan, find_checkpoint(Path(job.resume)))
     if job.loss_scale is not None and not plan.scales_loss:
-        raise UserError(f"--loss-scale: {job.plan} has none, expected --precision float16 in it")
+        text = "{loss_scale}: {0} has none, expected --precision float16 in it"
+        raise OptionError(text, job.plan)
     _check_places(job, progress.step)
     return plan.plan
+
+
+def _check_pairs(job: TrainJob) -> None:
+    """Raise `OptionError` for an option without another that it needs."""
+    if job.data is not None and not job.steps:
+        raise OptionError("{steps}: expected a whole number from 1, got: 0")
+    if job.export is not None and job.model is None:
+        raise OptionError("{export}: expected {model} too")
+    if job.model is not None and job.export is None:
+        raise OptionError("{model}: expected {export} too")
+    if job.checkpoint_every is not None and job.checkpoint is None:
+        raise OptionError("{checkpoint_every}: expected {checkpoint} too")
 
 
 def _check_places(job: TrainJob, start: int) -> None:
@@ -54,25 +71,28 @@ def _check_places(job: TrainJob, start: int) -> None:
         try:
             check_log(Path(job.log))
         except OSError as error:
-            raise UserError(f"--log {job.log}: {cause_of(error)}") from None
+            raise OptionError("{log} {0}: {1}", job.log, cause_of(error)) from None
     if job.checkpoint is not None:
         _check_folder(Path(job.checkpoint), start)
     if job.export is not None:
         path = Path(job.export)
         if not may_replace(path):
-            raise UserError(f"--export {path}: expected a file in an existing folder")
+            raise OptionError("{export} {0}: expected a file in an existing folder", path)
 
 
 def _check_folder(folder: Path, start: int) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--checkpoint {folder}: {cause_of(error)}") from None
+        raise OptionError("{checkpoint} {0}: {1}", folder, cause_of(error)) from None
     if not os.access(folder, os.W_OK):
-        raise UserError(f"--checkpoint {folder}: expected a folder that can be written to")
+        raise OptionError("{checkpoint} {0}: expected a folder that can be written to", folder)
     later = [path for path in checkpoints_in(folder) if path > path_of(folder, start)]
     if later:
-        raise UserError(
-            f"--checkpoint {folder}: holds {later[-1].name}, of a later step than {start}, "
-            f"expected --resume {folder}, or another folder"
+        raise OptionError(
+            "{checkpoint} {0}: has {1}, of a later step than {2}, expected {resume} {0}, or "
+            "another folder",
+            folder,
+            later[-1].name,
+            start,
         )

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.cli.train import add_provider_flags
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.flags import Parser, answered, integer, number
+from tensoropt.runtime.support.flags import Parser, answered
+from tensoropt.runtime.support.kinds import SECONDS, integer, number
+from tensoropt.runtime.support.options import add_flags, options_in
+from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.support.version import TOOL
 
 __all__ = ["build_parser", "main"]
@@ -25,6 +27,13 @@ A plan's model is served as NAME, by default the name of the plan's folder.
 There is no authentication: every client that reaches --host may use the models.
 Exit status: 0 after SIGTERM or Ctrl-C, once all requests in progress are answered; 1 with one line
 of error."""
+
+_RANK_FLAGS = "provider", "threads", "share_gpus", "cuda_graphs", "custom_ops"
+_LIMITS = {
+    "stall_s": "restart ranks if a run or a step of a text takes longer (--timeout)",
+    "start_timeout_s": "restart ranks that are not ready after S seconds (%(default)g)",
+}
+_START_TIMEOUT_S = 600.0
 
 _NEEDED = ("grpc", "grpc_health", "httptools", "prometheus_client", "uvicorn", "fastapi")
 
@@ -127,22 +136,15 @@ def _export(arguments: argparse.Namespace, plans: Mapping[str, Path]) -> int:
     from tensoropt.serving.triton.repository import export
 
     session, options = _session_options(arguments), _options(arguments)
-    check_sizes(plans.values(), session["dims"])
+    check_sizes(plans.values(), session.dims)
     export(arguments.export_triton, plans, session, options)
     return 0
 
 
-def _session_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "provider": arguments.provider,
-        "threads": arguments.threads,
-        "dims": parse_dims(arguments.dim),
-        "share_gpus": arguments.share_gpus,
-        "cuda_graphs": arguments.cuda_graphs,
-        "custom_ops": tuple(str(path.resolve()) for path in arguments.custom_ops),
-        "timeout_s": arguments.timeout if arguments.stall is None else arguments.stall,
-        "ready_s": arguments.start_timeout,
-    }
+def _session_options(arguments: argparse.Namespace) -> SessionOptions:
+    """Return the options of all sessions; ranks may be silent for as long as a request may take."""
+    options = {**options_in(arguments, SessionOptions), "dims": parse_dims(arguments.dims)}
+    return SessionOptions(**{**options, "stall_s": arguments.stall_s or arguments.timeout})
 
 
 def _options(arguments: argparse.Namespace) -> Any:
@@ -169,18 +171,16 @@ def build_parser() -> argparse.ArgumentParser:
     add("--prefill", action="append", default=[], metavar="[NAME=]PLAN",
         help="separate plan for the prompts of model NAME (repeatable)")  # fmt: skip
     add("--version", action="version", version=TOOL)
-    add("--threads", type=integer(1), metavar="T", help="threads per rank (default: cores / ranks)")
-    add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
-        help="library of custom operators of the plans (repeatable)")  # fmt: skip
-    add("--dim", action="append", default=[], metavar="NAME=SIZE",
-        help="size of a symbolic dimension, for all requests")  # fmt: skip
+    add_flags(add, SessionOptions, dims="size of a symbolic dimension, for all requests")
     add("--export-triton", type=Path, metavar="REPO",
         help="write a model repository for Triton's Python backend instead of serving")  # fmt: skip
     _add_address(parser.add_argument_group("addresses").add_argument)
     _add_batching(parser.add_argument_group("batching of requests").add_argument)
     _add_log(parser.add_argument_group("log on stderr").add_argument)
     _add_limits(parser.add_argument_group("limits").add_argument)
-    add_provider_flags(parser)
+    add = parser.add_argument_group("ranks").add_argument
+    add_flags(add, SessionOptions, *_RANK_FLAGS)
+    parser.set_defaults(start_timeout_s=_START_TIMEOUT_S)
     return parser
 
 
@@ -219,12 +219,9 @@ def _add_limits(add: Any) -> None:
         help="most prompts per text request (64)")  # fmt: skip
     add("--step-tokens", type=integer(1), default=2048, metavar="N",
         help="most tokens per step of a decoder (2048)")  # fmt: skip
-    add("--timeout", type=number(1e-3), default=60.0, metavar="S",
+    add("--timeout", type=SECONDS, default=60.0, metavar="S",
         help="most time to answer a request (60)")  # fmt: skip
-    add("--stall", type=number(1e-3), metavar="S",
-        help="restart ranks if a run or a step of a text takes longer (--timeout)")  # fmt: skip
-    add("--start-timeout", type=number(1e-3), default=600.0, metavar="S",
-        help="restart ranks that are not ready after S seconds (600)")  # fmt: skip
+    add_flags(add, SessionOptions, **_LIMITS)
     add("--max-body", type=integer(1), default=64, metavar="MIB", help="largest request (64)")
     add("--max-bodies", type=integer(1), metavar="MIB",
         help="all requests in progress (4 times --max-body)")  # fmt: skip

@@ -6,12 +6,12 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError, cause_of
+from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.serving.batching.sizes import Batching, batching_of
 from tensoropt.serving.model import VERSION, ServingOptions, specs_of
 from tensoropt.serving.opening import restrict_dims
@@ -35,7 +35,7 @@ TritonPythonModel = model_class(triton)
 def export(
     repository: Path,
     plans: Mapping[str, Path],
-    session_options: Mapping[str, Any],
+    session_options: SessionOptions,
     options: ServingOptions,
 ) -> None:
     """Write each plan into ``repository`` as a model, or as the next version of a model.
@@ -55,7 +55,7 @@ class _Model:
     folder: Path
     plan: Path
     config: str
-    session_options: Mapping[str, Any]
+    session_options: SessionOptions
 
     def write(self) -> None:
         """Write the files to a temporary folder, and rename it. Raises `UserError`."""
@@ -72,7 +72,7 @@ class _Model:
                 version.mkdir(parents=True)
                 _copy(self.plan, version / "plan")
                 (version / "model.py").write_text(_MODEL, encoding="utf-8")
-                facts = json.dumps(dict(self.session_options), indent=2)
+                facts = json.dumps(asdict(self.session_options), indent=2)
                 (version / OPTIONS).write_text(facts + "\n", encoding="utf-8")
                 if is_new:
                     (aside / CONFIG).write_text(self.config, encoding="utf-8")
@@ -93,12 +93,12 @@ def _model(
     repository: Path,
     name: str,
     folder: Path,
-    session_options: Mapping[str, Any],
+    session_options: SessionOptions,
     options: ServingOptions,
 ) -> _Model:
     plan = Plan.load(folder)
     own = restrict_dims(plan, session_options)
-    inputs, outputs = specs_of(plan.inputs, own["dims"]), specs_of(plan.outputs, own["dims"])
+    inputs, outputs = specs_of(plan.inputs, own.dims), specs_of(plan.outputs, own.dims)
     for spec in (*inputs, *outputs):
         if spec.dtype == "bfloat16":
             raise UserError(f"{folder}: '{spec.name}': Triton's Python backend has no bfloat16")

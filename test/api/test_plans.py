@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tensoropt as to
-from tensoropt.runtime.api.plan import SessionOptions
+from tensoropt.runtime.support.job import CheckArguments, Job
+from tensoropt.runtime.support.options import Options, option_names
+from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
+from tensoropt.runtime.training.job import TrainArguments, TrainJob
 
 
 def test_a_plan_of_each_point(frontier: to.Frontier, tmp_path: Path) -> None:
@@ -100,11 +104,14 @@ def test_a_session(plan: to.Plan) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"runs": -1}, "argument --runs: expected at least 0, got: -1"),
-        ({"rtol": "much"}, "argument --rtol: invalid number value: 'much'"),
-        ({"provider": "gpu"}, "argument --provider: invalid choice: 'gpu' (choose from 'cpu', "),
+        ({"runs": -1}, "runs: expected a whole number from 0, got: -1"),
+        ({"rtol": "much"}, "rtol: expected a number from 0, got: 'much'"),
+        ({"provider": "gpu"}, "provider: expected 'cpu' or 'cuda', got: 'gpu'"),
+        ({"int_range": (5, 5)}, "int_range: expected LO:HI, whole numbers with LO below HI, got: "),
+        ({"share_gpus": True}, "share_gpus: expected provider cuda"),
         ({"inputs": {"y": [1.0]}}, "inputs: array 'y' is not an input of the plan"),
-        ({"dims": {"n": -1}}, "--dim n: expected a whole number from 0 to"),
+        ({"dims": {"n": -1}}, "dims: expected a dictionary of sizes from 0 to"),
+        ({"dims": {"n": 1}}, "dims n: no input has such a dimension"),
     ],
 )
 def test_what_a_check_refuses(plan: to.Plan, mlp: Path, options, message: str) -> None:
@@ -112,6 +119,18 @@ def test_what_a_check_refuses(plan: to.Plan, mlp: Path, options, message: str) -
         plan.check(mlp, **options)
 
 
-def test_options_of_a_session_are_its_arguments() -> None:
-    given = list(inspect.signature(to.Session).parameters)
-    assert given == ["plan", *SessionOptions.__annotations__]
+@pytest.mark.parametrize(
+    ("options", "arguments", "function", "own"),
+    [
+        (SessionOptions, SessionArguments, to.Session, {"plan"}),
+        (Job, CheckArguments, to.check, {"plan", "model"}),
+        (TrainJob, TrainArguments, to.train, {"plan", "data", "steps", "devices"}),
+    ],
+)
+def test_every_option_is_a_keyword_argument(
+    options: type[Options], arguments: type, function: Callable[..., object], own: set[str]
+) -> None:
+    shown = inspect.signature(function).parameters
+    assert {*arguments.__annotations__} == {*option_names(options)} - own
+    assert {*shown} == own | {*arguments.__annotations__}
+    assert shown["threads"].default is None

@@ -18,7 +18,7 @@ plan = frontier.knee.compile(Path("plan"), progress=print)
 assert_type(plan, to.Plan)
 with plan.session(threads=1) as session:
     outputs = session.run({"x": np.zeros((1, 2), np.float32)})
-run = to.train(plan, {"x": np.zeros(3)}, steps=3)
+run = to.train(plan, {"x": np.zeros(3)}, steps=3, warmup=2, checkpoint=Path("saved"), threads=2)
 assert_type(run.losses, tuple[float, ...])
 print(plan.explain().text(), plan.diff("other").data.is_empty, to.__version__)
 try:
@@ -28,4 +28,6 @@ except to.UserError as error:
 
 _ = frontier.nothing  # type: ignore[attr-defined]  # mistakes are found
 model.frontier(devices="4")  # type: ignore[arg-type]
+to.train(plan, "data.npz", 3, threads="2")  # type: ignore[arg-type]
+to.Session("plan", thread=2)  # type: ignore[call-arg]
 _ = to.nothing  # type: ignore[attr-defined]

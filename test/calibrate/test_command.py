@@ -18,6 +18,7 @@ from tensoropt.compiler.cli.profile import main
 from tensoropt.compiler.cost.device import device_of, load_device
 from tensoropt.compiler.cost.measurements import KINDS
 from tensoropt.runtime.support.arithmetic import ONE_PASS
+from tensoropt.runtime.support.rank_options import RankOptions
 
 MODEL = Path(__file__).parent.parent / "models" / "gpt2_tiny.onnx"
 SHORT = ["--quick", "--budget", "200"]
@@ -108,7 +109,9 @@ def test_what_there_is_no_time_for_is_left_out(
 
 def test_no_graph_is_begun_after_the_end(tmp_path: Path) -> None:
     """Ranks that have started ask the clock again."""
-    ranks = Ranks("cpu", 1, lambda text: None, until=time.monotonic() - 1, start_s=-100)
+    ranks = Ranks(
+        RankOptions(threads=1), lambda text: None, until=time.monotonic() - 1, start_s=-100
+    )
     graph = MeasuredGraph("one", str(chain(tmp_path / "one.onnx", 1)))
     assert ranks.times_s([graph, graph], 2, 0.01) == [None, None]
     assert ranks.left_out == ["one: no time was left, expected a longer --budget"]
@@ -118,7 +121,7 @@ def test_a_step_of_training_has_its_own_kernels(tmp_path: Path) -> None:
     built = Builder()  # in a step weights are inputs
     built.node("Conv", built.input(8, 3, 32, 32), built.input(16, 3, 3, 3), pads=[1] * 4)
     path = str(built.write(tmp_path / "conv.onnx"))
-    ranks = Ranks("cpu", 1, lambda text: None)
+    ranks = Ranks(RankOptions(threads=1), lambda text: None)
     for trains in (False, True):
         [found] = ranks.kernels([MeasuredGraph("conv", path, trains=trains)], 1, 0.01)
         assert found.graph is not None
@@ -181,7 +184,7 @@ def test_gpus_are_measured(
         (["-o", "/nowhere/here.toml"], "-o /nowhere/here.toml: expected an existing folder"),
         (["--ranks", "0"], "--ranks: expected a whole number from 1 to 64, got: '0'"),
         (["--threads", "none"], "--threads: expected a whole number from 1 to 1024, got: 'none'"),
-        (["--budget", "-1"], "--budget: expected a positive number of seconds, got: '-1'"),
+        (["--budget", "-1"], "--budget: expected seconds above 0, got: '-1'"),
         (["--base", "h20"], "did you mean 'h200'?"),
         (["--dim", "batch"], "--dim: expected NAME=SIZE such as batch=8, got: 'batch'"),
         (["model.mlir"], "model.mlir: expected an .onnx model"),

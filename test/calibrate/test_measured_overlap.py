@@ -9,6 +9,7 @@ import pytest
 from tensoropt.compiler.calibrate import basics
 from tensoropt.compiler.calibrate.overlap import measure_overlap, overlap_of
 from tensoropt.compiler.calibrate.ranks import Ranks
+from tensoropt.runtime.support.rank_options import RankOptions
 
 PLAIN_S, STARTED_S = 1e-4, 2.6e-4  # 16 times: 10 us each
 
@@ -34,7 +35,7 @@ def test_what_operators_lose(
 
 def test_a_machine_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(basics._SIDES, "cpu", (64,))
-    ranks = Ranks("cpu", 1, lambda _: None)
+    ranks = Ranks(RankOptions(threads=1), lambda _: None)
     assert measure_overlap(ranks, 2, tmp_path, 5e-3, 1 << 12) is not None
     assert ranks.left_out == []
     assert measure_overlap(ranks, 1, tmp_path, 5e-3, 1 << 12) is None

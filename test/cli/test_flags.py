@@ -18,7 +18,7 @@ Refused = Callable[..., str]
         (["--devices", "-3"], "--devices: expected a whole number from 1 to 1024, got: '-3'"),
         (["--devices", "four"], "--devices: expected a whole number from 1 to 1024, got: 'four'"),
         (["--devices", "1025"], "--devices: expected a whole number from 1 to 1024, got: '1025'"),
-        (["--devices"], "argument --devices: expected one argument"),
+        (["--devices"], "--devices: expected one argument"),
         (["--mesh", "²"], "--mesh: expected positive sizes such as 2x4, got: '²'"),
         (
             ["--mesh", "1x1x1x1x1x1x2"],

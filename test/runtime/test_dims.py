@@ -122,7 +122,7 @@ def test_a_part_of_a_large_input_takes_little_more_memory() -> None:
 
 def test_a_missing_term_is_asked_for() -> None:
     with pytest.raises(
-        UserError, match=r"'past \+ sequence' has no size, expected --dim sequence=N"
+        UserError, match=r"'past \+ sequence' has no size, expected dims sequence=N"
     ):
         make_inputs(Job((), dims={"batch": 2, "past": 12}), TENSORS)
 

@@ -206,12 +206,15 @@ def test_a_result_that_cannot_be_printed(plan: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--int-range", "5:5"], "expected LO:HI with LO below HI, got: 5:5"),
+        (
+            ["--int-range", "5:5"],
+            "--int-range: expected LO:HI, whole numbers with LO below HI, got: '5:5'",
+        ),
         (["--dim", "batch"], "--dim: expected NAME=SIZE such as batch=8, got: 'batch'"),
         (["--dim", "b=1", "--dim", "b=2"], "--dim: 'b' is given twice"),
-        (["--runs", "-1"], "expected at least 0, got: -1"),
-        (["--timeout", "0"], "argument --timeout: expected at least 0.001, got: 0"),
-        (["--rtol", "nan"], "argument --rtol: expected at least 0, got: nan"),
+        (["--runs", "-1"], "--runs: expected a whole number from 0, got: '-1'"),
+        (["--timeout", "0"], "--timeout: expected seconds above 0, got: '0'"),
+        (["--rtol", "nan"], "--rtol: expected a number from 0, got: 'nan'"),
         (["--format", "yaml"], "invalid choice: 'yaml'"),
         (["--chekc", "m"], "unrecognized arguments: --chekc m, did you mean '--check'?"),
         (["--outputs", "/no/such/out.npz"], "expected a file in an existing folder"),

@@ -16,6 +16,7 @@ from handmade import Perceptron
 from test_serving import _COMMAND, _answer, _expected, _ranks
 
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.model import ServingOptions
 from tensoropt.serving.opening import Opener
@@ -111,8 +112,8 @@ def test_a_reload_refuses_no_request(folder):
 
 
 def test_a_plan_of_another_kind_is_refused(folder):
-    options = {"dims": {}}
-    opener = Opener({"m": folder / "m"}, {}, options, ServingOptions(), TextLimits(), Metrics())
+    session, limits = SessionOptions(), TextLimits()
+    opener = Opener({"m": folder / "m"}, {}, session, ServingOptions(), limits, Metrics())
     assert opener.reopen("m") is None
     opener._decoders = {"m": None}.keys()
     _replace(folder)

@@ -32,8 +32,11 @@ def test_every_flag_is_on_the_page(capsys):
             "--prefill: not with --export-triton",
         ),
         (["plan", "--prot", "1"], "unrecognized arguments: --prot 1, did you mean '--port'?"),
-        (["plan", "--queue", "0"], "argument --queue: expected at least 1, got: 0"),
-        (["plan", "--batch-delay-ms", "-1"], "argument --batch-delay-ms: expected at least 0"),
+        (["plan", "--queue", "0"], "--queue: expected a whole number from 1, got: '0'"),
+        (
+            ["plan", "--batch-delay-ms", "-1"],
+            "--batch-delay-ms: expected a number from 0, got: '-1'",
+        ),
         (["plan", "--dim", "x"], "--dim: expected NAME=SIZE such as batch=8, got: 'x'"),
         (["plan", "--host", "no.such.host.invalid"], "HTTP: cannot listen at no.such.host.invalid"),
         (["plan", "--port", "70000"], "--port: expected a port from 0 to 65535, got: '70000'"),

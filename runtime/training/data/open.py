@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.options import OptionError
 from tensoropt.runtime.training.data.dataset import Dataset
 from tensoropt.runtime.training.data.files import data_files
 from tensoropt.runtime.training.data.npz import NpzFiles
@@ -72,6 +73,5 @@ def _python_source(
             return Dataset(samples, shuffle)
     elif shuffle is None:
         return StreamSource(place, source, inputs)
-    raise UserError(
-        f"--shuffle: {place} is a stream or has no end, expected it to shuffle by itself"
-    )
+    text = "{shuffle}: {0} is a stream or has no end, expected it to shuffle by itself"
+    raise OptionError(text, place)

@@ -306,11 +306,11 @@ def test_a_list_of_none(says: Command) -> None:
         ("status bert", "job 'bert': unknown, none is in "),
         ("status bert --folow", "unrecognized arguments: --folow, did you mean '--follow'?"),
         ("scale bert", "the following arguments are required: --devices"),
-        ("scale bert --devices 0", "argument --devices: expected at least 1, got: 0"),
+        ("scale bert --devices 0", "--devices: expected a whole number from 1, got: '0'"),
         ("scale bert --devices 4 --method alive", "invalid choice: 'alive'"),
-        ("migrate bert --to a,,b", "argument --to: expected DEVICE,DEVICE,..., got: 'a,,b'"),
-        ("profile bert --devices 1,x", "argument --devices: expected numbers such as 1,2,4"),
-        ("log bert --last 0", "argument --last: expected at least 1, got: 0"),
+        ("migrate bert --to a,,b", "--to: expected DEVICE,DEVICE,..., got: 'a,,b'"),
+        ("profile bert --devices 1,x", "--devices: expected numbers such as 1,2,4"),
+        ("log bert --last 0", "--last: expected a whole number from 1, got: '0'"),
     ],
 )
 def test_a_mistake(refused: Command, arguments: str, message: str) -> None:

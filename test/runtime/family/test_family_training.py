@@ -68,5 +68,5 @@ def test_a_plan_of_a_family_alone_has_no_weights(written: Path, tmp_path: Path) 
         run_plan(written / "1", tmp_path / "data.npz", 1, RATE)
     assert str(error.value) == (
         f"{written / '1'}: has no weights of its own, as it is a plan of a family, "
-        f"expected --resume {written / 'initial.safetensors'} or a checkpoint"
+        f"expected resume {written / 'initial.safetensors'} or a checkpoint"
     )

@@ -214,7 +214,7 @@ def test_killed_in_the_middle_of_writing(train, plans, data, tmp_path: Path) -> 
 
 def test_a_place_that_cannot_be_written_to(train, plans, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"--checkpoint .*file: file exists"):
+    with pytest.raises(UserError, match=r"^checkpoint .*file: file exists"):
         train(plans["data1"], 1, checkpoint=str(tmp_path / "file"))
 
 
@@ -226,8 +226,8 @@ def test_a_folder_with_later_steps(train, plans, tmp_path: Path) -> None:
         with pytest.raises(UserError) as error:
             train(plans["data1"], 1, checkpoint=str(folder), **options)
         assert str(error.value) == (
-            f"--checkpoint {folder}: holds step-00000004.safetensors, of a later step than {step}, "
-            f"expected --resume {folder}, or another folder"
+            f"checkpoint {folder}: has step-00000004.safetensors, of a later step than {step}, "
+            f"expected resume {folder}, or another folder"
         )
 
 

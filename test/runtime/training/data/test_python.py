@@ -381,7 +381,7 @@ def test_a_stream_cannot_be_shuffled(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         open_dataset(place, INPUTS, 4, shuffle=0)
     assert str(error.value) == (
-        f"--shuffle: {place} is a stream or has no end, expected it to shuffle by itself"
+        f"shuffle: {place} is a stream or has no end, expected it to shuffle by itself"
     )
 
 

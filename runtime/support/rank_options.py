@@ -1,0 +1,102 @@
+"""Options of ranks, in every command and in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TypedDict
+
+from tensoropt.runtime.support.kinds import (
+    LIBRARIES,
+    SECONDS,
+    SIZES,
+    SWITCH,
+    choice,
+    integer,
+)
+from tensoropt.runtime.support.options import Options, option
+
+__all__ = [
+    "InferenceArguments",
+    "InferenceOptions",
+    "RankArguments",
+    "RankOptions",
+    "SessionArguments",
+    "SessionOptions",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankOptions(Options):
+    """Options of all ranks.
+
+    Ranks without progress for ``stall_s`` seconds are ended: no rank of a job has reached another
+    collective, or a run of a session, or a step of a text, has not ended. None sets no limit.
+    """
+
+    provider: str = option(
+        "cpu", choice("cpu", "cuda"), "cuda: one GPU per rank (default %(default)s)"
+    )
+    threads: int | None = option(
+        None, integer(1, 1024), "threads per rank (default: cores / ranks)", "T"
+    )
+    share_gpus: bool = option(False, SWITCH, "allow more ranks than GPUs, for tests")
+    cuda_graphs: bool = option(False, SWITCH, "run a step as one CUDA graph if possible")
+    stall_s: float | None = option(
+        None, SECONDS, "end all ranks if no rank reaches another collective for S seconds", "S"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceOptions(RankOptions):
+    """Options of ranks that run models.
+
+    ``dims`` has the sizes of symbolic dimensions. The user of a plan names the libraries
+    ``custom_ops``, as a plan must not make a machine load code.
+    """
+
+    dims: Mapping[str, int] = option(
+        dict,
+        SIZES,
+        "size of a symbolic dimension; x:0 is unnamed dimension 0 of x (repeatable)",
+        "NAME=SIZE",
+    )
+    custom_ops: Sequence[str | PathLike[str]] = option(
+        (), LIBRARIES, "library of custom operators of the plans (repeatable)", "LIB.so"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions(InferenceOptions):
+    """Options of ranks that answer requests; they start within ``start_timeout_s`` seconds.
+
+    None sets the limit ``stall_s``.
+    """
+
+    start_timeout_s: float | None = option(
+        None, SECONDS, "end ranks that are not ready after S seconds", "S"
+    )
+
+
+class RankArguments(TypedDict, total=False):
+    """`RankOptions` as keyword arguments."""
+
+    provider: str
+    threads: int | None
+    share_gpus: bool
+    cuda_graphs: bool
+    stall_s: float | None
+
+
+class InferenceArguments(RankArguments, total=False):
+    """`InferenceOptions` as keyword arguments."""
+
+    dims: Mapping[str, int]
+    custom_ops: Sequence[str | PathLike[str]]
+
+
+class SessionArguments(InferenceArguments, total=False):
+    """`SessionOptions` as keyword arguments."""
+
+    start_timeout_s: float | None
