@@ -59,19 +59,12 @@ class _Names(dict[str, str]):
         return self._name_of(name)
 
 
-@dataclass(frozen=True)
-class _Option:
-    kind: Kind[Any]
-    help: str
-    metavar: str | None
-
-
 def option(default: Any, kind: Kind[Any], help: str = "", metavar: str | None = None) -> Any:
     """Return a field of `Options`; a callable ``default`` creates the default.
 
     ``help`` and ``metavar`` are for the flag, and ``%(default)s`` in ``help`` is the default.
     """
-    metadata = {"option": _Option(kind, help, metavar)}
+    metadata = {"kind": kind, "help": help, "metavar": metavar}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -90,18 +83,13 @@ class Options:
             if value is None and entry.default is None:
                 continue
             try:
-                object.__setattr__(self, entry.name, _option_of(entry).kind.read(value))
+                object.__setattr__(self, entry.name, entry.metadata["kind"].read(value))
             except ValueError as error:
                 raise OptionError(f"{{{entry.name}}}: {{0}}", error) from None
 
 
 def _entries(options: type[Options]) -> list[Field[Any]]:
-    return [entry for entry in fields(options) if "option" in entry.metadata]
-
-
-def _option_of(entry: Field[Any]) -> _Option:
-    option: _Option = entry.metadata["option"]
-    return option
+    return [entry for entry in fields(options) if entry.metadata]
 
 
 def _default_of(entry: Field[Any]) -> Any:
@@ -125,14 +113,14 @@ def add_flags(add: Callable[..., Any], options: type[Options], *names: str, **he
     """
     entries = {entry.name: entry for entry in _entries(options)}
     for name in (*names, *helps):
-        option = _option_of(entries[name])
-        kind, more = option.kind, dict[str, Any]()
+        about, more = entries[name].metadata, dict[str, Any]()
+        kind: Kind[Any] = about["kind"]
         if kind.action != "store_true":
-            more["metavar"] = option.metavar or "|".join(kind.choices) or None
+            more["metavar"] = about["metavar"] or "|".join(kind.choices) or None
         if kind.action == "store":
             more["type"] = kind
         more["default"] = [] if kind.action == "append" else _default_of(entries[name])
-        text = helps.get(name) or option.help
+        text = helps.get(name) or about["help"]
         add(flag_of(name), dest=name, action=kind.action, help=text, **more)
 
 

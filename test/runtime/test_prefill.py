@@ -16,6 +16,7 @@ from tensoropt.runtime.cli.run import main as run_plan
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.weights import common_weights
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.text.decoder import decoder_of
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.serving.metrics import Metrics
@@ -91,8 +92,8 @@ def test_on_a_server(family: tuple[Path, Path]) -> None:
     assert split_plans(plans, prefills) == ({}, plans)
     with pytest.raises(UserError, match="no such decoder is served, did you mean 'm'"):
         split_plans(plans, {"mm": folder / "whole"})
-    options = {"threads": 1, "dims": {}, "cuda_graphs": False}
-    served = open_texts(plans, prefills, options, TextLimits(), Metrics())["m"]
+    options, limits = SessionOptions(threads=1), TextLimits()
+    served = open_texts(plans, prefills, options, limits, Metrics())["m"]
 
     async def tokens() -> list[int]:
         found = [piece.token async for piece in served.pieces([PROMPTS[0]], max_tokens=3)]
