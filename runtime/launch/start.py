@@ -71,8 +71,8 @@ def _run_here(job: Launched, worker: Worker[Launched, Any], rank: int) -> Any:
     return results
 
 
-def _check(job: Launched, ranks: int) -> str | None:
-    """Return why ``ranks`` ranks cannot run the job, or None."""
+def _check(job: Launched, ranks: int) -> UserError | None:
+    """Return the reason why ``ranks`` ranks cannot run the job, or None."""
     try:
         plan = worker_of(job.kind).check(job)
     except UserError as error:
