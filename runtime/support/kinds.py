@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +59,9 @@ class Kind(Generic[T]):
         try:
             return self.take(self.parse(text))
         except (TypeError, ValueError):
-            raise argparse.ArgumentTypeError(self._refusal(text)) from None
+            from argparse import ArgumentTypeError  # ranks read no flags
+
+            raise ArgumentTypeError(self._refusal(text)) from None
 
     def _refusal(self, value: object) -> str:
         near = did_you_mean(value, self.choices)

@@ -5,15 +5,17 @@ Flags of commands, arguments in Python and requests to ranks derive from the fie
 
 from __future__ import annotations
 
-import argparse
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from string import Formatter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensoropt.runtime.support.errors import TensoroptError, UserError
 from tensoropt.runtime.support.kinds import Kind
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 __all__ = [
     "OptionError",
@@ -124,7 +126,7 @@ def add_flags(add: Callable[..., Any], options: type[Options], *names: str, **he
         add(flag_of(name), dest=name, action=kind.action, help=text, **more)
 
 
-def options_in(arguments: argparse.Namespace, options: type[Options]) -> dict[str, Any]:
+def options_in(arguments: Namespace, options: type[Options]) -> dict[str, Any]:
     """Return the values of all options of a class for which the command has a flag."""
     given = vars(arguments)
     return {name: given[name] for name in option_names(options) if name in given}

@@ -114,7 +114,7 @@ def test_a_rank_is_killed(
     ("limit", "value", "text"),
     [
         (resource.RLIMIT_NOFILE, 16, "raise the limit of open files (ulimit -n)\n"),
-        (resource.RLIMIT_AS, 200_000 << 10, " (ulimit -u, ulimit -v)\n"),
+        (resource.RLIMIT_AS, 203_000 << 10, " (ulimit -u, ulimit -v)\n"),
     ],
 )
 def test_libraries_that_get_too_little(plan: Path, limit: int, value: int, text: str) -> None:
