@@ -99,7 +99,7 @@ def build_parser() -> Parser:
     add("--budget", type=SECONDS, metavar="S",
         help=f"seconds to take, about (default {_BUDGET_S:g})")  # fmt: skip
     add("--format", choices=["table", "json"], default="table", help="of the fit (default table)")
-    add_training(parser.add_argument_group("training: measure steps of training of the models"))
+    add_training(parser.add_argument_group("training"))
     parser.set_defaults(recompute="none", threads=1)
     return parser
 
