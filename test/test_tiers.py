@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import tiers
 from budgets import examples
@@ -24,6 +25,17 @@ def test_a_file_keeps_its_cheapest_function() -> None:
     times = {"a.py::slow": 9.0, "a.py::slower": 10.0, "b.py::slow": 9.0}
     functions = ["a.py::slow", "a.py::slower", "b.py::slow", "b.py::fast"]
     assert tiers.quick_functions(functions, times) == {"a.py::slow", "b.py::fast"}
+
+
+def test_a_marked_test_is_quick() -> None:
+    slow = next(iter(tiers.read_times()))
+    others = [f"{slow.split('::')[0]}::fast"]
+    for is_marked, quick in ((True, [slow, *others]), (False, others)):
+        items = [
+            SimpleNamespace(nodeid=name, get_closest_marker=lambda _, m=is_marked: m or None)
+            for name in (slow, *others)
+        ]
+        assert [item.nodeid for item in tiers.tier_of(items, "quick")[0]] == quick  # type: ignore[arg-type]
 
 
 def test_a_budget_follows_the_profile() -> None:

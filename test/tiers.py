@@ -2,8 +2,8 @@
 
 ``test/durations.txt`` lists the test functions that take long, with the mean seconds of a case;
 ``make durations`` measures them again. The quick tier (`make test`) leaves them out, except the
-cheapest function of a file without others: every file keeps a test in the quick tier. `make full`
-runs the rest.
+cheapest function of a file without others: every file keeps a test in the quick tier. A test that
+alone catches a bug that users met is marked `quick`, whatever it takes. `make full` runs the rest.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def tier_of(items: Sequence[pytest.Item], tier: str) -> tuple[list[pytest.Item],
     quick = quick_functions({function_of(item.nodeid) for item in items}, read_times())
     chosen, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        is_quick = function_of(item.nodeid) in quick
+        is_quick = function_of(item.nodeid) in quick or item.get_closest_marker("quick") is not None
         (chosen if is_quick == (tier == "quick") else others).append(item)
     return chosen, others
 

@@ -96,6 +96,14 @@ def test_they_leave_nothing_open() -> None:
     assert open_files() == before
 
 
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json"])
+def test_a_file_that_was_replaced_is_no_template(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"chat_template": "x"}')
+    plan = SimpleNamespace(folder=tmp_path, files={name: "0" * 64})
+    with pytest.raises(UserError, match=name):
+        find_template(plan)  # type: ignore[arg-type]
+
+
 def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 

@@ -299,6 +299,7 @@ def late(plan: Path, limit: float) -> str:
     return str(caught.value)
 
 
+@pytest.mark.quick
 def test_a_session_is_closed_while_a_run_hangs(hanging: Path) -> None:
     session, failed = Session(hanging), []
 
@@ -356,6 +357,7 @@ def test_a_rank_is_killed(mixed: Path) -> None:
         session.run(feeds())
 
 
+@pytest.mark.quick
 def test_a_plan_that_was_replaced_is_not_started(perceptron: Perceptron, tmp_path: Path) -> None:
     plan, other = tmp_path / "plan", tmp_path / "other"
     perceptron.plan(plan)
@@ -371,6 +373,7 @@ def test_a_plan_that_was_replaced_is_not_started(perceptron: Perceptron, tmp_pat
             session._pool._start()
 
 
+@pytest.mark.quick
 def test_a_session_is_interrupted_and_killed(hanging: Path, tmp_path: Path) -> None:
     """Ctrl-C in a run ends the ranks; the end of the process does, and leaves nothing behind."""
     program = [sys.executable, str(Path(__file__).with_name("session_parent.py")), str(hanging)]
@@ -431,6 +434,7 @@ def test_strings(perceptron: Perceptron, tmp_path: Path) -> None:
             np.testing.assert_array_equal(out["y"], x)
 
 
+@pytest.mark.quick
 def test_an_output_is_larger_than_the_plan_says(perceptron: Perceptron, tmp_path: Path) -> None:
     """The model called its size by the name of another: only a run tells."""
     node = helper.make_node("Concat", ["x", "x"], ["y"], axis=0)

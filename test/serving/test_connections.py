@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -13,8 +14,14 @@ from pathlib import Path
 import grpc
 import pytest
 from fake_server import fake_server
+from fake_sessions import FakeSession, served
+from uvicorn.server import ServerState
 
+from tensoropt.runtime.support.http_server import listen, server_config
+from tensoropt.serving.http.body import Bodies
+from tensoropt.serving.http.connection import Connection
 from tensoropt.serving.protocol import messages
+from tensoropt.serving.rpc.servicer import make_server
 
 _INFER = b"POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\n"
 
@@ -194,21 +201,57 @@ def test_unfinished_bodies_are_bounded_together(roomy):
     _infer(roomy, [0.5] * (1 << 20), status=400)  # there is room again
 
 
+def test_a_long_header_ends_its_connection():
+    async def check():
+        config = server_config(lambda: None, Connection, 1, loop="none")
+        config.load()
+        make = lambda: Connection(config, ServerState(), {})  # noqa: E731
+        server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(_INFER + b"X-More: " + b"x" * (1 << 17))
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        server.close()
+
+    asyncio.run(check())
+
+
+def test_answers_are_sent_without_delay():
+    with (
+        listen("HTTP", "127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_messages_of_grpc_are_bounded_together():
-    def ask(size):
+    async def refusal(port, size):
         given = messages.ModelInferRequest(model_name="double", id="x" * size)
-        with grpc.insecure_channel(f"127.0.0.1:{server.grpc}") as channel:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
             with pytest.raises(grpc.RpcError) as caught:
-                call(given.SerializeToString(), timeout=60)
+                await call(given.SerializeToString(), timeout=60)
         return caught.value.code(), caught.value.details()
 
-    with fake_server("--max-bodies", "60000") as server:
-        for _ in range(3):  # each is forgotten after its answer
-            assert ask(100_000) == (grpc.StatusCode.INVALID_ARGUMENT, "input 'x' is missing")
-        code, why = ask(200_000)
-    assert code is grpc.StatusCode.UNAVAILABLE
-    assert why.startswith("body: the requests in progress have 0 bytes, expected at most 60000 ")
+    async def check():
+        bodies = Bodies(1 << 20, 60_000)
+        async with served(FakeSession()) as service:
+            limits = bodies.most, bodies.count, bodies.side
+            server, port = make_server(service, *limits, "127.0.0.1", 0)
+            await server.start()
+            for _ in range(3):  # each is forgotten after its answer
+                found = await refusal(port, 100_000)
+                assert found == (grpc.StatusCode.INVALID_ARGUMENT, "input 'x' is missing")
+            code, why = await refusal(port, 200_000)
+            await server.stop(None)
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert why.startswith(
+            "body: the requests in progress have 0 bytes, expected at most 60000 "
+        )
+
+    asyncio.run(check())
 
 
 def _body(values):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import Iterator
 from typing import Any
 
 from fake_sessions import FakeSession, served
 from fastapi import FastAPI
 from test_completions import URL, Counting
 
+from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.completions import completion_routes
@@ -35,9 +38,18 @@ async def _ask_and_leave(app: FastAPI, path: str, body: object, leaves: asyncio.
     await app({**scope, "headers": [], "server": ("x", 80), "client": ("y", 1)}, receive, send)
 
 
+class Slow(Counting):
+    """Leaves the event loop time to end a test that fails."""
+
+    def stream(self, *arguments: Any, **how: Any) -> Iterator[Piece]:
+        for piece in super().stream(*arguments, **how):
+            time.sleep(0.001)
+            yield piece
+
+
 def test_a_text_that_is_not_streamed_ends() -> None:
     async def check() -> None:
-        session, app, leaves = Counting(), FastAPI(), asyncio.Event()
+        session, app, leaves = Slow(), FastAPI(), asyncio.Event()
         model = TextModel("m", session, TextLimits(), Metrics())
         app.include_router(completion_routes({"m": model}, Bodies(1 << 16), 60.0))
         body = {"model": "m", "prompt": "a", "max_tokens": 1 << 40}

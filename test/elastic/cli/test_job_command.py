@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from stand_in_job import StandInJob
 from tensoropt.elastic import Client
 from tensoropt.elastic.api.server import Serving, serve
 from tensoropt.elastic.cli.job import main
+from tensoropt.elastic.cli.run import _is_training
 from tensoropt.elastic.control import RefusedError, StepRow
 from tensoropt.elastic.jobs import JobFolder
 from tensoropt.elastic.records import facts_of
@@ -269,6 +271,16 @@ class TestOfAJobThatHasEnded:
         assert refused(*command.split(), "bert") == (
             "job 'bert': expected one that runs, got: ended at step 5"
         )
+
+
+@pytest.mark.parametrize(
+    ("state", "trains"), [("starting", False), ("training", True), ("failed", False)]
+)
+def test_a_detached_job_runs_once_it_trains(job: StandInJob, state: str, trains: bool) -> None:
+    with JobFolder.create("bert", {}) as folder, serve(job) as serving:
+        folder.write_api(serving.url, serving.token)
+        folder.write_status(replace(job.now, state=state))  # type: ignore[arg-type]
+        assert _is_training("bert", os.getpid()) == trains
 
 
 def test_list(says: Command, serving: Serving, root: Path) -> None:

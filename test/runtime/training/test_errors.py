@@ -203,7 +203,9 @@ def interrupted(
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.quick), signal.SIGHUP]
+)
 def test_a_signal_finishes_the_step(plans, data, tmp_path: Path, number: int) -> None:
     log, checkpoint = tmp_path / "log", tmp_path / "checkpoints"
     flags = ["--train", "--data", data, "--steps", 10**7, "--log", log, "--checkpoint", checkpoint]

@@ -87,11 +87,21 @@ def test_integer_programs_keep_to_the_memory(seed: int, part: float) -> None:
     assert found.points[0].time <= best * (1 + found.time_epsilon + 1e-6) + 1e-9
 
 
-def test_what_presolve_finds_infeasible_is_solved_without() -> None:
-    case, want = cases.random_case(251120594)
-    limit = (want[0][1] + want[-1][1]) / 2
-    found = run_method("ilp", case, Limits(memory_bytes=limit))
-    assert found.points[0].time == pytest.approx(want[-1][0], rel=1e-6)
+def test_what_presolve_finds_infeasible_is_solved_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HiGHS 1.15 has found feasible programs infeasible, in presolve, but not in every release."""
+    import highspy
+
+    run, status = highspy.Highs.run, highspy.HighsModelStatus.kInfeasible
+
+    def doubtful(solver: highspy.Highs) -> object:
+        if solver.getOptionValue("presolve")[1] != "off":
+            solver.getModelStatus = lambda: status
+        return run(solver)
+
+    monkeypatch.setattr(highspy.Highs, "run", doubtful)
+    case, want = cases.random_case(1)
+    found = run_method("ilp", case, Limits())
+    assert found.points[0].time == pytest.approx(want[0][0], rel=1e-6)
 
 
 @given(st.integers(0, 2**32 - 1))
