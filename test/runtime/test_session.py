@@ -308,7 +308,7 @@ def test_a_session_is_closed_while_a_run_hangs(hanging: Path) -> None:
             session.run({"x": np.ones(2, np.float32)})
         failed.append(str(caught.value))
 
-    waiting = [threading.Thread(target=run) for _ in range(3)]  # two are under way
+    waiting = [threading.Thread(target=run, daemon=True) for _ in range(3)]  # two are under way
     for thread in waiting:
         thread.start()
     wait_for(lambda: session.silent_s > 0)

@@ -185,5 +185,23 @@ TEST(Plan, EachRowVisitsEveryRowOnce) {
   EXPECT_EQ(second, (std::vector<std::size_t>{4, 8, 0, 4, 8}));
 }
 
+// However small its steps are: thousands of them may take long together.
+TEST(Numbers, EveryStepStopsAtTheEndOfItsToken) {
+  std::mt19937 random(13);
+  const Token over(0);
+  int tried = 0;
+  while (tried < 5) {
+    Units units;
+    const auto whole = prepared(random_problem(random), units);
+    if (!whole || whole->plan.steps.empty()) continue;
+    ++tried;
+    const Weights first{1, 0, kInfinity}, second{0, 1, kInfinity};
+    const Values values = eliminate(whole->numbers, first);
+    EXPECT_THROW(eliminate(whole->plan, first, &over), Stopped);
+    EXPECT_THROW(among_ties(whole->numbers, values, second, &over), Stopped);
+    EXPECT_THROW(outside(whole->numbers, values, Around::All, &over), Stopped);
+  }
+}
+
 }  // namespace
 }  // namespace tensoropt::search
