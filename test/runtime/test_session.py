@@ -380,6 +380,8 @@ def test_a_session_is_interrupted_and_killed(hanging: Path, tmp_path: Path) -> N
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as parent:
         assert parent.stdout is not None
+        late = threading.Timer(LIMIT_S / 2, parent.kill)  # a restart that waits would never end
+        late.start()
         first = list(map(int, parent.stdout.readline().split()))
         wait_until_busy(first[0])
         parent.send_signal(signal.SIGINT)
@@ -389,6 +391,7 @@ def test_a_session_is_interrupted_and_killed(hanging: Path, tmp_path: Path) -> N
         second = list(map(int, parent.stdout.readline().split()))
         job = next(tmp_path.glob("tensoropt-run-*"))
         wait_until_busy(second[0])
+        late.cancel()
         parent.kill()
     wait_for(lambda: not any(map(is_there, second)) and not job.exists())
     assert first != second
