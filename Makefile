@@ -196,7 +196,7 @@ sweep: build ## Prove: every model, many plans, run on ranks (long)
 slow: build ## Test: the tests that even make check has no time for
 	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 -m slow test
 
-guard: build ## Prove: bugs brought back one at a time, each of which a quick test must catch (ARGS: folder of patches)
+guard: build ## Prove: a folder of patches that bring bugs back, each caught by a quick test (ARGS: folder)
 	$(BIN)/python tools/guard.py $(ARGS)
 
 sweep-train: build ## Prove: small models trained under many plans, next to one device and PyTorch (long)

@@ -1,8 +1,8 @@
 """Mutation check of the quick tier: `python tools/guard.py FOLDER [--tier quick|all]`.
 
 Each ``*.patch`` in FOLDER brings back a bug that was fixed. Its first lines may contain ``Tests:``
-with the test files to run, separated by spaces: pytest files or folders, ``.mlir`` files for lit;
-without the line, all tests run. The patches are applied one at a time, and a test must fail for
+with the tests to run, separated by spaces: files or folders for pytest, ``.mlir`` files for lit, and
+``cpp`` for the unit tests of the C++; without the line, all of pytest and lit run. The patches are applied one at a time, and a test must fail for
 each. Prints one line per patch: the first test that fails, `missed`, or `stale` if the patch no
 longer applies. Exits with 1 unless every patch that applies is caught.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 _TESTS = re.compile(r"^Tests: (.+)$", re.MULTILINE)
-_FAILED = re.compile(r"^(?:FAILED|ERROR|FAIL:) (.+?)(?: - .*)?$", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR|FAIL:|\[  FAILED  \]) (.+?)(?: - .*)?$", re.MULTILINE)
 _LIMIT_S = 900  # a bug may make a test hang, which counts as caught
 
 
@@ -49,7 +49,7 @@ def _build(patch: Path) -> None:
 
 
 def _failure(command: Sequence[str]) -> str | None:
-    """Return the first test that fails, or None."""
+    """Return the first test that fails, or None; exit if the command itself fails."""
     try:
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_LIMIT_S
@@ -59,7 +59,9 @@ def _failure(command: Sequence[str]) -> str | None:
     if done.returncode in (0, 5):  # 5: pytest selected no test
         return None
     found = _FAILED.search(done.stdout)
-    return done.stderr[-200:] if found is None else found[1]
+    if found is None:
+        sys.exit(f"guard: {command[0]} failed: {(done.stderr or done.stdout)[-500:]}")
+    return found[1]
 
 
 def _caught_by(patch: Path, tier: str) -> str | None:
@@ -67,12 +69,15 @@ def _caught_by(patch: Path, tier: str) -> str | None:
     match = _TESTS.search(patch.read_text(encoding="utf-8"))
     tests = ["test"] if match is None else match[1].split()
     lit = [test for test in tests if match is None or test.endswith(".mlir")]
-    python = [test for test in tests if not test.endswith(".mlir")]
-    commands = {
-        ("lit", "-q"): lit,
-        ("pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", "--tier", tier): python,
-    }
-    found = (_failure([sys.executable, "-m", *c, *own]) for c, own in commands.items() if own)
+    python = [test for test in tests if test != "cpp" and not test.endswith(".mlir")]
+    pytest = ["pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", "--tier", tier]
+    commands = [
+        ["ctest", "--test-dir", "build/native", "--output-on-failure"] if "cpp" in tests else [],
+        ["lit", "-q", *lit] if lit else [],
+        [*pytest, *python] if python else [],
+    ]
+    tools = Path(sys.executable).parent
+    found = (_failure([str(tools / name), *rest]) for name, *rest in filter(None, commands))
     return next((test for test in found if test is not None), None)
 
 
@@ -85,7 +90,7 @@ def main() -> int:
     if _git("status", "--porcelain", "--untracked-files=no").stdout:
         sys.exit("guard: expected a clean working tree, got: changes; commit them first")
     missed = 0
-    for patch in sorted(arguments.folder.glob("*.patch")):
+    for patch in sorted(arguments.folder.resolve().glob("*.patch")):
         with _applied(patch) as applies:
             test = _caught_by(patch, arguments.tier) if applies else "stale"
         missed += test is None
