@@ -5,8 +5,8 @@ and the tests to run, separated by spaces: files or folders for pytest, ``.mlir`
 ``cpp`` for the unit tests of the C++. Without that line, all of pytest and lit run.
 
 The patches are applied one at a time, and a test must fail for each. Prints one line per patch: the
-first test that fails, `missed`, or `stale` if the patch no longer applies. Exits with 1 unless every
-patch that applies is caught.
+first test that fails, `missed`, or `stale` if the patch no longer applies. Exits with 1 unless
+every patch that applies is caught.
 """
 
 from __future__ import annotations
