@@ -62,7 +62,7 @@ class FrontierReport:
     def ended(self) -> str:
         """The words for ``stopped``, which follow the bound; empty for ``None``."""
         if self.stopped == "time":
-            return f"after {self.time_limit_s:g} s"
+            return f"after {self.time_limit_s:.3g} s"
         if self.stopped == "memory":
             return "with the memory it may use"
         return "with nothing more to learn" if self.stopped else ""

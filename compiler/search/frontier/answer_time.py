@@ -1,4 +1,4 @@
-"""How long a search takes where nobody says: until there can be an answer in time."""
+"""Default time of a search: until the answer is due, and in proportion to the model."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from tensoropt.compiler.search.frontier.clock import LATE, LATE_S
 __all__ = ["LEAST_S", "search_time_s"]
 
 LEAST_S = 5.0
-"""Least time of a search by default, of the processor too, however long reading the model took."""
+"""Least time of a search by default, also of the processor."""
+LEAST_SHARE = 0.6
+"""The same in times of reading and preparing the model."""
 AFTER_S = 0.7
-"""For what comes after the search, its points as programs, the plan in the module and the table,
-and for stages of the engine that look at the clock only when they end."""
+"""Time after the search, for the points as programs, the plan in the module and the table."""
 AFTER_NODE_S = 1e-4
 """The same per node."""
 
 
 def search_time_s(begun_s: float, nodes: int) -> float:
-    """Return the seconds that a search may take which begins now, for an answer in time.
+    """Return the seconds of a search that begins now, for an answer in time.
 
-    The person waits since ``begun_s`` on ``time.monotonic()``; the graphs have so many ``nodes``.
-    What of a search may be late is left out.
+    ``begun_s`` is the start of the command on ``time.monotonic()``, and ``nodes`` the number of
+    nodes of all graphs. The time by which a search may be late is subtracted.
     """
-    left_s = begun_s + request.ANSWER_S - time.monotonic() - AFTER_S - AFTER_NODE_S * nodes
-    return max(LEAST_S, math.floor(10 * (left_s - LATE_S) / (1 + LATE)) / 10)
+    past_s = time.monotonic() - begun_s
+    left_s = request.ANSWER_S - past_s - AFTER_S - AFTER_NODE_S * nodes
+    in_time_s = math.floor(10 * (left_s - LATE_S) / (1 + LATE)) / 10
+    return max(LEAST_S, LEAST_SHARE * past_s, in_time_s)

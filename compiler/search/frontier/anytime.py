@@ -246,8 +246,10 @@ class Anytime:
         candidate.results.append(result)
         candidate.lines.append(result.lines)
         self._cost(candidate)
-        candidate.run_s = time.monotonic() - started
-        candidate.first_run_s = candidate.first_run_s or candidate.run_s
+        took_s = time.monotonic() - started
+        is_cut_short = (result.epsilon or 0.0) > candidate.tolerance
+        candidate.run_s = max(took_s, candidate.run_s if is_cut_short else 0.0)
+        candidate.first_run_s = candidate.first_run_s or took_s
 
     def _plan_next(self, candidate: Candidate) -> None:
         """Choose the tolerance of the next run, or close the candidate.
