@@ -11,7 +11,6 @@ from graphs.trained import TRAINED
 from search_graphs import training_spec
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.points import fastest, leanest, recompute_of
 from tensoropt.compiler.search.frontier.request import Request
@@ -30,6 +29,7 @@ from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.search.problem.training_tables import TrainingTables, mesh_tables
 from tensoropt.compiler.training.spec import RECOMPUTE
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
     "PLANS",

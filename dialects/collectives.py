@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from itertools import dropwhile, islice
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.dialects.build import Build, shape_of
 from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import MESH, AxisConstantOp
 from tensoropt.dialects.topt.keys import TOGETHER
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.padding import part_of
 from tensoropt.runtime.support.collectives import COLLECTIVES, Settings
 
 if TYPE_CHECKING:

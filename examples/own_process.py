@@ -14,8 +14,8 @@ import numpy as np
 import onnxruntime
 
 from tensoropt.runtime.launch.world import world
+from tensoropt.runtime.layout.mesh_layout import gather_global
 from tensoropt.runtime.ops import library_path
-from tensoropt.runtime.plan.layout import gather_global
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError
 

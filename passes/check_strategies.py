@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.pinned import Layouts, chosen_frontier, number_of
 from tensoropt.compiler.search.frontier.request import PINNED
 from tensoropt.compiler.search.frontier.search import as_step
@@ -24,6 +23,7 @@ from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.points import fingerprint
 from tensoropt.passes.search_strategies import annotate, record
 from tensoropt.passes.strategies import device_of, signature_layouts, strategy_of
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["CheckStrategiesPass", "read_choice"]
 

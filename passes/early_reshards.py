@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from tensoropt.compiler.cost.compute import local_bytes
 from tensoropt.compiler.cost.memory import static_values
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.describe import tensor_info
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_of
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["run_shrinking_reshards_early"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import Pass
 from tensoropt.passes.reshards import reshard
 from tensoropt.passes.strategies import signature_layouts, strategy_of
+from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["InsertReshardsPass"]
 

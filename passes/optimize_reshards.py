@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.reshard.shared_tree import spread
 from tensoropt.compiler.sharding.rule.describe import tensor_info
@@ -17,6 +16,7 @@ from tensoropt.passes.base import Pass
 from tensoropt.passes.early_reshards import run_shrinking_reshards_early
 from tensoropt.passes.reshards import reshard
 from tensoropt.passes.strategies import resharder_of
+from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["OptimizeReshardsPass"]
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.layouts import describe_misfit
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.reshard.lowering import lower_step
 from tensoropt.compiler.shapes.refine import merge_types
@@ -27,6 +26,8 @@ from tensoropt.dialects.topt import RESHARD, keys, layout_of, mesh_of
 from tensoropt.passes.base import Pass
 from tensoropt.passes.node_times import NodeTimes
 from tensoropt.passes.strategies import resharder_of, signature_layouts, strategy_of
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["PartitionPass"]
 
@@ -113,7 +114,7 @@ class _Partition:
         layouts = signature_layouts(self.old, key)
         for number, (type_, layout) in enumerate(zip(types, layouts, strict=True)):
             info = tensor_info(type_)
-            misfit = layout.misfit(info.sizes, self.mesh) if info is not None else None
+            misfit = describe_misfit(layout, info.sizes, self.mesh) if info is not None else None
             if misfit is not None:
                 side = "argument" if key == "arg_attrs" else "result"
                 where = f"layout of {side} {number} does not fit {type_} on mesh {self.mesh}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import ReshardOp, keys, layout_attr
+from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["reshard"]
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.layout.collective_overlap import AMPLE
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.memory_limit import fitting
 from tensoropt.compiler.search.frontier.pinned_search import PinsCost
 from tensoropt.compiler.search.frontier.points import micro_batches_of, pick_point, recompute_of
@@ -27,6 +25,8 @@ from tensoropt.dialects.topt.keys import Setting
 from tensoropt.passes.base import Pass
 from tensoropt.passes.pins import pins_entry, write_pins
 from tensoropt.passes.points import fingerprint, write_points
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.plan.entries import PinsEntry
 
 if TYPE_CHECKING:

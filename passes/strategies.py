@@ -6,14 +6,14 @@ from functools import lru_cache
 
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.collective_overlap import AMPLE
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, mesh_of
 from tensoropt.passes.base import PassError
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["device_of", "resharder_of", "signature_layouts", "strategy_of"]
 

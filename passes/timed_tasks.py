@@ -11,7 +11,6 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.joining import CollectiveTime, joining_time
 from tensoropt.compiler.cost.memory import in_place
 from tensoropt.compiler.cost.overlap import NEVER, overlap_effect
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.compiler.schedule.tasks import Tasks, merged, read_tasks
 from tensoropt.compiler.search import _engine
@@ -25,6 +24,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TAKES
 from tensoropt.passes.schedule import put_in_order
 from tensoropt.passes.strategies import device_of, resharder_of
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import BY_IR_NAME
 
 __all__ = ["TimedTasks"]

@@ -41,7 +41,7 @@ from search_graphs import model_graph, training_graph, training_spec
 from sections import write_section
 
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.layout.mesh import Mesh, factorisations
+from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.anytime import Anytime
@@ -58,6 +58,7 @@ from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Truth", "truths"]
 

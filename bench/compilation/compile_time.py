@@ -29,7 +29,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from graphs.catalog import MODELS
 
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.search import frontier_point
@@ -39,6 +38,7 @@ from tensoropt.compiler.search.problem.problem import TableFrontier
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Row", "compile_model", "square", "warm_up"]
 

@@ -33,8 +33,6 @@ from sections import write_section
 from compilation.compile_time import square, warm_up
 from compilation.train_layers import GROUPS, PASE
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.points import fastest, knee, leanest, recompute_of
@@ -50,6 +48,8 @@ from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
     "SIZES",

@@ -23,14 +23,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from graphs.catalog import MODELS
 
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline.driver import load
 from tensoropt.compiler.pipeline.phases import PHASES
 from tensoropt.dialects import onnx, verifier
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, set_mesh
 from tensoropt.passes.pipeline import parse_pipeline
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 _MODEL, _MESH = "gpt3_175b", Mesh((8, 8))
 

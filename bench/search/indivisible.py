@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import zoo
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["unsplit_share"]
 

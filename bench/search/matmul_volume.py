@@ -21,7 +21,7 @@ import numpy as np
 from sections import print_section
 
 from tensoropt.compiler.cost.device import Device, Link
-from tensoropt.compiler.layout.mesh import Mesh, factorisations
+from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.problem.evaluate import Evaluator
@@ -29,6 +29,7 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.problem import NodeTable, Problem
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["SHAPES", "bandwidth_device", "fewest_words", "lower_bound", "measure", "table"]
 

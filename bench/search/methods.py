@@ -36,7 +36,7 @@ from search_graphs import model_graph
 from sections import write_section
 
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.layout.mesh import Mesh, factorisations
+from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.search.frontier.compare import Attempt, attempt
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
@@ -48,6 +48,7 @@ from tensoropt.compiler.search.methods.program import count_variables
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.units import format_bytes, format_seconds
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["METHODS", "Case", "excess", "methods_table", "run_case", "violations"]
 

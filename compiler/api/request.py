@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
-from tensoropt.compiler.layout.mesh import Mesh, parse_mesh
+from tensoropt.compiler.layout.mesh import parse_mesh
 from tensoropt.compiler.search.frontier.pins import read_pins_file
 from tensoropt.compiler.search.frontier.request import (
     COMBINATIONS,
@@ -20,12 +20,8 @@ from tensoropt.compiler.search.frontier.request import (
     check_size,
 )
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.support.options import (
-    Interface,
-    Option,
-    check_combinations,
-    options_of,
-)
+from tensoropt.compiler.support.options import Interface, Option, check_combinations, options_of
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["SearchArguments", "SearchLimits", "documented", "make_request"]
 

@@ -12,13 +12,13 @@ import onnx
 
 from tensoropt.compiler.cost.compute import FREE, Work, work_of
 from tensoropt.compiler.cost.measurements import Context, context_of
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx as ops
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.session.types import tensor_types
 from tensoropt.runtime.support.arithmetic import ONE_PASS
 from tensoropt.runtime.support.collectives import DOMAIN

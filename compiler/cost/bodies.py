@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tensoropt.compiler.cost.compute import op_time_s
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
@@ -12,6 +11,7 @@ from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategy_of_roles
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["bodies_time_s", "open_turns", "turns", "whole_time_s"]
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tensoropt.compiler.cost.device import Device, Link
 from tensoropt.compiler.cost.measurements import KINDS
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = [

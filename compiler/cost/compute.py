@@ -9,11 +9,11 @@ from functools import lru_cache
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.measurements import Operator
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import Sizes, end_of, mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.arithmetic import ONE_PASS
 
 __all__ = [

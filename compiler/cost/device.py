@@ -30,8 +30,8 @@ from tensoropt.compiler.cost.measurements import (
 )
 from tensoropt.compiler.cost.overlap import Overlap, read_overlap
 from tensoropt.compiler.cost.process import Footprint, Process, read_process
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Device", "Link", "device_names", "device_of", "load_device"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tensoropt.compiler.cost.communication import collective_curve, copy_line, packed_bytes_per_byte
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["CollectiveTime", "joined_time_s", "joining_time"]
 

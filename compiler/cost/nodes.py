@@ -9,9 +9,9 @@ from tensoropt.compiler.cost.bodies import bodies_time_s
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
 from tensoropt.compiler.cost.compute import moved_bytes, op_time_s
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import InnerKind, Rule, Strategy
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["apart_s", "inner_steps", "node_time_s"]
 

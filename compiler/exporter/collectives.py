@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.protos.emitter import Emitter, Lowering
 from tensoropt.compiler.protos.types import tensor_element
 from tensoropt.compiler.support.errors import UserError
@@ -23,6 +22,7 @@ from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import node_name
 from tensoropt.dialects.topt import AXIS_CONSTANT, WAIT, keys
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import BY_IR_NAME, DOMAIN
 
 __all__ = ["RankLowerings", "name_of", "settings_of"]

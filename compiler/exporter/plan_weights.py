@@ -8,9 +8,10 @@ import onnx
 
 from tensoropt.compiler.exporter.weight_file import WeightFile
 from tensoropt.compiler.exporter.weights import ParameterSource
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh, axis_name
+from tensoropt.compiler.layout.mesh import axis_name
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["PlanWeights"]
 

@@ -14,14 +14,14 @@ from tensoropt.compiler.exporter.safetensors_file import Part, write_safetensors
 from tensoropt.compiler.exporter.tensorrt import TARGET, TensorrtLowerings, check_operators
 from tensoropt.compiler.exporter.weight_file import WeightFile
 from tensoropt.compiler.exporter.weights import ParameterSource
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.protos.emitter import Argument, Emitter, Lowering, Store, arguments
 from tensoropt.compiler.protos.types import static_shape
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function, opsets
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import DOMAIN
 
 __all__ = [

@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 
 from tensoropt.compiler.importer.model_file import normalise, read_proto
-from tensoropt.compiler.layout.mesh import Mesh, factorisations
+from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.protos.annotation_checks import (
     Shape,
     annotated_nodes,
@@ -21,6 +21,7 @@ from tensoropt.compiler.protos.annotation_checks import (
 from tensoropt.compiler.protos.sharding_specs import layout_of, shard_counts
 from tensoropt.compiler.protos.signatures import Signature, signature
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["AnnotatedNode", "Annotations", "check_annotations", "read_annotations"]
 

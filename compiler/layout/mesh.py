@@ -1,18 +1,28 @@
-"""Meshes: the ranks of a job arranged as a row-major grid."""
+"""Meshes that the compiler plans for: factorisations, groups of axes, names and text."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["AXIS_NAMES", "Mesh", "axis_name", "factorisations", "grouped", "parse_mesh"]
+__all__ = [
+    "AXIS_NAMES",
+    "axis_name",
+    "axis_names",
+    "count_layouts",
+    "factorisations",
+    "grouped",
+    "is_deep",
+    "is_grouped",
+    "most_groups",
+    "parse_mesh",
+]
 
 _T = TypeVar("_T")
 
@@ -25,101 +35,44 @@ DEEP_GROUPS = 2
 """Number of groups on deeper meshes; the neighbouring axes of a group have the same placement."""
 
 
-@dataclass(frozen=True)
-class Mesh:
-    """A grid of ranks; rank ``r`` sits at the row-major coordinates of ``r`` in ``shape``."""
+def is_deep(mesh: Mesh) -> bool:
+    """Return whether ``mesh`` has more than three axes above 1."""
+    return _wide_axes(mesh) > SHALLOW
 
-    shape: tuple[int, ...]
 
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return math.prod(self.shape)
+def most_groups(mesh: Mesh) -> int:
+    """Return the maximum number of groups of neighbouring axes with different placements.
 
-    @property
-    def axes(self) -> range:
-        """Indices of the mesh axes, major first."""
-        return range(len(self.shape))
+    Up to three axes are independent. A deeper mesh would have far too many layouts
+    (5 placements on 6 axes: 15,625), so each op views the ranks as a two-dimensional grid of
+    its own choice, such as 2x32 or 16x4 (docs/decisions/0022).
+    """
+    axes = _wide_axes(mesh)
+    return DEEP_GROUPS if axes > SHALLOW else axes
 
-    @property
-    def axis_names(self) -> tuple[str, ...]:
-        """Names of the axes: x, y and z, then a3, a4, ..."""
-        return tuple(map(axis_name, self.axes))
 
-    def coordinates(self, rank: int) -> tuple[int, ...]:
-        """Return the position of ``rank`` along every axis."""
-        position: list[int] = []
-        for extent in reversed(self.shape):
-            rank, coordinate = divmod(rank, extent)
-            position.append(coordinate)
-        return tuple(reversed(position))
+def _wide_axes(mesh: Mesh) -> int:
+    return sum(extent > 1 for extent in mesh.shape)
 
-    def rank(self, coordinates: tuple[int, ...]) -> int:
-        """Return the rank at ``coordinates``; inverse of :meth:`coordinates`."""
-        rank = 0
-        for extent, coordinate in zip(self.shape, coordinates, strict=True):
-            rank = rank * extent + coordinate
-        return rank
 
-    def extent(self, axes: tuple[int, ...]) -> int:
-        """Return the number of ranks in a group over ``axes``."""
-        return math.prod(self.shape[axis] for axis in axes)
+def count_layouts(mesh: Mesh, placements: int) -> int:
+    """Return the number of layouts of a tensor when each axis has ``placements`` choices."""
+    axes = _wide_axes(mesh)
+    if not axes:
+        return 1
+    return sum(
+        math.comb(axes - 1, others) * placements * (placements - 1) ** others
+        for others in range(most_groups(mesh))
+    )
 
-    def linear(self, rank: int, axes: tuple[int, ...]) -> int:
-        """Return the position of ``rank`` within its group over ``axes``, major first."""
-        coordinates, position = self.coordinates(rank), 0
-        for axis in axes:
-            position = position * self.shape[axis] + coordinates[axis]
-        return position
 
-    def group(self, rank: int, axes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the ranks that differ from ``rank`` only along ``axes``, major first."""
-        found = []
-        for position in itertools.product(*(range(self.shape[axis]) for axis in axes)):
-            coordinates = list(self.coordinates(rank))
-            for axis, own in zip(axes, position, strict=True):
-                coordinates[axis] = own
-            found.append(self.rank(tuple(coordinates)))
-        return tuple(found)
+def is_grouped(mesh: Mesh, per_axis: Sequence[object]) -> bool:
+    """Return whether ``per_axis`` has at most ``most_groups`` runs of equal values.
 
-    @cached_property
-    def most_groups(self) -> int:
-        """Maximum number of groups of neighbouring axes with different placements.
-
-        Up to three axes are independent. A deeper mesh would have far too many layouts
-        (5 placements on 6 axes: 15,625), so each op views the ranks as a two-dimensional grid of
-        its own choice, such as 2x32 or 16x4 (docs/decisions/0022).
-        """
-        axes = sum(extent > 1 for extent in self.shape)
-        return DEEP_GROUPS if self.is_deep else axes
-
-    @cached_property
-    def is_deep(self) -> bool:
-        """True if the mesh has more than three axes above 1."""
-        return sum(extent > 1 for extent in self.shape) > SHALLOW
-
-    def layouts(self, placements: int) -> int:
-        """Return the number of layouts of a tensor when each axis has ``placements`` choices."""
-        axes = sum(extent > 1 for extent in self.shape)
-        return (
-            sum(
-                math.comb(axes - 1, others) * placements * (placements - 1) ** others
-                for others in range(self.most_groups)
-            )
-            if axes
-            else 1
-        )
-
-    def is_grouped(self, per_axis: Sequence[object]) -> bool:
-        """Return whether ``per_axis`` has at most ``most_groups`` runs of equal values.
-
-        Axes of extent 1 are ignored.
-        """
-        done = (own for extent, own in zip(self.shape, per_axis, strict=True) if extent > 1)
-        return sum(1 for _ in itertools.groupby(done)) <= self.most_groups
-
-    def __str__(self) -> str:
-        return "x".join(map(str, self.shape))
+    Axes of extent 1 are ignored.
+    """
+    done = (own for extent, own in zip(mesh.shape, per_axis, strict=True) if extent > 1)
+    return sum(1 for _ in itertools.groupby(done)) <= most_groups(mesh)
 
 
 def axis_name(axis: int) -> str:
@@ -127,11 +80,17 @@ def axis_name(axis: int) -> str:
     return AXIS_NAMES[axis] if axis < len(AXIS_NAMES) else f"a{axis}"
 
 
+def axis_names(axes: Iterable[int]) -> tuple[str, ...]:
+    """Return the names of ``axes``."""
+    return tuple(map(axis_name, axes))
+
+
 def grouped(mesh: Mesh, per_axis: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:
     """Yield the combinations of ``per_axis`` that form at most ``most_groups`` groups.
 
     They come in the order of ``itertools.product``. Axes of extent 1 belong to no group.
     """
+    most = most_groups(mesh)
 
     def further(axis: int, groups: int, last: _T | None) -> Iterator[tuple[_T, ...]]:
         if axis == len(per_axis):
@@ -140,7 +99,7 @@ def grouped(mesh: Mesh, per_axis: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, 
         for own in per_axis[axis]:
             alone = mesh.shape[axis] == 1
             count = groups if alone or (groups and own == last) else groups + 1
-            if count <= mesh.most_groups:
+            if count <= most:
                 for rest in further(axis + 1, count, last if alone else own):
                     yield (own, *rest)
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tensoropt.compiler.layout.layout import Layout, Reduction
-from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.sizes import Size, mean_of, part_of
+from tensoropt.compiler.layout.sizes import Size, mean_of
+from tensoropt.runtime.layout.layout import Layout, Reduction
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.padding import part_of
 
 __all__ = [
     "AxisRole",

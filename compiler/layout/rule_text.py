@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
-from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import (
     AxisRole,
     Dims,
@@ -26,6 +25,7 @@ from tensoropt.compiler.layout.rule import (
 )
 from tensoropt.compiler.layout.sizes import Open, Size, read_open
 from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.runtime.layout.layout import Reduction
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = ["NamedRule", "RuleText", "factor_name", "name_factors", "read_rule"]

@@ -7,11 +7,12 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from tensoropt.runtime.layout.padding import can_pad, part_of
+
 __all__ = [
     "Open",
     "Size",
     "Sizes",
-    "can_pad",
     "divisor_of",
     "end_of",
     "ever_pads",
@@ -20,16 +21,11 @@ __all__ = [
     "largest",
     "mean_of",
     "pads_little",
-    "part_of",
     "read_open",
 ]
 
 _LITTLE = 32
 """Padding of at most 1/32 of the points of a dimension counts as little."""
-
-_PADDING = 3
-"""Padding is limited to 1/3 of the points of a dimension: a quarter of all parts together, so that
-padded parts on n ranks are at least three quarters as efficient as n equal parts."""
 
 _OPEN = re.compile(r"(?:(.*) )?mean=(\d{1,18}) end=(\d{1,18}) step=(\d{1,18})")
 
@@ -93,19 +89,6 @@ def end_of(sizes: Iterable[Size]) -> int:
     return math.prod(size.end if isinstance(size, Open) else _size_or_one(size) for size in sizes)
 
 
-def part_of(size: int, pieces: int) -> int:
-    """Return the size of each of ``pieces`` equal parts; the last parts may be padded."""
-    return -(-size // pieces)
-
-
-def can_pad(size: int, pieces: int) -> bool:
-    """Return whether splitting ``size`` into ``pieces`` stays within the limit of padding.
-
-    The last parts may be all padding: 6 points make 4 parts of 2, and the last part is empty.
-    """
-    return part_of(size, pieces) * pieces - size <= size // _PADDING
-
-
 def is_worth_padding(size: int, pieces: int, samples: Collection[int]) -> bool:
     """Return whether the search offers the padded split of ``size`` into ``pieces``.
 
@@ -130,7 +113,7 @@ def is_power_of_two(number: int) -> bool:
 
 def ever_pads(size: Size) -> bool:
     """Return whether a dimension of ``size`` may be padded for some number of parts."""
-    return isinstance(size, int) and size >= _PADDING
+    return isinstance(size, int) and can_pad(size, size + 1)  # a padding of one point, the least
 
 
 def divisor_of(size: Size) -> int:

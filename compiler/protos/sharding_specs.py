@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
-from tensoropt.compiler.layout.layout import REPLICATE, Layout, reordered, split
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.layouts import reordered
+from tensoropt.runtime.layout.layout import REPLICATE, Layout, split
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["IR_VERSION", "layout_of", "shard_counts", "shard_devices", "spec_of"]
 

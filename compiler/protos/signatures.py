@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import onnx
 
-from tensoropt.compiler.layout.layout import Layout, split
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.layout import Layout, split
 
 __all__ = ["Signature", "is_transposed", "signature", "signature_of", "swap_last_dims"]
 

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.layout import REPLICATE, Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.report.explain.splits import Words
 from tensoropt.compiler.report.explanation import Explanation, TimelineEntry
 from tensoropt.compiler.search.frontier.points import mesh_name
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds
+from tensoropt.runtime.layout.layout import REPLICATE, Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 if TYPE_CHECKING:
     import onnx

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.sizes import Size
 from tensoropt.compiler.reshard.steps import ReshardStep, moves_of
 from tensoropt.dialects.build import Build, tensor_type
@@ -14,6 +13,7 @@ from tensoropt.dialects.collectives import axis_constant, collective
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import MESH
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = ["lower_step"]

@@ -11,25 +11,17 @@ import numpy as np
 
 from tensoropt.compiler.cost.communication import copy_line
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.layout import REPLICATE, Layout, Reduction
-from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.sizes import (
-    Size,
-    Sizes,
-    can_pad,
-    divisor_of,
-    end_of,
-    mean_of,
-    part_of,
-)
+from tensoropt.compiler.layout.sizes import Size, Sizes, divisor_of, end_of, mean_of
 from tensoropt.compiler.reshard.shortest import Floats
 from tensoropt.compiler.reshard.step_graph import Cuts, StepGraph, TensorPaths
 from tensoropt.compiler.reshard.steps import Move, ReshardStep, moves_of
+from tensoropt.runtime.layout.layout import REDUCTIONS, REPLICATE, Layout, Reduction
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.padding import can_pad, part_of
 
 __all__ = ["Path", "Resharder", "TimedMove"]
 
 _SUM: tuple[Reduction, ...] = ("sum",)
-_ALL: tuple[Reduction, ...] = ("sum", "max", "min")
 
 # Number of tensor sizes with cached paths; a model has a few dozen distinct sizes.
 _CACHED_SIZES = 256
@@ -151,7 +143,7 @@ class Resharder:
         cuts = tuple(self._cuts_of(size) for size in shape)
         total_bytes = mean_of(shape) * item_bytes
         used = {p.reduction for layout in layouts for p in layout.placements if p.is_partial}
-        return self._paths(cuts, total_bytes, _SUM if used <= {"sum"} else _ALL)
+        return self._paths(cuts, total_bytes, _SUM if used <= {"sum"} else REDUCTIONS)
 
     def _cuts_of(self, size: Size) -> Cuts:
         """Return the numbers of pieces that a dimension can be split into."""

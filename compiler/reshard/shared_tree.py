@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.layout.layout import REPLICATE, Layout
-from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.layout.layouts import fits
+from tensoropt.compiler.layout.mesh import grouped
 from tensoropt.compiler.layout.sizes import Size
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.reshard.shortest import Floats
+from tensoropt.runtime.layout.layout import REPLICATE, Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["spread"]
 
@@ -57,7 +59,7 @@ def _intermediate_layouts(
     axes = zip(*(end.placements for end in ends), strict=True)
     mixed = [[*dict.fromkeys((REPLICATE, *(p for p in a if not p.is_partial)))] for a in axes]
     for layout in map(Layout, grouped(mesh, mixed)):
-        if layout not in ends and layout.fits(shape, mesh):
+        if layout not in ends and fits(layout, shape, mesh):
             yield layout
 
 

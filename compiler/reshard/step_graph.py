@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from tensoropt.compiler.cost.communication import Curve, collective_curve, copy_line
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.layout import Layout, Reduction
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.shortest import Edges, Floats, ShortestPaths
 from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, permutes, steps_from
+from tensoropt.runtime.layout.layout import Layout, Reduction
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Cuts", "StepGraph", "TensorPaths"]
 

@@ -6,23 +6,16 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tensoropt.compiler.layout.layout import (
-    REPLICATE,
-    Layout,
-    Placement,
-    Reduction,
-    partial,
-    reordered,
-    split,
-)
-from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.layout.layouts import reordered
+from tensoropt.compiler.layout.mesh import grouped, is_deep
 from tensoropt.compiler.layout.sizes import Size, Sizes
+from tensoropt.runtime.layout.layout import REPLICATE, Layout, Placement, Reduction, partial, split
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import COLLECTIVES, Settings
 
 __all__ = [
     "Move",
     "ReshardStep",
-    "is_mixed",
     "layouts_of_rank",
     "moves_of",
     "permutes",
@@ -134,14 +127,6 @@ def _times(part: Size, pieces: int) -> int:
     return part * pieces
 
 
-def is_mixed(layout: Layout) -> bool:
-    """Return whether the layout is partial by two different reductions.
-
-    A tensor with mixed reductions is ambiguous: the result depends on the order of the reductions.
-    """
-    return len({p.reduction for p in layout.placements if p.is_partial}) > 1
-
-
 def layouts_of_rank(rank: int, mesh: Mesh, reductions: Sequence[Reduction]) -> list[Layout]:
     """Return every layout of a tensor with ``rank`` dimensions, regardless of their sizes.
 
@@ -150,7 +135,7 @@ def layouts_of_rank(rank: int, mesh: Mesh, reductions: Sequence[Reduction]) -> l
     """
     every = [REPLICATE, *map(split, range(rank)), *map(partial, reductions)]
     per_axis = [every if extent > 1 else [REPLICATE] for extent in mesh.shape]
-    layouts = [layout for layout in map(Layout, grouped(mesh, per_axis)) if not is_mixed(layout)]
+    layouts = [layout for layout in map(Layout, grouped(mesh, per_axis)) if not layout.is_mixed]
     return [*layouts, *(other for layout in layouts for other in reordered(layout, mesh))]
 
 
@@ -210,7 +195,7 @@ def _orders(
 
     On a deep mesh the axes stay in the order of the mesh.
     """
-    if before.is_split or not after.is_split or mesh.is_deep:
+    if before.is_split or not after.is_split or is_deep(mesh):
         yield axes
     else:
         yield from itertools.permutations(axes)
@@ -228,7 +213,7 @@ def _step(
     src: Layout, axes: tuple[int, ...], before: Placement, after: Placement
 ) -> ReshardStep | None:
     dst = src.moved(axes, after)
-    if is_mixed(dst):
+    if dst.is_mixed:
         return None
     dims = [p.dim for p in (before, after) if p.is_split]
     return ReshardStep(

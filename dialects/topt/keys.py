@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule_text import NamedRule
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.dialect import LayoutAttr, RuleAttr, StrategyAttr
@@ -22,6 +21,7 @@ from tensoropt.dialects.topt.layouts import (
     strategy_attr,
 )
 from tensoropt.dialects.topt.rules import rule_attr, rule_of_attr
+from tensoropt.runtime.layout.layout import Layout
 
 __all__ = [
     "ANNOTATED",

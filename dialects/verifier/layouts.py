@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.layouts import describe_misfit
 from tensoropt.compiler.layout.sizes import Open, Size
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import element_of
@@ -13,6 +12,8 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt.dialect import LayoutAttr
 from tensoropt.dialects.topt.layouts import MESH, layout_of, mesh_of
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["LayoutChecker"]
 
@@ -83,7 +84,7 @@ def _misfit(layout: Layout, type_: ir.Type, mesh: Mesh, local: bool) -> str | No
     sizes = sizes_of_type(type_)
     if local:
         sizes = tuple(_whole(size, layout.pieces(dim, mesh)) for dim, size in enumerate(sizes))
-    return layout.misfit(sizes, mesh)
+    return describe_misfit(layout, sizes, mesh)
 
 
 def _whole(part: Size, pieces: int) -> Size:

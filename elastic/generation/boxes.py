@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tensoropt.runtime.plan.layout import Layout
+from tensoropt.runtime.layout.mesh_layout import MeshLayout
 
 __all__ = ["Piece", "pieces_of"]
 
@@ -28,8 +28,8 @@ class Piece:
 def pieces_of(
     shape: Sequence[int],
     rank: int,
-    wanted: Layout,
-    held: Layout,
+    wanted: MeshLayout,
+    held: MeshLayout,
     distance: Callable[[int], float] = lambda _: 0.0,
 ) -> list[Piece]:
     """Return the pieces of parts in layout ``held`` that make up ``rank``'s part in ``wanted``.
@@ -52,13 +52,10 @@ def pieces_of(
     return pieces
 
 
-def _holders(shape: Sequence[int], held: Layout) -> dict[tuple[int, ...], list[int]]:
+def _holders(shape: Sequence[int], held: MeshLayout) -> dict[tuple[int, ...], list[int]]:
     """Return the ranks that have each box, keyed by its start."""
     holders: dict[tuple[int, ...], list[int]] = {}
-    ranks = 1
-    for extent in held.mesh:
-        ranks *= extent
-    for rank in range(ranks):
+    for rank in range(held.mesh.size):
         start = tuple(part.start for part in held.bounds(shape, rank))
         holders.setdefault(start, []).append(rank)
     return holders

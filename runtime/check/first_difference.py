@@ -15,7 +15,7 @@ from tensoropt.runtime.check.reference import Reference
 from tensoropt.runtime.check.results import FirstDifference, OutputResult
 from tensoropt.runtime.check.values import Inner, inner_values
 from tensoropt.runtime.device.provider import Provider
-from tensoropt.runtime.plan.layout import Layout, gather_global, parse_layout
+from tensoropt.runtime.layout.mesh_layout import MeshLayout, gather_global, parse_layout
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs, make_inputs, perturb
 from tensoropt.runtime.session.ranks import make_on_all
@@ -187,7 +187,7 @@ def _compare_copy(
     job: Job,
     plan: Plan,
     value: Inner,
-    layout: Layout,
+    layout: MeshLayout,
     copy: int,
     arrays: Sequence[Array | None],
     expected: Array,
@@ -208,7 +208,7 @@ def _compare_copy(
 def _describe(
     plan: Plan,
     value: Inner,
-    layout: Layout,
+    layout: MeshLayout,
     copy: int,
     arrays: Sequence[Array | None],
     expected: Array,
@@ -238,7 +238,9 @@ def _describe(
     return replace(found, **_worst(whole, expected)) if whole.shape == expected.shape else found
 
 
-def _is_wrong(array: Array | None, layout: Layout, rank: int, expected: Array, job: Job) -> bool:
+def _is_wrong(
+    array: Array | None, layout: MeshLayout, rank: int, expected: Array, job: Job
+) -> bool:
     """Return whether a rank's own part differs."""
     if array is None or array.shape != layout.local_shape(expected.shape):
         return True

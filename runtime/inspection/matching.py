@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from tensoropt.runtime.inspection.graphs import Collective, RankGraph
 from tensoropt.runtime.inspection.transfers import bad_transfers
+from tensoropt.runtime.layout.layout import REDUCTIONS
 from tensoropt.runtime.support.collectives import OPERATOR_ATTRIBUTES
 
 __all__ = ["mismatches"]
-
-_REDUCTIONS = ("sum", "max", "min")
 
 
 def mismatches(graphs: Sequence[RankGraph]) -> Iterator[tuple[RankGraph, str]]:
@@ -42,7 +41,7 @@ def _malformed(graph: RankGraph, ranks: int) -> Iterator[str]:
             expected = ", ".join(sorted(OPERATOR_ATTRIBUTES[one.kind])) or "none"
             yield f"{where}: expected attributes {expected}, got: {', '.join(sorted(given))}"
         reduction = dict(one.settings).get("reduction")
-        if reduction is not None and reduction not in _REDUCTIONS:
+        if reduction is not None and reduction not in REDUCTIONS:
             yield f"{where}: expected reduction sum, max or min, got: {reduction}"
         yield from _bad_group(one, where, graph.rank, ranks)
         sources = dict(one.settings).get("sources")

@@ -13,6 +13,7 @@ from typing import Any
 
 from tensoropt.runtime.inspection.graphs import RankGraph, Shape, leads_out, read_graph
 from tensoropt.runtime.inspection.matching import mismatches
+from tensoropt.runtime.layout.padding import part_of
 from tensoropt.runtime.plan.costs import COSTS, read_costs
 from tensoropt.runtime.plan.document import document_sha256, schema_errors
 from tensoropt.runtime.plan.entries import Entries
@@ -99,7 +100,7 @@ def _tensor(
 
 
 def _layout(where: str, layout: list[str], mesh: tuple[int, ...]) -> Iterator[Problem]:
-    from tensoropt.runtime.plan.layout import parse_layout
+    from tensoropt.runtime.layout.mesh_layout import parse_layout
 
     try:
         if layout:  # an omitted operand or result has no layout
@@ -226,7 +227,7 @@ def _local(tensor: Tensor) -> Shape:
     """Return the shape of a rank's part; symbolic sizes are unchanged."""
     layout = tensor.layout
     pairs = enumerate(tensor.shape)
-    return tuple(n if isinstance(n, str) else -(-n // layout.parts(dim)) for dim, n in pairs)
+    return tuple(n if isinstance(n, str) else part_of(n, layout.pieces(dim)) for dim, n in pairs)
 
 
 def _agree(found: int | str, expected: int | str) -> bool:

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from tensoropt.runtime.layout.mesh_layout import MeshLayout, parse_layout
 from tensoropt.runtime.plan.dims import divisor, sizes_in_words, terms
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.files import check_files, path_inside
-from tensoropt.runtime.plan.layout import Layout, parse_layout
 from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.files import sha256_of
 from tensoropt.runtime.support.options import OptionError
@@ -53,7 +53,7 @@ class Tensor:
     name: str
     dtype: str
     shape: tuple[int | str, ...]
-    layout: Layout
+    layout: MeshLayout
     allowed: Mapping[str, range] = field(default_factory=dict, hash=False)
 
     def check(self, shape: Sequence[int]) -> None:
@@ -283,9 +283,9 @@ def tensor_of(
     dims = dims or {}
     layout.check(entry["shape"])
     for dim, name in enumerate(entry["shape"]):
-        if name in dims and divisor(dims[str(name)]) % layout.parts(dim):
+        if name in dims and divisor(dims[str(name)]) % layout.pieces(dim):
             sizes = sizes_in_words(dims[str(name)])
-            raise UserError(f"'{name}' {sizes} does not divide into {layout.parts(dim)} parts")
+            raise UserError(f"'{name}' {sizes} does not divide into {layout.pieces(dim)} parts")
     allowed = {name: dims[name] for name in map(str, entry["shape"]) if name in dims}
     return Tensor(entry["name"], entry["dtype"], tuple(entry["shape"]), layout, allowed)
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from tensoropt.runtime.device.provider import Provider
-from tensoropt.runtime.plan.layout import Layout
+from tensoropt.runtime.layout.mesh_layout import MeshLayout
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.job import PoolJob
 from tensoropt.runtime.support.dtypes import Array
@@ -64,7 +64,7 @@ class Part:
     """This rank's part of an array for the caller, which did not know the array's shape."""
 
     array: Array
-    layout: Layout
+    layout: MeshLayout
 
 
 @dataclass(frozen=True)

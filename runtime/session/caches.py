@@ -49,7 +49,7 @@ class SharedCache:
         dim = self.dim
         if dim is None or isinstance(accepted[dim], int):
             return False
-        return self.past.layout.parts(dim) == 1
+        return self.past.layout.pieces(dim) == 1
 
 
 def shared_caches(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from tensoropt.runtime.plan.layout import Layout, assemble, gather_global
+from tensoropt.runtime.layout.mesh_layout import MeshLayout, assemble, gather_global
 from tensoropt.runtime.session.session import cores
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
@@ -94,7 +94,7 @@ def largest(comm: MPI.Comm, value: int | None) -> int | None:
     return max(found, default=None)
 
 
-def gather(name: str, part: Array, layout: Layout, comm: MPI.Comm, copy: int = 0) -> Array:
+def gather(name: str, part: Array, layout: MeshLayout, comm: MPI.Comm, copy: int = 0) -> Array:
     """Return the whole output on rank 0, and the rank's own part on other ranks.
 
     For a replicated layout, ``copy`` selects the replica. Besides the whole, rank 0 stores one part
@@ -121,7 +121,7 @@ def _receive(own: Array, comm: MPI.Comm, ranks: Sequence[int]) -> Iterator[tuple
         yield rank, received if rank else own
 
 
-def whole_shape(name: str, part: Array, layout: Layout, comm: MPI.Comm) -> tuple[int, ...]:
+def whole_shape(name: str, part: Array, layout: MeshLayout, comm: MPI.Comm) -> tuple[int, ...]:
     """Return the shape of the whole output without gathering it; raises on rank 0 as `gather`."""
     _check_equal(name, part, comm, layout.sources())
     return layout.global_shape(part.shape)
@@ -138,7 +138,7 @@ def _bytes_of(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def gather_into(whole: Array | None, part: Array, layout: Layout, comm: MPI.Comm) -> None:
+def gather_into(whole: Array | None, part: Array, layout: MeshLayout, comm: MPI.Comm) -> None:
     """Gather a tensor into ``whole`` on rank 0, one rank's part at a time.
 
     ``whole`` is None on the other ranks; ``part`` is this rank's part. The layout is not partial.

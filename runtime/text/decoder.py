@@ -106,7 +106,7 @@ class Decoder:
             return self.length if self.length <= left else 0
         sizes = self.allowed(1)
         if sizes is None:
-            parts = math.lcm(*(tensor.layout.parts(1) for tensor in self.inputs.values()))
+            parts = math.lcm(*(tensor.layout.pieces(1) for tensor in self.inputs.values()))
             sizes = range(parts, left + 1, parts)
         fitting = sizes[: bisect_right(sizes, left)]
         if most is not None:
@@ -171,7 +171,7 @@ def check_steps(decoder: Decoder) -> None:
             f"{folder}: a step takes {decoder.inputs[IDS].shape[1]} {sizes_in_words(sizes)}, "
             "expected any number of tokens from 1, or a separate plan for prompts (--prefill-plan)"
         )
-    if decoder.scores.layout.parts(1) > 1:
+    if decoder.scores.layout.pieces(1) > 1:
         raise UserError(
             f"{folder}: output '{decoder.scores.name}' is split by tokens, expected whole rows"
         )

@@ -134,8 +134,8 @@ class Text:
         shape = batch.count, 1, int(scores.shape[2])
         if self._scores is None or self._scores.shape != shape:
             self._scores = SharedScores(self._comm, shape, dtype_of(scores.dtype))
-        parts = scores.layout.parts(1)  # of the prompt's tokens: the last part has the last token
-        has_last = scores.layout.part(1, rank) == parts - 1
+        parts = scores.layout.pieces(1)  # of the prompt's tokens: the last part has the last token
+        has_last = scores.layout.position(1, rank) == parts - 1
         part = steps.scores() if has_last and rank in scores.layout.sources() else None
         rows, _, columns = scores.layout.bounds((batch.count, parts, shape[2]), rank)
         if part is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tensoropt.runtime.plan.layout import Layout
+from tensoropt.runtime.layout.mesh_layout import MeshLayout
 from tensoropt.runtime.support.arena import Arena, Block, map_block
 from tensoropt.runtime.support.dtypes import Array
 
@@ -56,7 +56,7 @@ class _Turn:
         self.scores: Array = raw[_HEAD : _HEAD + size].view(dtype).reshape(shape)
 
 
-def reshard(comm: MPI.Comm, part: Array, layout: Layout, to: Layout) -> Array:
+def reshard(comm: MPI.Comm, part: Array, layout: MeshLayout, to: MeshLayout) -> Array:
     """Return this rank's part of an array in the layout ``to``, from its ``part`` in ``layout``.
 
     A collective of all ranks of a machine. Raises `UserError` on all ranks if ``to`` does not

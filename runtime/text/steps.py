@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
-from tensoropt.runtime.plan.layout import Layout
+from tensoropt.runtime.layout.mesh_layout import MeshLayout
 from tensoropt.runtime.session.session import RankSession
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.text.batch import Batch, Fed
@@ -58,7 +58,7 @@ class Steps:
         ((_, scores),) = self._session.results([self.decoder.scores.name])
         return scores[:, -1:]
 
-    def cache(self, cache: Cache) -> tuple[Layout, Array]:
+    def cache(self, cache: Cache) -> tuple[MeshLayout, Array]:
         """Return this rank's part of a cache after the last run, on the host."""
         if cache.in_place:
             return cache.past.layout, self._placed[cache.past.name].get()

@@ -12,7 +12,7 @@ from compilation.compile_time import compile_model, square
 from tiny import write_tiny
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh import Mesh
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tiny import TINY
 
 from tensoropt.compiler.cli.instance import load_instance
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh import Mesh
 
 METHODS = ["ft", "pase", "data-parallel", "expert", "autoddl", "mcmc", "random"]
 

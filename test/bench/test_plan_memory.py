@@ -7,7 +7,7 @@ from search_graphs import model_graph
 from tiny import TINY
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh import Mesh
 
 
 def test_a_program_costs_no_more_time_and_no_less_memory_than_is_charged() -> None:

@@ -10,9 +10,9 @@ from search_graphs import model_graph
 from tiny import TINY
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.runtime.layout.mesh import Mesh
 
 
 @pytest.mark.parametrize("model", table_two.MODELS, ids=lambda model: str(model.name))

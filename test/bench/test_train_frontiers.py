@@ -20,8 +20,8 @@ from search_graphs import training_graph
 from tiny import TINY
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.search import SearchOptions
+from tensoropt.runtime.layout.mesh import Mesh
 
 DEVICES = 2
 

@@ -18,7 +18,7 @@ from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.cost.measurements import Operator
 from tensoropt.compiler.cost.overlap import Overlap
 from tensoropt.compiler.cost.process import Process
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh import Mesh
 
 PROCESS = Process(80_000_000, 1_000_000, 9_000_000, 9000, 0.125)
 BESIDE = Overlap(1.25e-5, 0.875)

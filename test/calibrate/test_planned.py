@@ -11,10 +11,10 @@ from tensoropt.compiler.calibrate.planned import planned_step
 from tensoropt.compiler.calibrate.plans import Model, prepare_model
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.measurements import KINDS, Operator, Waiting
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.search import SearchOptions, search_frontier
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.runtime.layout.mesh import Mesh
 
 MODELS = Path(__file__).parent.parent / "models"
 LOSS = "softmax-cross-entropy:linear,y"

@@ -13,7 +13,7 @@ from tensoropt.compiler.calibrate.samples import CollectiveSample, PlanSample
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.measurements import Waiting
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh import Mesh
 
 SENT_S, WAIT_S, PART = 2e-6, 3e-5, 0.05
 COLLECTIVES = [CollectiveSample("all_reduce", 2, size, SENT_S) for size in (1024, 4096)]

@@ -22,8 +22,8 @@ from node_tests import NodeTest, run, same, session_of
 from node_variants import variants
 from split_model import Model, Plan, part_of
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.runtime.inference.work import wait_idle
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.ops import library_path
 
 __all__ = ["Job", "Verdict", "main"]

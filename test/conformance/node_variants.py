@@ -13,8 +13,8 @@ from node_tests import NodeTest, run, session_of
 from onnx import numpy_helper
 from split_model import Model
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.registry import registered
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["variants"]
 

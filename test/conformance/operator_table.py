@@ -16,12 +16,12 @@ from node_variants import variants
 from split_model import Model, key_of
 
 from tensoropt.compiler.importer.model_file import MAX_OPSET
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.report.table import render
 from tensoropt.compiler.sharding.ops.unsplit import why_whole
 from tensoropt.compiler.sharding.rule.registry import registered
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.onnx import is_random_name, split_name
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["MESHES", "TARGET", "Row", "Table"]
 

@@ -16,8 +16,6 @@ from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import export_model, export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.importer.importer import import_model
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import Sizes, pads_little
 from tensoropt.compiler.pipeline import driver
@@ -29,6 +27,8 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, set_mesh, strategy_attr
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Model", "Plan", "key_of", "part_of"]
 

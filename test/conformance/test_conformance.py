@@ -22,8 +22,8 @@ from node_tests import NodeTest, same, standard_tests
 from operator_table import TARGET, Table
 from split_model import part_of
 
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 
 @cache

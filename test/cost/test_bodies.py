@@ -12,11 +12,11 @@ from tensoropt.compiler.cli.opt import main
 from tensoropt.compiler.cost.bodies import open_turns
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_frontier
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.search_strategies import annotate
+from tensoropt.runtime.layout.mesh import Mesh
 
 DEVICE = load_device("cpu")
 HEADER = '<ir_version: 10, opset_import: ["" : 20]>'

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, Link, load_device
 from tensoropt.compiler.cost.measurements import Waiting
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh import Mesh
 
 KINDS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 

@@ -13,10 +13,10 @@ from tensoropt.compiler.cost.compute import (
 )
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.measurements import Operator
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Factor, Rule, Strategy
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.runtime.layout.mesh import Mesh
 
 DEVICE = load_device("h200")
 MESH = Mesh((2, 2))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tensoropt.compiler.cost.device import Device, device_names, load_device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
 
 GOOD = """
 name = "toy"

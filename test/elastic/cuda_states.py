@@ -14,18 +14,18 @@ import numpy as np
 
 from tensoropt.elastic.generation.on_cuda import CudaMemory
 from tensoropt.runtime.device.cuda import StandInProvider, cuda_facts
-from tensoropt.runtime.plan.layout import Layout
+from tensoropt.runtime.layout.mesh_layout import MeshLayout, parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.arena import Block
 
 __all__ = ["WHOLE", "Giver", "plan_of", "values"]
 
 TYPES = ("float32", "bfloat16", "int64")
-WHOLE = Layout((1,), (None,), (None,))
+WHOLE = parse_layout(["R"], [1])
 SHAPE = (6, 5)
 
 
-def plan_of(shape: Sequence[int], layout: Layout) -> SimpleNamespace:
+def plan_of(shape: Sequence[int], layout: MeshLayout) -> SimpleNamespace:
     """What a block is made of: tensors of one shape, of several types."""
     tensors = [Tensor(dtype, dtype, tuple(shape), layout) for dtype in TYPES]
     state = [SimpleNamespace(name=tensor.name, tensor=tensor) for tensor in tensors]

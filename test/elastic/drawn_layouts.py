@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tensoropt.runtime.plan.layout import Layout
+from tensoropt.runtime.layout.mesh_layout import parse_layout
 
 __all__ = ["changes", "layouts"]
 
@@ -14,7 +14,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12)
 @st.composite
 def layouts(draw, shape):
     """A layout of an array of ``shape`` on some mesh, without partial results."""
-    mesh, shard, parts = [], [], [1] * len(shape)
+    mesh, texts, parts = [], [], [1] * len(shape)
     for _ in range(draw(st.integers(1, 3))):
         extent = draw(st.sampled_from((1, 2, 3, 4)))
         fits = [d for d, size in enumerate(shape) if size % (parts[d] * extent) == 0]
@@ -22,8 +22,8 @@ def layouts(draw, shape):
         if dim is not None:
             parts[dim] *= extent
         mesh.append(extent)
-        shard.append(dim)
-    return Layout(tuple(mesh), tuple(shard), (None,) * len(mesh))
+        texts.append("R" if dim is None else f"S({dim})")
+    return parse_layout(texts, mesh)
 
 
 @st.composite

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 
 from tensoropt.compiler.cli.opt import main
 from tensoropt.compiler.importer.annotations import check_annotations, read_annotations
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.protos.sharding_specs import layout_of, shard_devices, spec_of
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 MODELS = Path(__file__).parents[1] / "models"
 

@@ -14,8 +14,9 @@ from onnx import numpy_helper
 
 from tensoropt.compiler.cli.opt import main
 from tensoropt.compiler.exporter.standard.dtensor import placement_of
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import axis_names
 from tensoropt.compiler.reshard.steps import layouts_of_rank
+from tensoropt.runtime.layout.mesh import Mesh
 
 torch = pytest.importorskip("torch")
 
@@ -58,7 +59,7 @@ def test_dtensor_has_every_order_of_axes() -> None:
     layouts = {str(x): x for x in layouts_of_rank(2, mesh, ())}
     whole = {name: np.arange(24 * 12).reshape(24, 12) for name in layouts}
     said = {
-        "mesh": {"shape": list(mesh.shape), "dim_names": list(mesh.axis_names)},
+        "mesh": {"shape": list(mesh.shape), "dim_names": list(axis_names(mesh.axes))},
         "parameters": {
             name: [placement_of(layout, axis, mesh) for axis in mesh.axes]
             for name, layout in layouts.items()

@@ -15,9 +15,9 @@ from onnx import numpy_helper
 from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import export_model, export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.mesh import Mesh
 
 pytestmark = pytest.mark.usefixtures("mlir_context")
 

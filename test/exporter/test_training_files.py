@@ -17,13 +17,13 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
 from tensoropt.compiler.cost.compute import work_of
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.points import pick_point
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.elementwise import fuse_elementwise
 from tensoropt.runtime.session.types import tensor_types

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.layout.layout import Layout, Placement, reordered
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.layouts import describe_misfit, fits, reordered
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout import layout as layouts
+from tensoropt.runtime.layout.layout import Layout, Placement
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.plan import plan
 
 TEXTS = ["R", "S(0)", "S(1)", "S(12)", "P(sum)", "P(max)", "P(min)"]
 
@@ -23,7 +30,7 @@ def test_text_round_trips(texts: list[str]) -> None:
     assert layout.is_replicated == all(text == "R" for text in texts)
 
 
-@pytest.mark.parametrize("text", ["", "s(0)", "S()", "S(-1)", "P", "P(prod)", "R "])
+@pytest.mark.parametrize("text", ["", "s(0)", "S()", "S(-1)", "S(00)", "P", "P(prod)", "R "])
 def test_wrong_placement_text(text: str) -> None:
     with pytest.raises(UserError, match=r"placement: expected R, S\(<dim>\) or P\(sum\|max\|min\)"):
         Placement.parse(text)
@@ -60,7 +67,7 @@ def test_reordered_layouts_are_all_others() -> None:
     deep = Mesh((2, 2, 2, 2))
     assert not [*reordered(Layout.parse(["S(0)"] * 4), deep)]
     turned = Layout.parse(["S(0, 1)", "S(0, 0)", "R", "R"])
-    assert "which is deep" in str(turned.misfit((4,), deep))
+    assert "which is deep" in str(describe_misfit(turned, (4,), deep))
 
 
 @st.composite
@@ -80,7 +87,7 @@ def test_parts_cover_every_element_once_per_replica(
     case: tuple[Mesh, Layout, tuple[int, ...]],
 ) -> None:
     mesh, layout, shape = case
-    assert layout.fits(shape, mesh)
+    assert fits(layout, shape, mesh)
     held = np.zeros(shape, dtype=int)
     for rank in range(mesh.size):
         slices = layout.local_slices(shape, mesh, rank)
@@ -99,7 +106,7 @@ def test_axes_split_major_to_minor_in_mesh_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "shape", "fits"),
+    ("texts", "shape", "expected"),
     [
         (["S(0)", "R"], (4,), True),
         (["S(0)", "S(0)"], (2,), False),
@@ -112,8 +119,8 @@ def test_axes_split_major_to_minor_in_mesh_order() -> None:
         (["R", "R"], (), True),
     ],
 )
-def test_fits(texts: list[str], shape: tuple[int | None, ...], fits: bool) -> None:
-    assert Layout.parse(texts).fits(shape, Mesh((2, 2))) is fits
+def test_fits(texts: list[str], shape: tuple[int | None, ...], expected: bool) -> None:
+    assert fits(Layout.parse(texts), shape, Mesh((2, 2))) is expected
 
 
 def test_local_shape_keeps_symbolic_dimensions() -> None:
@@ -125,3 +132,10 @@ def test_replace() -> None:
     layout = Layout.parse(["S(0)", "R", "R"]).replace([1, 2], Placement.parse("P(max)"))
     assert layout.texts == ["S(0)", "P(max)", "P(max)"]
     assert Layout.replicated(Mesh((2, 2))).texts == ["R", "R"]
+
+
+@given(st.from_regex(layouts._PLACEMENT))
+def test_the_schema_of_plans_has_the_same_grammar(text: str) -> None:
+    schema = json.loads(Path(plan.__file__).with_name("plan.schema.json").read_bytes())
+    pattern = schema["$defs"]["layout"]["items"]["pattern"]
+    assert bool(re.search(pattern, text)) == bool(layouts._PLACEMENT.fullmatch(text))

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.layout.mesh import Mesh, factorisations, grouped, parse_mesh
+from tensoropt.compiler.layout.mesh import (
+    count_layouts,
+    factorisations,
+    grouped,
+    is_grouped,
+    parse_mesh,
+)
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
 
 meshes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(lambda shape: Mesh(tuple(shape)))
 
@@ -67,8 +74,8 @@ def test_deep_meshes_have_at_most_two_groups_of_axes(shape: tuple[int, ...]) -> 
     assert list(grouped(mesh, own)) == [
         h for h, ok in zip(every, few, strict=True) if ok or not deep
     ]
-    assert [mesh.is_grouped(held) for held in every] == [ok or not deep for ok in few]
-    assert mesh.layouts(3) == len(list(grouped(mesh, own)))
+    assert [is_grouped(mesh, held) for held in every] == [ok or not deep for ok in few]
+    assert count_layouts(mesh, 3) == len(list(grouped(mesh, own)))
 
 
 def test_mesh_text() -> None:

@@ -7,9 +7,10 @@ from functools import reduce
 
 import numpy as np
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.steps import ReshardStep
-from tensoropt.compiler.sharding.proof.parts import REDUCTIONS, Array
+from tensoropt.compiler.sharding.proof.parts import Array
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh_layout import COMBINERS
 
 __all__ = ["run_step"]
 
@@ -42,7 +43,7 @@ def _all_gather(step: ReshardStep, group: Group, own: int) -> Array:
 
 
 def _all_reduce(step: ReshardStep, group: Group, own: int) -> Array:
-    return reduce(REDUCTIONS[str(step.reduction)], group)
+    return reduce(COMBINERS[str(step.reduction)], group)
 
 
 def _reduce_scatter(step: ReshardStep, group: Group, own: int) -> Array:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from sharding.spmd import run_spmd
 
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.reshard.steps import layouts_of_rank
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 SHAPE = (8, 24)
 TENSOR = "tensor<8x24xi64>"
@@ -50,7 +51,7 @@ def _module(mesh: Mesh, layouts: list[Layout], device: str) -> ir.Module:
 @pytest.mark.parametrize("device", ["cpu", "h200"])
 @pytest.mark.parametrize("mesh", [Mesh((2, 2)), Mesh((4, 2)), Mesh((2, 2, 2))], ids=str)
 def test_a_tensor_that_moves_is_still_itself(mesh: Mesh, device: str) -> None:
-    every = [x for x in layouts_of_rank(2, mesh, ("sum",)) if x.fits(SHAPE, mesh)]
+    every = [x for x in layouts_of_rank(2, mesh, ("sum",)) if fits(x, SHAPE, mesh)]
     layouts = [*random.Random(0).sample(every, min(len(every), 40)), Layout.replicated(mesh)]
     module = _module(mesh, layouts, device)
     Pipeline(parse_pipeline("add-rules,partition", module.context)).run(module)

@@ -16,11 +16,12 @@ from reshard.simulator import run_step
 
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.layout import Layout, Reduction
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.reshard.resharder import Path, Resharder
 from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, permutes, steps_from
 from tensoropt.compiler.sharding.proof.parts import combine, cut
+from tensoropt.runtime.layout.layout import Layout, Reduction
+from tensoropt.runtime.layout.mesh import Mesh
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
 SHAPES = ((2,), (4,), (2, 2), (2, 3), (2, 4), (2, 2, 2), (1, 4), (2, 1, 2, 2, 2))
@@ -32,7 +33,7 @@ RESHARDERS = {
 
 def layouts_for(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
     every = layouts_of_rank(len(shape), mesh, ALL)
-    return [layout for layout in every if layout.fits(shape, mesh)]
+    return [layout for layout in every if fits(layout, shape, mesh)]
 
 
 @st.composite
@@ -60,7 +61,7 @@ def test_every_path_arrives(
         layout = step.dst
         local = layout.local_shape(shape, mesh)
         parts = [part[tuple(map(slice, local))] for part in parts]  # no more padding than it has
-        assert layout.fits(shape, mesh)
+        assert fits(layout, shape, mesh)
         assert {part.shape for part in parts} == {layout.local_shape(shape, mesh)}
     assert layout == dst
     np.testing.assert_array_equal(combine(parts, dst, mesh, shape), array)
@@ -115,7 +116,7 @@ def by_relaxation(shape: tuple[int, ...], src: Layout, resharder: Resharder) -> 
     mesh, layouts = resharder.mesh, layouts_for(shape, resharder.mesh)
     steps = [s for x in layouts for s in steps_from(x, len(shape), mesh, ALL)]
     steps += permutes(layouts, len(shape), mesh)
-    edges = [(s, step_time_s(s, shape, resharder)) for s in steps if s.dst.fits(shape, mesh)]
+    edges = [(s, step_time_s(s, shape, resharder)) for s in steps if fits(s.dst, shape, mesh)]
     best = dict.fromkeys(layouts, math.inf) | {src: 0.0}
     changed = True
     while changed:
@@ -277,7 +278,7 @@ def test_impossible_layouts(shape: tuple[int | None, ...], texts: list[str]) -> 
 
 def test_other_reductions_in_a_table_change_nothing() -> None:
     mesh, shape = Mesh((2, 2, 2)), (8, 4, 2)
-    plain = [x for x in layouts_of_rank(3, mesh, ("sum",)) if x.fits(shape, mesh)]
+    plain = [x for x in layouts_of_rank(3, mesh, ("sum",)) if fits(x, shape, mesh)]
     few = Resharder(mesh, load_device("h200")).table(shape, 4, plain, plain)
     extra = [*plain, Layout.parse(["P(max)", "R", "P(max)"])]
     many = Resharder(mesh, load_device("h200")).table(shape, 4, extra, extra)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.layout import REPLICATE, Layout, partial, split
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.reshard.shared_tree import spread
+from tensoropt.runtime.layout.layout import REPLICATE, Layout, partial, split
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESH = Mesh((2, 4))
 SHAPE, ITEM_BYTES = (64, 512), 4

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 from reshard.simulator import run_step
 
-from tensoropt.compiler.layout.layout import Layout, Placement, Reduction
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.steps import (
     ReshardStep,
-    is_mixed,
     layouts_of_rank,
     permutes,
     steps_from,
 )
 from tensoropt.compiler.sharding.proof.parts import combine, cut
+from tensoropt.runtime.layout.layout import Layout, Placement, Reduction
+from tensoropt.runtime.layout.mesh import Mesh
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
 KINDS: dict[str, str] = {
@@ -126,8 +125,8 @@ def test_axes_of_one_rank_are_left_alone() -> None:
 
 def test_mixed_reductions_are_no_layout() -> None:
     mixed = Layout.parse(["P(sum)", "P(max)"])
-    assert is_mixed(mixed)
-    assert not is_mixed(mixed.replace([1], Placement.parse("P(sum)")))
+    assert mixed.is_mixed
+    assert not mixed.replace([1], Placement.parse("P(sum)")).is_mixed
     assert mixed not in layouts_of_rank(1, Mesh((2, 2)), ALL)
     targets = {step.dst for step in steps_from(Layout.parse(["P(sum)", "R"]), 1, Mesh((2, 2)), ALL)}
     assert mixed not in targets

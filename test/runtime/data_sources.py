@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tensoropt.runtime.plan.layout import parse_layout
+from tensoropt.runtime.layout.mesh_layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 
 X = Tensor("x", "float32", (4, 3), parse_layout(["S(0)"], [2]))

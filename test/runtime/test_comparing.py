@@ -14,7 +14,7 @@ from tensoropt.runtime.check.compare import compare
 from tensoropt.runtime.check.results import CheckResult, OutputResult
 from tensoropt.runtime.cli.report import to_text
 from tensoropt.runtime.launch.workers import worker_of
-from tensoropt.runtime.plan.layout import parse_layout
+from tensoropt.runtime.layout.mesh_layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.session.inputs import draws, make_inputs
 from tensoropt.runtime.support.expected import ExpectedErrorEntry

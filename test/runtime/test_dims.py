@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tensoropt.runtime.layout.mesh_layout import parse_layout
 from tensoropt.runtime.plan.dims import (
     Sizes,
     bound,
@@ -20,7 +21,6 @@ from tensoropt.runtime.plan.dims import (
     sizes_text,
     terms,
 )
-from tensoropt.runtime.plan.layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.session.inputs import make_inputs
 from tensoropt.runtime.support.errors import UserError

@@ -54,7 +54,7 @@ def family(
 
 
 def layouts(plan: Path) -> set[int]:
-    return {cache.past.layout.parts(1) for cache in decoder_of(Plan.load(plan)).caches}
+    return {cache.past.layout.pieces(1) for cache in decoder_of(Plan.load(plan)).caches}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_tokens_are_those_of_one_device(
 def test_a_plan_of_four_tokens_at_a_time(family: tuple[Path, Path]) -> None:
     """What is left of a prompt, the plan reads that goes on; the last scores are on one rank."""
     model, folder = family
-    assert decoder_of(Plan.load(folder / "fours")).scores.layout.parts(1) == 2
+    assert decoder_of(Plan.load(folder / "fours")).scores.layout.pieces(1) == 2
     with TextSession(folder / "heads", prefill=folder / "fours", threads=1) as session:
         for prompt in ([3], [1, 2, 3, 4], [9, 8, 7, 6, 5, 4], [5, 6, 7, 8, 9, 10, 11, 12, 13]):
             (found,) = session.generate(prompt, max_tokens=4)

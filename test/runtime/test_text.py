@@ -67,7 +67,7 @@ def started(
         folder, "--device", "v100", "--pick", "leanest", in_place=request.param == "in place"
     )
     with TextSession(plan, threads=1) as session:
-        assert all(cache.past.layout.parts(1) == 2 for cache in session._decoder.caches)
+        assert all(cache.past.layout.pieces(1) == 2 for cache in session._decoder.caches)
         yield model, session
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import zoo
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.methods.result import Case
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["dense_problem", "graph_of", "model_case", "random_case"]
 

@@ -12,8 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 from small_models import only
 
 from tensoropt.compiler.cost.memory import program_memory
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import overhead_s
@@ -27,6 +25,8 @@ from tensoropt.passes.insert_reshards import InsertReshardsPass
 from tensoropt.passes.optimize_reshards import OptimizeReshardsPass
 from tensoropt.passes.partition import PartitionPass
 from tensoropt.passes.search_strategies import annotate
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 BATCH, HEADS, SIZE, TOKENS = 2, 4, 8, 512
 CACHE = 4 * BATCH * HEADS * SIZE * TOKENS

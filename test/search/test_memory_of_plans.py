@@ -31,7 +31,6 @@ from small_steps import random_step
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s
@@ -51,6 +50,7 @@ from tensoropt.passes.insert_reshards import InsertReshardsPass
 from tensoropt.passes.optimize_reshards import OptimizeReshardsPass
 from tensoropt.passes.partition import PartitionPass
 from tensoropt.passes.search_strategies import annotate
+from tensoropt.runtime.layout.mesh import Mesh
 
 TABLES = small_tables(range(60), most_plans=600)
 LEARNS = 1  # a seed whose tables have to learn

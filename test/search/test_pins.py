@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.binding import pinned
@@ -26,6 +25,7 @@ from tensoropt.compiler.search.problem.pins import PinsError, culprits
 from tensoropt.compiler.search.problem.problem import NothingAllowedError
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.runtime.layout.mesh import Mesh
 
 DEVICE = load_device("cpu")
 MESHES = (Mesh((2,)), Mesh((4, 2)))

@@ -12,8 +12,6 @@ from small_models import shared_weight_module, tables_of
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.measurements import Operator
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.reshard.resharder import Resharder
@@ -23,6 +21,8 @@ from tensoropt.compiler.search.problem.problem import Problem
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESH = Mesh((2, 2))
 INFO = TensorInfo((8, 8), "float32", 4)

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from sharding.spmd import run_spmd
 
-from tensoropt.compiler.layout import sizes
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.rule_text import name_factors
 from tensoropt.compiler.layout.sizes import Open
@@ -34,6 +32,9 @@ from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import rule_attr, rule_of_attr, set_mesh
 from tensoropt.dialects.verifier.factors import rule_problem
+from tensoropt.runtime.layout import padding
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Case", "NotRunnableError", "Report", "any_padding", "check", "normal", "offered"]
 
@@ -132,14 +133,14 @@ def check(
 @contextmanager
 def any_padding() -> Iterator[None]:
     """Let every size be padded, by as many points as it has."""
-    held, known = sizes._PADDING, (rule_for, options.op_options, options.stored_layouts)
-    sizes._PADDING = 1
+    held, known = padding._PADDING, (rule_for, options.op_options, options.stored_layouts)
+    padding._PADDING = 1
     for cached in known:
         cached.cache_clear()
     try:
         yield
     finally:
-        sizes._PADDING = held
+        padding._PADDING = held
         for cached in known:
             cached.cache_clear()
 
@@ -297,7 +298,7 @@ class _Trial:
             return type_
         ranked = ir.RankedTensorType(type_)
         shape = sizes_of_type(ranked)
-        assert layout.fits(shape, self.mesh), f"{layout} does not fit {ranked} on {self.mesh}"
+        assert fits(layout, shape, self.mesh), f"{layout} does not fit {ranked} on {self.mesh}"
         return tensor_type(layout.local_shape(shape, self.mesh), ranked.element_type)
 
     def compare(

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.proof.onnx_node import Array, evaluate
-from tensoropt.compiler.sharding.proof.parts import REDUCTIONS
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.elements import dense_to_array, element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh_layout import COMBINERS
 
 __all__ = ["run_spmd"]
 
@@ -121,7 +121,7 @@ def _collective(op: ir.Operation, ranks: Ranks, mesh: Mesh) -> Ranks:
 
 
 def _all_reduce(op: ir.Operation, group: list[Array]) -> list[Array]:
-    whole = np.asarray(reduce(REDUCTIONS[_reduction(op)], group))
+    whole = np.asarray(reduce(COMBINERS[_reduction(op)], group))
     return [whole] * len(group)
 
 
@@ -131,7 +131,7 @@ def _all_gather(op: ir.Operation, group: list[Array]) -> list[Array]:
 
 
 def _reduce_scatter(op: ir.Operation, group: list[Array]) -> list[Array]:
-    whole = reduce(REDUCTIONS[_reduction(op)], group)
+    whole = reduce(COMBINERS[_reduction(op)], group)
     return _split(whole, len(group), op.attributes["scatter_dim"].value)
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [(2,), (4,), (2, 2)]
 TEXT = normal(2, 4, 8)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.runtime.layout.mesh import Mesh
 
 
 @pytest.mark.parametrize(

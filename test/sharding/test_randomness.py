@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects.context import context
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.mesh import Mesh
 
 RESULT = "-> tensor<4x6xf32>"
 TYPES = "(tensor<4x6xf32>, tensor<f32>, tensor<i1>)"

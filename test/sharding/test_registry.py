@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule import registry
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import registered, rule_for, sharding_rule
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects.elements import ELEMENTS
 from tensoropt.dialects.onnx import known_ops, split_name
+from tensoropt.runtime.layout.mesh import Mesh
 
 MATRIX = TensorInfo((4, 8), "float32", 4)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [(2,), (4,), (2, 2)]
 NAMES = ["ArgMax", "ArgMin"]

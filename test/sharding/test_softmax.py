@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [(2,), (4,), (2, 2)]
 EVERY = {"R -> R", "S(0) -> S(0)", "S(1) -> S(1)", "S(2) -> S(2)"}

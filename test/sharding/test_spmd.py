@@ -11,12 +11,12 @@ from sharding import harness
 from sharding.harness import Case, check, normal
 from sharding.spmd import run_spmd
 
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.dialects.context import context
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESH = Mesh((2, 2))
 

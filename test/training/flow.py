@@ -7,12 +7,12 @@ from typing import Any
 
 from training.vjp import Vjp
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline.driver import new_context, parse_text
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["flow"]
 

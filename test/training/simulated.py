@@ -10,8 +10,6 @@ import numpy.typing as npt
 from on_tensors import ON_TENSORS
 from sharding.spmd import run_spmd
 
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline.driver import run_phase
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_frontier
 from tensoropt.compiler.sharding.proof.parts import combine, cut
@@ -20,6 +18,8 @@ from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of
 from tensoropt.passes.search_strategies import annotate
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["points", "relative_error"]
 

@@ -11,7 +11,6 @@ import torch
 from training.simulated import points, relative_error
 from training.steps import Step, build, model_of, spec_of
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.reader import read_graph
@@ -19,6 +18,7 @@ from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.spec import check_rows, parse_rows
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.mesh import Mesh
 
 BATCH, TIME, ROWS, WIDTH = 4, 8, 16, 12
 

@@ -12,11 +12,11 @@ from training.simulated import points, relative_error
 from training.steps import Node, build, model_of, spec_of
 from training.test_splits import gathered
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.sharding.rule.strategies import axis_roles
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.mesh import Mesh
 
 BATCH, CHANNELS, SIZE, CLASSES = 8, 8, 8, 4
 

@@ -11,7 +11,6 @@ from sharding.spmd import run_spmd
 from training.simulated import points, relative_error
 from training.steps import build, model_of, spec_of
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline.driver import run_phase
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.sharding.proof.parts import cut
@@ -20,6 +19,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of
 from tensoropt.passes.search_strategies import annotate
+from tensoropt.runtime.layout.mesh import Mesh
 
 WORDS, WIDTH, BATCH, LENGTH = 101, 4, 2, 3
 RNG = np.random.default_rng(0)

@@ -11,7 +11,6 @@ from training.simulated import points, relative_error
 from training.steps import build, model_of, spec_of
 
 from tensoropt.compiler.cost.memory import program_memory
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline.driver import run_phase
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.search import FrontierPoint
@@ -19,6 +18,7 @@ from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.training_tables import TrainingTables
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.search_strategies import annotate
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [Mesh((2,)), Mesh((4,)), Mesh((2, 2))]
 

@@ -13,8 +13,6 @@ from onnx import helper, numpy_helper
 from training.simulated import points, relative_error
 from training.steps import build, spec_of
 
-from tensoropt.compiler.layout.layout import Placement
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import AxisRole
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
@@ -22,6 +20,8 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.layout import Placement
+from tensoropt.runtime.layout.mesh import Mesh
 
 B, S, H, D, E = 4, 8, 4, 8, 16
 FLOAT, INT = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64

@@ -7,8 +7,6 @@ import zoo
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.engine.ft import solve_frontier
@@ -30,6 +28,8 @@ from tensoropt.passes.insert_reshards import InsertReshardsPass
 from tensoropt.passes.optimize_reshards import OptimizeReshardsPass
 from tensoropt.passes.partition import PartitionPass
 from tensoropt.passes.search_strategies import annotate
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [Mesh((4,)), Mesh((2, 2))]
 

@@ -24,8 +24,7 @@ from sharding.harness import any_padding
 from sharding.spmd import run_spmd
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import SearchOptions, search_frontier
 from tensoropt.compiler.sharding.proof.parts import combine, cut
@@ -33,6 +32,8 @@ from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of
 from tensoropt.passes.search_strategies import annotate
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [(2,), (3,), (4,), (2, 2), (3, 2)]
 SIZE = st.integers(1, 9)
@@ -170,7 +171,7 @@ def _run(network: Network, outputs: Sequence[str], mesh: Mesh, seed: int) -> Non
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         module = _random_plan(path, mesh, seed)
     arguments, ends = _ends(module, "arg_attrs"), _ends(module, "res_attrs")
-    assert all(layout.fits(arrays[name].shape, mesh) for name, layout in arguments)
+    assert all(fits(layout, arrays[name].shape, mesh) for name, layout in arguments)
     driver.run_phase(module, "partition")
     parts = [cut(arrays[name], layout, mesh, rng) for name, layout in arguments]
     found = run_spmd(module, [[held[rank] for held in parts] for rank in range(mesh.size)])

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.protos.types import describe_type
 from tensoropt.compiler.shapes.caches import past_names
 from tensoropt.compiler.support.errors import UserError
@@ -14,6 +13,7 @@ from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.plan.dims import default_name
 from tensoropt.runtime.plan.entries import CacheEntry, StrategyEntry, TensorEntry
 

@@ -8,8 +8,6 @@ from pathlib import Path
 import onnx
 
 from tensoropt.compiler.importer.model_file import normalise
-from tensoropt.compiler.layout.layout import REPLICATE, Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.protos.sharding_specs import IR_VERSION, spec_of
 from tensoropt.compiler.protos.signatures import (
     is_transposed,
@@ -22,6 +20,8 @@ from tensoropt.compiler.support.files import replacing
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, mesh_of
+from tensoropt.runtime.layout.layout import REPLICATE, Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["check_annotatable", "write_annotated"]
 

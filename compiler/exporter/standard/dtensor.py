@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.exporter.plan.describe import describe_module
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import axis_names
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.plan.entries import TensorEntry
 
 __all__ = ["dtensor_document", "placement_of"]
@@ -31,7 +32,7 @@ def dtensor_document(module: ir.Module) -> dict[str, Any]:
     """
     mesh, rows = mesh_of(module.operation), describe_module(module)
     return {
-        "mesh": {"shape": list(mesh.shape), "dim_names": list(mesh.axis_names)},
+        "mesh": {"shape": list(mesh.shape), "dim_names": list(axis_names(mesh.axes))},
         "parameters": _placements(rows["parameters"], mesh),
         "inputs": _placements(rows["inputs"], mesh),
         "outputs": _placements(rows["outputs"], mesh),

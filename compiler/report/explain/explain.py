@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tensoropt.compiler.cost.expected_error import PlanError
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import axis_names
 from tensoropt.compiler.report.explain.layers import layers_of
 from tensoropt.compiler.report.explain.meaning import matrix_of
 from tensoropt.compiler.report.explain.neighbours import Groups, neighbour
-from tensoropt.compiler.report.explain.splits import Words, axis_names
+from tensoropt.compiler.report.explain.splits import Words
 from tensoropt.compiler.report.explanation import (
     Communication,
     Costly,
@@ -32,6 +31,8 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.search.problem.timeline import Movement, Step, Timeline, timeline_of
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.plan.entries import PinsEntry
 
 __all__ = ["differences", "explain"]
@@ -105,7 +106,7 @@ class _Explainer:
             model,
             device,
             self.mesh.shape,
-            self.mesh.axis_names,
+            axis_names(self.mesh.axes),
             self.point.index,
             len(points),
             tuple(marks(points).get(self.point.index, ())),
@@ -214,7 +215,7 @@ class _Explainer:
         return Communication(
             movement.kind,
             self._tensor(movement.value) if movement.value is not None else f"inside {node.name}",
-            axis_names(self.mesh, movement.axes),
+            axis_names(movement.axes),
             movement.bytes,
             step.time_s,
             why,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.report.explain.splits import Words
 from tensoropt.compiler.report.explanation import (
     Change,
@@ -16,6 +15,7 @@ from tensoropt.compiler.report.explanation import (
 )
 from tensoropt.compiler.search.frontier.points import micro_batches_of, recompute_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Groups", "neighbour"]
 

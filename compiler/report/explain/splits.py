@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from itertools import chain
 
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import axis_names
 from tensoropt.compiler.layout.rule import AxisRole, Linear, Strategy
 from tensoropt.compiler.report.explain.meaning import Meanings, is_stacked, matrix_of
 from tensoropt.compiler.report.explanation import Split
 from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["Words", "axis_names"]
-
-
-def axis_names(mesh: Mesh, axes: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the names of some axes of ``mesh``."""
-    return tuple(mesh.axis_names[axis] for axis in axes)
+__all__ = ["Words"]
 
 
 class Words:
@@ -32,10 +28,7 @@ class Words:
         for axis, role in enumerate(strategy.roles):
             if role is not None and self.mesh.shape[axis] > 1:
                 roles.setdefault(role, []).append(axis)
-        return tuple(
-            self._split(node, role, axis_names(self.mesh, tuple(axes)))
-            for role, axes in roles.items()
-        )
+        return tuple(self._split(node, role, axis_names(axes)) for role, axes in roles.items())
 
     def describe(self, value: int, layout: Layout) -> str:
         """Return a layout in words: split by heads over x, as partial sums over y, or whole."""
@@ -47,7 +40,7 @@ class Words:
             axes = tuple(a for a in placed if self.mesh.shape[a] > 1)
             if placement.is_replicate or not axes:
                 continue
-            over = f"over {','.join(axis_names(self.mesh, axes))}"
+            over = f"over {','.join(axis_names(axes))}"
             if placement.is_split:
                 texts.append(f"split by {self.dimension(value, placement.dim)} {over}")
             else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tensoropt.compiler.layout.layout import PARTIAL_SUM, Layout, Placement
 from tensoropt.compiler.layout.rule import AxisRole
 from tensoropt.compiler.layout.rule_text import NamedRule, name_factors
 from tensoropt.compiler.protos.signatures import is_transposed, signature_of, swap_last_dims
@@ -22,6 +21,7 @@ from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.pins import Condition, Partial, Split, Tensor, Term
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.layout.layout import PARTIAL_SUM, Layout, Placement
 
 __all__ = ["Activations", "bind", "pinned", "unsplit_notes"]
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.points import Point, fastest
 from tensoropt.compiler.search.frontier.search import (
@@ -25,6 +24,7 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Attempt", "Compared", "attempt", "compare_methods"]
 

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.layouts import describe_misfit
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point, points_of
 from tensoropt.compiler.search.problem.edge_tables import is_cut
@@ -21,6 +20,8 @@ from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.onnx import is_no_value, read_by, split_name
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Layouts", "chosen_frontier", "number_of", "pinned_frontier"]
 
@@ -212,7 +213,7 @@ def _misfit(tables: MeshTables, node: Node, wanted: Layouts) -> str | None:
     layouts, values = [*wanted[0], *wanted[1]], [*node.operands, *node.results]
     for layout, value in zip(layouts, values, strict=True):
         info = None if value is None else tables.graph.values[value].info
-        misfit = None if info is None else layout.misfit(info.sizes, tables.mesh)
+        misfit = None if info is None else describe_misfit(layout, info.sizes, tables.mesh)
         if misfit is not None:
             return misfit
     return None

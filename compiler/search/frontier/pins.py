@@ -14,9 +14,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.layout import Placement
 from tensoropt.compiler.layout.mesh import AXIS_NAMES
 from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.runtime.layout.layout import Placement
 from tensoropt.runtime.support.errors import cause_of
 
 if TYPE_CHECKING:

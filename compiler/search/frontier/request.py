@@ -14,7 +14,7 @@ from typing import Any
 
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.collective_overlap import OVERLAPS
-from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
+from tensoropt.compiler.layout.mesh import factorisations, parse_mesh
 from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
 from tensoropt.compiler.search.frontier.points import check_pick, mesh_name
 from tensoropt.compiler.search.methods.registry import METHODS, takers
@@ -30,6 +30,7 @@ from tensoropt.compiler.support.options import (
     whole,
 )
 from tensoropt.compiler.support.units import parse_bytes
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
     "ANSWER_S",

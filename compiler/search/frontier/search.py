@@ -12,7 +12,6 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.engine.control import OutOfTimeError
 from tensoropt.compiler.search.frontier.anytime import Anytime
@@ -39,6 +38,7 @@ from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
     "FrontierPoint",

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.methods.random_search import agreeing
 from tensoropt.compiler.search.methods.result import Assignment
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Wish", "fastest_with", "furthest", "subsets", "wished"]
 

@@ -13,12 +13,14 @@ from itertools import islice
 
 import numpy as np
 
-from tensoropt.compiler.layout.layout import REPLICATE, Layout
-from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.layout.layouts import fits
+from tensoropt.compiler.layout.mesh import grouped
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.runtime.layout.layout import REPLICATE, Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["left_bytes"]
 
@@ -63,4 +65,4 @@ def _with_mixed(layouts: Iterable[Layout], info: TensorInfo, mesh: Mesh) -> list
     axes = zip(*(layout.placements for layout in found), strict=True)
     mixed = [[*dict.fromkeys((REPLICATE, *(p for p in own if not p.is_partial)))] for own in axes]
     every = map(Layout, islice(grouped(mesh, mixed), MOST_LAYOUTS + 1))
-    return [*found, *(x for x in every if x not in found and x.fits(info.sizes, mesh))]
+    return [*found, *(x for x in every if x not in found and fits(x, info.sizes, mesh))]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule import AxisRole, Strategy
 from tensoropt.compiler.search.problem.clusters import Cluster
 from tensoropt.compiler.search.problem.following import follow
@@ -17,6 +16,7 @@ from tensoropt.compiler.search.problem.pins import allowed
 from tensoropt.compiler.search.problem.problem import NodeTable
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule.strategies import strategy_of_roles
+from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["ClusterKind", "Column"]
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.shared_uses import (
     LayoutSets,
@@ -15,6 +14,7 @@ from tensoropt.compiler.search.problem.shared_uses import (
     reading_times,
 )
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["EdgeTables", "is_cut"]
 

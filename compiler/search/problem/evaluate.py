@@ -23,7 +23,6 @@ from tensoropt.compiler.cost.communication import copy_line
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.joining import CollectiveTime, joined_time_s, joining_time
 from tensoropt.compiler.cost.overlap import Overlap, overlap_effect
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import end_of, mean_of
 from tensoropt.compiler.reshard.resharder import TimedMove
@@ -36,6 +35,7 @@ from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.compute import local_bytes
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
-from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.padding import part_of
 
 __all__ = ["Fill", "Mask", "charge_masks", "fills_of", "is_folded", "most_bytes", "users_of_masks"]
 

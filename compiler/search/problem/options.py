@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 
-from tensoropt.compiler.layout.layout import PARTIAL_SUM, REPLICATE, Layout, Placement, split
-from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.layout.layouts import fits
+from tensoropt.compiler.layout.mesh import grouped
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import is_worth_padding
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.runtime.layout.layout import PARTIAL_SUM, REPLICATE, Layout, Placement, split
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["node_options", "op_options", "stored", "stored_layouts"]
 
@@ -59,14 +61,14 @@ def _turned(layouts: Sequence[Layout], info: TensorInfo, mesh: Mesh) -> Iterator
 
 
 def _is_worth(layout: Layout, info: TensorInfo, mesh: Mesh, samples: frozenset[int]) -> bool:
-    if not layout.fits(info.sizes, mesh):
+    if not fits(layout, info.sizes, mesh):
         return False
     padded = ((info.sizes[d], layout.pieces(d, mesh)) for d in layout.padded_dims(info.sizes, mesh))
     return all(isinstance(n, int) and is_worth_padding(n, own, samples) for n, own in padded)
 
 
 def _divides(layout: Layout, info: TensorInfo, mesh: Mesh) -> bool:
-    return layout.fits(info.sizes, mesh) and not layout.padded_dims(info.sizes, mesh)
+    return fits(layout, info.sizes, mesh) and not layout.padded_dims(info.sizes, mesh)
 
 
 def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[Strategy, ...]:

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from tensoropt.compiler.layout.layout import REPLICATE, Layout, Placement
-from tensoropt.compiler.layout.mesh import Mesh, axis_name
+from tensoropt.compiler.layout.layouts import describe_misfit
+from tensoropt.compiler.layout.mesh import axis_name
 from tensoropt.compiler.layout.rule import AxisRole, Strategy
 from tensoropt.compiler.layout.rule_text import NamedRule
 from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.layout import REPLICATE, Layout, Placement
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
     "Condition",
@@ -80,7 +82,7 @@ class Tensor:
         if not isinstance(done, Placement) or not done.is_split or self.shape is None:
             return None
         axes = mesh.axes if axis is None else (axis,)
-        return Layout.replicated(mesh).replace(axes, done).misfit(self.shape, mesh)
+        return describe_misfit(Layout.replicated(mesh).replace(axes, done), self.shape, mesh)
 
     def does(self, strategy: Strategy, axis: int, done: Done) -> bool:
         return self._placement(strategy, axis) == done

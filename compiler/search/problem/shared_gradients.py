@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.layout.layout import REPLICATE, Layout, split
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
 from tensoropt.compiler.search.problem.problem import NodeTable
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.runtime.layout.layout import REPLICATE, Layout, split
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["SharedGradient", "shared_gradients"]
 
@@ -80,7 +81,7 @@ def _ends(held: Layout, info: TensorInfo, mesh: Mesh) -> Iterator[Layout]:
     if axes:
         yield held.replace(axes, REPLICATE)
         along = (held.replace(axes, split(dim)) for dim in range(info.rank))
-        yield from (layout for layout in along if layout.fits(info.sizes, mesh))
+        yield from (layout for layout in along if fits(layout, info.sizes, mesh))
 
 
 def _taken(column: Column, index: NDArray[np.intp]) -> Column:

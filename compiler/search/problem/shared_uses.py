@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.reshard.shared_tree import spread
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["LayoutSets", "layout_sets", "making_costs", "making_tables", "reading_times"]
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.search.problem.fills import Mask, charge_masks, users_of_masks
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.program import read
@@ -25,6 +24,7 @@ from tensoropt.compiler.search.problem.tables import (
     MeshTables,
     tensor_bytes,
 )
+from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["small_step"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import is_deep
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["TablesTooLargeError", "check_tables", "refines"]
 
@@ -30,7 +31,7 @@ def check_tables(
     Raises TablesTooLargeError if they do not fit, or did not on a coarser mesh. Linear in
     the edges of the graph, after the options of its nodes.
     """
-    for coarse in () if tables.mesh.is_deep else too_large:
+    for coarse in () if is_deep(tables.mesh) else too_large:
         if refines(tables.mesh, coarse):
             raise TablesTooLargeError(
                 f"search: the cost tables are larger than those of mesh {coarse}, "

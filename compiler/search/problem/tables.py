@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from tensoropt.compiler.cost.compute import local_bytes, measured_operator
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.nodes import apart_s, inner_steps, node_time_s
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import AxisRole, InnerKind, Strategy
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
@@ -40,6 +38,8 @@ from tensoropt.compiler.search.problem.pins import Condition, allowed
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_uses import LayoutSets, layout_sets
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
     "SETS_OF_SMALL",

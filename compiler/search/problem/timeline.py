@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import end_of, mean_of
 from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
@@ -14,6 +13,7 @@ from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.program import read
 from tensoropt.compiler.search.problem.tables import tensor_bytes
+from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["Alive", "Kept", "Movement", "Step", "Timeline", "timeline_of"]
 

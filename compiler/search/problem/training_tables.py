@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
 from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of, sums_of
@@ -36,6 +34,8 @@ from tensoropt.compiler.search.problem.tables import (
     tensor_bytes,
 )
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["TrainingTables", "mesh_tables"]
 

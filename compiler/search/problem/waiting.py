@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.search.problem.behind import left_bytes
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.search.problem.tables import (
@@ -25,6 +24,7 @@ from tensoropt.compiler.search.problem.tables import (
     SharedEnd,
     tensor_bytes,
 )
+from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["Moment", "Part", "Shape", "Waits", "classes"]
 

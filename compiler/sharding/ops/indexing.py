@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import (
     SUMMABLE,
@@ -21,6 +20,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.dialects.build import ints_attr, tensor_type
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.padding import part_of
 
 if TYPE_CHECKING:
     import numpy as np

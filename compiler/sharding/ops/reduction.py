@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import Filled, InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import (
     BROADCAST_VERSION,
@@ -15,6 +14,7 @@ from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.layout import Reduction
 
 __all__ = ["extremum", "logarithmic", "mean", "product", "reduced_dims", "sums"]
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh_layout import COMBINERS
 
-__all__ = ["REDUCTIONS", "combine", "cut"]
+__all__ = ["combine", "cut"]
 
 Array = npt.NDArray[Any]
-
-REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": np.add,
-    "max": np.maximum,
-    "min": np.minimum,
-}
 
 
 def cut(array: Array, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> list[Array]:
@@ -66,8 +61,7 @@ def _pad(part: Array, local: Sequence[int]) -> Array:
 
 def _partial_axes(layout: Layout) -> list[int]:
     axes = [axis for axis, p in enumerate(layout.placements) if p.is_partial]
-    kinds = {layout.placements[axis].reduction for axis in axes}
-    assert len(kinds) <= 1, f"{layout} mixes reductions, which a layout does not order"
+    assert not layout.is_mixed, f"{layout} mixes reductions, which a layout does not order"
     return axes
 
 
@@ -81,7 +75,7 @@ def _partials(whole: Array, count: int, kind: str, rng: np.random.Generator) -> 
     if whole.dtype.kind == "b":
         losing = np.full(whole.shape, kind == "min")
     else:
-        losing = REDUCTIONS["min" if kind == "max" else "max"](whole, _noise(whole, rng))
+        losing = COMBINERS["min" if kind == "max" else "max"](whole, _noise(whole, rng))
     holder = rng.integers(count, size=whole.shape)
     return [np.where(holder == i, whole, losing).astype(whole.dtype) for i in range(count)]
 
@@ -104,7 +98,7 @@ def combine(parts: Sequence[Array], layout: Layout, mesh: Mesh, shape: tuple[int
         kind = layout.placements[axes[0]].reduction if axes else "sum"
         own = layout.local_slices(shape, mesh, rank)
         real = tuple(slice(s.stop - s.start) for s in own)
-        whole = reduce(REDUCTIONS[str(kind)], (parts[other][real] for other in group))
+        whole = reduce(COMBINERS[str(kind)], (parts[other][real] for other in group))
         result[own] = whole
     replicated = tuple(axis for axis, p in enumerate(layout.placements) if p.is_replicate)
     for rank, other in itertools.product(range(mesh.size), repeat=2):

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
-from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.compiler.sharding.rule.local_op import NEUTRAL
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.padding import part_of
 
 __all__ = ["MESHES", "Proof", "prove"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import Factor, InnerStep, Linear, Rule
 from tensoropt.compiler.layout.sizes import Open, Size, ever_pads, largest
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.runtime.layout.layout import Reduction
 
 if TYPE_CHECKING:
     from tensoropt.compiler.sharding.rule.local_op import Localize

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.layout import Reduction
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
-from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects.build import Build, int_attr
 from tensoropt.dialects.collectives import axis_constant, collective, fill_padding
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.layout.layout import Reduction
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.padding import part_of
 
 if TYPE_CHECKING:
     import numpy as np

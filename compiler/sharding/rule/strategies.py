@@ -6,7 +6,10 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from tensoropt.compiler.layout.layout import (
+from tensoropt.compiler.layout.mesh import grouped, is_grouped
+from tensoropt.compiler.layout.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
+from tensoropt.compiler.layout.sizes import Open
+from tensoropt.runtime.layout.layout import (
     PARTIAL_SUM,
     REPLICATE,
     Layout,
@@ -14,9 +17,8 @@ from tensoropt.compiler.layout.layout import (
     partial,
     split,
 )
-from tensoropt.compiler.layout.mesh import Mesh, grouped
-from tensoropt.compiler.layout.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
-from tensoropt.compiler.layout.sizes import Open, can_pad, part_of
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.padding import can_pad, part_of
 
 __all__ = [
     "Pads",
@@ -63,7 +65,7 @@ def strategy_of_roles(
     rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = can_pad
 ) -> Strategy | None:
     """Return the strategy with these roles, one per mesh axis, or ``None`` if it is not offered."""
-    offered = mesh.is_grouped(roles) and _divides(rule, mesh, roles, pads)
+    offered = is_grouped(mesh, roles) and _divides(rule, mesh, roles, pads)
     return _strategy(rule, roles) if offered else None
 
 

@@ -15,7 +15,7 @@ from families_of_sixths import sixths
 
 from tensoropt.elastic.generation.parts import Part, Parts, pieces_to_take
 from tensoropt.elastic.generation.places import arrays_in, stamp_in, stamped_size_of
-from tensoropt.runtime.plan.layout import gather_global
+from tensoropt.runtime.layout.mesh_layout import gather_global
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.arena import Arena, Block, map_block
 from tensoropt.runtime.support.errors import UserError

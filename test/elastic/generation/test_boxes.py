@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.elastic.generation.boxes import pieces_of
-from tensoropt.runtime.plan.layout import Layout
+from tensoropt.runtime.layout.mesh_layout import parse_layout
 
 
 @given(changes())
@@ -41,7 +41,6 @@ def test_the_nearest_of_several_holders_is_asked(change, near):
 
 
 def test_readers_spread_over_replicas():
-    held = Layout((4,), (None,), (None,))
-    wanted = Layout((4,), (0,), (None,))
+    held, wanted = parse_layout(["R"], [4]), parse_layout(["S(0)"], [4])
     holders = [pieces_of([8], rank, wanted, held)[0].holder for rank in range(4)]
     assert sorted(holders) == [0, 1, 2, 3]

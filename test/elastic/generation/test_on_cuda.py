@@ -22,7 +22,7 @@ from tensoropt.elastic.generation.parts import pieces_to_take
 from tensoropt.elastic.generation.places import arrays_in, size_of
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.cuda import StandInProvider, cuda_facts
-from tensoropt.runtime.plan.layout import Layout
+from tensoropt.runtime.layout.mesh_layout import MeshLayout
 from tensoropt.runtime.support.arena import Arena, Block
 from tensoropt.runtime.support.errors import UserError
 
@@ -40,7 +40,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     cudart._library.cache_clear()
 
 
-def filled(plan: SimpleNamespace, shape: Sequence[int], layout: Layout, rank: int) -> Arena:
+def filled(plan: SimpleNamespace, shape: Sequence[int], layout: MeshLayout, rank: int) -> Arena:
     """A rank's state in the host's memory."""
     arena = Arena("state", size_of(plan))
     for array in arrays_in(arena.memory, plan).values():
@@ -50,7 +50,7 @@ def filled(plan: SimpleNamespace, shape: Sequence[int], layout: Layout, rank: in
 
 @examples(40)
 @given(changes())
-def test_a_rank_has_what_its_layout_says(change: tuple[list[int], Layout, Layout]) -> None:
+def test_a_rank_has_what_its_layout_says(change: tuple[list[int], MeshLayout, MeshLayout]) -> None:
     shape, held, wanted = change
     theirs, ours = plan_of(shape, held), plan_of(shape, wanted)
     arenas = [filled(theirs, shape, held, rank) for rank in range(math.prod(held.mesh))]

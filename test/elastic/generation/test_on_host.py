@@ -19,12 +19,14 @@ from hypothesis import given
 from tensoropt.elastic.generation.memory import Move
 from tensoropt.elastic.generation.on_host import HostMemory
 from tensoropt.elastic.generation.parts import pieces_to_take
-from tensoropt.runtime.plan.layout import Layout, parse_layout
+from tensoropt.runtime.layout.mesh_layout import MeshLayout, parse_layout
 
 _LARGE = (3, 1 << 20, 2)  # 24 MB of float32: more than a thread copies at a time
 
 
-def _taken(shape: Sequence[int], held: Layout, wanted: Layout, rank: int, threads: int) -> None:
+def _taken(
+    shape: Sequence[int], held: MeshLayout, wanted: MeshLayout, rank: int, threads: int
+) -> None:
     """Have a rank take its part of what others hold, and look at every element."""
     theirs, ours = plan_of(shape, held), plan_of(shape, wanted)
     givers = [_filled(theirs, shape, held, one) for one in range(math.prod(held.mesh))]
@@ -42,7 +44,9 @@ def _taken(shape: Sequence[int], held: Layout, wanted: Layout, rank: int, thread
         os.close(one.block().fd)
 
 
-def _filled(plan: SimpleNamespace, shape: Sequence[int], layout: Layout, rank: int) -> HostMemory:
+def _filled(
+    plan: SimpleNamespace, shape: Sequence[int], layout: MeshLayout, rank: int
+) -> HostMemory:
     memory = HostMemory(plan)
     for array in memory.arrays().values():
         array.put(layout.local_slice(values(shape, array.dtype), rank))
@@ -51,7 +55,7 @@ def _filled(plan: SimpleNamespace, shape: Sequence[int], layout: Layout, rank: i
 
 @examples(40)
 @given(changes())
-def test_a_rank_has_what_its_layout_says(change: tuple[list[int], Layout, Layout]) -> None:
+def test_a_rank_has_what_its_layout_says(change: tuple[list[int], MeshLayout, MeshLayout]) -> None:
     shape, held, wanted = change
     for rank in range(math.prod(wanted.mesh)):
         _taken(shape, held, wanted, rank, 1)

@@ -20,8 +20,6 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
-from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_graphs
 from tensoropt.compiler.search.problem.reader import read_graph
@@ -30,6 +28,8 @@ from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.passes.search_strategies import annotate
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
     "DEVICES",

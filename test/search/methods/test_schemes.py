@@ -6,7 +6,6 @@ import method_cases as cases
 import pytest
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.methods.batch import follow_batch
 from tensoropt.compiler.search.methods.megatron import model_factors
@@ -15,6 +14,7 @@ from tensoropt.compiler.search.methods.result import Assignment, Case, Limits
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
 
 
 def _layouts(case: Case, choice: Assignment) -> dict[str, tuple[list[str], list[str]]]:

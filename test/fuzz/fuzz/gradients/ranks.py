@@ -12,8 +12,8 @@ from training.steps import build, spec_of
 from fuzz.gradients.graph import Graph, model_of
 from fuzz.gradients.trial import FAILED, PASSED, Outcome
 from fuzz.plans import DEVICES
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["can_run", "try_ranks"]
 

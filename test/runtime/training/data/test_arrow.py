@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import feather, ipc, parquet
 
-from tensoropt.runtime.plan.layout import parse_layout
+from tensoropt.runtime.layout.mesh_layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.data import arrow

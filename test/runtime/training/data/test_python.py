@@ -14,7 +14,7 @@ from data_sources import INPUTS, WHOLE, arrays, folder_of, labels_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.runtime.plan.layout import parse_layout
+from tensoropt.runtime.layout.mesh_layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.data.dataset import Dataset

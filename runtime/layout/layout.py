@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, reduce
-from typing import Literal, overload
+from functools import cache, cached_property
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
-from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.sizes import Open, Size, Sizes, can_pad, divisor_of, part_of
-from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.padding import can_pad, part_of
+from tensoropt.runtime.support.errors import UserError
 
 __all__ = [
     "PARTIAL_SUM",
+    "REDUCTIONS",
     "REPLICATE",
     "Layout",
     "Placement",
     "Reduction",
     "partial",
-    "reordered",
     "split",
 ]
 
 Reduction = Literal["sum", "max", "min"]
 
-_PLACEMENT = re.compile(r"R|S\((\d{1,9})\)|P\((sum|max|min)\)")
-_TURN = re.compile(r"S\((\d{1,9}), (\d{1,2})\)")
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
+
+_PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})(?:, (0|[1-9][0-9]?))?\)|P\((sum|max|min)\)")
+
+
+class _Divisible(Protocol):
+    """A size that stands for several numbers, such as the range of a symbolic dimension."""
+
+    def part(self, pieces: int) -> _Divisible: ...
+
+
+_Size = TypeVar("_Size", bound=int | _Divisible | None)
 
 
 @dataclass(frozen=True)
@@ -59,11 +68,11 @@ class Placement:
     def parse(text: str) -> Placement:
         """Return the placement written as ``R``, ``S(1)`` or ``P(sum)``."""
         match = _PLACEMENT.fullmatch(text)
-        if match is None:
+        if match is None or match[2] is not None:
             raise UserError(f"placement: expected R, S(<dim>) or P(sum|max|min), got: '{text}'")
         if match[1] is not None:
             return split(int(match[1]))
-        return partial(match[2]) if match[2] else REPLICATE
+        return partial(match[3]) if match[3] else REPLICATE
 
     def __str__(self) -> str:
         return {"S": f"S({self.dim})", "R": "R", "P": f"P({self.reduction})"}[self.kind]
@@ -119,7 +128,8 @@ class Layout:
 
         Raises ``UserError`` for an unknown placement or for incomplete turns.
         """
-        turns = {axis: m for axis, m in enumerate(map(_TURN.fullmatch, texts)) if m}
+        matches = enumerate(map(_PLACEMENT.fullmatch, texts))
+        turns = {axis: match for axis, match in matches if match and match[2] is not None}
         if not turns:
             return Layout(tuple(Placement.parse(text) for text in texts))
         plain = (f"S({turns[a][1]})" if a in turns else text for a, text in enumerate(texts))
@@ -158,6 +168,14 @@ class Layout:
         return any(placement.is_partial for placement in self.placements)
 
     @property
+    def is_mixed(self) -> bool:
+        """True if the layout is partial by two different reductions.
+
+        Such a tensor is ambiguous: the result depends on the order of the reductions.
+        """
+        return len({own.reduction for own in self.placements if own.is_partial}) > 1
+
+    @property
     def is_replicated(self) -> bool:
         return all(placement.is_replicate for placement in self.placements)
 
@@ -176,10 +194,6 @@ class Layout:
     def pieces(self, dim: int, mesh: Mesh) -> int:
         """Return the number of pieces that dimension ``dim`` is split into."""
         return mesh.extent(self.axes_splitting(dim))
-
-    def parts(self, mesh: Mesh) -> int:
-        """Return the number of parts that a tensor is split into, over all its dimensions."""
-        return mesh.extent(tuple(axis for axis, own in enumerate(self.placements) if own.is_split))
 
     def piece(self, rank: int, mesh: Mesh) -> tuple[int, ...]:
         """Return the index of the piece on ``rank`` for each split dimension, in order."""
@@ -211,41 +225,18 @@ class Layout:
         major = [axis for axis in self.axes_splitting(placement.dim) if axis not in axes]
         return layout.ordered([*major, *axes])
 
-    def fits(self, shape: Sequence[Size], mesh: Mesh) -> bool:
-        """Return whether every split dimension exists and can be split at every possible size."""
-        return self.misfit(shape, mesh) is None
+    def can_split(self, dim: int, size: int, mesh: Mesh) -> bool:
+        """Return whether dimension ``dim`` of ``size`` splits into equal parts.
 
-    def misfit(self, shape: Sequence[Size], mesh: Mesh) -> str | None:
-        """Return the reason why a tensor of ``shape`` cannot have this layout, or ``None``.
-
-        The last parts of a dimension that one axis splits may be padded, within the limit of
-        ``can_pad``. The text has the form ``expected X, got: Y``.
+        If a single axis splits it, the last parts may be padded, within the limit of ``can_pad``.
         """
-        if not mesh.is_grouped(self.placements):
-            most = f"at most {mesh.most_groups} groups of neighbouring mesh axes that differ"
-            return f"expected {most}, got: {self}"
-        if self.turned and mesh.is_deep:
-            return f"expected axes in the order of the mesh, which is deep, got: {self}"
-        for dim in sorted({p.dim for p in self.placements if p.is_split}):
-            if dim >= len(shape):
-                return f"expected a dimension below {len(shape)}, got: S({dim})"
-            size, pieces = shape[dim], self.pieces(dim, mesh)
-            if size is None:
-                return f"expected dimension {dim} whole or fixed by --dim, got: a symbolic size"
-            if isinstance(size, Open) and divisor_of(size) % pieces:
-                return f"expected dimension {dim} whole or of multiples of {pieces}, got: {size}"
-            alone = len(self.axes_splitting(dim)) == 1
-            if isinstance(size, int) and size % pieces and not (alone and can_pad(size, pieces)):
-                return f"expected dimension {dim} to divide by {pieces}, got: {size}"
-        return None
+        axes = self.axes_splitting(dim)
+        pieces = mesh.extent(axes)
+        return size % pieces == 0 or (len(axes) == 1 and can_pad(size, pieces))
 
-    @overload
-    def local_shape(self, shape: Sequence[int | None], mesh: Mesh) -> tuple[int | None, ...]: ...
-    @overload
-    def local_shape(self, shape: Sequence[Size], mesh: Mesh) -> Sizes: ...
-    def local_shape(self, shape: Sequence[Size], mesh: Mesh) -> Sizes:
+    def local_shape(self, shape: Sequence[_Size], mesh: Mesh) -> tuple[_Size, ...]:
         """Return the shape of one rank's part, with padding; ``None`` marks a symbolic size."""
-        local = list(shape)
+        local: list[Any] = list(shape)
         for extent, own in zip(mesh.shape, self.placements, strict=True):
             if own.kind == "S" and own.dim < len(local):
                 local[own.dim] = _part(local[own.dim], extent)
@@ -264,7 +255,7 @@ class Layout:
             slices.append(slice(start, min(start + step, size)))
         return tuple(slices)
 
-    def padded_dims(self, shape: Sequence[Size], mesh: Mesh) -> tuple[int, ...]:
+    def padded_dims(self, shape: Sequence[object], mesh: Mesh) -> tuple[int, ...]:
         """Return the dimensions of a tensor of ``shape`` with padding in their last parts."""
         sizes = enumerate(shape)
         return tuple(d for d, n in sizes if isinstance(n, int) and n % self.pieces(d, mesh))
@@ -280,22 +271,7 @@ class Layout:
         return hash((self.placements, self.turned)) if self.turned else hash(self.placements)
 
 
-def reordered(layout: Layout, mesh: Mesh) -> Iterator[Layout]:
-    """Yield the layouts that differ from ``layout`` only in the order of axes.
-
-    Yields none on a deep mesh, where axes form groups of neighbours anyway.
-    """
-    if mesh.is_deep:
-        return
-    dims = sorted({own.dim for own in layout.placements if own.is_split})
-    orders = (itertools.permutations(layout.axes_splitting(dim)) for dim in dims)
-    for chosen in itertools.product(*orders):
-        found = reduce(Layout.ordered, chosen, layout)
-        if found != layout:
-            yield found
-
-
-def _part(size: Size, pieces: int) -> Size:
-    if isinstance(size, Open):
-        return size.part(pieces)
-    return None if size is None else part_of(size, pieces)
+def _part(size: int | _Divisible | None, pieces: int) -> int | _Divisible | None:
+    if isinstance(size, int):
+        return part_of(size, pieces)
+    return None if size is None else size.part(pieces)
