@@ -17,8 +17,8 @@ from tensoropt.runtime.layout.mesh_layout import parse_layout
 def test_the_pieces_are_the_part_and_each_element_is_copied_once(change):
     shape, held, wanted = change
     whole = np.arange(math.prod(shape)).reshape(shape)
-    parts = {rank: held.local_slice(whole, rank) for rank in range(math.prod(held.mesh))}
-    for rank in range(math.prod(wanted.mesh)):
+    parts = {rank: held.local_slice(whole, rank) for rank in range(held.mesh.size)}
+    for rank in range(wanted.mesh.size):
         mine = np.full(wanted.local_shape(shape), -1)
         copied = 0
         for piece in pieces_of(shape, rank, wanted, held):
@@ -31,10 +31,10 @@ def test_the_pieces_are_the_part_and_each_element_is_copied_once(change):
 @given(changes(), st.integers(0, 3))
 def test_the_nearest_of_several_holders_is_asked(change, near):
     shape, held, wanted = change
-    same = {tuple(b.start for b in held.bounds(shape, r)): r for r in range(math.prod(held.mesh))}
+    same = {tuple(b.start for b in held.bounds(shape, r)): r for r in range(held.mesh.size)}
     for piece in pieces_of(shape, 0, wanted, held, lambda holder: holder != near):
         start = tuple(b.start for b in held.bounds(shape, piece.holder))
-        if near < math.prod(held.mesh):
+        if near < held.mesh.size:
             own = tuple(b.start for b in held.bounds(shape, near))
             assert piece.holder == near or own != start
         assert start in same

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -53,11 +52,11 @@ def filled(plan: SimpleNamespace, shape: Sequence[int], layout: MeshLayout, rank
 def test_a_rank_has_what_its_layout_says(change: tuple[list[int], MeshLayout, MeshLayout]) -> None:
     shape, held, wanted = change
     theirs, ours = plan_of(shape, held), plan_of(shape, wanted)
-    arenas = [filled(theirs, shape, held, rank) for rank in range(math.prod(held.mesh))]
+    arenas = [filled(theirs, shape, held, rank) for rank in range(held.mesh.size)]
     memory = CudaMemory(ours, StandInProvider(0))
     source = memory.open([arena.block for arena in arenas], theirs)
     assert (source.moved_by, source.why) == ("host", None)
-    for rank in range(math.prod(wanted.mesh)):
+    for rank in range(wanted.mesh.size):
         distances = [source.distance(holder) for holder in range(len(arenas))]
         found = pieces_to_take(theirs, ours, rank, distances)
         source.prepare([Move(*pair) for pair in found], 1)()
