@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
+
+from tensoropt.runtime.support.flags import Parser
 
 __all__ = ["print_section", "write_section"]
 
@@ -27,9 +28,9 @@ def write_section(name: str, text: str, document: Path = _DOCUMENT) -> None:
 
 def print_section(description: str | None, name: str, text: str, table: Callable[[], str]) -> None:
     """Run a command that prints a table and, with --write, writes it below ``text``."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = Parser(description=description)
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    arguments = parser.parse_args()
+    arguments = parser.parse()
     rows = table()
     print(rows)
     if arguments.write:

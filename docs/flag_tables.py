@@ -12,12 +12,13 @@ from tensoropt.compiler.cli.profile import build_parser as profile_parser
 from tensoropt.elastic.cli.job import build_parser as job_parser
 from tensoropt.runtime.cli.plan import build_parser as plan_parser
 from tensoropt.runtime.cli.run import build_parser as run_parser
+from tensoropt.runtime.support.flags import Parser
 from tensoropt.serving.cli.serve import build_parser as serve_parser
 
 __all__ = ["PAGE", "PARSERS", "command_page"]
 
 PAGE = Path(__file__).with_name("commands.md")
-PARSERS: tuple[Callable[[], argparse.ArgumentParser], ...] = (
+PARSERS: tuple[Callable[[], Parser], ...] = (
     opt_parser, plan_parser, run_parser, profile_parser, job_parser, serve_parser,
 )  # fmt: skip
 
@@ -35,26 +36,24 @@ def command_page() -> str:
     return f"{before}{_BEGIN}\n{sections}\n{_END}{after}"
 
 
-def _section(parser: argparse.ArgumentParser, heading: str) -> str:
+def _section(parser: Parser, heading: str) -> str:
     """Return the heading, the tables of groups, and the sections of subcommands."""
     texts = [f"{heading} {parser.prog}\n"]
     tables: dict[str, list[str]] = {}
-    for group in parser._action_groups:
-        title = "" if group.title in _UNTITLED else f"{group.title}:"
-        rows = [row for action in group._group_actions for row in _rows(action)]
+    for group, actions in parser.groups:
+        title = "" if group in _UNTITLED else f"{group}:"
+        rows = [row for action in actions for row in _rows(action)]
         tables.setdefault(title, []).extend(rows)
     for title, rows in tables.items():
         if rows:
             texts += [f"{title[0].upper()}{title[1:]}\n"] if title else []
             texts += ["| flag | meaning |\n|---|---|", *rows, ""]
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            texts += [_section(command, f"{heading}#") for command in action.choices.values()]
+    texts += [_section(command, f"{heading}#") for command in parser.commands.values()]
     return "\n".join(texts)
 
 
 def _rows(action: argparse.Action) -> Iterator[str]:
-    if isinstance(action, argparse._SubParsersAction) or action.help == argparse.SUPPRESS:
+    if action.help == argparse.SUPPRESS:
         return
     if set(_HIDDEN) & set(action.option_strings):
         return

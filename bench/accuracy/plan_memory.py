@@ -59,6 +59,7 @@ from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["Truth", "truths"]
 
@@ -250,9 +251,7 @@ def _check_plans(count: int, *, steps: bool) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = Parser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     steps = [f"{name}:train" for name in (*TRAINED, *MODELS)]
     names = [*zoo.NAMES, *MODELS, *steps]
     parser.add_argument("models", nargs="*", choices=[*names, []], default=[], metavar="MODEL")
@@ -267,7 +266,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, help="for --graphs, instead of a time limit")
     parser.add_argument("--search-time", type=float, help="for --graphs, in seconds")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    arguments = parser.parse_args()
+    arguments = parser.parse()
     if arguments.plans or arguments.steps:
         wrong = _check_plans(arguments.plans, steps=False)
         wrong += _check_plans(arguments.steps, steps=True)
@@ -294,4 +293,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -14,7 +14,6 @@ absolute error, and the worst predictions below and above the truth.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import sys
@@ -42,6 +41,7 @@ from tensoropt.compiler.support.units import format_bytes
 from tensoropt.compiler.training.cut import copy_of
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.inference.jobs import run
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.job import Job
 
 __all__ = ["ZOO", "Peaks", "Row", "main"]
@@ -294,7 +294,7 @@ def drawn(found: Sequence[Row], path: Path) -> None:
 
 def main() -> None:
     """Print a line per plan and the summary; ``--write`` puts both into docs/benchmarks.md."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     line = "{:20} {:>5} {:24}" + " {:>10}" * 5 + " {:>7}"
     print(line.format(*_HEADS))
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as temporary:
@@ -310,10 +310,8 @@ def main() -> None:
         write_section("truth process", markdown(found))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("models", nargs="*", help="names, or .onnx files; default all but files")
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
     parser.add_argument(
@@ -324,4 +322,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -13,7 +13,6 @@ and ``spread`` is the median of the slowest turn over it.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -40,6 +39,7 @@ from tensoropt.compiler.cli.profile import main as profile
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.inference.jobs import run
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.job import Job
 
 __all__ = ["CNNS", "GPT", "Row", "Turns", "measure", "table"]
@@ -166,7 +166,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 def main() -> None:
     """Print the table."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         flags = ["--quick"] if given.quick else ["--budget", str(given.budget)]
         turns = Turns(given.rounds, given.steps, given.wait)
@@ -174,10 +174,8 @@ def main() -> None:
     print("\n".join(table(rows)))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30)
@@ -188,4 +186,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -49,6 +49,7 @@ from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.rank_options import RankOptions
 
 __all__ = ["MODELS", "Row", "errors_of", "halves", "rank_correlation", "regret"]
@@ -310,7 +311,7 @@ def _path(name: str, folder: Path) -> Path:
 
 def main() -> None:
     """Print the tables."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     begun_s, busy = time.monotonic(), None if given.samples else busy_fraction(1.0)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as name:
         folder = Path(name)
@@ -368,10 +369,8 @@ over the fastest.
 """
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     add = parser.add_argument
     add("--models", nargs="+", default=MODELS, help="models to measure (default all)")
     add("--ranking", nargs="*", default=["gpt", "squeezenet"], help="models with ranked plans")
@@ -392,4 +391,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

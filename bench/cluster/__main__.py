@@ -26,6 +26,7 @@ from cluster.profiles import read_profiles
 from cluster.report import figures_table, growth_table, plot, ratio_table, spread_table
 from cluster.study import BASE, OURS, POLICIES, Figures, Study
 from cluster.trace import SYNTHETIC, Submission, read_trace, sampled
+from tensoropt.runtime.support.flags import Parser, run_command
 
 _PICTURE = Path(__file__).resolve().parents[2] / "docs" / "cluster.svg"
 _COMPARED = (BASE, "Elastic-Tiresias", OURS)
@@ -72,7 +73,7 @@ _BRIEF = """
 
 def main() -> int:
     """Print the study; return the exit status."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     whole = read_trace(given.trace)
     flags = " ".join(Path(flag).name for flag in sys.argv[1:])
     settings = costs.settings(given.stall, given.stop_resume)
@@ -160,10 +161,8 @@ def _loads(text: str) -> list[float]:
     return [float(load) for load in text.split(",")]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(prog="cluster", description=__doc__)
     add = parser.add_argument
     add("--trace", type=Path, default=SYNTHETIC, metavar="FILE", help="timestamp,duration,num_gpus")
     add("--jobs", type=int, default=3000, help="largest number of jobs sampled from the trace")
@@ -181,4 +180,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -12,7 +12,6 @@ entropy. Takes half an hour on two cores.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
 from tensoropt.compiler.training.alternatives import Alternative
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["MODELS", "SHARE", "Model", "Row", "rows"]
 
@@ -144,7 +144,7 @@ def _write(file: TextIO, chosen: Sequence[tuple[str, str]], most: int) -> None:
 
 def main() -> None:
     """Print or write the table."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     chosen = [
         (device, name)
         for device, models in MODELS.items()
@@ -158,10 +158,8 @@ def main() -> None:
         _write(file, chosen, given.most)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("models", nargs="*", help="default all")
     parser.add_argument("--device", choices=MODELS)
     parser.add_argument("--most", type=int, default=_MOST, help="devices of the largest row")
@@ -170,4 +168,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -8,14 +8,16 @@ writes the synthetic trace of this repository, modelled after Philly's (Jeon et 
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
 import random
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["SYNTHETIC", "Submission", "read_trace", "sampled", "synthesised", "write_trace"]
 
@@ -94,15 +96,13 @@ def write_trace(jobs: Iterable[Submission], path: Path) -> None:
 
 def main() -> None:
     """Write a synthetic trace."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path, default=SYNTHETIC)
-    given = parser.parse_args()
+    given = parser.parse()
     write_trace(synthesised(given.jobs, given.seed), given.output)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -10,7 +10,6 @@ of one rank, for `cpu` plans that split the batch and the moments.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from tensoropt.runtime.inspection.graphs import Collective
 from tensoropt.runtime.inspection.summary import collectives_of
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.collectives import JOINED, STARTS
+from tensoropt.runtime.support.flags import Parser, run_command
 
 _RANKS, _PLAN = 2, "zero 1"
 _ROUNDS, _STEPS, _WARM_UP = 5, 4, 3
@@ -90,14 +90,12 @@ def _step_s(name: str, path: Path, directory: Path, folder: Path) -> float:
 
 def main() -> None:
     """Print a line per model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__)
     parser.add_argument("models", nargs="*", choices=[*TRAINED, []], help="default gpt2 and cnn")
-    for name in parser.parse_args().models or ("gpt2", "cnn"):
+    for name in parser.parse().models or ("gpt2", "cnn"):
         with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
             print(joined_line(name, Path(folder)), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

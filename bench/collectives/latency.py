@@ -12,7 +12,6 @@ bytes that cross the slowest link in the best algorithm, per second.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from gpu.setting import table
 from sections import write_section
 
 from tensoropt.runtime.support.collectives import PLAIN
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["HEAD", "SIZES", "main", "measured", "rows_of"]
 
@@ -89,7 +89,7 @@ def size_text(size: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table; return the exit status."""
-    given = _parser().parse_args(argv)
+    given = _parser().parse(argv)
     sizes = [size for size in SIZES if size <= given.largest]
     try:
         found = measured(given.provider, given.ranks, given.kinds, sizes)
@@ -103,10 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if all(held["correct"] for held in found) else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--kinds", nargs="+", choices=PLAIN, default=PLAIN)
@@ -116,4 +114,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

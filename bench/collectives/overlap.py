@@ -22,7 +22,6 @@ sending: 1 if everything is hidden that can be. The losses of all three must agr
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -53,6 +52,7 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.runtime.inspection.summary import collectives_of
 from tensoropt.runtime.plan.plan import Plan as WrittenPlan
 from tensoropt.runtime.support.collectives import JOINED, STARTS
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.rank_options import RankOptions
 
 __all__ = ["Row", "Sizes", "measure", "table"]
@@ -336,7 +336,7 @@ def _cells(row: Row) -> list[str]:
 
 def main() -> None:
     """Print a line per model as it finishes, and the table."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     sizes = Sizes(given.ranks, given.rounds, given.steps, given.share)
     rows, busy = list[Row](), list[float]()
     for name in given.models or TRAINED:
@@ -351,10 +351,8 @@ def main() -> None:
         write_section("overlap", _TEXT.format(**facts, **vars(sizes)))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("models", nargs="*", choices=[*TRAINED, []], help="default all")
     parser.add_argument("--ranks", type=int, default=Sizes.ranks)
     parser.add_argument("--rounds", type=int, default=Sizes.rounds)
@@ -367,4 +365,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -13,7 +13,6 @@ The ways take turns; a figure is the best turn's median step of the slowest rank
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -29,6 +28,8 @@ from gpu.products import write_products
 from gpu.ranks import on_ranks
 from gpu.setting import table
 from sections import write_section
+
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["HEAD", "PRODUCTS", "Found", "main", "measured", "rows_of"]
 
@@ -77,7 +78,7 @@ def rows_of(found: Sequence[Found], ranks: int) -> list[list[object]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table; return the exit status."""
-    given = _parser().parse_args(argv)
+    given = _parser().parse(argv)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         zoo = Zoo(given.size, Path(folder))
         names = [PRODUCTS, *zoo.names]
@@ -97,10 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--device", default="h200", help="device that plans are made for")
@@ -112,4 +111,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

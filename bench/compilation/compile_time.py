@@ -39,6 +39,7 @@ from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["Row", "compile_model", "square", "warm_up"]
 
@@ -166,7 +167,7 @@ def _rows(given: argparse.Namespace, folder: Path) -> Iterator[Row]:
 
 
 def main() -> None:
-    given = _parser().parse_args()
+    given = _parser().parse()
     warm_up(given.device)
     print(" | ".join(f"{title:>{len(_filler(title))}}" for title in _COLUMNS), flush=True)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
@@ -189,10 +190,8 @@ def warm_up(device: str) -> None:
         list(compile_model(path, Mesh((2,)), load_device(device), [0.5], 1.0))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="default all")
     parser.add_argument("--devices", type=int, nargs="+", default=[4, 8, 16, 64])
     parser.add_argument("--device", default="h200", help="type of the devices, as in tensoropt-opt")
@@ -202,4 +201,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -10,7 +10,6 @@ docs/benchmarks.md.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from sections import write_section
 
 from compilation.compile_time import Row, compile_model, square, warm_up
 from tensoropt.compiler.cost.device import load_device
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["Timing", "compile_layers", "table"]
 
@@ -117,7 +117,7 @@ def _text(timings: list[Timing], deep: Row) -> str:
 
 def main() -> None:
     """Print the tables, and write them with --write."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     warm_up(_DEVICE)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         timings = [compile_layers(n, Path(folder)) for n in given.layers]
@@ -128,14 +128,12 @@ def main() -> None:
         write_section("scaling", text)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("--layers", type=int, nargs="+", default=[12, 24, 48, 96])
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -50,6 +50,7 @@ from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = [
     "SIZES",
@@ -249,7 +250,7 @@ def _all_compiled(given: argparse.Namespace) -> Iterator[Compiled]:
 
 def main() -> None:
     """Print the tables, and write them with --write."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     warm_up(given.device)
     compiled = []
     for held in _all_compiled(given):
@@ -272,10 +273,8 @@ def main() -> None:
             write_section("training_table_two", two)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("models", nargs="*", choices=[*SIZES, []], help="default all")
     parser.add_argument("--devices", type=int, default=64)
     parser.add_argument("--device", default="h200", help="type of the devices, as in tensoropt-opt")
@@ -288,4 +287,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -9,7 +9,6 @@ Strategies are not searched: every tensor is replicated, on 8x8.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from tensoropt.dialects.topt import keys, set_mesh
 from tensoropt.passes.pipeline import parse_pipeline
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.support.flags import Parser, run_command
 
 _MODEL, _MESH = "gpt3_175b", Mesh((8, 8))
 
@@ -114,9 +114,9 @@ def table(steps: list[Cost]) -> str:
 
 def main() -> None:
     """Build the model, run it through the phases and print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = Parser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--layers", type=int, default=400)
-    layers = parser.parse_args().layers
+    layers = parser.parse().layers
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         model: Any = replace(MODELS[_MODEL], layers=layers)  # type: ignore[type-var]
         path = model.build(f"{_MODEL}_{layers}").save(Path(folder))
@@ -125,4 +125,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -13,7 +13,6 @@ measured retain their figures of docs/elastic-stalls.json.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from elasticity.overhead import measure_overhead
 from elasticity.results import curve_facts, move_facts, overhead_facts, write_all
 from elasticity.stalls import copied_per_s, measure_stalls
 from elasticity.subjects import CURVES, LARGE, SWITCHED, Recipe, prepare
+from tensoropt.runtime.support.flags import Parser, run_command
 
 _STEPS, _SWITCHES, _SEED = 200, 20, 11
 
@@ -64,7 +64,7 @@ def _curves(folder: Path) -> Facts:
 
 def main() -> None:
     """Measure the requested parts, and print the results."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     parts: Mapping[str, Callable[[Path], Facts]] = {
         "stalls": lambda folder: _stalls(SWITCHED, given.rounds, folder),
         "large": lambda folder: _stalls(LARGE, given.rounds, folder),
@@ -79,10 +79,8 @@ def main() -> None:
     print(write_all(found, is_kept=given.write))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parts = ["stalls", "large", "overhead", "curves"]
     parser.add_argument("parts", nargs="*", choices=[*parts, []], help="default all")
     parser.add_argument("--rounds", type=int, default=3)
@@ -91,4 +89,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -40,6 +40,7 @@ from gpu.setting import Part, Setting, table
 from gpu.steps import cuda_graphs, prediction
 from gpu.switches import switches
 from tensoropt.runtime.support.collectives import PLAIN
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["PARTS", "check", "main"]
 
@@ -120,7 +121,7 @@ def check(setting: Setting, names: Sequence[str]) -> tuple[str, list[str]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the check; return the exit status."""
-    given = _parser().parse_args(argv)
+    given = _parser().parse(argv)
     if given.stand_in is not None:
         os.environ["TENSOROPT_STAND_IN"] = str(given.stand_in.resolve())
     host = given.provider == "cpu" or given.stand_in is not None
@@ -166,10 +167,8 @@ def _ranks(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("--only", type=_names, default=list(PARTS), metavar="PART,...")
     parser.add_argument("--ranks", type=_ranks, default=[2, 4], metavar="N,...")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
@@ -180,4 +179,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -6,7 +6,6 @@ python bench/graphs llama3_8b --set sequence=8192 --set dtype=float32 -o models/
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from graphs.catalog import MODELS, Model
+from tensoropt.runtime.support.flags import Parser, run_command
 
 
 def sized(model: Model, texts: list[str]) -> Model:
@@ -43,7 +43,7 @@ def _converted(name: str, like: object, text: str) -> object:
 
 def main() -> int:
     parser = _parser()
-    given = parser.parse_args()
+    given = parser.parse()
     texts = [f"{n}={getattr(given, n)}" for n in ("layers", "batch") if getattr(given, n)]
     try:
         model = sized(MODELS[given.name], [*texts, *given.set])
@@ -55,10 +55,8 @@ def main() -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="graphs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(prog="graphs", description=__doc__)
     parser.add_argument("name", choices=MODELS, help="the model")
     parser.add_argument("--layers", type=int, help="the number of layers")
     parser.add_argument("--batch", type=int, help="the number of samples")
@@ -71,4 +69,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

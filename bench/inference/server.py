@@ -40,6 +40,7 @@ from graphs.resnet import ResNet
 
 from inference.server_load import Load
 from tensoropt.runtime.pool.session import Session
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["Round", "measure"]
 
@@ -242,7 +243,7 @@ def _text(name: str, rounds: Sequence[Round]) -> str:
 
 def main() -> int:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = Parser(description=__doc__.splitlines()[0] if __doc__ else "")
     add = parser.add_argument
     add("models", nargs="*", default=[], metavar="MODEL", help="resnet50, bert (both)")
     add("--requests", type=int, default=1024)
@@ -255,7 +256,7 @@ def main() -> int:
     add("--kill", action="store_true", help="kill a rank under load instead")
     add("--kill-after", type=float, default=8.0, metavar="S")
     add("--folder", type=Path, help="folder that keeps models and plans")
-    arguments = parser.parse_args()
+    arguments = parser.parse()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         for name in arguments.models or _MODELS:
@@ -267,4 +268,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -10,7 +10,6 @@ with their times, the number of wrong answers, and processor seconds.
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import sys
@@ -24,6 +23,7 @@ import grpc
 import numpy as np
 
 from tensoropt.runtime.support.dtypes import Array, name_of
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.serving.protocol import messages
 from tensoropt.serving.protocol.tensors import DATATYPES
 
@@ -165,14 +165,14 @@ def _is_right(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> bool:
 
 def main() -> int:
     """Run the load and print its outcome."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = Parser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("port", type=int)
     parser.add_argument("model")
     parser.add_argument("--inputs", required=True, metavar="NPZ")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--grpc", action="store_true")
-    arguments = parser.parse_args()
+    arguments = parser.parse()
     with np.load(arguments.inputs) as file:
         arrays = {name: file[name] for name in file}
     rows = range(len(next(iter(arrays.values()))))
@@ -189,4 +189,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -12,7 +12,6 @@ take per second.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -31,6 +30,7 @@ import zoo
 
 from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.tables import columns
 
 __all__ = ["Row", "drawn", "measure"]
@@ -124,12 +124,12 @@ def _ticks(pid: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=MODELS, help="names of the zoo, or files")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--runs", type=int, default=30)
-    args = parser.parse_args()
+    args = parser.parse()
     with tempfile.TemporaryDirectory() as folder:
         rows = [
             measure(name, Path(folder), args.ranks, args.rounds, args.runs) for name in args.models
@@ -139,4 +139,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -13,7 +13,6 @@ the same place in each request; in `others`, inputs and outputs alternate betwee
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -39,6 +38,7 @@ from tensoropt.runtime.pool.job import PoolJob
 from tensoropt.runtime.pool.limit import RequestLimit
 from tensoropt.runtime.pool.programs import Rank
 from tensoropt.runtime.pool.serving import Server
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["Outside"]
 
@@ -151,10 +151,10 @@ def _line(name: str, times_s: Sequence[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--timeout", type=float, help="timeout of a request in seconds")
-    args = parser.parse_args()
+    args = parser.parse()
     with tempfile.TemporaryDirectory() as folder:
         outside = Outside(Path(folder), args.timeout)
     requests = [outside.request(), outside.request()]
@@ -165,4 +165,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -11,7 +11,6 @@ all nodes: waits between ranks, and ONNX Runtime's overhead between nodes.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -38,6 +37,7 @@ from tensoropt.runtime.launch.world import world
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.session import rank_session
 from tensoropt.runtime.support.collectives import ALONE, PLAIN
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.tables import columns
 
 _RANKS, _ALONE = "ranks", "one process"
@@ -107,14 +107,12 @@ def table(ways: Mapping[str, Mapping[str, tuple[float, int]]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__)
     parser.add_argument("model", choices=SPEED_RUN)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=Sizes.ranks)
     parser.add_argument("--rounds", type=int, default=40)
-    given = parser.parse_args()
+    given = parser.parse()
     model: Any = replace(SPEED_RUN[given.model], batch=given.batch)  # type: ignore[type-var]
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as name:
         folder = Path(name)
@@ -129,4 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

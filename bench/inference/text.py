@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inference.text_engines import timed
 from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.session.session import cores
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.tables import columns
 from tensoropt.runtime.text.session import TextSession
 
@@ -150,7 +151,7 @@ def _row(
 
 def main() -> None:
     """Print a table of all models."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--torch", metavar="PYTHON")
@@ -158,7 +159,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=256, metavar="TOKENS")
     parser.add_argument("--count", type=int, default=200, metavar="TOKENS")
     parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = parser.parse()
     names = arguments.names or sorted(p.parent.name for p in arguments.folder.glob("*/model.onnx"))
     head = ["model", "way", "tokens", "prompt tok/s", "tok/s", "a token"]
     for name in names:
@@ -167,4 +168,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

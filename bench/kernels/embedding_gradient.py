@@ -8,7 +8,7 @@ that follow from constants.
 
 from __future__ import annotations
 
-import argparse
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import helper
+
+from tensoropt.runtime.support.flags import Parser, run_command
 
 _REPEATS = 5
 _PAGE_BYTES = 4096
@@ -80,11 +82,11 @@ def resident_mb() -> float:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = Parser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--rows", type=int, default=50257)
     parser.add_argument("--width", type=int, default=768)
-    held = parser.parse_args()
+    held = parser.parse()
     sizes = held.rows, held.tokens, held.width
     rng = np.random.default_rng(0)
     feeds = {
@@ -104,4 +106,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

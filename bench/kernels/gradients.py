@@ -10,7 +10,7 @@ take turns, ``--rounds`` times; a figure is the least time, in milliseconds.
 
 from __future__ import annotations
 
-import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +41,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import attribute, opsets
 from tensoropt.passes.dce import DcePass
 from tensoropt.passes.pad_once import PadOncePass
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["CONVOLUTIONS", "OPERATORS", "Convolution", "Operator"]
 
@@ -298,11 +299,11 @@ def _report(what: str, times: Mapping[str, float], taken: set[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="part of the name of an operator")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
-    arguments = parser.parse_args()
+    arguments = parser.parse()
     torch.set_num_threads(arguments.threads)
     for layer in CONVOLUTIONS if arguments.only.lower() in "convolution" else []:
         calls = _convolution(layer, arguments.threads)
@@ -315,4 +316,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

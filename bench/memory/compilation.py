@@ -5,7 +5,6 @@ python bench/memory/compilation.py [--layers 16] [--width 8192] [--devices 4]
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -13,15 +12,17 @@ import tempfile
 import time
 from pathlib import Path
 
+from tensoropt.runtime.support.flags import Parser, run_command
+
 GIB = 1 << 30
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--layers", default="16")
     parser.add_argument("--width", default="8192")
     parser.add_argument("--devices", default="4")
-    arguments = parser.parse_args()
+    arguments = parser.parse()
     maker = Path(__file__).with_name("make_external_model.py")
     with tempfile.TemporaryDirectory(prefix="tensoropt-peak-") as name:
         folder = Path(name)
@@ -52,4 +53,4 @@ def _print(folder: Path, seconds: float, peak: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -10,12 +10,14 @@ The default size is 4 GiB.
 
 from __future__ import annotations
 
-import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+
+from tensoropt.runtime.support.flags import Parser, run_command
 
 PAGE_BYTES = 4096
 CHUNK_ELEMENTS = 1 << 20
@@ -61,13 +63,13 @@ def write_data(path: Path, layers: int, width: int, sparse: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = Parser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="folder of model.onnx and model.data")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--width", type=int, default=8192)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--sparse", action="store_true", help="a hole instead of numbers")
-    given = parser.parse_args()
+    given = parser.parse()
     given.folder.mkdir(parents=True, exist_ok=True)
     write_data(given.folder / "model.data", given.layers, given.width, given.sparse)
     proto = chain(given.layers, given.width, given.batch, "model.data")
@@ -75,4 +77,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

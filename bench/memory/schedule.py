@@ -53,6 +53,7 @@ from tensoropt.passes.pipeline import Pipeline, parse_pipeline, set_passed_phase
 from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPass
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.session.session import rank_session
+from tensoropt.runtime.support.flags import Parser, run_command
 
 _NAMES = ("densenet121", "inception_v1", "resnet50", "shufflenet", "gpt2_tiny", "llama_tiny")
 _SIZES: Mapping[str, Mapping[str, int]] = {
@@ -248,7 +249,7 @@ def cases(given: argparse.Namespace, folder: Path) -> Iterator[Case]:
 
 
 def main() -> None:
-    given = _parser().parse_args()
+    given = _parser().parse()
     count, run = [_COUNTED], [_RAN]
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as name:
         for case in cases(given, Path(name)):
@@ -284,10 +285,8 @@ the number of nodes that ran before a predecessor in the plan, and the peak of l
 shapes of results."""
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("models", nargs="*", type=Path, help="instead of those of this repository")
     parser.add_argument("--flags", type=Path, help="more flags for models, a JSON file")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
@@ -295,4 +294,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -12,7 +12,6 @@ bench/accuracy/process_memory.py.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from inference.session import drawn
 from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.runtime.pool.session import Session
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.tables import columns
 
 _ROWS, _WIDTH, _BATCH = 16384, 1024, 16384
@@ -94,13 +94,13 @@ def rows(names: list[str], counts: list[int]) -> Iterator[list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=_MODELS, help=f"default: {', '.join(_MODELS)}")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    args = parser.parse_args()
+    args = parser.parse()
     found = rows(args.models, args.ranks)
     print("\n".join(columns([["model", "plan", "ranks", "disk", "Rss", "Pss"], *found])))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

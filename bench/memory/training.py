@@ -12,7 +12,6 @@ predicted peak counts tensors alone: no sessions, arenas, or buffers of MPI.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from sweep_train import Case, memory_error
 from train_plans import PLANS, plans, write_plan
 
 from tensoropt.compiler.support.units import format_bytes
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.training.job import TrainResult
 
 __all__ = ["measure"]
@@ -56,7 +56,7 @@ def _line(model: str, plan: str, result: TrainResult) -> str:
 
 def main() -> None:
     """Print a line per plan."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     heads = ("held", "predicted", "off by", "constants", "predicted", "peak", "predicted")
     print(_LINE.format("model", "plan", *heads))
     for name in given.models or TRAINED:
@@ -65,14 +65,12 @@ def main() -> None:
                 print(_line(name, plan, result), flush=True)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("models", nargs="*", choices=[*TRAINED, []], help="default all")
     parser.add_argument("--devices", type=int, default=4, help="ranks")
     return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

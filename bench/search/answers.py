@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tensoropt.runtime.support.flags import Parser, run_command
+
 _COMMAND = (sys.executable, "-c", "from tensoropt.compiler.cli.entry import opt; opt()")
 _HEADER = f"{'model':40}  {'devices':>7}  {'wall s':>6}  {'cpu s':>6}  {'points':>6}  bound"
 
@@ -78,9 +80,7 @@ def _flags_of(path: Path, known: Mapping[str, str]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = Parser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--devices", nargs="+", type=int, default=[4])
     parser.add_argument("--device", default="cpu")
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, default=60.0, help="timeout of each model in seconds"
     )
-    given = parser.parse_args()
+    given = parser.parse()
     known = {} if given.flags is None else json.loads(given.flags.read_text())
     more = ["--device", given.device]
     more += [] if given.search_time is None else ["--search-time", given.search_time]
@@ -111,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -24,6 +24,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.build import sizes_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.partition import PartitionPass
+from tensoropt.runtime.support.flags import run_command
 
 __all__ = ["CONVOLUTIONS", "GRIDS", "Convolution", "bound_bytes", "gathered_bytes", "sent_bytes"]
 
@@ -152,4 +153,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    print_section(__doc__, "convolution_volume", _TEXT, table)
+    sys.exit(run_command(lambda: print_section(__doc__, "convolution_volume", _TEXT, table)))

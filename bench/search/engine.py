@@ -11,7 +11,6 @@ docs/benchmarks.md.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -29,6 +28,7 @@ from search.widened_tables import widen
 from tensoropt.compiler.cli.instance import load_instance
 from tensoropt.compiler.search.engine import ft
 from tensoropt.compiler.search.problem.problem import Floats, Problem, TableFrontier
+from tensoropt.runtime.support.flags import Parser, run_command
 
 INSTANCES = Path(__file__).parents[2] / "test" / "search" / "instances"
 EPSILONS = (0.05, 0.02, 0.01, 0.0)
@@ -131,13 +131,13 @@ def _problems(files: list[Path], wide: bool) -> Iterator[tuple[str, Problem]]:
 
 def main() -> None:
     """Print the table line by line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument(
         "files", nargs="*", type=Path, help="default: the instances of the tests, also widened"
     )
     parser.add_argument("--limit", type=float, default=30.0, help="seconds per frontier (30)")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    arguments = parser.parse_args()
+    arguments = parser.parse()
     print(_padded(_NAMES), flush=True)
     files = arguments.files or sorted(INSTANCES.glob("*.npz"))
     rows = []
@@ -159,4 +159,4 @@ def _markdown(rows: list[list[str]]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -6,7 +6,6 @@ the axis does not divide: see docs/decisions/0011-padding-of-uneven-dimensions.m
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["unsplit_share"]
 
@@ -44,10 +44,10 @@ def _splits(rule: Rule, mesh: Mesh, pads: Pads) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", help="names from bench/zoo.py; default all")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4, 8])
-    given = parser.parse_args()
+    given = parser.parse()
     print(f"{'ranks':20}", *(f"{ranks:8}" for ranks in given.ranks))
     with tempfile.TemporaryDirectory() as folder:
         for name in given.models or zoo.NAMES:
@@ -61,4 +61,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

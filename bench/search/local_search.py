@@ -8,7 +8,6 @@ the median processor seconds. ``--write`` puts the table into docs/benchmarks.md
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -26,6 +25,7 @@ from tensoropt.compiler.search.methods.autoddl import RESTARTS
 from tensoropt.compiler.search.methods.mcmc import PROPOSALS_PER_NODE
 from tensoropt.compiler.search.methods.result import Limits
 from tensoropt.compiler.search.problem.problem import Problem
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["gaps", "table"]
 
@@ -73,11 +73,11 @@ def table(files: Sequence[Path], seeds: int) -> Iterator[str]:
 
 def main() -> None:
     """Print the table line by line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, help="default: the instances of the tests")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    given = parser.parse_args()
+    given = parser.parse()
     lines = []
     for line in table(given.files or sorted(INSTANCES.glob("*.npz")), given.seeds):
         lines.append(line)
@@ -87,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

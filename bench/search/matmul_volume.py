@@ -30,6 +30,7 @@ from tensoropt.compiler.search.problem.problem import NodeTable, Problem
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.support.flags import run_command
 
 __all__ = ["SHAPES", "bandwidth_device", "fewest_words", "lower_bound", "measure", "table"]
 
@@ -147,4 +148,4 @@ def table(counts: Sequence[int] = COUNTS) -> str:
 
 
 if __name__ == "__main__":
-    print_section(__doc__, "matmul_volume", _TEXT, table)
+    sys.exit(run_command(lambda: print_section(__doc__, "matmul_volume", _TEXT, table)))

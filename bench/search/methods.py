@@ -49,6 +49,7 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["METHODS", "Case", "excess", "methods_table", "run_case", "violations"]
 
@@ -235,7 +236,7 @@ def _cases(given: argparse.Namespace) -> Iterator[Case]:
 
 def main() -> int:
     """Print every case as it finishes; the exit status is 1 if a check failed."""
-    given = _parser().parse_args()
+    given = _parser().parse()
     print(_budget(given), flush=True)
     cases, checked, violated = [], 0, 0
     for case in _cases(given):
@@ -253,10 +254,8 @@ def main() -> int:
     return 1 if violated else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _parser() -> Parser:
+    parser = Parser(description=__doc__)
     parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="default all")
     parser.add_argument("--devices", type=int, nargs="+", default=[4, 8, 16, 32, 64])
     parser.add_argument("--device", default="h200", help="type of the devices, as in tensoropt-opt")
@@ -271,4 +270,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

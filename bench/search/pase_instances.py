@@ -9,7 +9,6 @@ times; it is imported, not changed. Files are named GRAPH_pDEVICES.npz, in the f
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import io
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tensoropt.compiler.search.problem.problem import Floats
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["BATCH", "build_graph", "tables_of"]
 
@@ -130,12 +130,12 @@ def _fix_hashes() -> None:
 
 def main() -> None:
     """Write the files, and print a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("checkout", type=Path, help="a clone of baidu-research/PaSE")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the folder to write to")
     parser.add_argument("--devices", type=int, nargs="+", default=DEVICES)
     parser.add_argument("--graphs", nargs="+", choices=BATCH, default=list(BATCH))
-    arguments = parser.parse_args()
+    arguments = parser.parse()
     _fix_hashes()
     arguments.output.mkdir(parents=True, exist_ok=True)
     for name in arguments.graphs:
@@ -147,4 +147,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

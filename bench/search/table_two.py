@@ -10,7 +10,6 @@ to three axes, and reads the splits of the ops of the same layers from the faste
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections import Counter
@@ -36,6 +35,7 @@ from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_seconds
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = [
     "FLAT_SCORES",
@@ -271,11 +271,9 @@ def table(
 
 def main() -> None:
     """Print the table, and write it with --write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    given = parser.parse_args()
+    given = parser.parse()
     text = table()
     print(text)
     if given.write:
@@ -283,4 +281,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

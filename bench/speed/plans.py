@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from train_plans import extremes
 
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.points import fastest
+from tensoropt.runtime.support.flags import Parser
 
 __all__ = ["Program", "Sizes", "planned", "speed_parser"]
 
@@ -37,11 +37,9 @@ def planned(program: Program, path: Path, search: str, ranks: int, folder: Path)
     return target
 
 
-def speed_parser(text: str | None, models: Iterable[str]) -> argparse.ArgumentParser:
+def speed_parser(text: str | None, models: Iterable[str]) -> Parser:
     """Return a parser of the shared flags, with the description ``text``."""
-    parser = argparse.ArgumentParser(
-        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=text)
     parser.add_argument("models", nargs="*", choices=[*models, []], help="default all")
     parser.add_argument("--ranks", type=int, default=Sizes.ranks)
     parser.add_argument("--rounds", type=int, default=Sizes.rounds)

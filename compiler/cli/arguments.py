@@ -6,24 +6,23 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from tensoropt.compiler.search.frontier.request import OBJECTIVES as SEARCH_OBJECTIVES
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.methods.registry import COMPARED
-from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.compiler.support.options import Interface, Option, options_of
 from tensoropt.compiler.support.phases import PHASE_NAMES
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.spec import LOSSES, OPTIMIZERS, PRECISIONS, RECOMPUTE, Optimizer
+from tensoropt.runtime.support.flags import Parser
 
 __all__ = [
     "FORMATS",
     "OBJECTIVES",
-    "Parser",
     "add_option",
     "add_training",
     "build_parser",
+    "parse_flags",
     "short_help",
 ]
 
@@ -55,36 +54,23 @@ _COMMON = (
 )  # fmt: skip
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser with errors of one line and exit status 1."""
+def parse_flags(parser: Parser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the flags; ``given`` has those that differ from their defaults.
 
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
-
-    def parse(self, argv: list[str] | None) -> argparse.Namespace:
-        """Return the flags; an unknown flag is an error that names the nearest flag.
-
-        ``given`` has the flags that differ from their defaults, see `check_combinations`.
-        """
-        args, rest = self.parse_known_args(argv)
-        if rest:
-            flags = [flag for action in self._actions for flag in action.option_strings]
-            near = did_you_mean(rest[0].split("=")[0], flags)
-            self.error(f"unknown argument '{rest[0]}'{near}")
-        args.given = self._collect_given(args)
-        return args
-
-    def _collect_given(self, args: argparse.Namespace) -> dict[str, str]:
-        """Return the given flags, and the groups with a given flag, and their text in errors."""
-        given: dict[str, str] = {}
-        for group in self._action_groups:
-            for action in group._group_actions:
-                value = getattr(args, action.dest, action.default)
-                if value != action.default:
-                    flag = [value, *action.option_strings][-1]
-                    given |= {action.dest: flag, f"{action.dest}={value}": f"{flag} {value}"}
-                    given.setdefault(group.title or "", flag)
-        return given
+    It also has the groups with a given flag. The values are texts for errors, see
+    `check_combinations`.
+    """
+    args = parser.parse(argv)
+    given: dict[str, str] = {}
+    for title, actions in parser.groups:
+        for action in actions:
+            value = getattr(args, action.dest, action.default)
+            if value != action.default:
+                flag = [value, *action.option_strings][-1]
+                given |= {action.dest: flag, f"{action.dest}={value}": f"{flag} {value}"}
+                given.setdefault(title, flag)
+    args.given = given
+    return args
 
 
 class _ShortHelp(argparse.Action):
@@ -100,16 +86,17 @@ class _ShortHelp(argparse.Action):
         values: str | Sequence[object] | None,
         option: str | None = None,
     ) -> None:
+        assert isinstance(parser, Parser)
         print(short_help(parser), end="")
         parser.exit()
 
 
-def short_help(parser: argparse.ArgumentParser) -> str:
+def short_help(parser: Parser) -> str:
     """Return a help text of one screen: planning flags first, then the examples."""
     formatter = argparse.RawDescriptionHelpFormatter(parser.prog, max_help_position=30, width=100)
     formatter.add_text(f"usage: {parser.prog} MODEL.onnx [FLAG ...]     (all flags: --help-all)")
     formatter.add_text(_SUMMARY)
-    actions = {action.dest: action for action in parser._actions}
+    actions = {action.dest: action for _, group in parser.groups for action in group}
     formatter.start_section("planning")
     formatter.add_arguments(actions[dest] for dest in _COMMON)
     formatter.end_section()
@@ -138,8 +125,6 @@ def build_parser() -> Parser:
         prog="tensoropt-opt",
         description=_SUMMARY,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
         add_help=False,
     )
     parser.set_defaults(slashed=False)

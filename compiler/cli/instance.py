@@ -15,7 +15,6 @@ import numpy as np
 
 from tensoropt.compiler.api.request import make_request
 from tensoropt.compiler.cli.arguments import add_option
-from tensoropt.compiler.cli.guard import INTERRUPTED, guarded
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.report.notes import interruption
 from tensoropt.compiler.search.engine.control import Control, Status
@@ -26,6 +25,8 @@ from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Prob
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface, options_of
 from tensoropt.compiler.support.progress import Progress
+from tensoropt.runtime.support.command import INTERRUPTED
+from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["Solved", "load_instance", "main", "solve_instance"]
 
@@ -111,7 +112,7 @@ _OPTIONS = {
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="instance", description=__doc__)
+    parser = Parser(prog="instance", description=__doc__)
     parser.add_argument("file", type=Path, help="an .npz file of cost tables")
     for name, help in _OPTIONS.items():
         add_option(parser, options_of(Request)[name], help)
@@ -121,7 +122,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="report progress on stderr even if it is not a terminal",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
-    return parser.parse_args(argv)
+    return parser.parse(argv)
 
 
 def _finite(bound: float | None) -> float | None:
@@ -144,7 +145,7 @@ def main(argv: list[str] | None = None) -> int:
 
     Ctrl-C prints the results so far, with their bound; the status is then 130.
     """
-    return guarded(lambda: _run(_arguments(argv)))
+    return run_command(lambda: _run(_arguments(argv)))
 
 
 def _run(arguments: argparse.Namespace) -> int:

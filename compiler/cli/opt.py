@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tensoropt.compiler.cli.arguments import build_parser
+from tensoropt.compiler.cli.arguments import build_parser, parse_flags
 from tensoropt.compiler.cli.combinations import COMBINATIONS, PLAN, spelled_flags
-from tensoropt.compiler.cli.guard import guarded
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.support.options import check_combinations
+from tensoropt.runtime.support.flags import run_command
 from tensoropt.runtime.support.status_line import show_line
 
 __all__ = ["main"]
@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 def main(argv: list[str] | None = None) -> int:
     """Run tensoropt-opt and return its exit status."""
-    return guarded(lambda: _run(build_parser().parse(argv)))
+    return run_command(lambda: _run(parse_flags(build_parser(), argv)))
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -13,7 +13,6 @@ from pathlib import Path
 from tensoropt.compiler.api.frontier import Frontier, Interrupted, Point
 from tensoropt.compiler.api.model import Model
 from tensoropt.compiler.api.program import Program, Source
-from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import compared_searches, read_request, read_step
 from tensoropt.compiler.cli.profile_mode import run_profile
@@ -38,7 +37,7 @@ from tensoropt.compiler.support.progress import Progress
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import parse_ranges
-from tensoropt.runtime.support.command import begun_s
+from tensoropt.runtime.support.command import INTERRUPTED, begun_s
 
 __all__ = ["run_planning"]
 

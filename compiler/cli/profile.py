@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from tensoropt.compiler.api.training import step_of
-from tensoropt.compiler.cli.arguments import Parser, add_training
+from tensoropt.compiler.cli.arguments import add_training, parse_flags
 from tensoropt.compiler.cli.combinations import TRAINING
-from tensoropt.compiler.cli.guard import guarded
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.training_flags import read_training
 from tensoropt.compiler.support.errors import UserError
@@ -25,6 +24,7 @@ from tensoropt.compiler.support.version import TOOL
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.plan.dims import mean_of, parse_ranges
 from tensoropt.runtime.session.session import cores
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.kinds import SECONDS, integer
 from tensoropt.runtime.support.options import add_flags, options_in
 from tensoropt.runtime.support.rank_options import RankOptions
@@ -65,7 +65,7 @@ exit status: 0 done, 1 a mistake in the input or the flags (explained in one lin
 
 def main(argv: list[str] | None = None) -> int:
     """Run tensoropt-profile and return its exit status."""
-    return guarded(lambda: _run(build_parser().parse(argv)))
+    return run_command(lambda: _run(parse_flags(build_parser(), argv)))
 
 
 def build_parser() -> Parser:
@@ -73,8 +73,6 @@ def build_parser() -> Parser:
         prog="tensoropt-profile",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("models", nargs="*", type=Path, metavar="MODEL", help="an .onnx model to measure")

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tensoropt.compiler.api.program import Program
-from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.report.frontier import ScalingReport
 from tensoropt.compiler.report.machine import profile_csv, profile_json
@@ -21,6 +20,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.runtime.family.family import Family
+from tensoropt.runtime.support.command import INTERRUPTED
 
 __all__ = ["run_profile"]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.cli.expected import mismatches, parse_expectations
-from tensoropt.compiler.cli.guard import FAILURE
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.support.errors import UserError
@@ -45,7 +44,7 @@ def run_texts(args: argparse.Namespace) -> int:
             f"{name}: --verify-diagnostics expected at least one 'expected-...' comment"
         )
     if failed:
-        return FAILURE
+        return 1
     write_text(args.output, _JOINT.join(outputs))
     return 0
 

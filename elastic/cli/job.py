@@ -12,7 +12,7 @@ from typing import Any
 from tensoropt.elastic.cli.run import add_run
 from tensoropt.elastic.control import METHODS, RefusedError
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.flags import Parser, answered
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.kinds import integer
 from tensoropt.runtime.support.version import TOOL
 
@@ -28,16 +28,15 @@ _Add = Callable[..., Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    return answered(lambda: _main(argv))
+    return run_command(lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = build_parser().parse_args(argv)
+    arguments = build_parser().parse(argv)
     try:
         status: int | None = arguments.work(arguments)
     except RefusedError as error:
         raise UserError(f"{_subject(arguments)}{error}") from None
-    sys.stdout.flush()
     return status or 0
 
 
@@ -48,12 +47,10 @@ def _subject(arguments: argparse.Namespace) -> str:
     return f"{arguments.url}: " if getattr(arguments, "url", None) else ""
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     parser = Parser(
         prog="tensoropt-job",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=TOOL)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -104,7 +101,7 @@ def _add_reading(commands: Any) -> None:
     page.add_argument("job", metavar="JOB", help="its name")
     page.add_argument("--serve", action="store_true", help="serve an ended job's page until Ctrl-C")
     page.set_defaults(work=_work("page", "page"), url=None)
-    jobs = commands.add_parser("list", help="print all jobs of this machine", allow_abbrev=False)
+    jobs = commands.add_parser("list", help="print all jobs of this machine")
     jobs.set_defaults(work=_work("listing", "list_jobs"), job=None, url=None)
     for add in (profile, status, events, log, output, jobs.add_argument):
         _add_format(add)
@@ -112,7 +109,7 @@ def _add_reading(commands: Any) -> None:
 
 def _command(commands: Any, module: str, name: str, text: str) -> _Add:
     """Add a command on one job; return the function that adds its flags."""
-    parser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    parser = commands.add_parser(name, help=text, description=text)
     add: _Add = parser.add_argument
     add("job", nargs="?", metavar="JOB", help="its name")
     add("--url", help="the address of its API, instead of JOB")

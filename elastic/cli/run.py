@@ -51,8 +51,6 @@ def add_run(commands: Any) -> None:
         "run",
         help="run a job under a coordinator",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.set_defaults(work=_run)
     add = parser.add_argument

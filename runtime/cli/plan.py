@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tensoropt.runtime.support.errors import UserError, printable
-from tensoropt.runtime.support.flags import Parser, answered
+from tensoropt.runtime.support.errors import printable
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.version import TOOL
 
 __all__ = ["build_parser", "main"]
@@ -24,27 +24,25 @@ differ or a plan has problems, which are printed; 2 with one line on stderr for 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return answered(lambda: _main(argv), failure=_MISTAKE)
+    return run_command(lambda: _main(argv), failure=_MISTAKE)
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = build_parser().parse_args(argv)
+    parser = build_parser()
+    arguments = parser.parse(argv)
     if arguments.command is None:
-        raise UserError("expected a command: show, diff or validate (see tensoropt-plan --help)")
+        parser.error("expected a command: show, diff or validate")
     status: int = arguments.run(arguments)
-    sys.stdout.flush()
     return status
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     parser = Parser(
         prog="tensoropt-plan",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=TOOL)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     show = commands.add_parser("show", help="summarise a plan: costs, layouts, collectives")
     show.add_argument("plan", metavar="PLAN", type=Path, help="plan directory")
     show.set_defaults(run=_show)

@@ -17,7 +17,7 @@ from tensoropt.runtime.cli.train import (
 )
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.flags import Parser, answered
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.job import Job
 from tensoropt.runtime.support.options import add_flags, options_in
 from tensoropt.runtime.support.status_line import show_line
@@ -40,13 +40,13 @@ and 129 after SIGHUP, which let training write its checkpoint first; 1 otherwise
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return answered(lambda: _main(argv))
+    return run_command(lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
     _silence_other_ranks()
     parser = build_parser()
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse(argv)
     check_text_flags(arguments, parser)
     if arguments.generate is None:
         check_modes(arguments, parser)
@@ -80,7 +80,6 @@ def _run(arguments: argparse.Namespace) -> int:
     if len(results) == 1 and results[0].error is not None:
         raise UserError(f"{results[0].plan}: {results[0].error}")
     sys.stdout.write(to_json(results) if arguments.format == "json" else to_text(results))
-    sys.stdout.flush()
     return 0 if has_passed(results) else 1
 
 
@@ -93,12 +92,10 @@ def _job(arguments: argparse.Namespace) -> Job:
     return Job(tuple(arguments.plans), model=arguments.check, **options)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     parser = Parser(
         prog="tensoropt-run",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("plans", nargs="+", metavar="PLAN", help="plan directory")

@@ -69,7 +69,6 @@ def _train(job: TrainJob, arguments: argparse.Namespace) -> int:
 
     result = run_job(job)
     sys.stdout.write(train_json(result) if arguments.format == "json" else train_text(result))
-    sys.stdout.flush()
     return 128 + result.stop_signal if result.stop_signal else 0
 
 

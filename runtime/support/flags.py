@@ -6,13 +6,14 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import (
     TensoroptError,
     UserError,
+    cause_of,
     did_you_mean,
     one_line,
     printable,
@@ -20,58 +21,102 @@ from tensoropt.runtime.support.errors import (
 from tensoropt.runtime.support.options import command_text
 from tensoropt.runtime.support.status_line import clear_line
 
-__all__ = ["Parser", "answered", "describe_os_error"]
+__all__ = ["BROKEN_PIPE", "Parser", "run_command"]
+
+BROKEN_PIPE = 141
+"""The exit status if the reader of stdout has gone."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises `UserError`, with the flag that may have been meant."""
+    """A parser that raises `UserError`, with the flag or choice that may have been meant.
+
+    Flags have no abbreviations, and descriptions keep their lines.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        layout = argparse.RawDescriptionHelpFormatter
+        super().__init__(**{"formatter_class": layout, "allow_abbrev": False, **settings})
+
+    def parse(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
+        """Return the arguments; raises `UserError`."""
+        arguments, rest = self.parse_known_args(argv)
+        if rest:
+            near = did_you_mean(rest[0].split("=")[0], self.flags())
+            self.error(f"unknown argument '{rest[0]}'{near}")
+        return arguments
 
     def error(self, message: str) -> NoReturn:
-        if unknown := re.match(r"unrecognized arguments: (\S+)", message):
-            raise UserError(message + did_you_mean(unknown[1], _flags_of(self)))
         if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             message += did_you_mean(choice[1], re.findall(r"[\w-]+", choice[2]))
-        raise UserError(message.removeprefix("argument "))
+        raise UserError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
+
+    @property
+    def groups(self) -> list[tuple[str, list[argparse.Action]]]:
+        """The arguments by group, with the title of each group; without subcommands."""
+        found = []
+        for group in self._action_groups:
+            actions = group._group_actions
+            own = [a for a in actions if not isinstance(a, argparse._SubParsersAction)]
+            found.append((group.title or "", own))
+        return found
+
+    @property
+    def commands(self) -> Mapping[str, Parser]:
+        """The parsers of the subcommands, by name."""
+        found: dict[str, Parser] = {}
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found.update(action.choices)
+        return found
+
+    def flags(self) -> Iterator[str]:
+        """Yield all flags, including the flags of subcommands."""
+        for _, actions in self.groups:
+            for action in actions:
+                yield from action.option_strings
+        for command in self.commands.values():
+            yield from command.flags()
 
 
-def _flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield all flags, including the subcommands' flags: the main parser reports unknown flags."""
-    for action in parser._actions:
-        yield from action.option_strings
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from _flags_of(command)
+def run_command(work: Callable[[], int | None], *, failure: int = 1) -> int:
+    """Run a command and return its exit status; ``None`` of ``work`` is success.
 
-
-def answered(work: Callable[[], int], *, failure: int = 1) -> int:
-    """Run a command and return its exit status.
-
-    An error is printed as one line on stderr, with the status ``failure``.
+    A user's mistake, an ``OSError`` (a full disk, an unreadable file) or lack of memory is printed
+    as one line on stderr, with the status ``failure``. Any other exception is a bug of tensoropt,
+    with a traceback.
     """
+    if sys.stdout is None:
+        return _refuse("standard output is closed", failure)
     try:
-        return work()
+        status = work()
+        sys.stdout.flush()
+        return status or 0
     except TensoroptError as error:
         return _refuse(command_text(error), failure)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except OSError as error:  # a full disk, or stdout has lost its reader
-        message = describe_os_error(error)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
-        return 141 if isinstance(error, BrokenPipeError) else _refuse(message, failure)
+    except MemoryError as error:
+        return _refuse(cause_of(error), failure)
+    except BrokenPipeError:
+        _flush()
+        return BROKEN_PIPE
+    except OSError as error:
+        named = _flush() or error.filename is not None
+        return _refuse(one_line(error) if named else f"standard output: {one_line(error)}", failure)
     finally:
         clear_line()
 
 
-def describe_os_error(error: OSError) -> str:
-    """Return a system error as one line, which names stdout if writing to it failed."""
-    message = one_line(error)
-    if error.filename is not None:
-        return message
+def _flush() -> bool:
+    """Write the rest of stdout; if that fails, discard it, as it would fail again at exit."""
     try:
-        sys.stdout.flush()  # raises again if unwritten text is left
+        sys.stdout.flush()
     except OSError:
-        return f"standard output: {message}"
-    return message
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        return False
+    return True
 
 
 def _refuse(message: str, status: int) -> int:

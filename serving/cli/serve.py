@@ -12,7 +12,7 @@ from typing import Any
 
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.flags import Parser, answered
+from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.kinds import SECONDS, integer, number
 from tensoropt.runtime.support.options import add_flags, options_in
 from tensoropt.runtime.support.rank_options import SessionOptions
@@ -40,11 +40,11 @@ _NEEDED = ("grpc", "grpc_health", "httptools", "prometheus_client", "uvicorn", "
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return answered(lambda: _main(argv))
+    return run_command(lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = build_parser().parse_args(argv)
+    arguments = build_parser().parse(argv)
     plans, prefills = _plans(arguments.plans), _plans(arguments.prefill)
     if arguments.export_triton is not None and prefills:
         raise UserError("--prefill: not with --export-triton")
@@ -159,12 +159,10 @@ def _options(arguments: argparse.Namespace) -> Any:
     )
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     parser = Parser(
         prog="tensoropt-serve",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("plans", nargs="+", metavar="[NAME=]PLAN", help="plan directory")

@@ -208,7 +208,7 @@ def test_the_command_writes_a_model_of_the_sizes_given(tmp_path: Path) -> None:
 )
 def test_mistakes_are_one_line(arguments: list[str], wrong: str, tmp_path: Path) -> None:
     done = _call(*arguments, "-o", str(tmp_path))
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert wrong in done.stderr.splitlines()[-1]
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.cli.guard import BROKEN_PIPE, INTERRUPTED, guarded
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.version import TOOL
-from tensoropt.runtime.support.command import run_main
+from tensoropt.runtime.support.command import INTERRUPTED, run_main
+from tensoropt.runtime.support.flags import BROKEN_PIPE, run_command
 
 COMMAND = [sys.executable, "-c", "import sys; from tensoropt.compiler.cli.opt import main; "
            "sys.exit(main())"]  # fmt: skip
@@ -72,7 +72,7 @@ def _raise(error: BaseException) -> int:
 
 
 def test_interrupt_is_quiet(capsys) -> None:
-    assert guarded(lambda: _raise(KeyboardInterrupt())) == INTERRUPTED
+    assert run_command(lambda: _raise(KeyboardInterrupt())) == INTERRUPTED
     assert capsys.readouterr() == ("", "")
 
 
@@ -80,14 +80,14 @@ def test_interrupt_is_quiet(capsys) -> None:
 def test_a_signal_leaves_nothing_half_written(number: signal.Signals, tmp_path: Path) -> None:
     code = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from tensoropt.compiler.cli.guard import guarded\n"
+        "from tensoropt.runtime.support.flags import run_command\n"
         "from tensoropt.compiler.exporter.plan.writer import plan_folder\n"
         "def write():\n"
         " with plan_folder(Path(sys.argv[1])) as folder:\n"
         "  (folder / 'rank0.onnx').write_bytes(b'half')\n"
         "  print('ready', flush=True)\n"
         "  time.sleep(60)\n"
-        "sys.exit(guarded(write))\n"
+        "sys.exit(run_command(write))\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, tmp_path / "plan"],
@@ -112,11 +112,14 @@ def test_a_signal_leaves_nothing_half_written(number: signal.Signals, tmp_path: 
             PermissionError(errno.EACCES, "Permission denied", "a"),
             "error: a: permission denied, get the right to it or choose another place\n",
         ),
-        (MemoryError(), "error: out of memory\n"),
+        (
+            MemoryError(),
+            "error: out of memory, free some memory or raise its limit (ulimit -v)\n",
+        ),
     ],
 )
 def test_what_the_system_refuses_is_one_line(capsys, error: Exception, line: str) -> None:
-    assert guarded(lambda: _raise(error)) == 1
+    assert run_command(lambda: _raise(error)) == 1
     assert capsys.readouterr().err == line
 
 
@@ -152,13 +155,13 @@ def test_a_bug_while_importing_keeps_its_traceback(monkeypatch) -> None:
 
 def test_a_closed_output(capsys, monkeypatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    assert guarded(lambda: 0) == 1
+    assert run_command(lambda: 0) == 1
     assert capsys.readouterr().err == "error: standard output is closed\n"
 
 
 def test_a_message_is_one_line_whatever_a_name_holds(capsys) -> None:
     error = UserError("m.onnx: node 'a\nb\x1b[2J\u00e9': wrong")
-    assert guarded(lambda: _raise(error)) == 1
+    assert run_command(lambda: _raise(error)) == 1
     assert capsys.readouterr().err == "error: m.onnx: node 'a\\nb\\x1b[2J\u00e9': wrong\n"
 
 
@@ -175,7 +178,7 @@ def test_the_end_frees_nothing_and_loses_nothing() -> None:
 
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
-        guarded(lambda: 1 // 0)
+        run_command(lambda: 1 // 0)
 
 
 _INTERRUPTED_IMPORT = """
@@ -197,7 +200,7 @@ sys.exit(command.load()())
     ("command", "module"),
     [
         ("tensoropt-opt", "tensoropt.compiler.search.frontier.request"),
-        ("tensoropt-profile", "tensoropt.compiler.cli.guard"),
+        ("tensoropt-profile", "tensoropt.compiler.cli.training_flags"),
         ("tensoropt-run", "tensoropt.runtime.support.job"),
     ],
 )

@@ -27,6 +27,6 @@ def test_the_short_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_long_help_has_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "--help-all")
-    flags = [flag for action in build_parser()._actions for flag in action.option_strings]
+    flags = [*build_parser().flags()]
     assert len(flags) > 50
     assert [flag for flag in flags if flag not in text] == []

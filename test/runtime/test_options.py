@@ -28,9 +28,9 @@ from tensoropt.runtime.training.job import TrainJob
 
 
 def parsed(*flags: str) -> argparse.Namespace:
-    parser = Parser(prog="command", allow_abbrev=False)
+    parser = Parser(prog="command")
     add_flags(parser.add_argument, SessionOptions, *option_names(SessionOptions))
-    return parser.parse_args(flags)
+    return parser.parse(flags)
 
 
 def test_flags_have_the_defaults_of_the_fields() -> None:
@@ -71,7 +71,8 @@ def test_a_flag_and_an_argument_have_one_check(name: str, value: object, text: s
     assert str(of_python.value) == f"{name}: {text.format(repr(value))}"
     with pytest.raises(UserError) as of_flag:
         parsed(flag_of(name), str(value))
-    assert str(of_flag.value) == f"{flag_of(name)}: {text.format(repr(str(value)))}"
+    refusal = f"{flag_of(name)}: {text.format(repr(str(value)))}"
+    assert str(of_flag.value) == f"{refusal} (see command --help)"
 
 
 @pytest.mark.parametrize("value", [True, None, "cpu\n", ["cpu"], 3])

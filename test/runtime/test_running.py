@@ -216,7 +216,7 @@ def test_a_result_that_cannot_be_printed(plan: Path) -> None:
         (["--timeout", "0"], "--timeout: expected seconds above 0, got: '0'"),
         (["--rtol", "nan"], "--rtol: expected a number from 0, got: 'nan'"),
         (["--format", "yaml"], "invalid choice: 'yaml'"),
-        (["--chekc", "m"], "unrecognized arguments: --chekc m, did you mean '--check'?"),
+        (["--chekc", "m"], "unknown argument '--chekc', did you mean '--check'?"),
         (["--outputs", "/no/such/out.npz"], "expected a file in an existing folder"),
     ],
 )
@@ -234,7 +234,10 @@ def test_outputs_of_several_plans(capsys, plan: Path) -> None:
 
 
 def test_no_plan_given(capsys) -> None:
-    assert run(capsys)[2] == "error: the following arguments are required: PLAN\n"
+    assert (
+        run(capsys)[2]
+        == "error: the following arguments are required: PLAN (see tensoropt-run --help)\n"
+    )
 
 
 def test_the_version_is_the_compilers() -> None:

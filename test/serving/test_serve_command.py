@@ -31,7 +31,7 @@ def test_every_flag_is_on_the_page(capsys):
             ["a=b", "--prefill", "a=c", "--export-triton", "r"],
             "--prefill: not with --export-triton",
         ),
-        (["plan", "--prot", "1"], "unrecognized arguments: --prot 1, did you mean '--port'?"),
+        (["plan", "--prot", "1"], "unknown argument '--prot', did you mean '--port'?"),
         (["plan", "--queue", "0"], "--queue: expected a whole number from 1, got: '0'"),
         (
             ["plan", "--batch-delay-ms", "-1"],

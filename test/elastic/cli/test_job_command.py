@@ -316,7 +316,7 @@ def test_a_list_of_none(says: Command) -> None:
         ("status --url http://a --token-file none", "--token-file none: expected a readable file"),
         ("status a/b", "job name: expected 1 to 64 letters, digits or any of '-_.'"),
         ("status bert", "job 'bert': unknown, none is in "),
-        ("status bert --folow", "unrecognized arguments: --folow, did you mean '--follow'?"),
+        ("status bert --folow", "unknown argument '--folow', did you mean '--follow'?"),
         ("scale bert", "the following arguments are required: --devices"),
         ("scale bert --devices 0", "--devices: expected a whole number from 1, got: '0'"),
         ("scale bert --devices 4 --method alive", "invalid choice: 'alive'"),
