@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.dialects.elements import element_of, to_dense
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.opsets import PAD_OPERANDS_SINCE, SQUEEZE_OPERANDS_SINCE
 from tensoropt.dialects.sizes import tensor_type
 
 if TYPE_CHECKING:
@@ -30,12 +31,6 @@ __all__ = [
 
 # First opset in which a reduction takes its axes as an operand; 18 for all others.
 _AXES_OPERAND = {"ReduceSum": 13}
-
-# First opset in which Pad takes its pads and fill value as operands.
-_PAD_OPERANDS_SINCE = 11
-
-# First opset in which Squeeze and Unsqueeze take their axes as an operand.
-_SQUEEZE_OPERANDS_SINCE = 13
 
 
 def int_attr(value: int) -> ir.IntegerAttr:
@@ -270,7 +265,7 @@ class Build:
         self, op_type: str, x: ir.Value, dims: Sequence[int], shape: Sequence[int | None]
     ) -> ir.Value:
         result = tensor_type(shape, element_type(x))
-        if self.opset < _SQUEEZE_OPERANDS_SINCE:
+        if self.opset < SQUEEZE_OPERANDS_SINCE:
             return self.onnx(op_type, [x], result, axes=ints_attr(dims))
         return self.onnx(op_type, [x, self.ints(dims)], result)
 
@@ -305,7 +300,7 @@ class Build:
         pads[:, dim] = ends
         shape[dim] = (shape[dim] or 0) + sum(ends)
         result, mode = tensor_type(shape, element_type(x)), ir.StringAttr.get("constant")
-        if self.opset < _PAD_OPERANDS_SINCE:
+        if self.opset < PAD_OPERANDS_SINCE:
             attributes = {"pads": ints_attr(pads.reshape(-1).tolist()), "value": float_attr(fill)}
             return self.onnx("Pad", [x], result, mode=mode, **attributes)
         operands = [x, self.constant(pads.reshape(-1)), self.scalar(fill, x)]

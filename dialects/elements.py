@@ -52,6 +52,11 @@ class Element:
         """True for integers and BOOL."""
         return self.name == "BOOL" or self.name.startswith(("INT", "UINT"))
 
+    @property
+    def is_float(self) -> bool:
+        """True for floating point numbers of at least 16 bits."""
+        return self.name in ("FLOAT16", "BFLOAT16", "FLOAT", "DOUBLE")
+
     def type(self) -> ir.Type:
         """Return the MLIR type in the current context."""
         return ir.Type.parse(self.mlir)

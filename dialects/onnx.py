@@ -18,8 +18,10 @@ from tensoropt.runtime.support.drawing import RANDOM
 
 __all__ = [
     "BARRIER",
+    "CLASSICAL",
     "CONSTANT",
     "NO_VALUE",
+    "UNBOUNDED",
     "YIELD",
     "Schema",
     "arguments",
@@ -60,6 +62,12 @@ YIELD = "onnx.Yield"
 BARRIER = "tensoropt.Barrier"
 """``Barrier(x, after)`` returns ``x`` after ``after`` has been computed."""
 
+CLASSICAL = "ai.onnx.ml"
+"""The domain of ONNX's operators for classical machine learning."""
+
+UNBOUNDED = 2**31 - 1
+"""The maximum of operands or results of a variadic side of a schema."""
+
 _PREFIX = "onnx."
 
 
@@ -67,9 +75,9 @@ _PREFIX = "onnx."
 class Schema:
     """The schema of one version of an op, from the standard or from ONNX Runtime's own domains.
 
-    ``attributes`` maps each name to its AttributeProto.AttributeType number. A maximum of 2**31-1
-    marks a variadic side; ``outputs`` has one name for all variadic outputs. An op with ``is_open``
-    was declared by a user without its attributes, so it accepts any.
+    ``attributes`` maps each name to its AttributeProto.AttributeType number. A maximum of
+    `UNBOUNDED` marks a variadic side; ``outputs`` has one name for all variadic outputs. An op with
+    ``is_open`` was declared by a user without its attributes, so it accepts any.
     """
 
     op_type: str

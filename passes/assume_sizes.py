@@ -12,6 +12,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.opsets import SLICE_OPERANDS_SINCE
 from tensoropt.dialects.sizes import tensor_type
 from tensoropt.dialects.topt import keys
 from tensoropt.passes.base import Pass
@@ -27,9 +28,6 @@ from tensoropt.runtime.plan.dims import (
 )
 
 __all__ = ["AssumeSizesPass"]
-
-_BOUNDS_SINCE = 10
-"""First opset with a Slice that takes bounds at run time, to slice a dimension of unknown size."""
 
 _NUMBER = "topt.number"
 
@@ -73,7 +71,7 @@ class _Assuming:
         self.ends = {
             name: sizes if isinstance(sizes, int) else sizes[-1] for name, sizes in ranges.items()
         }
-        self.can_slice = onnx.opsets(module)[""] >= _BOUNDS_SINCE
+        self.can_slice = onnx.opsets(module)[""] >= SLICE_OPERANDS_SINCE
 
     def run(self) -> None:
         names = inferred_dims(self.module)

@@ -28,8 +28,7 @@ _MICROSOFT = "com.microsoft"
 _FUSED = op_name(_MICROSOFT, "FusedMatMul")
 _FLAGS = ("transA", "transB")
 
-# Element types that both products accept, and the first opset in which Gemm needs no third operand.
-_FLOATS = frozenset(("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"))
+# The first opset in which Gemm needs no third operand.
 _GEMM_SINCE = 11
 
 
@@ -92,9 +91,7 @@ def _is_foldable(use: ir.OpOperand) -> bool:
     kinds = [value.type for value in list(op.operands)[:2]]
     if any(not isinstance(kind, ir.RankedTensorType) or kind.rank < 2 for kind in kinds):
         return False
-    return tensor_element(kinds[0]).name in _FLOATS and not attribute(
-        op, f"transBatch{'AB'[index]}"
-    )
+    return tensor_element(kinds[0]).is_float and not attribute(op, f"transBatch{'AB'[index]}")
 
 
 def _turn(module: ir.Module, op: ir.Operation, index: int, weight: ir.Value) -> None:

@@ -19,6 +19,7 @@ from tensoropt.dialects.onnx import (
     opsets,
     owner,
 )
+from tensoropt.dialects.opsets import PAD_OPERANDS_SINCE
 from tensoropt.dialects.topt import keys
 from tensoropt.passes.base import Pass
 
@@ -27,7 +28,6 @@ __all__ = ["PadOncePass"]
 _FEWEST = 3
 _NARROW = 64
 """Size of the last dimension from which a shift is as fast as a slice."""
-_OPERANDS_SINCE = 11
 
 _Run = tuple[int, int, int]
 """First element, count and step along one dimension; elements outside the source are zero."""
@@ -67,7 +67,7 @@ class PadOncePass(Pass):
 
     def run(self, module: ir.Module) -> None:
         opset = opsets(module).get("", 0)
-        if opset < _OPERANDS_SINCE:
+        if opset < PAD_OPERANDS_SINCE:
             return
         with module.context, ir.Location.unknown():
             views = _views(function(module).regions[0].blocks[0])

@@ -11,6 +11,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     CONSTANT,
     NO_VALUE,
+    UNBOUNDED,
     YIELD,
     Schema,
     attribute,
@@ -27,8 +28,6 @@ from tensoropt.dialects.onnx import (
 from tensoropt.passes.base import Pass
 
 __all__ = ["VerifyOnnxPass"]
-
-_UNBOUNDED = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class VerifyOnnxPass(Pass):
         if least <= count <= most:
             return
         wanted = f"{least}" if least == most else f"{least} to {most}"
-        wanted = f"at least {least}" if most >= _UNBOUNDED else wanted
+        wanted = f"at least {least}" if most >= UNBOUNDED else wanted
         raise self.fail(op, f"has a wrong number of {what}, expected {wanted}, got: {count}")
 
 

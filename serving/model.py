@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,12 +16,13 @@ from tensoropt.serving.batching.merging import Empty, Tensors
 from tensoropt.serving.batching.sizes import Batching, batching_of
 from tensoropt.serving.checking import check_request
 from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.options import ServingOptions
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Answer, Infer
 from tensoropt.serving.protocol.tensors import TensorSpec
 from tensoropt.serving.ranks import LOOK_S, UNWANTED_S, Restarts
 
-__all__ = ["VERSION", "Model", "RanksSession", "ServingOptions", "specs_of"]
+__all__ = ["VERSION", "Model", "RanksSession", "specs_of"]
 
 VERSION = "1"
 """The only version of a model: its plan."""
@@ -56,20 +56,6 @@ class RanksSession(Protocol):
     def close(self, grace_s: float) -> None:
         """End all ranks; a run in progress has ``grace_s`` seconds to finish."""
         ...
-
-
-@dataclass(frozen=True)
-class ServingOptions:
-    """Options for collecting requests into runs.
-
-    The model is not ready while a run has taken longer than ``timeout_s``.
-    """
-
-    batch_delay_s: float = 0.002
-    max_batch: int | None = None
-    is_batching: bool = True
-    queue: int = 256
-    timeout_s: float = 60.0
 
 
 def specs_of(tensors: Sequence[Any], dims: Mapping[str, int]) -> tuple[TensorSpec, ...]:

@@ -12,8 +12,9 @@ from tensoropt.runtime.support.errors import UserError, did_you_mean
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.serving.metrics import Metrics
-from tensoropt.serving.model import Model, ServingOptions, specs_of
-from tensoropt.serving.text_model import TextLimits, TextModel
+from tensoropt.serving.model import Model, specs_of
+from tensoropt.serving.options import ServingOptions, TextLimits
+from tensoropt.serving.text_model import TextModel
 
 __all__ = ["Opener", "check_sizes", "open_models", "open_texts", "restrict_dims", "split_plans"]
 

@@ -8,7 +8,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -23,27 +22,15 @@ from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.connection import Connection
 from tensoropt.serving.http.request_logging import RequestLogging
 from tensoropt.serving.log import LOG
+from tensoropt.serving.options import ServerOptions
 from tensoropt.serving.reloading import Reloads, Reopen
 from tensoropt.serving.rpc.servicer import make_server
 from tensoropt.serving.service import Service
 
-__all__ = ["ServerOptions", "serve"]
+__all__ = ["serve"]
 
 _MOST_CONNECTIONS = 4096
 _KEEP_ALIVE_S = 75  # longer than usual proxies keep a connection
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """Addresses of a server, and its grace period; ``grpc_port`` None serves HTTP only.
-
-    ``address_file`` contains the addresses, one per line, while the server runs.
-    """
-
-    host: str = "127.0.0.1"
-    grpc_port: int | None = 8001
-    grace_s: float = 30.0
-    address_file: Path | None = None
 
 
 async def serve(

@@ -7,7 +7,6 @@ process has limits on time and memory, so no request can exhaust the server.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import resource
 import signal
@@ -20,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from tensoropt.runtime.support.parent import end_with
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 
 __all__ = ["SideProcess"]
@@ -29,8 +29,6 @@ _GROWTH = 24
 
 _IMPORTS = 1 << 29
 """Bytes of address space for the modules that the first call imports, and their threads."""
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -113,9 +111,7 @@ def _confine(parent: int, memory_bytes: int) -> None:
     SIGINT is ignored: the parent handles Ctrl-C.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent died before prctl
-        os._exit(1)
+    end_with(parent)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * os.sysconf("SC_PAGE_SIZE") + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (most, most))

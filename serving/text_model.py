@@ -7,7 +7,6 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -16,26 +15,13 @@ from tensoropt.runtime.support.errors import RankFailedError, UserError, one_lin
 from tensoropt.runtime.text.chat import Chat
 from tensoropt.runtime.text.session import Piece, TextSession
 from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.options import TextLimits
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.ranks import LOOK_S, UNWANTED_S, Restarts
 
-__all__ = ["TextLimits", "TextModel"]
+__all__ = ["TextModel"]
 
 _PROTOCOL = "openai"  # in metrics
-
-
-@dataclass(frozen=True)
-class TextLimits:
-    """Limits on the queue of requests, on their prompts, and on the tokens of a step.
-
-    ``step_tokens`` is for `TextSession`: the scores of 2048 tokens, over a vocabulary of 128
-    thousand, are 1 GiB in float32.
-    """
-
-    queue: int = 256
-    max_prompts: int = 64
-    step_tokens: int = 2048
-    timeout_s: float = 60.0
 
 
 class TextModel:

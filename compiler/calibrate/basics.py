@@ -18,6 +18,7 @@ from tensoropt.compiler.calibrate.graphs import (
 )
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
 from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, Peak
+from tensoropt.compiler.cost.device import LEAST_LAUNCH_S
 from tensoropt.compiler.cost.measurements import KINDS
 from tensoropt.compiler.support.errors import UserError
 
@@ -51,7 +52,7 @@ def measure_floor(ranks: Ranks, count: int, folder: Path, seconds: float) -> Flo
         for n in (1, _CHAIN)
     )
     one, many = (_require(time_s) for time_s in ranks.times_s([short, long], count, seconds))
-    node_s = max((many - one) / (_CHAIN - 1), 1e-9)
+    node_s = max((many - one) / (_CHAIN - 1), LEAST_LAUNCH_S)
     [traced] = ranks.kernels([long], count, seconds)
     kernel_s = sum((traced.nodes or {}).values()) / _CHAIN
     return Floor(max(one - node_s, 0.0), node_s, kernel_s)

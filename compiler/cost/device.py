@@ -33,12 +33,12 @@ from tensoropt.compiler.cost.process import Footprint, Process, read_process
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["Device", "Link", "device_names", "device_of", "load_device"]
+__all__ = ["LEAST_LAUNCH_S", "Device", "Link", "device_names", "device_of", "load_device"]
 
 _FOLDER = Path(__file__).with_name("devices")
 
 # Every step takes more time than a rounding error, so that a path of steps has no cycles.
-_LEAST_LAUNCH_S = 1e-9
+LEAST_LAUNCH_S = 1e-9
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _device(table: Table) -> Device:
         contraction_efficiency=efficiency.number("contraction", at_most=1.0),
         memory_bandwidth_bytes_per_s=memory.number("bandwidth_bytes_per_s"),
         memory_capacity_bytes=int(memory.number("capacity_bytes")),
-        launch_overhead_s=table.number("launch_overhead_s", at_least=_LEAST_LAUNCH_S),
+        launch_overhead_s=table.number("launch_overhead_s", at_least=LEAST_LAUNCH_S),
         devices_per_node=table.count("devices_per_node"),
         intra_node=_link(links.table("intra_node")),
         network=_link(links.table("network")),

@@ -21,14 +21,12 @@ from tensoropt.dialects.collectives import axes_of
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import node_name
+from tensoropt.dialects.opsets import SLICE_OPERANDS_SINCE, WHERE_SINCE
 from tensoropt.dialects.topt import AXIS_CONSTANT, WAIT, keys
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import BY_IR_NAME, DOMAIN
 
 __all__ = ["RankLowerings", "name_of", "settings_of"]
-
-_WHERE_SINCE = 9
-_BOUNDS_SINCE = 10  # of a Slice, as operands
 
 
 @dataclass
@@ -60,7 +58,7 @@ class RankLowerings:
 
     def table(self) -> dict[str, Lowering]:
         """Return the lowering of each operation name."""
-        older = {"onnx.Where": self._where} if self.opset < _WHERE_SINCE else {}
+        older = {"onnx.Where": self._where} if self.opset < WHERE_SINCE else {}
         return {
             **older,
             **dict.fromkeys(BY_IR_NAME, self._collective),
@@ -191,7 +189,7 @@ class RankLowerings:
         start = size * self.mesh.linear(self.rank, axes)
         bounds = {"starts": [start], "ends": [start + size], "axes": [axis]}
         attributes: dict[str, Any] = {**bounds}
-        if emitter.opsets[""] >= _BOUNDS_SINCE:
+        if emitter.opsets[""] >= SLICE_OPERANDS_SINCE:
             operands += [
                 emitter.constant(f"{name}_{key}", np.array(value, np.int64))
                 for key, value in bounds.items()

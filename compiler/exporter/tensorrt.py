@@ -20,13 +20,14 @@ from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.collectives import axes_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import CLASSICAL
 from tensoropt.runtime.support.collectives import BY_IR_NAME, DOMAIN
 
 __all__ = ["TARGET", "TensorrtLowerings", "check_operators"]
 
 TARGET = "tensorrt"
 
-_FOREIGN = ("com.microsoft", "ai.onnx.ml", DOMAIN)
+_FOREIGN = ("com.microsoft", CLASSICAL, DOMAIN)
 """Domains of ONNX Runtime; nodes of other domains may be plugins."""
 _FUSED = "onnx.com.microsoft.FusedMatMul"
 _ELEMENTS = ("FLOAT", "FLOAT16", "BFLOAT16", "INT64", "INT32", "INT8", "UINT8")

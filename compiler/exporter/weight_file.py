@@ -10,10 +10,10 @@ import onnx
 
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.protos.attributes import tensor_proto
+from tensoropt.runtime.support.files import PAGE_BYTES
 
-__all__ = ["ALIGNMENT_BYTES", "INLINE_BYTES", "WeightFile"]
+__all__ = ["INLINE_BYTES", "WeightFile"]
 
-ALIGNMENT_BYTES = 4096  # a page, so that a runtime can map each tensor
 INLINE_BYTES = 1024
 
 
@@ -59,7 +59,7 @@ class WeightFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("wb")
         file = self._file
-        file.write(b"\0" * (-file.tell() % ALIGNMENT_BYTES))
+        file.write(b"\0" * (-file.tell() % PAGE_BYTES))
         offset = file.tell()
         for chunk in chunks:
             file.write(chunk)

@@ -10,10 +10,9 @@ import onnx
 from onnx import numpy_helper
 
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.support.files import PROTOBUF_BYTES
 
 __all__ = ["densify"]
-
-_MOST_BYTES = 1 << 31  # size limit of a protobuf message
 
 
 def densify(path: Path, graph: onnx.GraphProto) -> None:
@@ -41,7 +40,7 @@ def _dense(path: Path, sparse: onnx.SparseTensorProto, where: str) -> onnx.Tenso
         )
         if (
             min(sparse.dims, default=0) < 0
-            or math.prod(sparse.dims) * values.itemsize > _MOST_BYTES
+            or math.prod(sparse.dims) * values.itemsize > PROTOBUF_BYTES
         ):
             raise ValueError(f"dimensions {list(sparse.dims)}")
         dense = np.zeros(tuple(sparse.dims), values.dtype)

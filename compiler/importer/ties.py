@@ -26,7 +26,6 @@ Key = tuple[Scope, str]
 _PART = 0.01  # of all parameter bytes: smaller copies are not worth a layout shared by two uses
 _SAMPLES = 8  # along each dimension
 _BLOCK_BYTES = 4 << 20
-_FLOATS = frozenset(("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"))
 
 
 def find_transposed_copies(model: Model, folder: Folder, used: list[Key]) -> dict[Key, Key]:
@@ -57,7 +56,7 @@ def _matrices(model: Model, folder: Folder, used: list[Key]) -> Iterator[tuple[K
     least = _PART * sum(entry.nbytes for entry in stored.values())
     for key, entry in stored.items():
         is_large = entry.path is not None and entry.nbytes > least
-        if is_large and len(entry.shape) == 2 and entry.element.name in _FLOATS:
+        if is_large and len(entry.shape) == 2 and entry.element.is_float:
             yield key, entry
 
 

@@ -12,9 +12,11 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
+from tensoropt.compiler.protos.literals import LITERAL_ELEMENTS
+
 __all__ = ["INLINE_KEY", "INLINE_LIMIT", "MalformedError", "model_without_weights"]
 
-INLINE_LIMIT = 8192  # bytes: 1024 int64 elements, the size of the largest literal
+INLINE_LIMIT = 8 * LITERAL_ELEMENTS  # bytes: the size of the largest literal, of int64
 INLINE_KEY = "topt.inline"
 
 _LENGTH_DELIMITED = 2

@@ -11,11 +11,9 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
 from tensoropt.passes.check_strategies import read_choice
 from tensoropt.passes.strategies import device_of
+from tensoropt.runtime.plan.costs import COSTS_SCHEMA
 
-__all__ = ["COSTS", "SCHEMA", "node_costs"]
-
-COSTS = "costs.json"
-SCHEMA = 1
+__all__ = ["node_costs"]
 
 
 def node_costs(module: ir.Module, whole: ir.Module) -> dict[str, Any]:
@@ -43,4 +41,4 @@ def node_costs(module: ir.Module, whole: ir.Module) -> dict[str, Any]:
         layer = names.setdefault(layers[at], len(names))
         row = nodes.setdefault(graph.nodes[at].name, [layer, 0.0, 0.0])
         row[1 if step.kind == "op" else 2] += step.time_s
-    return {"schema": SCHEMA, "layers": list(names), "nodes": nodes}
+    return {"schema": COSTS_SCHEMA, "layers": list(names), "nodes": nodes}

@@ -19,11 +19,10 @@ from tensoropt.passes.pins import read_pins
 from tensoropt.passes.points import WrittenPoint, read_points
 from tensoropt.runtime.plan.dims import parse_ranges
 from tensoropt.runtime.plan.entries import DimEntry
+from tensoropt.runtime.plan.plan import SCHEMA
 from tensoropt.runtime.support.files import sha256_of
 
-__all__ = ["SCHEMA", "plan_document", "predicted"]
-
-SCHEMA = 1
+__all__ = ["plan_document", "predicted"]
 
 
 def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tensoropt.compiler.exporter.plan.writer import plan_folder, write_document,
 from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import RUNTIME, export_rank, export_state, export_whole_state
 from tensoropt.compiler.exporter.weights import ParameterSource
-from tensoropt.compiler.pipeline.costs import COSTS, node_costs
+from tensoropt.compiler.pipeline.costs import node_costs
 from tensoropt.compiler.pipeline.document import plan_document, predicted
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of, cut_step
@@ -27,6 +27,7 @@ from tensoropt.dialects.topt.keys import NAME, PARAM, STATE, TRAINING
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.keep_whole import drop_whole, whole_of
 from tensoropt.passes.pipeline import passed_phase
+from tensoropt.runtime.plan.costs import COSTS
 
 __all__ = ["check_weights", "export_initial", "export_plan", "fill_training_plan"]
 

@@ -23,6 +23,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     CONSTANT,
     NO_VALUE,
+    UNBOUNDED,
     attributes,
     function,
     is_no_value,
@@ -40,7 +41,6 @@ from tensoropt.runtime.support.ordering import ORDERED
 
 __all__ = ["MIN_IR_VERSION", "Argument", "Emitter", "Lowering", "Store", "arguments", "dims_of"]
 
-_ANY = 2**31 - 1
 _PAIR = 2
 MIN_IR_VERSION = 8  # released with opset 15; since 4, initializers need not be inputs
 
@@ -194,7 +194,7 @@ class Emitter:
             inner.g.CopyFrom(self._region(region, f"{name}.{attribute}"))
             protos.append(inner)
         found = schema(domain, op_type, self.opsets.get(domain, 1))
-        is_variadic = found is not None and found.max_outputs == _ANY  # as Split is
+        is_variadic = found is not None and found.max_outputs == UNBOUNDED  # as Split is
         op_type = "Add" if _adds_gemm(op) else op_type
         node = self.graph.node.add(op_type=op_type, domain=domain, name=name)
         node.input.extend(_trim([self.name(value) for value in op.operands]))

@@ -10,9 +10,10 @@ import onnx
 
 from tensoropt.dialects.elements import element_of
 
-__all__ = ["is_literal", "settings"]
+__all__ = ["LITERAL_ELEMENTS", "is_literal", "settings"]
 
-_ELEMENTS = 1024
+LITERAL_ELEMENTS = 1024
+"""Largest number of elements of a literal."""
 
 # Operands that are floats but configure the operator, by operator.
 _SETTINGS = {"OneHot": (2,), "Resize": (1, 2), "Upsample": (1,)}
@@ -24,7 +25,7 @@ def is_literal(tensor: onnx.TensorProto, *, setting: bool) -> bool:
     if element is None or element.is_complex:
         return False
     elements = math.prod(tensor.dims)
-    return elements == 1 or ((element.is_integer or setting) and elements <= _ELEMENTS)
+    return elements == 1 or ((element.is_integer or setting) and elements <= LITERAL_ELEMENTS)
 
 
 def settings(graph: onnx.GraphProto) -> set[str]:

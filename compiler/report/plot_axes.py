@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tensoropt.compiler.support.units import BYTES, SECONDS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -14,8 +16,6 @@ __all__ = ["COLOURS", "Scale", "begin", "byte_scale", "needs_logarithm", "second
 COLOURS = ("#0b6bcb", "#d9622b", "#2b8a57", "#8250df", "#c2a20a", "#17a2b8", "#b0307a", "#6b7280")
 """Distinguishable with colour blindness; further meshes reuse colours with other markers."""
 
-_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-_BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 _FROM_ZERO = 0.4  # largest least/most for an axis from zero, which leaves the rest to the figures
 _LOGARITHM = 40.0  # least most/least for a logarithmic axis
 
@@ -34,12 +34,12 @@ class Scale:
 
 def second_scale(times_s: Iterable[float]) -> Scale:
     """Return the largest unit in which the longest of ``times_s`` is at least 1."""
-    return _scale(_SECONDS, max(times_s, default=0.0))
+    return _scale(SECONDS, max(times_s, default=0.0))
 
 
 def byte_scale(sizes: Iterable[float]) -> Scale:
     """Return the largest unit in which the largest of ``sizes``, in bytes, is at least 1."""
-    return _scale(_BYTES, max(sizes, default=0.0))
+    return _scale(BYTES, max(sizes, default=0.0))
 
 
 def _scale(units: Sequence[tuple[float, str]], largest: float) -> Scale:

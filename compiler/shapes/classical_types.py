@@ -8,9 +8,9 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
-__all__ = ["DOMAIN", "classical_types"]
+from tensoropt.dialects.onnx import CLASSICAL
 
-DOMAIN = "ai.onnx.ml"
+__all__ = ["classical_types"]
 
 Types = dict[str, onnx.TypeProto]
 
@@ -22,7 +22,7 @@ def classical_types(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto])
     """
     found: Types = {}
     for node in graph.node:
-        maker = _MAKERS.get(node.op_type) if node.domain == DOMAIN else None
+        maker = _MAKERS.get(node.op_type) if node.domain == CLASSICAL else None
         kinds = [found.get(name) or known.get(name) for name in node.input]
         ranked = [kind for kind in kinds if kind is not None and kind.tensor_type.shape.dim]
         if maker is None or len(ranked) < len(kinds):

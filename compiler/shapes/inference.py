@@ -12,7 +12,6 @@ import onnx
 
 from tensoropt.compiler.protos.subgraphs import subgraphs
 from tensoropt.compiler.shapes import onnx_inference
-from tensoropt.compiler.shapes.classical_types import DOMAIN as CLASSICAL
 from tensoropt.compiler.shapes.classical_types import classical_types
 from tensoropt.compiler.shapes.corrections import Corrections, find_corrections, mask, unmask
 from tensoropt.compiler.shapes.rule_types import has_rule, rule_types
@@ -20,6 +19,7 @@ from tensoropt.compiler.shapes.runtime_types import runtime_types
 from tensoropt.compiler.shapes.symbols import open_sizes, substitute
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.onnx import CLASSICAL
 
 __all__ = ["Types", "infer_types", "name_outputs", "value_types"]
 

@@ -16,7 +16,7 @@ from tensoropt.dialects.topt import keys
 
 __all__ = ["build_loss"]
 
-_FLOATS, _NARROW = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"), ("FLOAT16", "BFLOAT16")
+_NARROW = ("FLOAT16", "BFLOAT16")
 _INDICES = ("INT64", "INT32")
 _ELEMENTS = {element.name: element for element in ELEMENTS}
 
@@ -34,7 +34,7 @@ def build_loss(make: Build, signature: Signature, loss: Loss) -> ir.Value:
         raise UserError(f"--loss {loss}: no output '{loss.output}'{near}; the model has {listed}")
     output = signature.outputs[loss.output]
     element = element_of(str(element_type(output)))
-    if element is None or element.name not in _FLOATS:
+    if element is None or not element.is_float:
         raise _output_error(loss, output, "floating point numbers")
     wide = make.cast(output, ir.F32Type.get()) if element.name in _NARROW else output
     return _KINDS[loss.kind](make, signature, loss, wide)

@@ -30,8 +30,6 @@ from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-_FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
-
 __all__ = ["Reverse", "Taped", "is_float", "tape"]
 
 
@@ -57,7 +55,7 @@ def is_float(value: ir.Value) -> bool:
     if not isinstance(value.type, ir.RankedTensorType):
         return False
     element = element_of(str(value.type.element_type))
-    return element is not None and element.name in _FLOATS
+    return element is not None and element.is_float
 
 
 def tape(

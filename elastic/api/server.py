@@ -17,6 +17,7 @@ from tensoropt.elastic.api.app import make_app
 from tensoropt.elastic.api.guard import Guard
 from tensoropt.elastic.control import JobControl
 from tensoropt.elastic.jobs import Address
+from tensoropt.runtime.launch.shared_memory import LOOPBACK
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.http_connection import BoundedConnection
@@ -27,7 +28,6 @@ __all__ = ["Serving", "serve"]
 _START_S = 30.0
 _GRACE_S = 2
 _MOST_AHEAD = 16  # pipelined requests per connection
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def serve(
@@ -110,7 +110,7 @@ def _names(host: str, more: Sequence[str]) -> frozenset[str] | None:
     """Return the permitted Host names, None for any."""
     if _is_any(host) and not more:
         return None
-    return frozenset(name.lower() for name in (*_LOOPBACK, _bracket(host), *more))
+    return frozenset(name.lower() for name in (*map(_bracket, (*LOOPBACK, host)), *more))
 
 
 def _is_any(host: str) -> bool:

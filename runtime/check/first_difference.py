@@ -20,6 +20,7 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs, make_inputs, perturb
 from tensoropt.runtime.session.ranks import make_on_all
 from tensoropt.runtime.session.session import (
+    VALUE_RUNS,
     RankSession,
     every_value_session,
     one_device_session,
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["first_difference"]
 
-_RUNS = 8
-"""The values are compared in this number of runs, to limit memory."""
-
 
 def first_difference(
     job: Job, plan: Plan, comm: MPI.Comm, provider: Provider, reference: Reference | None
@@ -49,7 +47,7 @@ def first_difference(
     this way.
     """
     values = comm.bcast(_values(plan, reference) if comm.rank == 0 else None)
-    inputs, size = make_inputs(job, plan.inputs), max(1, -(-len(values) // _RUNS))
+    inputs, size = make_inputs(job, plan.inputs), max(1, -(-len(values) // VALUE_RUNS))
     found, compared = FirstDifference(), 0
     for start in range(0, len(values), size):
         part = values[start : start + size]

@@ -18,6 +18,7 @@ import numpy as np
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.host_memory import exact_blocks, share_arena
 from tensoropt.runtime.device.memory import PeakMemory
+from tensoropt.runtime.support.arena import CACHE_LINE_BYTES
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code, name_of
 from tensoropt.runtime.support.errors import one_line
 
@@ -34,8 +35,6 @@ __all__ = [
     "Provider",
     "host_value",
 ]
-
-_ALIGNMENT = 64  # bytes of a cache line
 
 
 class MemoryMeter(Protocol):
@@ -300,8 +299,8 @@ class CpuProvider(Provider):
     def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> HostArray:
         """Return an uninitialised array, aligned to a cache line."""
         size = dtype.itemsize * int(np.prod(shape))
-        raw = np.empty(size + _ALIGNMENT, np.uint8)
-        start = -raw.ctypes.data % _ALIGNMENT
+        raw = np.empty(size + CACHE_LINE_BYTES, np.uint8)
+        start = -raw.ctypes.data % CACHE_LINE_BYTES
         return HostArray(raw[start : start + size].view(dtype).reshape(tuple(shape)))
 
     def fetch(self, value: OrtValue) -> Array:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tensoropt.runtime.support.collectives import DOMAIN, JOINED, STARTS, WAITS
 from tensoropt.runtime.support.dtypes import dtype_of, dtype_of_code, name_of
 from tensoropt.runtime.support.errors import UserError, cause_of
+from tensoropt.runtime.support.files import PROTOBUF_BYTES
 
 if TYPE_CHECKING:
     import onnx
@@ -21,8 +22,6 @@ __all__ = ["Collective", "RankGraph", "Shape", "leads_out", "read_graph"]
 _LOCAL = frozenset({"Barrier", *WAITS})
 """Operators of the same domain that only order work within a rank."""
 _TOKEN_FIRST = frozenset({*JOINED, *STARTS})
-_LIMIT = 2**31
-"""Upper limit of a graph's size in bytes, from protobuf."""
 
 Shape = tuple[int | str, ...]
 """Sizes; a symbolic size is its name, or ? if it has none."""
@@ -134,7 +133,7 @@ def read_graph(path: Path, rank: int) -> RankGraph:
 
     if not path.is_file():
         raise UserError(f"{path.name}: expected a file, got: none")
-    if path.stat().st_size >= _LIMIT:
+    if path.stat().st_size >= PROTOBUF_BYTES:
         raise UserError(f"{path.name}: expected a graph of less than 2 GiB")
     try:
         model = onnx.load_model_from_string(path.read_bytes())

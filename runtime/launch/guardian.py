@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["clean", "shared_memory"]
+__all__ = ["SHARED", "clean", "shared_memory"]
 
 _PATIENCE_S = 4.0  # for killed processes to end
-_SHARED = Path("/dev/shm")
+SHARED = Path("/dev/shm")
 
 
 def clean(folder: Path, group: int) -> None:
@@ -47,7 +47,7 @@ def shared_memory(job: str) -> list[Path]:
     number = 0x811C9DC5  # 32 bits of FNV-1a
     for byte in job.encode():
         number = (number ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return sorted(_SHARED.glob(f"mpich_*_{number:x}_*"))
+    return sorted(SHARED.glob(f"mpich_*_{number:x}_*"))
 
 
 def _others(group: int) -> Iterator[int]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.runtime.launch.link import ENDING, ask_to_stop, read_progress
-from tensoropt.runtime.launch.oversight import ANSWER_S, PATIENCE_S
+from tensoropt.runtime.launch.oversight import RANKS_END_S
 from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import failure
 from tensoropt.runtime.support.errors import RankFailedError
@@ -27,8 +27,6 @@ from tensoropt.runtime.support.status_line import clear_line, show_line
 __all__ = ["hand_over", "launch", "launch_one", "ranks_present"]
 
 _LOOK_S = 0.1  # polling interval of the ranks' progress
-
-_RANKS_END_S = PATIENCE_S + 2 * ANSWER_S  # for the ranks to end a job that is late
 
 _STARTED = ("PMI_RANK", "PMI_ID", "PMIX_RANK", "RANK", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -99,7 +97,7 @@ def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> Non
     """Wait for the ranks' end; forward the first signal to them if they can stop in order."""
     # Ranks that have started end a late job themselves and report their positions. This later
     # limit is for ranks that have not.
-    end = math.inf if timeout_s is None else time.monotonic() + timeout_s + _RANKS_END_S
+    end = math.inf if timeout_s is None else time.monotonic() + timeout_s + RANKS_END_S
     try:
         if _wait_showing(processes, end):
             return

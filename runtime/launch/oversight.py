@@ -25,6 +25,9 @@ ANSWER_S = 2.0
 PATIENCE_S = 2 * ANSWER_S
 """Additional seconds that the other ranks wait for rank 0 to end the job."""
 
+RANKS_END_S = PATIENCE_S + 2 * ANSWER_S
+"""Seconds beyond a time limit in which ranks may end by themselves."""
+
 _LOOKS = 10  # polls of the positions per stall limit
 
 

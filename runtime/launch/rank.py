@@ -7,10 +7,8 @@ or ``rank<r>.error`` for another error, ``ended`` when a limit of the job has pa
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,11 +16,9 @@ from pathlib import Path
 from tensoropt.runtime.launch.link import FolderLink, write_aside
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.parent import end_with
 
 __all__ = ["main"]
-
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main(folder: Path) -> None:
@@ -45,7 +41,7 @@ def _work(folder: Path) -> None:
     values = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     worker = worker_of(values.pop("kind"))
     job = worker.job_from(values)
-    _end_with_launcher(job.launcher_pid)
+    end_with(job.launcher_pid)  # in case the guardian does not end it
     from tensoropt.runtime.launch.oversight import oversee
     from tensoropt.runtime.launch.world import world
 
@@ -54,13 +50,6 @@ def _work(folder: Path) -> None:
         results = worker.run(job, comm, link)
     if comm.rank == 0:
         (folder / "results.json").write_text(json.dumps(worker.to_values(results)))
-
-
-def _end_with_launcher(pid: int | None) -> None:
-    """Let the kernel kill this process when the launcher dies, in case the guardian does not."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != pid:  # the launcher has already died
-        os._exit(1)
 
 
 if __name__ == "__main__":

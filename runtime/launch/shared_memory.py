@@ -6,19 +6,21 @@ import os
 import resource
 from pathlib import Path
 
+from tensoropt.runtime.launch.guardian import SHARED
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["BYTES_PER_RANK", "check_shared_memory", "local_ranks"]
+__all__ = ["BYTES_PER_RANK", "LOOPBACK", "check_shared_memory", "local_ranks"]
 
 BYTES_PER_RANK = 1 << 20 | 1 << 14
 """Bytes per local rank in MPICH's file; test/runtime/test_shared_memory.py checks the value."""
 
-_SHARED = Path("/dev/shm")
 _COUNTS = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Names of this machine for itself."""
 
 
-def check_shared_memory(ranks: int, folder: Path = _SHARED) -> None:
+def check_shared_memory(ranks: int, folder: Path = SHARED) -> None:
     """Raise `UserError` if ``folder`` is too small for ``ranks`` ranks of this machine.
 
     MPICH maps its file without reserving space, so a rank dies by SIGBUS if it runs out.
@@ -47,6 +49,6 @@ def check_shared_memory(ranks: int, folder: Path = _SHARED) -> None:
 def local_ranks() -> int:
     """Return the number of local ranks from the environment, 1 if it is not set."""
     counts = [os.environ.get(name, "") for name in _COUNTS]
-    if os.environ.get("MASTER_ADDR") in _LOOPBACK:
+    if os.environ.get("MASTER_ADDR") in LOOPBACK:
         counts.append(os.environ.get("WORLD_SIZE", ""))
     return next((int(count) for count in counts if count.isdecimal()), 1)

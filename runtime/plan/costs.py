@@ -9,10 +9,10 @@ from tensoropt.runtime.plan.document import read_json
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError, cause_of
 
-__all__ = ["COSTS", "NodeCost", "read_costs"]
+__all__ = ["COSTS", "COSTS_SCHEMA", "NodeCost", "read_costs"]
 
 COSTS = "costs.json"
-_SCHEMA = 1
+COSTS_SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ def read_costs(plan: Plan) -> Mapping[str, NodeCost] | None:
     path = plan.file_path(COSTS)
     try:
         document = read_json(path)
-        if document["schema"] != _SCHEMA:
-            raise ValueError(f"expected schema {_SCHEMA}, got: {document['schema']}")
+        if document["schema"] != COSTS_SCHEMA:
+            raise ValueError(f"expected schema {COSTS_SCHEMA}, got: {document['schema']}")
         layers = document["layers"]
         return {
             name: NodeCost(str(layers[at]), float(compute_s), float(communication_s))

@@ -17,13 +17,12 @@ from itertools import count
 import numpy as np
 
 from tensoropt.runtime.pool.places import Place, Shape, array_at
-from tensoropt.runtime.support.arena import Arena, Block
+from tensoropt.runtime.support.arena import CACHE_LINE_BYTES, Arena, Block
 from tensoropt.runtime.support.dtypes import Array, name_of
 from tensoropt.runtime.support.messages import Message
 
 __all__ = ["Blocks", "Room", "Wanted"]
 
-_ALIGNMENT = 64  # bytes of a cache line
 _MOST_FREE = 4  # free blocks to keep for reuse
 _MOST = 64  # blocks: each is an open file
 _SMALL = 1 << 16  # bytes: copying is faster than sharing up to this size
@@ -64,7 +63,7 @@ class Blocks:
         offsets, end = {}, 0
         for name, (dtype, shape) in wanted.items():
             offsets[name] = end
-            end += -(-dtype.itemsize * math.prod(shape) // _ALIGNMENT) * _ALIGNMENT
+            end += -(-dtype.itemsize * math.prod(shape) // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
         if not wanted:
             return Room({}, {})
         block, raw = self._take_block(end)

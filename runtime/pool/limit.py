@@ -14,10 +14,7 @@ from tensoropt.runtime.ops import library
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["RANKS_END_S", "RequestLimit"]
-
-RANKS_END_S = PATIENCE_S + 2 * ANSWER_S
-"""Seconds beyond the limit in which ranks may end by themselves."""
+__all__ = ["RequestLimit"]
 
 
 class RequestLimit:

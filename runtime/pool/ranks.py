@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from tensoropt.runtime.launch.launcher import hand_over
+from tensoropt.runtime.launch.oversight import RANKS_END_S
 from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import reason
 from tensoropt.runtime.pool.job import MAX_IN_FLIGHT, PoolJob
-from tensoropt.runtime.pool.limit import RANKS_END_S
 from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
 from tensoropt.runtime.support.messages import Message, receive
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.runtime.session.types import FLOAT32, Type, tensor_types
-from tensoropt.runtime.support.collectives import DOMAIN
+from tensoropt.runtime.support.collectives import DOMAIN, import_domain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +37,8 @@ def use_own_convolutions(model: onnx.ModelProto, given: onnx.ModelProto) -> bool
     nodes = [node for node in model.graph.node if _fits(node, types)]
     for node in nodes:
         _replace(node, types[node.output[0]])
-    if nodes and all(one.domain != "tensoropt" for one in model.opset_import):
-        model.opset_import.add(domain="tensoropt", version=1)
+    if nodes:
+        import_domain(model)
     return bool(nodes)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tensoropt.runtime.session.order import sort_nodes
 from tensoropt.runtime.session.types import FLOAT32, tensor_types
 from tensoropt.runtime.support.arithmetic import ARITHMETIC, CAST, ONE_PASS
-from tensoropt.runtime.support.collectives import DOMAIN, STARTS, WAITS
+from tensoropt.runtime.support.collectives import DOMAIN, STARTS, WAITS, import_domain
 
 if TYPE_CHECKING:
     import onnx
@@ -57,8 +57,7 @@ def fuse_elementwise(model: onnx.ModelProto) -> None:
     order = sort_nodes(reads, makes, [one.place for one in made])
     del model.graph.node[:]
     model.graph.node.extend(nodes[number] for number in order)
-    if all(one.domain != DOMAIN for one in model.opset_import):
-        model.opset_import.add(domain=DOMAIN, version=1)
+    import_domain(model)
 
 
 @dataclass(frozen=True)

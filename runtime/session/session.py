@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
 __all__ = [
+    "VALUE_RUNS",
     "RankSession",
     "check_custom_ops",
     "cores",
@@ -34,6 +35,9 @@ __all__ = [
     "training_session",
     "use_custom_ops",
 ]
+
+VALUE_RUNS = 8
+"""Number of runs over which the internal values of a graph are spread, to limit memory."""
 
 _FATAL = 4  # ONNX Runtime also raises its errors, so logging would duplicate them
 

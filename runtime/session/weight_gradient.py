@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.runtime.session.types import FLOAT32, tensor_types
+from tensoropt.runtime.support.collectives import DOMAIN, import_domain
 
 if TYPE_CHECKING:
     import onnx
@@ -77,8 +78,7 @@ def use_own_weight_gradients(model: onnx.ModelProto) -> bool:
     kept = _remove_dead(graph.nodes, model.graph)
     del model.graph.node[:]
     model.graph.node.extend(kept)
-    if all(one.domain != "tensoropt" for one in model.opset_import):
-        model.opset_import.add(domain="tensoropt", version=1)
+    import_domain(model)
     return True
 
 
@@ -90,7 +90,7 @@ def _make_node(node: onnx.NodeProto, found: _Found, taps: Sequence[int]) -> onnx
         [found.image, found.dy],
         node.output,
         name=node.name,
-        domain="tensoropt",
+        domain=DOMAIN,
         strides=found.strides,
         dilations=found.dilations,
         pads=found.pads,

@@ -16,7 +16,9 @@ import numpy as np
 
 from tensoropt.runtime.support.errors import UserError, cause_of
 
-__all__ = ["Arena", "Block", "address_of", "map_block", "open_descriptor"]
+__all__ = ["CACHE_LINE_BYTES", "Arena", "Block", "address_of", "map_block", "open_descriptor"]
+
+CACHE_LINE_BYTES = 64
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = [
     "ALONE",
@@ -20,11 +24,12 @@ __all__ = [
     "WAITS",
     "CollectiveTraits",
     "Settings",
+    "import_domain",
     "reads_later",
 ]
 
 DOMAIN = "tensoropt"
-"""The domain of the runtime's operators."""
+"""The domain of the runtime's operators; its version is 1."""
 
 Settings = Mapping[str, int | str | Sequence[int]]
 """Attributes of an operator: dimensions, a reduction, or positions in the group."""
@@ -189,3 +194,9 @@ def reads_later(start: str) -> bool:
     """Return whether a transfer reads its operand until its wait, which then takes it as well."""
     kind = STARTS[start]
     return JOINED.get(kind, kind) in _RETAIN
+
+
+def import_domain(model: onnx.ModelProto) -> None:
+    """Let ``model`` have operators of `DOMAIN`."""
+    if all(entry.domain != DOMAIN for entry in model.opset_import):
+        model.opset_import.add(domain=DOMAIN, version=1)

@@ -6,7 +6,21 @@ import hashlib
 import os
 from pathlib import Path
 
-__all__ = ["file_mode", "folder_mode", "may_replace", "replace_private", "sha256_of"]
+__all__ = [
+    "PAGE_BYTES",
+    "PROTOBUF_BYTES",
+    "file_mode",
+    "folder_mode",
+    "may_replace",
+    "replace_private",
+    "sha256_of",
+]
+
+PAGE_BYTES = 4096
+"""Alignment of tensors in a file of weights, so that a runtime can map each of them."""
+
+PROTOBUF_BYTES = 2**31
+"""Size limit of a protobuf message."""
 
 
 def sha256_of(path: Path) -> str:

@@ -7,12 +7,14 @@ import json
 import time
 from typing import Any
 
-__all__ = ["BoundedConnection"]
+__all__ = ["MOST_HEADERS_BYTES", "BoundedConnection"]
 
 HEADERS_S = 10.0
 """Seconds that a client has to send the headers of a request."""
 
-_MOST_HEADERS = 1 << 16  # bytes read before headers are complete: parsers buffer all of them
+MOST_HEADERS_BYTES = 1 << 16
+"""Limit on the headers of a request, and on the bytes read before they are complete: parsers buffer
+all of it."""
 
 _MOST_IDLE = 512  # connections without a pending request; a process may open 1,024 files
 
@@ -57,7 +59,7 @@ class BoundedConnection(asyncio.Protocol):
         if self.is_answering or self.transport.is_closing():
             return
         self._bytes_ahead += len(data)
-        if self._bytes_ahead > _MOST_HEADERS:
+        if self._bytes_ahead > MOST_HEADERS_BYTES:
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["columns", "milliseconds", "size_text"]
+__all__ = ["UNITS", "columns", "milliseconds", "size_text"]
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+"""Binary units of bytes, each 1024 times the one before."""
 
 
 def columns(rows: list[list[str]]) -> list[str]:
@@ -26,6 +27,6 @@ def size_text(size: float | None) -> str:
     if size is None:
         return "-"
     unit = 0
-    while size >= 1024 and unit < len(_UNITS) - 1:
+    while size >= 1024 and unit < len(UNITS) - 1:
         size, unit = size / 1024, unit + 1
-    return f"{size:.4g} {_UNITS[unit]}"
+    return f"{size:.4g} {UNITS[unit]}"

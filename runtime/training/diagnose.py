@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tensoropt.runtime.device.provider import Provider
-from tensoropt.runtime.session.session import RankSession, every_value_session
+from tensoropt.runtime.session.session import VALUE_RUNS, RankSession, every_value_session
 from tensoropt.runtime.training.finite import all_finite
 from tensoropt.runtime.training.step import TrainingStep
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["first_not_finite"]
-
-_RUNS = 8
 
 
 class _Place(NamedTuple):
@@ -34,7 +32,7 @@ def first_not_finite(step: TrainingStep, threads: int, comm: MPI.Comm) -> str | 
     value that is not finite. Gradients are overwritten. Returns None if all values are finite.
     """
     found = comm.allgather(_check_inputs(step, comm.rank))
-    for part in range(_RUNS):
+    for part in range(VALUE_RUNS):
         if any(found):
             break
         # All ranks must run, as their collectives wait for each other.
@@ -86,7 +84,7 @@ def _open_part(
         (order, f"{node.op_type} node '{node.name}'", [name for name in node.output if name])
         for order, node in enumerate(model.graph.node)
     ]
-    size = -(-len(nodes) // _RUNS)
+    size = -(-len(nodes) // VALUE_RUNS)
     chosen = nodes[part * size : (part + 1) * size]
     held = {output.name for output in model.graph.output}
     names = (name for _, _, outputs in chosen for name in outputs)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
+from tensoropt.runtime.support.files import PAGE_BYTES
 from tensoropt.runtime.training.checkpoint import DTYPES, Facts, facts_text, weights_of
 from tensoropt.runtime.training.constants import constants, tensor_bytes, tensor_dtype
 from tensoropt.runtime.training.inference import for_inference
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["export_model"]
 
 _INLINE = 1 << 30  # largest size of weights stored in the graph's file, which is limited to 2 GiB
-_PAGE = 4096
 
 # All fields of a TensorProto for its elements or their location.
 _DATA_FIELDS = (
@@ -134,7 +134,7 @@ def _set(tensor: onnx.TensorProto, array: Array, data: IO[bytes] | None, locatio
     if data is None:
         tensor.raw_data = raw.tobytes()
         return
-    data.write(bytes(-data.tell() % _PAGE))
+    data.write(bytes(-data.tell() % PAGE_BYTES))
     tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", data.tell()), ("length", raw.nbytes)):
         tensor.external_data.add(key=key, value=str(value))

@@ -17,6 +17,7 @@ from tensoropt.runtime.support.kinds import SECONDS, integer, number
 from tensoropt.runtime.support.options import add_flags, options_in
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.support.version import TOOL
+from tensoropt.serving.options import ServerOptions, ServingOptions, TextLimits
 
 __all__ = ["build_parser", "main"]
 
@@ -90,10 +91,9 @@ def _serve(
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.opening import Opener
-    from tensoropt.serving.server import ServerOptions, serve
+    from tensoropt.serving.server import serve
     from tensoropt.serving.service import Service
     from tensoropt.serving.side_process import SideProcess
-    from tensoropt.serving.text_model import TextLimits
 
     set_up(is_json=arguments.log_format == "json", has_requests=not arguments.no_access_log)
     listener = listen("HTTP", arguments.host, arguments.port)
@@ -147,9 +147,7 @@ def _session_options(arguments: argparse.Namespace) -> SessionOptions:
     return SessionOptions(**{**options, "stall_s": arguments.stall_s or arguments.timeout})
 
 
-def _options(arguments: argparse.Namespace) -> Any:
-    from tensoropt.serving.model import ServingOptions
-
+def _options(arguments: argparse.Namespace) -> ServingOptions:
     return ServingOptions(
         batch_delay_s=arguments.batch_delay_ms / 1e3,
         max_batch=arguments.max_batch,
@@ -189,9 +187,11 @@ def _port(text: str) -> int:
 
 
 def _add_address(add: Any) -> None:
-    add("--host", default="127.0.0.1", metavar="H", help="address (127.0.0.1: this machine only)")
+    add("--host", default=ServerOptions.host, metavar="H",
+        help="address (%(default)s: this machine only)")  # fmt: skip
     add("--port", type=_port, default=8000, metavar="P", help="HTTP port, 0: any free port (8000)")
-    add("--grpc-port", type=_port, default=8001, metavar="P", help="gRPC port (8001)")
+    add("--grpc-port", type=_port, default=ServerOptions.grpc_port, metavar="P",
+        help="gRPC port (%(default)s)")  # fmt: skip
     add("--no-grpc", action="store_true", help="serve HTTP only")
     add("--address-file", type=Path, metavar="FILE",
         help="write the addresses, one per line, to FILE while serving")  # fmt: skip
@@ -204,27 +204,29 @@ def _add_log(add: Any) -> None:
 
 
 def _add_batching(add: Any) -> None:
-    add("--batch-delay-ms", type=number(0.0), default=2.0, metavar="MS",
-        help="time to collect further requests while ranks are idle (2)")  # fmt: skip
+    add("--batch-delay-ms", type=number(0.0), default=ServingOptions.batch_delay_s * 1e3,
+        metavar="MS",
+        help="time to collect further requests while ranks are idle (%(default)g)")  # fmt: skip
     add("--max-batch", type=integer(1), metavar="N",
         help="most samples per run for a symbolic batch dimension (8)")  # fmt: skip
     add("--no-batching", action="store_true", help="run each request separately")
 
 
 def _add_limits(add: Any) -> None:
-    add("--queue", type=integer(1), default=256, metavar="N", help="most queued requests (256)")
-    add("--max-prompts", type=integer(1), default=64, metavar="N",
-        help="most prompts per text request (64)")  # fmt: skip
-    add("--step-tokens", type=integer(1), default=2048, metavar="N",
-        help="most tokens per step of a decoder (2048)")  # fmt: skip
-    add("--timeout", type=SECONDS, default=60.0, metavar="S",
-        help="most time to answer a request (60)")  # fmt: skip
+    add("--queue", type=integer(1), default=ServingOptions.queue, metavar="N",
+        help="most queued requests (%(default)s)")  # fmt: skip
+    add("--max-prompts", type=integer(1), default=TextLimits.max_prompts, metavar="N",
+        help="most prompts per text request (%(default)s)")  # fmt: skip
+    add("--step-tokens", type=integer(1), default=TextLimits.step_tokens, metavar="N",
+        help="most tokens per step of a decoder (%(default)s)")  # fmt: skip
+    add("--timeout", type=SECONDS, default=ServingOptions.timeout_s, metavar="S",
+        help="most time to answer a request (%(default)g)")  # fmt: skip
     add_flags(add, SessionOptions, **_LIMITS)
     add("--max-body", type=integer(1), default=64, metavar="MIB", help="largest request (64)")
     add("--max-bodies", type=integer(1), metavar="MIB",
         help="all requests in progress (4 times --max-body)")  # fmt: skip
-    add("--grace", type=number(0.0), default=30.0, metavar="S",
-        help="time to finish requests at shutdown (30)")  # fmt: skip
+    add("--grace", type=number(0.0), default=ServerOptions.grace_s, metavar="S",
+        help="time to finish requests at shutdown (%(default)g)")  # fmt: skip
 
 
 if __name__ == "__main__":

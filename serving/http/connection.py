@@ -7,14 +7,13 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tensoropt.runtime.support.http_connection import BoundedConnection
+from tensoropt.runtime.support.http_connection import MOST_HEADERS_BYTES, BoundedConnection
 
 __all__ = ["ANSWER_S", "Connection"]
 
 ANSWER_S = 60.0
 """Seconds that a client may take to receive an answer."""
 
-_MOST_HEADERS = 1 << 16  # bytes
 _MOST_AHEAD = 1000  # pipelined requests: sent before earlier requests are answered
 
 
@@ -68,5 +67,5 @@ class Connection(BoundedConnection, HttpToolsProtocol):
 
     def _count(self, size: int) -> None:
         self._header_bytes += size
-        if self._header_bytes > _MOST_HEADERS:
+        if self._header_bytes > MOST_HEADERS_BYTES:
             self.transport.abort()

@@ -13,8 +13,9 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.serving.batching.sizes import Batching, batching_of
-from tensoropt.serving.model import VERSION, ServingOptions, specs_of
+from tensoropt.serving.model import VERSION, specs_of
 from tensoropt.serving.opening import restrict_dims
+from tensoropt.serving.options import ServingOptions
 from tensoropt.serving.protocol.tensors import TensorSpec
 from tensoropt.serving.triton.backend import OPTIONS
 

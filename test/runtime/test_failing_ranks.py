@@ -187,7 +187,7 @@ def test_a_rank_that_is_stopped(hanging: Path, temporary: Path, stopped: int, wh
 
 
 def test_ranks_that_do_not_come_up(capsys, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "_RANKS_END_S", 0.0)
+    monkeypatch.setattr(launcher, "RANKS_END_S", 0.0)
     assert main([str(plan), "--timeout", "0.001"]) == 1
     err = capsys.readouterr().err
     assert err == (

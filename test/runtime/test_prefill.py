@@ -21,7 +21,7 @@ from tensoropt.runtime.text.decoder import decoder_of
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.opening import open_texts, split_plans
-from tensoropt.serving.text_model import TextLimits
+from tensoropt.serving.options import TextLimits
 
 PROMPTS = ([3, 7, 1], [5, 6, 7, 8, 9], [1])
 

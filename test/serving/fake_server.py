@@ -81,11 +81,12 @@ def _main() -> None:
     from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
-    from tensoropt.serving.model import Model, ServingOptions
-    from tensoropt.serving.server import ServerOptions, serve
+    from tensoropt.serving.model import Model
+    from tensoropt.serving.options import ServerOptions, ServingOptions, TextLimits
+    from tensoropt.serving.server import serve
     from tensoropt.serving.service import Service
     from tensoropt.serving.side_process import SideProcess
-    from tensoropt.serving.text_model import TextLimits, TextModel
+    from tensoropt.serving.text_model import TextModel
 
     if arguments.patience is not None:
         body.BODY_S = connection.ANSWER_S = arguments.patience

@@ -13,7 +13,8 @@ import numpy as np
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.serving.metrics import Metrics
-from tensoropt.serving.model import Model, ServingOptions
+from tensoropt.serving.model import Model
+from tensoropt.serving.options import ServingOptions
 from tensoropt.serving.protocol.tensors import TensorSpec
 from tensoropt.serving.service import Service
 

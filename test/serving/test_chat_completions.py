@@ -19,7 +19,8 @@ from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.chats import chat_routes
 from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
-from tensoropt.serving.text_model import TextLimits, TextModel
+from tensoropt.serving.options import TextLimits
+from tensoropt.serving.text_model import TextModel
 
 TALK: Any = [{"role": "system", "content": "ab"}, {"role": "user", "content": "c"}]
 

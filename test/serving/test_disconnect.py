@@ -17,7 +17,8 @@ from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
-from tensoropt.serving.text_model import TextLimits, TextModel
+from tensoropt.serving.options import TextLimits
+from tensoropt.serving.text_model import TextModel
 
 
 async def _ask_and_leave(app: FastAPI, path: str, body: object, leaves: asyncio.Event) -> None:

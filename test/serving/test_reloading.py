@@ -18,9 +18,8 @@ from test_serving import _COMMAND, _answer, _expected, _ranks
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.serving.metrics import Metrics
-from tensoropt.serving.model import ServingOptions
 from tensoropt.serving.opening import Opener
-from tensoropt.serving.text_model import TextLimits
+from tensoropt.serving.options import ServingOptions, TextLimits
 
 X = np.random.default_rng(3).random((3, 6), np.float32)
 

@@ -17,8 +17,9 @@ from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.chats import chat_routes
 from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.options import TextLimits
 from tensoropt.serving.service import Service
-from tensoropt.serving.text_model import TextLimits, TextModel
+from tensoropt.serving.text_model import TextModel
 
 
 @pytest.fixture

@@ -12,14 +12,13 @@ from tensoropt.compiler.sharding.rule.factors import FactorMap, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import count
+from tensoropt.dialects.onnx import CLASSICAL
 
 __all__: list[str] = []
 
-_DOMAIN = "ai.onnx.ml"
-
 
 def _qualify(*operators: str) -> tuple[str, ...]:
-    return tuple(f"{_DOMAIN}.{operator}" for operator in operators)
+    return tuple(f"{CLASSICAL}.{operator}" for operator in operators)
 
 
 @sharding_rule(*_qualify("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble"))

@@ -38,6 +38,7 @@ from tensoropt.compiler.sharding.rule.windows import (
 )
 from tensoropt.dialects.build import ints_attr, sizes_of, tensor_type
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.opsets import SLICE_OPERANDS_SINCE
 
 __all__ = [
     "channel_loops",
@@ -53,9 +54,6 @@ __all__ = [
 # inputs.
 _CHANNELS = 1
 _INPUTS = 2
-
-# First opset in which Slice takes its bounds as operands.
-_SLICE_OPERANDS_SINCE = 10
 
 
 @sharding_rule("Conv")
@@ -101,7 +99,7 @@ def _spread_windows(info: OpInfo) -> list[Window]:
     The stride equals the elements per window, so that windows have the same position in every part.
     """
     counted = info.attribute("output_shape") or str(info.attribute("auto_pad")).startswith("SAME")
-    if counted or not can_exchange(info) or info.standard_version < _SLICE_OPERANDS_SINCE:
+    if counted or not can_exchange(info) or info.standard_version < SLICE_OPERANDS_SINCE:
         return []
     sizes, made = info.shape(0), info.result_shape()
     return [
@@ -164,7 +162,7 @@ def _spatial_loops(info: OpInfo, kernel: Shape) -> list[FactorMap]:
 
 def _tap_halos(info: OpInfo) -> list[Halo]:
     """Return the halos of the dimensions along which image and window can be split together."""
-    old = info.standard_version < _SLICE_OPERANDS_SINCE
+    old = info.standard_version < SLICE_OPERANDS_SINCE
     if old or not adds_up(info) or not can_exchange(info):
         return []
     loops = _spatial_loops(info, info.shape(1)[2:])

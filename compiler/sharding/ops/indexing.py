@@ -20,15 +20,13 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.dialects.build import ints_attr, tensor_type
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.opsets import SQUEEZE_OPERANDS_SINCE, WHERE_SINCE
 from tensoropt.runtime.layout.padding import part_of
 
 if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["mask_inside", "position", "scalar", "where"]
-
-_WHERE_SINCE = 9
-_AXES_OPERAND_SINCE = 13
 
 
 @sharding_rule("Gather")
@@ -43,7 +41,7 @@ def _gather(info: OpInfo) -> Rule:
     factors = [FactorMap({0: dim}, {0: dim}) for dim in range(axis)]
     factors += [FactorMap({1: dim}, {0: axis + dim}) for dim in range(count)]
     factors += [FactorMap({0: dim}, {0: dim - 1 + count}) for dim in range(axis + 1, len(data))]
-    if info.version >= _WHERE_SINCE and _adds_up(info.operands[0]):
+    if info.version >= WHERE_SINCE and _adds_up(info.operands[0]):
         factors.append(FactorMap({0: axis}, reduction="sum", counted=True, padded=True))
     return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
 
@@ -57,7 +55,7 @@ def _gather_blocks(info: OpInfo) -> Rule:
     rank, count = len(info.shape(0)), len(info.shape(1))
     axis = axis_of(info, 0, rank, "gather_axis")
     factors = [FactorMap({1: dim}, {0: axis + dim}) for dim in range(count)]
-    if info.standard_version >= _WHERE_SINCE and _adds_up(info.results[0]):
+    if info.standard_version >= WHERE_SINCE and _adds_up(info.results[0]):
         places = dict.fromkeys((0, 2, 3), axis)
         factors.append(present_factor(info, places, {}, reduction="sum", counted=True))
     return rule_of(info, factors, localize=_gather_locally, flops_per_point=0.0)
@@ -146,7 +144,7 @@ def _trailing_ones(local: LocalOp, value: ir.Value, count: int) -> ir.Value:
     shape = [None if own.is_dynamic_dim(d) else own.get_dim_size(d) for d in range(own.rank)]
     result = tensor_type([*shape, *[1] * count], own.element_type)
     axes = list(range(own.rank, own.rank + count))
-    if local.info.standard_version < _AXES_OPERAND_SINCE:
+    if local.info.standard_version < SQUEEZE_OPERANDS_SINCE:
         return local.onnx("Unsqueeze", [value], result, axes=ints_attr(axes))
     return local.onnx("Unsqueeze", [value, local.constant(np.array(axes, np.int64))], result)
 

@@ -20,7 +20,9 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import is_no_value
 
 __all__ = [
+    "EPSILON",
     "NORMALIZATION_FLOPS",
+    "SKIP_EPSILON",
     "embedding",
     "inner_sum",
     "inverse_deviation",
@@ -32,10 +34,11 @@ __all__ = [
 NORMALIZATION_FLOPS = 8.0
 """Two sums, a difference, a square, a product with the inverse deviation, scale, and bias."""
 
-_EPSILON = 1e-5
+EPSILON = 1e-5
+"""Default of ONNX."""
 
-# Default of ONNX Runtime for normalised sums.
-_SKIP_EPSILON = 1e-12
+SKIP_EPSILON = 1e-12
+"""Default of ONNX Runtime for normalised sums."""
 
 # Operators that subtract no mean.
 _ROOT_MEAN_SQUARE = frozenset(
@@ -189,6 +192,6 @@ def inverse_deviation(
 ) -> ir.Value:
     """Return 1 / sqrt(mean(x^2) + epsilon) over ``dims`` and the ranks along ``axes``."""
     info, variance = make.local.info, make.mean(make.binary("Mul", x, x), dims, axes)
-    epsilon = float(info.attribute("epsilon", _SKIP_EPSILON if "Skip" in info.name else _EPSILON))
+    epsilon = float(info.attribute("epsilon", SKIP_EPSILON if "Skip" in info.name else EPSILON))
     shifted = make.binary("Add", variance, make.scalar(epsilon, variance))
     return make.unary("Reciprocal", make.unary("Sqrt", shifted))

@@ -21,10 +21,9 @@ from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.sizes import has_local_sizes, local_sizes
 from tensoropt.dialects.build import ints_attr, shape_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.opsets import SQUEEZE_OPERANDS_SINCE
 
 __all__ = ["Block", "reshape_blocks"]
-
-_AXES_OPERAND_SINCE = 13
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ def _squeeze_locally(local: LocalOp) -> list[ir.Value]:
     axes = [dim for dim, size in enumerate(shape) if size == 1]
     if axes == [dim for dim, size in enumerate(local_shape) if size == 1]:
         return local.clone()
-    if local.info.version < _AXES_OPERAND_SINCE:
+    if local.info.version < SQUEEZE_OPERANDS_SINCE:
         return local.clone(attributes={"axes": ints_attr(axes)})
     left = [size or 0 for dim, size in enumerate(local_shape) if shape[dim] != 1]
     return [Arithmetic(local).reshape(local.operands[0], left)]

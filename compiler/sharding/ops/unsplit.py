@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.compiler.sharding.rule.registry import registered
+from tensoropt.dialects.onnx import CLASSICAL
 
 __all__ = ["explained", "why_whole"]
 
@@ -50,7 +51,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
 }
 _BY_OPERATOR = {name: reason for reason, names in _REASONS.items() for name in names}
 _BY_DOMAIN = {
-    "ai.onnx.ml": "works on maps, which are no tensors: no layout describes them",
+    CLASSICAL: "works on maps, which are no tensors: no layout describes them",
     "ai.onnx.preview": "a proposal that ONNX Runtime does not run",
     "ai.onnx.preview.training": "an optimiser's step, which ONNX Runtime does not run",
 }

@@ -8,16 +8,15 @@ from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.dialects.build import Build
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.opsets import WHERE_SINCE
 
 __all__ = ["has_local_sizes", "local_sizes"]
-
-_WHERE_SINCE = 9
 
 
 def has_local_sizes(info: OpInfo, operand: int) -> bool:
     """Return whether :func:`local_sizes` can be built; unknown sizes need `Where`."""
     known = info.literal(operand) is not None or None not in info.result_shape()
-    return known or info.version >= _WHERE_SINCE
+    return known or info.version >= WHERE_SINCE
 
 
 def local_sizes(local: LocalOp, operand: int, sizes: Shape, pieces: Sequence[int]) -> ir.Value:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tensoropt.compiler.sharding.ops.layer_normalization import EPSILON, SKIP_EPSILON
 from tensoropt.compiler.sharding.rule.factors import axis_of
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
@@ -35,7 +36,6 @@ from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
-_EPSILON, _SKIP_EPSILON = 1e-5, 1e-12
 _STATISTICS = ("mean", "inverse")
 
 
@@ -48,7 +48,7 @@ def layer_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     rows = tensor_type([*shape_of(x)[:first], *[1] * (rank - first)], ir.F32Type.get())
     attributes = {
         "axis": int_attr(first),
-        "epsilon": float_attr(f.info.attribute("epsilon", _EPSILON)),
+        "epsilon": float_attr(f.info.attribute("epsilon", EPSILON)),
         "stash_type": int_attr(1),
     }
     found = make.onnx_many("LayerNormalization", f.operands, [x.type, rows, rows], **attributes)
@@ -78,7 +78,7 @@ def _dims(b: Backward) -> range:
 
 
 def _epsilon(b: Backward) -> float:
-    return float(b.info.attribute("epsilon", _EPSILON))
+    return float(b.info.attribute("epsilon", EPSILON))
 
 
 @gradient("RMSNormalization", "SimplifiedLayerNormalization")
@@ -144,6 +144,6 @@ def _normalise_sum(
     for index in filter(f.has, terms[1:]):
         total = make.add(total, f.operands[index])
     present = [f.operands[index] for index in parameters if f.has(index)]
-    epsilon = float_attr(f.info.attribute("epsilon", _SKIP_EPSILON))
+    epsilon = float_attr(f.info.attribute("epsilon", SKIP_EPSILON))
     y = make.onnx(op_type, [total, *present], total.type, axis=int_attr(-1), epsilon=epsilon)
     return [y, None, None, total][: len(f.op.results)]

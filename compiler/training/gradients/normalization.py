@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tensoropt.compiler.sharding.ops.layer_normalization import EPSILON
 from tensoropt.compiler.sharding.rule.factors import axis_of
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
@@ -33,7 +34,7 @@ from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
-_EPSILON, _MOMENTUM = 1e-5, 0.9
+_MOMENTUM = 0.9
 _VARIANCE_EPSILON = 1e-9
 _EUCLIDEAN = 2
 
@@ -51,7 +52,7 @@ def batch_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     centre = mean(make, x, dims)
     centred = make.sub(x, centre)
     variance = make.squeeze(mean_square(make, centred, dims), dims)
-    inverse = inverse_deviation(make, variance, float(f.info.attribute("epsilon", _EPSILON)))
+    inverse = inverse_deviation(make, variance, float(f.info.attribute("epsilon", EPSILON)))
     f.saved["mean"], f.saved["inverse"] = centre, inverse
     running = [_update_running(f, 3, make.squeeze(centre, dims)), _update_running(f, 4, variance)]
     return [_scale(f, centred, inverse), *running][: len(f.op.results)]
@@ -175,7 +176,7 @@ def _group_gradients(b: Backward, groups: int) -> Gradients:
     whole = [sizes[0], groups, each, math.prod(sizes[2:])]
     per_group = [1, groups, b.shape(1)[0] // groups, 1]
     x, dy = (make.reshape(widen(make, value), whole) for value in (b.operand(0), b.dy))
-    normal = standardise(make, x, [2, 3], float(b.info.attribute("epsilon", _EPSILON)))
+    normal = standardise(make, x, [2, 3], float(b.info.attribute("epsilon", EPSILON)))
     product = make.mul(dy, normal.value)
     scale = make.reshape(widen(make, b.operand(1)), per_group)
     dx = normal.gradient(make.mul(dy, scale), make.mul(product, scale)) if b.wanted[0] else None

@@ -1,0 +1,51 @@
+"""Options of a server and of its models; the flags of tensoropt-serve have the same defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ServerOptions", "ServingOptions", "TextLimits"]
+
+_QUEUE, _TIMEOUT_S = 256, 60.0
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Addresses of a server, and its grace period; ``grpc_port`` None serves HTTP only.
+
+    ``address_file`` contains the addresses, one per line, while the server runs.
+    """
+
+    host: str = "127.0.0.1"
+    grpc_port: int | None = 8001
+    grace_s: float = 30.0
+    address_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class ServingOptions:
+    """Options for collecting requests into runs.
+
+    The model is not ready while a run has taken longer than ``timeout_s``.
+    """
+
+    batch_delay_s: float = 0.002
+    max_batch: int | None = None
+    is_batching: bool = True
+    queue: int = _QUEUE
+    timeout_s: float = _TIMEOUT_S
+
+
+@dataclass(frozen=True)
+class TextLimits:
+    """Limits on the queue of requests, on their prompts, and on the tokens of a step.
+
+    ``step_tokens`` is for `TextSession`: the scores of 2048 tokens, over a vocabulary of 128
+    thousand, are 1 GiB in float32.
+    """
+
+    queue: int = _QUEUE
+    max_prompts: int = 64
+    step_tokens: int = 2048
+    timeout_s: float = _TIMEOUT_S
