@@ -12,7 +12,7 @@ import pytest
 from on_tensors import ON_TENSORS
 from small_models import random_module, tables_of
 
-from tensoropt.compiler.layout.mesh import Mesh, factorisations
+from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.search.frontier import anytime
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import BUSY, Clock
@@ -28,6 +28,7 @@ from tensoropt.compiler.search.frontier.search import (
 from tensoropt.compiler.search.problem.evaluate import Cost
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
+from tensoropt.runtime.layout.mesh import Mesh
 
 TABLES: Any = SimpleNamespace(device=ON_TENSORS)
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from tensoropt.compiler.layout.mesh import count_layouts
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
 from tensoropt.compiler.search.frontier.candidate import Candidate, Costed, Programs
 from tensoropt.compiler.search.frontier.clock import Clock
@@ -365,7 +366,7 @@ class Anytime:
 
 def _cells(candidate: Candidate) -> int:
     """Return a measure of the cells of a table of a candidate."""
-    layouts: int = candidate.mesh.layouts(PLACEMENTS)
+    layouts = count_layouts(candidate.mesh, PLACEMENTS)
     return layouts * layouts
 
 

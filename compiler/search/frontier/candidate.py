@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.bounds import Claim, proven
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.frontier.options import SearchOptions
@@ -18,6 +17,7 @@ from tensoropt.compiler.search.problem.evaluate import ProgramCost
 from tensoropt.compiler.search.problem.problem import NO_LINES, Lines, TablePoint
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["LARGE", "Assignment", "Candidate", "Costed", "Programs", "points_to_cost"]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import count_layouts
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
     "PLACEMENTS",
@@ -99,4 +100,4 @@ def by_promise(mesh: Mesh) -> tuple[int, int]:
     Meshes of three axes come last; deeper ones have smaller tables again.
     """
     axes = sum(extent > 1 for extent in mesh.shape)
-    return (mesh.layouts(PLACEMENTS) if axes > SHALLOW_AXES else 0), max(mesh.shape)
+    return (count_layouts(mesh, PLACEMENTS) if axes > SHALLOW_AXES else 0), max(mesh.shape)
