@@ -60,7 +60,7 @@ class Resharder:
     sizes. Mesh axes of extent 1 are ignored: layouts that differ only there are the same, and steps
     never name these axes. A dimension that one axis splits may be padded a little: a step then pads
     before it slices, and crops after it joins. No path leads from or to a layout that does not fit
-    the shape (:meth:`Layout.misfit`) or that mixes reductions.
+    the shape (:func:`describe_misfit`) or that mixes reductions.
     """
 
     def __init__(self, mesh: Mesh, device: Device) -> None:

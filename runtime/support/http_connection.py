@@ -13,8 +13,8 @@ HEADERS_S = 10.0
 """Seconds that a client has to send the headers of a request."""
 
 MOST_HEADERS_BYTES = 1 << 16
-"""Limit on the headers of a request, and on the bytes read before they are complete: parsers buffer
-all of it."""
+"""Limit on the headers of a request, and on bytes read before they are complete: parsers buffer
+all of them."""
 
 _MOST_IDLE = 512  # connections without a pending request; a process may open 1,024 files
 
