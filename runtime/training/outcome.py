@@ -22,9 +22,10 @@ def measure(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str, 
     """Return measured figures except times, of the rank with the maximum, and predictions."""
     plan = trainer.plan.plan
     predicted = plan.document["predicted"]
+    peak_bytes = memory.bytes()  # first: to count the constants takes memory
     own = {**trainer.held.bytes_by_kind(), "constants_bytes": trainer.constant_bytes()}
     return {
-        "peak_bytes": largest(comm, memory.bytes()),
+        "peak_bytes": largest(comm, peak_bytes),
         "predicted_peak_bytes": plan.process_bytes,
         "used_bytes": largest(comm, trainer.held.provider.used_bytes()),
         "nodes_on_cpu": largest(comm, trainer.nodes_on_cpu()),

@@ -106,7 +106,8 @@ class Anytime:
             return "memory"
         is_open = any(gap is not None and gap > self.options.epsilon for gap in self.gaps)
         late = any(isinstance(c.error, OutOfTimeError) for c in self.candidates)
-        if late or (is_open and not all(c.closed for c in self.searched)):
+        unfinished = self.clock.limit_s is not None and not all(c.closed for c in self.searched)
+        if late or (is_open and unfinished):
             return "time"
         return "tables" if is_open else None
 
@@ -285,7 +286,7 @@ class Anytime:
             return False
         if not is_small and self.clock.limit_s is None and candidate.tolerance == 0:
             return False  # an exact search is not repeated: it would take twice as long
-        short = candidate.short_points(self.programs, self.options, max(candidate.tolerance, asked))
+        short = candidate.short_points(self.programs, self.options, candidate.tolerance)
         return candidate.known.learn(list(short))
 
     @property
