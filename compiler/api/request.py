@@ -22,6 +22,7 @@ from tensoropt.compiler.search.frontier.request import (
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface, Option, check_combinations, options_of
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.support.options import keywords_of
 
 __all__ = ["SearchArguments", "SearchLimits", "documented", "make_request"]
 
@@ -64,15 +65,9 @@ def documented(arguments: type | None = None) -> Callable[[F], F]:
     Other keyword arguments raise TypeError.
     """
     options = options_of(Request)
-    more = {
-        name: inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=options[name].default,
-            annotation=annotation.__forward_arg__,
-        )
-        for name, annotation in getattr(arguments, "__annotations__", {}).items()
-    }
+    defaults = {name: option.default for name, option in options.items()}
+    keys = [] if arguments is None else keywords_of(arguments, defaults)
+    more = {keyword.name: keyword for keyword in keys}
 
     def complete(method: F) -> F:
         signature = inspect.signature(method)

@@ -107,7 +107,7 @@ def _whole(kind: str, p: int) -> int:
 def _measured(kind: str, p: int, device: Device) -> Sequence[tuple[float, float]] | None:
     """Return the measured lines.
 
-    A collective of a kind that is not measured takes the time of an all-gather that sends as much.
+    An unmeasured kind takes the time of an all-gather that sends the same number of bytes.
     """
     if kind in KINDS:
         return device.collectives.get((kind, p))

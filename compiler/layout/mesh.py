@@ -22,6 +22,7 @@ __all__ = [
     "is_grouped",
     "most_groups",
     "parse_mesh",
+    "wide_axes",
 ]
 
 _T = TypeVar("_T")
@@ -37,7 +38,7 @@ DEEP_GROUPS = 2
 
 def is_deep(mesh: Mesh) -> bool:
     """Return whether ``mesh`` has more than three axes above 1."""
-    return _wide_axes(mesh) > SHALLOW
+    return wide_axes(mesh) > SHALLOW
 
 
 def most_groups(mesh: Mesh) -> int:
@@ -47,17 +48,18 @@ def most_groups(mesh: Mesh) -> int:
     (5 placements on 6 axes: 15,625), so each op views the ranks as a two-dimensional grid of
     its own choice, such as 2x32 or 16x4 (docs/decisions/0022).
     """
-    axes = _wide_axes(mesh)
+    axes = wide_axes(mesh)
     return DEEP_GROUPS if axes > SHALLOW else axes
 
 
-def _wide_axes(mesh: Mesh) -> int:
+def wide_axes(mesh: Mesh) -> int:
+    """Return the number of axes above 1."""
     return sum(extent > 1 for extent in mesh.shape)
 
 
 def count_layouts(mesh: Mesh, placements: int) -> int:
     """Return the number of layouts of a tensor when each axis has ``placements`` choices."""
-    axes = _wide_axes(mesh)
+    axes = wide_axes(mesh)
     if not axes:
         return 1
     return sum(

@@ -32,9 +32,9 @@ class FrontierReport:
     meshes, 0 if not known. Bounds are for the searched meshes, without those in ``left_out``.
     ``interrupted``: Ctrl-C ended the search. ``stopped`` is the reason why it ended before it
     proved the requested bound: the ``time_limit_s``, the memory limit, or tables that had nothing
-    more to learn; ``None`` if it did prove it. With ``axes``, the bound is about all meshes of up
-    to so many axes, as others were left out for lack of time. ``error`` is the expected error of
-    the figures, ``None`` if the device has not been measured.
+    more to learn; ``None`` if it did prove it. If deeper meshes were left out for lack of time,
+    ``axes`` is the largest number of axes of the meshes that the bound is about. ``error`` is the
+    expected error of the figures, ``None`` if the device has not been measured.
     """
 
     model: str

@@ -171,7 +171,7 @@ class Layout:
     def is_mixed(self) -> bool:
         """True if the layout is partial by two different reductions.
 
-        Such a tensor is ambiguous: the result depends on the order of the reductions.
+        The tensor is then ambiguous: its value depends on the order of the reductions.
         """
         return len({own.reduction for own in self.placements if own.is_partial}) > 1
 

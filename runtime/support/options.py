@@ -6,7 +6,7 @@ Flags of commands, arguments in Python and requests to ranks derive from the fie
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from string import Formatter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +23,7 @@ __all__ = [
     "add_flags",
     "command_text",
     "flag_of",
+    "keywords_of",
     "option",
     "option_names",
     "options_in",
@@ -137,13 +138,9 @@ def command_text(error: TensoroptError) -> str:
     return error.render(flag_of) if isinstance(error, OptionError) else str(error)
 
 
-def shows_options(options: type[Options], arguments: type[Any]) -> Callable[[F], F]:
-    """Return a decorator that lists keyword arguments in the signature, as `help` prints it.
-
-    ``arguments`` is the TypedDict of a function's ``**options``, and ``options`` has the defaults.
-    """
-    defaults = {entry.name: _default_of(entry) for entry in _entries(options)}
-    keywords = [
+def keywords_of(arguments: type[Any], defaults: Mapping[str, Any]) -> list[inspect.Parameter]:
+    """Return a keyword parameter for each key of the TypedDict ``arguments``."""
+    return [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -152,6 +149,15 @@ def shows_options(options: type[Options], arguments: type[Any]) -> Callable[[F],
         )
         for name, reference in arguments.__annotations__.items()
     ]
+
+
+def shows_options(options: type[Options], arguments: type[Any]) -> Callable[[F], F]:
+    """Return a decorator that lists keyword arguments in the signature, as `help` prints it.
+
+    ``arguments`` is the TypedDict of a function's ``**options``, and ``options`` has the defaults.
+    """
+    defaults = {entry.name: _default_of(entry) for entry in _entries(options)}
+    keywords = keywords_of(arguments, defaults)
 
     def show(function: F) -> F:
         signature = inspect.signature(function)

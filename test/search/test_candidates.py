@@ -125,9 +125,9 @@ def test_the_worst_gap_is_searched_first(monkeypatch: pytest.MonkeyPatch) -> Non
     order: list[tuple[tuple[int, ...], float]] = []
     run = anytime.Anytime._run
 
-    def watched(self: anytime.Anytime, own: Candidate) -> None:
+    def watched(self: anytime.Anytime, own: Candidate, limit_s: float) -> None:
         order.append((own.mesh.shape, math.inf if own.is_fresh else self._gap(own) or 0.0))
-        run(self, own)
+        run(self, own, limit_s)
 
     monkeypatch.setattr(anytime.Anytime, "_run", watched)
     meshes = sorted(factorisations(8), key=by_promise)

@@ -29,7 +29,7 @@ from tensoropt.compiler.search.frontier.options import (
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Limits
 from tensoropt.compiler.search.problem.pins import PinsError
-from tensoropt.compiler.search.problem.problem import NothingAllowedError, TablePoint
+from tensoropt.compiler.search.problem.problem import NothingAllowedError
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.support.errors import UserError
@@ -57,6 +57,7 @@ Measured by ``bench/accuracy/plan_memory.py``.
 """
 GRACE_S = 1.0
 """Time for the first points of a candidate after Ctrl-C, if another candidate has points."""
+_LATE = "no time was left; expected more --search-time"
 
 
 class Anytime:
@@ -79,8 +80,9 @@ class Anytime:
 
         Raises KeyboardInterrupt on Ctrl-C unless it may return and a candidate has points.
         """
-        while (candidate := self._worst()) is not None:
-            self._improve(candidate)
+        while (turn := self._next_turn()) is not None:
+            candidate, limit_s = turn
+            self._improve(candidate, limit_s)
             if len(self.candidates) > 1:
                 candidate.forget_tables()
 
@@ -137,10 +139,12 @@ class Anytime:
     def _gap(self, candidate: Candidate) -> float | None:
         return candidate.gap(self.programs, self.options)
 
-    def _worst(self) -> Candidate | None:
-        """Return the candidate to run next, ``None`` to end the search.
+    def _next_turn(self) -> tuple[Candidate, float] | None:
+        """Return the candidate to run next and its seconds, ``None`` to end the search.
 
-        Candidates that are not begun in time are left out.
+        The worst gap is first. A shallow mesh has an even part of the time left, at least
+        ``SLICE``. A deep mesh has all of it: parts of its run prove little. Candidates that are not
+        begun in time are left out.
         """
         open_ = [c for c in self.candidates if not c.closed and c.reason is None]
         if self._has_enough():
@@ -148,17 +152,16 @@ class Anytime:
         if self.interrupted:
             self._leave_out(open_, "interrupted")
             return None
-        ranked = [
-            (urgency, -candidate.number, candidate)
-            for candidate in open_
-            if (urgency := self._urgency(candidate)) > self.options.epsilon
-            and self._is_worth(candidate)
-        ]
-        if ranked:
-            return max(ranked, key=lambda item: item[:2])[2]
-        late = OutOfTimeError("time is over")
-        self._leave_out(open_, "no time was left; expected more --search-time", late)
-        return None
+        urgencies = {candidate: self._urgency(candidate) for candidate in open_}
+        urgent = [c for c in open_ if urgencies[c] > self.options.epsilon]
+        worth = [candidate for candidate in urgent if self._is_worth(candidate)]
+        if not worth:
+            self._leave_out(open_, _LATE, OutOfTimeError("time is over"))
+            return None
+        worst = max(worth, key=urgencies.__getitem__)  # the most promising of equals
+        rivals = sum(not self._is_deep(candidate) for candidate in urgent)
+        share = 1.0 if self._is_deep(worst) else max(SLICE, 1 / rivals)
+        return worst, share * self.clock.left_s
 
     def _urgency(self, candidate: Candidate) -> float:
         """Return the gap of a candidate; a stand-in for a fresh one on a deeper mesh."""
@@ -174,8 +177,7 @@ class Anytime:
             return True
         left_s = self.clock.left_s
         if candidate.results:
-            is_cut_short = (candidate.results[-1].epsilon or 0.0) > candidate.tolerance
-            return left_s > candidate.run_s * (1.0 if is_cut_short else WORTH)
+            return left_s > candidate.run_s * (1.0 if candidate.is_above_tolerance else WORTH)
         return left_s > (self._expected_s(candidate) if self._is_deep(candidate) else 0)
 
     def _expected_s(self, candidate: Candidate) -> float:
@@ -202,20 +204,21 @@ class Anytime:
             if candidate.is_fresh:
                 candidate.reason, candidate.error = reason, error
 
-    def _improve(self, candidate: Candidate) -> None:
+    def _improve(self, candidate: Candidate, limit_s: float) -> None:
         """Run a candidate once and plan its next run; note why it has no points if it fails."""
         try:
-            self._run(candidate)
+            self._run(candidate, limit_s)
             self._plan_next(candidate)
         except KeyboardInterrupt:
-            if self._is_stopping or not self.costed or self.options.on_interrupt == "raise":
+            again = self.interrupted or self._is_stopping
+            if again or not self.costed or self.options.on_interrupt == "raise":
                 raise
             self.interrupted = True
             self._leave_out([candidate], "interrupted")
         except OutOfTimeError as error:
             # The run may end in time once other candidates have used less than their slices.
             candidate.run_s = max(candidate.run_s, self.clock.left_s)
-            self._leave_out([candidate], "no time was left; expected more --search-time", error)
+            self._leave_out([candidate], _LATE, error)
         except (UserError, MemoryError) as error:
             if candidate.lessons is not None and len(candidate.lessons):
                 # Lessons couple nodes, and the tables may become too wide.
@@ -227,10 +230,9 @@ class Anytime:
                     candidate.results.clear()  # no point of it can be costed
                 self._leave_out([candidate], str(error) or "out of memory", error)
 
-    def _run(self, candidate: Candidate) -> None:
+    def _run(self, candidate: Candidate, limit_s: float) -> None:
         """Search the tables of a candidate within its tolerance, and cost its points."""
         started, tell = time.monotonic(), self._teller(candidate)
-        limit_s = self._slice_s(candidate)
         if candidate.is_fresh:
             tell("tables")
         with alarm(self._given_up), without_collection():
@@ -249,8 +251,7 @@ class Anytime:
         candidate.lines.append(result.lines)
         self._cost(candidate)
         took_s = time.monotonic() - started
-        is_cut_short = (result.epsilon or 0.0) > candidate.tolerance
-        candidate.run_s = max(took_s, candidate.run_s if is_cut_short else 0.0)
+        candidate.run_s = max(took_s, candidate.run_s if candidate.is_above_tolerance else 0.0)
         candidate.first_run_s = candidate.first_run_s or took_s
 
     def _plan_next(self, candidate: Candidate) -> None:
@@ -264,7 +265,7 @@ class Anytime:
             candidate.closed = True
         elif self._refines(candidate):
             return
-        elif found.epsilon > tolerance:
+        elif candidate.is_above_tolerance:
             # The clock cut the run short, and the next one starts from its lines.
             candidate.closed = self.clock.limit_s is None or found.short_of_memory
         elif tolerance > asked:
@@ -277,7 +278,7 @@ class Anytime:
 
     def _refines(self, candidate: Candidate) -> bool:
         """Return whether the last points taught the tables of a candidate something."""
-        if self.options.name != "ft" or not candidate.learns():
+        if not candidate.learns():
             return False
         is_small, asked = candidate.tables.is_small, self.options.epsilon
         converges = is_small and candidate.tolerance <= asked
@@ -298,20 +299,6 @@ class Anytime:
     @property
     def _last_s(self) -> float | None:
         return None if self.options.must_answer and not self.costed else self.clock.last_s
-
-    def _slice_s(self, candidate: Candidate) -> float:
-        """Return the seconds of a run: an even part for all open candidates, at least ``SLICE``.
-
-        A deep mesh has what is left: parts of its run prove little.
-        """
-        if self._is_deep(candidate):
-            return self.clock.left_s
-        rivals = sum(
-            not (c.closed or c.reason or self._is_deep(c))
-            and self._urgency(c) > self.options.epsilon
-            for c in self.candidates
-        )
-        return self.clock.left_s * max(SLICE, 1 / max(rivals, 1))
 
     def _limits(self, candidate: Candidate, left_s: float, tell: Say) -> Limits:
         def watch(status: Status) -> None:
@@ -350,19 +337,21 @@ class Anytime:
         """
         points, last_s = candidate.points(self.options), self.clock.last_s
         end = math.inf if last_s is None else time.monotonic() + last_s
+        # Tables that do not learn may charge more memory than a program needs.
+        learns = self.options.name == "ft" and candidate.tables.learns
+        least, programs = 1.0 if learns else BY_FAR, [*self.programs]
         for number, at in enumerate(_ends_first(len(points))):
-            if number >= 2 and (time.monotonic() > end or self._is_beaten(points[at], candidate)):
+            point = points[at]
+            if number >= 2 and (
+                time.monotonic() > end
+                or any(t <= point.time and size <= least * point.memory for t, size in programs)
+            ):
                 continue
-            assignment = candidate.tables.decode(points[at].assignment)
+            assignment = candidate.tables.decode(point.assignment)
             cost, is_new = candidate.known.cost(assignment)
             if is_new:
                 self.costed.append((candidate, assignment, cost))
-
-    def _is_beaten(self, point: TablePoint, candidate: Candidate) -> bool:
-        """Return whether a program is better than a point, however far the tables are off."""
-        learns = self.options.name == "ft" and candidate.tables.learns
-        limit = point.memory if learns else BY_FAR * point.memory
-        return any(time_s <= point.time and size <= limit for time_s, size in self.programs)
+                programs.append((cost.time_s, cost.memory_bytes))
 
 
 def _cells(candidate: Candidate) -> int:

@@ -1,7 +1,7 @@
-"""How far the plans that are known may be from others: what several searches prove together.
+"""The bound of the known plans on a mesh, from the proofs of all its runs.
 
-A plan that is better than all of them lies in a corner between two: it is faster than the one and
-leaner than the other. What is proven of each corner by lines and by frontiers is put together.
+A plan that is better than all known plans is in a corner between two neighbours: faster than one
+and leaner than the other. Each corner takes the best proof among lines and frontiers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 
 from tensoropt.compiler.search.problem.problem import Floats, Lines, TablePoint
 
-__all__ = ["Claim", "proven"]
+__all__ = ["NOTHING", "ROUNDING", "Claim", "proven"]
 
 ROUNDING = 1e-9
-"""What is charged and what is paid are added up in different orders."""
+"""Relative tolerance: tables and programs add costs in different orders."""
 NOTHING = 1e-30
-"""What stands for no time and no bytes where they are divided."""
+"""Stands for zero seconds or bytes in a division."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ def proven(
 ) -> float | None:
     """Return how much more, relatively, the best of ``plans`` may take than any plan of a mesh.
 
-    ``plans`` are seconds and bytes of programs; ``more_s`` is what every program takes beyond the
-    tables that ``claims`` and ``lines`` are of. ``None`` where nothing is proven.
+    ``plans`` are seconds and bytes of programs. ``claims`` and ``lines`` are about costs by the
+    tables, to which every program adds ``more_s``. ``None`` if nothing is proven.
     """
     time_s, memory = _corners(plans)
     least = _by_lines(time_s, memory, lines, more_s)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.compiler.layout.mesh import wide_axes
 from tensoropt.compiler.search.frontier.bounds import Claim, proven
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.frontier.options import SearchOptions
@@ -19,7 +20,7 @@ from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["LARGE", "Assignment", "Candidate", "Costed", "Programs", "points_to_cost"]
+__all__ = ["Assignment", "Candidate", "Costed", "Programs"]
 
 Assignment = npt.NDArray[np.int32]
 """Per choosing node, the number of its strategy."""
@@ -68,7 +69,12 @@ class Candidate:
     @property
     def axes(self) -> int:
         """Number of mesh axes above 1."""
-        return sum(extent > 1 for extent in self.mesh.shape)
+        return wide_axes(self.mesh)
+
+    @property
+    def is_above_tolerance(self) -> bool:
+        """Whether the bound of its last run is above its tolerance, as if the clock ended it."""
+        return (self.results[-1].epsilon or 0.0) > self.tolerance
 
     @property
     def known(self) -> Lessons:
@@ -100,9 +106,19 @@ class Candidate:
         return self.known.cuts is not None and small and not self.is_too_wide
 
     def points(self, options: SearchOptions, result: Found | None = None) -> list[TablePoint]:
-        """Return the points of a result, the last by default, that are costed as programs."""
+        """Return the points of a result, the last by default, that are costed as programs.
+
+        They are a spread over the frontier, and the points around the memory limit.
+        """
         result = self.results[-1] if result is None else result
-        return points_to_cost(result.points, options, len(self.tables.graph.nodes))
+        # The time to cost a program is linear in its nodes.
+        nodes = max(len(self.tables.graph.nodes), 1)
+        kept = _spread(
+            len(result.points), max(2, min(options.points, LARGE * options.points // nodes))
+        )
+        if options.memory_bytes is not None:
+            kept |= _around([point.memory for point in result.points], options.memory_bytes)
+        return [result.points[i] for i in sorted(kept)]
 
     def gap(self, programs: Programs, options: SearchOptions) -> float | None:
         """Return how much more than any plan of this candidate the best of ``programs`` may take.
@@ -112,11 +128,12 @@ class Candidate:
         """
         if not self.results:
             return math.inf
-        with_bound = [found for found in self.results if found.epsilon is not None]
         if self.results[-1].epsilon is None:
             return None
         claims = [
-            Claim(self.points(options, found), float(found.epsilon or 0)) for found in with_bound
+            Claim(self.points(options, found), found.epsilon)
+            for found in self.results
+            if found.epsilon is not None
         ]
         gap = proven(programs, claims, self.proven_lines, overhead_s(self.tables))
         if self.tables.learns:
@@ -133,20 +150,6 @@ class Candidate:
         for point, factor in zip(points, factors, strict=True):
             if factor > 1 + tolerance:
                 yield point
-
-
-def points_to_cost(
-    points: Sequence[TablePoint], options: SearchOptions, nodes: int
-) -> list[TablePoint]:
-    """Return the points to cost as programs: a spread over the frontier, and around the limit.
-
-    Fewer of a large program, as the time to cost one is linear in its nodes.
-    """
-    most = max(2, min(options.points, LARGE * options.points // max(nodes, 1)))
-    kept = _spread(len(points), most)
-    if options.memory_bytes is not None:
-        kept |= _around([point.memory for point in points], options.memory_bytes)
-    return [points[i] for i in sorted(kept)]
 
 
 def _spread(count: int, wanted: int) -> set[int]:

@@ -1,7 +1,7 @@
-"""What the points of a mesh cost as programs, and what its tables learn from that.
+"""Refinement of a mesh's cost tables by the costs of its points as programs.
 
-Tables charge at most what a program needs. Where a point's program needs more, and no other program
-is about as good as the tables say, they are told why (``problem/cuts.py``).
+Tables charge at most the memory of a program. If the program of a point needs more, and no other
+program is about as good as the point, cuts raise the charge (``problem/cuts.py``).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from tensoropt.compiler.search.frontier.bounds import NOTHING, ROUNDING
 from tensoropt.compiler.search.problem.cuts import Cuts
 from tensoropt.compiler.search.problem.evaluate import ProgramCost, evaluator_of
 from tensoropt.compiler.search.problem.problem import Floats, Problem, TablePoint
@@ -18,12 +19,8 @@ from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 __all__ = ["Lessons", "overhead_s", "shortfalls"]
 
 
-NO_TIME_S = 1e-30
-"""What stands for no time where times are divided."""
-
-
 class Lessons:
-    """The costs of programs on one mesh, each computed once, and what they teach."""
+    """The costs of programs on one mesh, each computed once, and the cuts that follow."""
 
     def __init__(self, tables: MeshTables) -> None:
         self.tables = tables
@@ -36,7 +33,7 @@ class Lessons:
 
     @property
     def problem(self) -> Problem:
-        """The tables with what was learnt."""
+        """The tables with all cuts."""
         own = self.tables.problem
         return own if self.cuts is None or not len(self.cuts) else self.cuts.added_to(own)
 
@@ -72,17 +69,16 @@ def shortfalls(
 ) -> Floats:
     """Return by which factor the best of programs is worse than each point of the tables, from 1.
 
-    ``costs`` are seconds and bytes; ``more_s`` is what every program takes beyond its tables.
+    ``costs`` are seconds and bytes. Every program adds ``more_s`` to the time by the tables.
     """
-    time_s = np.array([max(point.time + more_s, NO_TIME_S) for point in points])
+    time_s = np.array([max(point.time + more_s, NOTHING) for point in points])
     memory = np.array([max(point.memory, 1.0) for point in points])
     least = np.full(len(points), np.inf)
-    for cost_s, cost_bytes in ((max(a, NO_TIME_S), max(b, 1.0)) for a, b in costs):
+    for cost_s, cost_bytes in ((max(a, NOTHING), max(b, 1.0)) for a, b in costs):
         np.minimum(least, np.maximum(cost_s / time_s, cost_bytes / memory), out=least)
-    # What is charged and what is paid are added up in different orders.
-    return np.where(least < 1 + 1e-9, 1.0, least)
+    return np.where(least < 1 + ROUNDING, 1.0, least)
 
 
 def overhead_s(tables: MeshTables) -> float:
-    """Return what running the graphs takes beyond what the tables know."""
+    """Return the time of running the graphs that the tables leave out."""
     return tables.graph.runs * tables.device.step_overhead_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.mesh import count_layouts
+from tensoropt.compiler.layout.mesh import count_layouts, wide_axes
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
@@ -99,5 +99,5 @@ def by_promise(mesh: Mesh) -> tuple[int, int]:
 
     Meshes of three axes come last; deeper ones have smaller tables again.
     """
-    axes = sum(extent > 1 for extent in mesh.shape)
-    return (count_layouts(mesh, PLACEMENTS) if axes > SHALLOW_AXES else 0), max(mesh.shape)
+    deep = wide_axes(mesh) > SHALLOW_AXES
+    return (count_layouts(mesh, PLACEMENTS) if deep else 0), max(mesh.shape)

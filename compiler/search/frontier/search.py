@@ -151,8 +151,8 @@ class FrontierResult:
             ``None`` without a bound.
         found: the number of points that the last runs of all candidates returned.
         left_out: the meshes without points.
-        axes: if meshes of more axes were left out for lack of time, ``epsilon`` is about all meshes
-            of up to so many axes.
+        axes: if deeper meshes were left out for lack of time, the largest number of axes of the
+            meshes that ``epsilon`` is about, all of which were searched.
         interrupted: Ctrl-C ended the search.
         stopped: the cause that ended the search before its bound.
         time_limit_s: the time limit of the search, ``None`` without one.
