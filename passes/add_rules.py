@@ -12,7 +12,7 @@ from tensoropt.compiler.sharding.rule.files import user_rule
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
 from tensoropt.compiler.sharding.rule.operand_checks import check_operands
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.training.alternatives import alternatives
+from tensoropt.compiler.training.alternatives import steps
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import RuleAttr, keys, rule_attr
@@ -52,7 +52,7 @@ class AddRulesPass(Pass):
 
 def _without_rule(module: ir.Module) -> Iterator[ir.Operation]:
     """Yield the operations that need a rule and have none."""
-    for function in alternatives(module).values():
+    for function in steps(module).values():
         for view in function.regions[0].blocks[0]:
             op = view.operation
             if onnx.is_onnx(op) and op.name != onnx.NO_VALUE and not keys.RULE.on(op.attributes):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from hashlib import sha256
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.support.errors import UserError
@@ -30,11 +29,10 @@ class BuildTrainingStepPass(Pass):
     exporter does not list as parameters, are not trained either. `clip-norm` bounds the global norm
     of all gradients. `precision` is the type of products and their readers (float32, float16, or
     bfloat16, for which ONNX Runtime has no CPU kernels); parameters keep their type.
-    `recompute` selects the activations that the backward pass recomputes: none; light, all except
-    results of products; blocks, all inside repeated layers, or inside about sqrt(n) parts if
-    nothing repeats; half, all inside every second block; auto, each of these in a function of its
-    own, `@main` first, and the search keeps one. With several `micro-batches`, gradients
-    accumulate over them, as sums that may stay partial until the update.
+    `recompute` selects the activations that the backward pass recomputes: none, light, half or
+    blocks (see the pass `recompute`), or auto, which lets the search choose. The clones come with
+    the search; until then the function is marked `topt.recompute`. With several `micro-batches`,
+    gradients accumulate over them, as sums that may stay partial until the update.
 
     Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like
     the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
@@ -95,37 +93,15 @@ class BuildTrainingStepPass(Pass):
         return made
 
     def run(self, module: ir.Module) -> None:
-        from tensoropt.compiler.training.alternatives import put_alternatives
-
         if self.searched_batches is not None:
             raise UserError(
                 f"--micro-batches: expected a number without a search, got: {self.searched_batches}"
             )
-        put_alternatives(module, self._distinct_steps(module))
+        _build(module, self.spec)
         options = [option for option in fields(self) if option.metadata.get("option", True)]
         own = {option.name: getattr(self, option.name) for option in options}
         settings = {name: value for name, value in own.items() if value is not None}
         TRAINING.set(module.operation.attributes, settings)
-
-    def _distinct_steps(self, module: ir.Module) -> dict[str, ir.Module]:
-        """Return the training steps by recomputation; of equal steps only the first."""
-        from tensoropt.compiler.training.cut import bytecode
-        from tensoropt.compiler.training.spec import RECOMPUTE
-
-        steps: dict[str, ir.Module] = {}
-        seen: set[bytes] = set()
-        for recompute in RECOMPUTE if self.recompute == "auto" else (self.recompute,):
-            step = _build(module, replace(self, recompute=recompute).spec)
-            digest = sha256(bytecode(step)).digest()
-            if digest not in seen:
-                seen.add(digest)
-                steps[recompute] = step
-        return steps
-
-    @property
-    def one_spec(self) -> TrainingSpec:
-        """The options of the first training step."""
-        return self.spec if self.recompute != "auto" else replace(self, recompute="none").spec
 
     @property
     def spec(self) -> TrainingSpec:
@@ -145,21 +121,19 @@ class BuildTrainingStepPass(Pass):
         )
 
 
-def _build(module: ir.Module, spec: TrainingSpec) -> ir.Module:
-    """Return the training step of ``module``, without changing ``module``."""
-    from tensoropt.compiler.training.cut import copy_of, drop_unused_arguments
+def _build(module: ir.Module, spec: TrainingSpec) -> None:
+    """Turn ``module`` into the training step of ``spec``."""
+    from tensoropt.compiler.training.cut import drop_unused_arguments
     from tensoropt.compiler.training.step import build_training_step
     from tensoropt.passes.dce import DcePass
 
-    step = copy_of(module)
-    build_training_step(step, spec)
-    DcePass().run(step)
-    drop_unused_arguments(step)  # inputs that the loss does not depend on
-    for value, own in onnx.arguments(onnx.function(step)):
+    build_training_step(module, spec)
+    DcePass().run(module)
+    drop_unused_arguments(module)  # inputs that the loss does not depend on
+    for value, own in onnx.arguments(onnx.function(module)):
         # Strings cannot be in persistent memory.
         if not PARAM.on(own) and "!onnx.String" in str(value.type):
             raise UserError(
                 f"'{NAME.of(own)}': expected inputs of a training step that are "
                 f"numbers or booleans, got: {value.type}"
             )
-    return step

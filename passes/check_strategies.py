@@ -13,7 +13,7 @@ from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.alternatives import alternatives
+from tensoropt.compiler.training.alternatives import Alternative, recompute_of
 from tensoropt.compiler.training.cut import copy_of
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
@@ -84,8 +84,8 @@ class _Edited:
         tables, choice = self.choice(mesh_of(self.module.operation), device_of(self.module))
         result = chosen_frontier(tables, choice)
         if TRAINING.on(self.module.operation.attributes):
-            (alternative,) = alternatives(self.bare)
-            result = as_step(result, alternative)
+            batches = tables.graph.micro_batches
+            result = as_step(result, Alternative(recompute_of(self.bare), batches))
         if not self.has_reshards:
             annotate(self.module, result.points[0], device)
         record(self.module, {"name": PINNED}, result.points, 0)

@@ -28,6 +28,7 @@ _NAMES = (
     "schedule",
     "add-rules",
     "mark-caches",
+    "recompute",
     "search-strategies",
     "check-strategies",
     "insert-reshards",

@@ -17,7 +17,7 @@ from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.reader import is_node
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
-from tensoropt.compiler.training.alternatives import Alternative, keep_alternative
+from tensoropt.compiler.training.alternatives import Alternative, keep_step
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, set_mesh
@@ -25,6 +25,7 @@ from tensoropt.dialects.topt.keys import Setting
 from tensoropt.passes.base import Pass
 from tensoropt.passes.pins import pins_entry, write_pins
 from tensoropt.passes.points import fingerprint, write_points
+from tensoropt.passes.recompute import write_clones
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.plan.entries import PinsEntry
@@ -132,7 +133,8 @@ def settle(
     ``pins_cost`` is the cost of its pins, if known. The module has then passed the search phase.
     """
     keys.OVERLAP.remove(module.operation.attributes)
-    keep_alternative(module, Alternative(recompute_of(point) or "", micro_batches_of(point) or 1))
+    keep_step(module, Alternative(recompute_of(point) or "", micro_batches_of(point) or 1))
+    write_clones(module, point.tables.graph)
     annotate(module, point, request.device)
     with module.context:
         if request.overlap == "off":

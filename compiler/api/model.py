@@ -32,7 +32,7 @@ from tensoropt.compiler.report.training import batch_notes, training_notes
 from tensoropt.compiler.shapes.caches import open_heads
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
-from tensoropt.compiler.training.alternatives import unite_alternatives
+from tensoropt.compiler.training.alternatives import unite_steps
 from tensoropt.compiler.training.cut import argument_names, copy_of
 from tensoropt.compiler.training.micro_batches import numbers_of
 from tensoropt.compiler.training.spec import (
@@ -328,7 +328,7 @@ class Model:
         if step is not None and not open_dims(module):
             frozen, trained = parse_patterns(step.freeze), parse_patterns(step.unfreeze)
             check_patterns("--freeze", frozen, argument_names(module))
-            check_rows(step.one_spec.freeze_rows, rows_of(module))
+            check_rows(step.spec.freeze_rows, rows_of(module))
             tables = frozen_tables(module, frozen, trained)
             patterns = [step.freeze, *map(pattern_of, tables)]
             step = replace(step, freeze=",".join(filter(None, patterns)))
@@ -358,9 +358,9 @@ class Model:
             programs.append(model.program(own, _prefixed(say, f"micro-batches {number}")))
         first = programs[0]
         if samples > numbers[0]:
-            is_mean = step.one_spec.loss.kind != "output"
+            is_mean = step.spec.loss.kind != "output"
             check_samples(next(iter(first.graphs.values())), is_mean=is_mean)
-        module = unite_alternatives([program.module for program in programs])
+        module = unite_steps([program.module for program in programs])
         notes = [*first.notes, *batch_notes(first.module)]
         return Program(source, module, first.compilation, notes)
 

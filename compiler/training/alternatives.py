@@ -1,25 +1,29 @@
-"""Alternative builds of one training step, all in one module until the search picks one.
+"""Alternative builds of one training step; the search picks one.
 
-The first is `@main`. Each function carries its recompute policy and its number of micro-batches.
+A module has one function for each searched number of micro-batches; the first is `@main`. A
+function marked `topt.recompute` has no recomputation yet: the search derives the graph of each
+policy from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.training.cut import bytecode, copy_of
+from tensoropt.compiler.training.spec import AUTO, RECOMPUTE
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt.keys import MICRO_BATCHES, OPSET, RECOMPUTE, TRAINING
+from tensoropt.dialects.topt import keys
 
 __all__ = [
     "INFERENCE",
     "Alternative",
-    "alternatives",
-    "keep_alternative",
-    "put_alternatives",
-    "unite_alternatives",
+    "keep_step",
+    "policies_of",
+    "recompute_of",
+    "steps",
+    "unite_steps",
 ]
 
 _MAIN = "main"
@@ -41,81 +45,65 @@ INFERENCE = Alternative("")
 """The key of a module that is not a training step."""
 
 
-def alternatives(module: ir.Module) -> dict[Alternative, ir.Operation]:
-    """Return the alternative steps of ``module``; without any, `@main` under :data:`INFERENCE`."""
-    main = onnx.function(module)
-    training = TRAINING.get(module.operation.attributes)
-    if training is None:
-        return {INFERENCE: main}
+def steps(module: ir.Module) -> dict[int, ir.Operation]:
+    """Return the functions of ``module``, `@main` first, by their number of micro-batches."""
+    if not keys.TRAINING.on(module.operation.attributes):
+        return {1: onnx.function(module)}
     functions = [op.operation for op in module.body if op.operation.name == "func.func"]
-    marked = {
-        _alternative_of(f, RECOMPUTE.of(f.attributes)): f
-        for f in functions
-        if RECOMPUTE.on(f.attributes)
-    }
-    return marked or {_alternative_of(main, str(training.get("recompute", "none"))): main}
+    return {keys.MICRO_BATCHES.get(each.attributes) or 1: each for each in functions}
 
 
-def _alternative_of(function: ir.Operation, recompute: str) -> Alternative:
-    return Alternative(recompute, MICRO_BATCHES.get(function.attributes) or 1)
+def policies_of(step: ir.Operation) -> Sequence[str]:
+    """Return the recompute policies to derive from the function ``step``.
 
-
-def put_alternatives(module: ir.Module, steps: Mapping[str, ir.Module]) -> None:
-    """Replace the `@main` of ``module`` by the `@main` of each of ``steps``, which are consumed.
-
-    The keys of ``steps`` are recompute policies. If there are several steps, each is marked with
-    its policy and all except the first are renamed.
+    There are none if the function has its recomputation already, or is not a training step.
     """
-    onnx.function(module).erase()
-    for number, (alternative, step) in enumerate(steps.items()):
-        main = onnx.function(step)
-        module.body.append(main)
-        if len(steps) > 1:
-            RECOMPUTE.set(main.attributes, alternative)
-        if number:
-            main.attributes["sym_name"] = ir.StringAttr.get(f"{_MAIN}.{alternative}")
-        _take_opsets(module, step)
+    policy = keys.RECOMPUTE.get(step.attributes)
+    return () if policy is None else RECOMPUTE if policy == AUTO else (policy,)
 
 
-def unite_alternatives(modules: Sequence[ir.Module]) -> ir.Module:
-    """Return a module with the alternatives of all ``modules``, which are left unchanged.
+def recompute_of(module: ir.Module) -> str:
+    """Return the recompute policy of a step that has its recomputation; "" for inference."""
+    training = keys.TRAINING.get(module.operation.attributes)
+    return "" if training is None else str(training.get("recompute", "none"))
+
+
+def unite_steps(modules: Sequence[ir.Module]) -> ir.Module:
+    """Return a module with the steps of all ``modules``, which are left unchanged.
 
     Each module has another number of micro-batches. `@main` is the `@main` of the first.
     """
     made = copy_of(modules[0])
+    attributes = made.operation.attributes
     with made.context, ir.Location.unknown():
-        for alternative, function in alternatives(made).items():
-            RECOMPUTE.set(function.attributes, alternative.recompute)
         for other in modules[1:]:
-            step = ir.Module.parse(bytecode(other), made.context)
-            for alternative, function in alternatives(step).items():
-                made.body.append(function)
-                RECOMPUTE.set(function.attributes, alternative.recompute)
-                name = f"{_MAIN}.{alternative.recompute}.{alternative.micro_batches}"
-                function.attributes["sym_name"] = ir.StringAttr.get(name)
-            _take_opsets(made, step)
+            module = ir.Module.parse(bytecode(other), made.context)
+            for micro_batches, step in steps(module).items():
+                made.body.append(step)
+                step.attributes["sym_name"] = ir.StringAttr.get(f"{_MAIN}.{micro_batches}")
+            opsets = keys.OPSET.of(module.operation.attributes)
+            keys.OPSET.set(attributes, {**keys.OPSET.of(attributes), **opsets})
     return made
 
 
-def _take_opsets(module: ir.Module, step: ir.Module) -> None:
-    attributes = module.operation.attributes
-    OPSET.set(attributes, {**OPSET.of(attributes), **OPSET.of(step.operation.attributes)})
+def keep_step(module: ir.Module, alternative: Alternative) -> None:
+    """Erase all steps except the step of ``alternative``, which becomes `@main`.
 
-
-def keep_alternative(module: ir.Module, alternative: Alternative) -> None:
-    """Erase all alternatives except ``alternative``, which becomes `@main`."""
-    functions = alternatives(module)
-    for other in functions.keys() - {alternative}:
-        functions[other].erase()
+    Records the alternative; :func:`~tensoropt.passes.recompute.write_clones` writes its clones.
+    """
+    if alternative == INFERENCE:
+        return
+    functions = steps(module)
+    main = functions.pop(alternative.micro_batches)
+    for other in functions.values():
+        other.erase()
     with module.context, ir.Location.unknown():
-        main, attributes = functions[alternative].attributes, module.operation.attributes
-        main["sym_name"] = ir.StringAttr.get(_MAIN)
-        RECOMPUTE.remove(main)
-        if alternative != INFERENCE:
-            training = TRAINING.of(attributes)
-            training = {
-                **training,
-                "recompute": alternative.recompute,
-                "micro_batches": alternative.micro_batches,
-            }
-            TRAINING.set(attributes, training)
+        main.attributes["sym_name"] = ir.StringAttr.get(_MAIN)
+        keys.RECOMPUTE.remove(main.attributes)
+        attributes = module.operation.attributes
+        training = {
+            **keys.TRAINING.of(attributes),
+            "recompute": alternative.recompute,
+            "micro_batches": alternative.micro_batches,
+        }
+        keys.TRAINING.set(attributes, training)

@@ -23,7 +23,6 @@ from tensoropt.compiler.training.gradients.registry import (
     gradient_of,
 )
 from tensoropt.compiler.training.marks import Marker, Marking, follow, number_of, set_gradients
-from tensoropt.compiler.training.recompute import Recomputation
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import shape_of
 from tensoropt.dialects.elements import element_of
@@ -145,8 +144,7 @@ def _label(op: ir.Operation) -> str:
 class Reverse:
     """The backward pass over a tape; ops are built at the current insertion point.
 
-    Gradients are computed for the arguments ``wanted``. ``recomputation`` maps forward values to
-    the values that the backward pass reads; without it, they are read directly.
+    Gradients are computed for the arguments ``wanted``.
     """
 
     def __init__(
@@ -155,10 +153,8 @@ class Reverse:
         wanted: set[ir.Value],
         marker: Marker,
         opset: int,
-        recomputation: Recomputation | None = None,
     ) -> None:
         self.taped, self.marker, self.opset = taped, marker, opset
-        self.recomputation = recomputation
         self.active = _active_values(taped, wanted)
         self.parts: dict[ir.Value, list[ir.Value]] = {}
         self.sums: dict[ir.Value, ir.Value] = {}
@@ -210,12 +206,8 @@ class Reverse:
         make = self.marker.builder(
             f"{taped.name}.grad", self.opset, "backward", number_of(taped.leader)
         )
-        if self.recomputation is not None:
-            self.recomputation.arrive(next(dy for dy in gradients if dy is not None))
         operands, results = taped.operands, taped.results
-        given = Backward(
-            taped.info, make, operands, results, gradients, wanted, self._read, taped.saved
-        )
+        given = Backward(taped.info, make, operands, results, gradients, wanted, taped.saved)
         found = rule(given)
         given.check_requested()
         found = _replace_passed_on(make, gradients, found)
@@ -230,9 +222,6 @@ class Reverse:
             if result is not None and dy is not None and onnx.owner(dy) is not None:
                 fours += [*_reference(result), *_reference(dy)]
         set_gradients(taped.leader, fours)
-
-    def _read(self, value: ir.Value) -> ir.Value:
-        return value if self.recomputation is None else self.recomputation.read(value)
 
 
 def _replace_passed_on(

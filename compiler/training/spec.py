@@ -10,6 +10,7 @@ from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 
 __all__ = [
+    "AUTO",
     "LOSSES",
     "OPTIMIZERS",
     "PRECISIONS",
@@ -29,6 +30,8 @@ LOSSES = ("output", "softmax-cross-entropy", "mse")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 PRECISIONS = ("float32", "float16", "bfloat16")
 RECOMPUTE = ("none", "light", "half", "blocks")
+AUTO = "auto"
+"""Policy of recomputation: the search chooses one of :data:`RECOMPUTE`."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,7 @@ class TrainingSpec:
 
     def __post_init__(self) -> None:
         check_known("precision: unknown type", self.precision, PRECISIONS)
-        check_known("recompute: unknown policy", self.recompute, RECOMPUTE)
+        check_known("recompute: unknown policy", self.recompute, (*RECOMPUTE, AUTO))
         _check(self.micro_batches >= 1, "micro batches", "1 or more", self.micro_batches)
         if self.clip_norm is not None:
             _check(0 < self.clip_norm < _MOST, "clip norm", "above 0", self.clip_norm)

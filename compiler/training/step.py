@@ -20,7 +20,6 @@ from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET, Train
 from tensoropt.compiler.training.losses import build_loss
 from tensoropt.compiler.training.marks import Marker, Marking, number_of
 from tensoropt.compiler.training.precision import compute_in
-from tensoropt.compiler.training.recompute import Recomputation
 from tensoropt.compiler.training.reverse import Reverse, is_float, tape
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import TrainingSpec
@@ -30,7 +29,6 @@ from tensoropt.dialects.build import element_type, tensor_type
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
-from tensoropt.runtime.support.collectives import DOMAIN
 
 __all__ = ["build_training_step"]
 
@@ -87,8 +85,7 @@ class _Step:
             training = Training(self._seed, self.buffers.__setitem__)
             taped = tape(self.signature.block, self.versions, self.marker, training)
             parameters = [w for w in parameters if w not in self.buffers]
-            recomputation = self._recomputation()
-            reverse = Reverse(taped, set(parameters), self.marker, self.opset, recomputation)
+            reverse = Reverse(taped, set(parameters), self.marker, self.opset)
             reverse.run(loss, self._seed_gradient(loss))
             self.signature.add_result(loss, self.signature.free_name("loss"))
             finished = len(self.marker.made)
@@ -109,6 +106,8 @@ class _Step:
             self.signature.finish()
             if self.spec.micro_batches > 1:
                 keys.MICRO_BATCHES.set(self.signature.function.attributes, self.spec.micro_batches)
+            if self.spec.recompute != "none":
+                keys.RECOMPUTE.set(self.signature.function.attributes, self.spec.recompute)
 
     def _builder(self, name: str, phase: str, follows: int | None = None) -> Marking:
         return self.marker.builder(name, self.opset, phase, follows)
@@ -127,13 +126,6 @@ class _Step:
         with ir.InsertionPoint(block):
             for key, element in elements.items():
                 outputs[key] = self._builder("loss", "forward").cast(outputs[key], element)
-
-    def _recomputation(self) -> Recomputation | None:
-        policy, signature = self.spec.recompute, self.signature
-        if policy == "none":
-            return None
-        onnx.require_domain(self.module, DOMAIN)
-        return Recomputation(signature.block, self._weights(), self.marker, self.opset, policy)
 
     def _parameters(self) -> list[ir.Value]:
         """Return the weights to train: neither marked `topt.fixed` nor frozen."""

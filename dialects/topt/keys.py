@@ -290,7 +290,8 @@ CACHE = _key("cache", _TEXT, RESULT)
 both, the result is written into the memory of the argument, which has room for it."""
 
 RECOMPUTE = _key("recompute", _TEXT, OPERATION)
-"""On a function: the recomputation of this variant of the training step."""
+"""On a function: the recompute policy of a training step without clones, which the search
+writes."""
 MICRO_BATCHES = _key("micro_batches", _INT, OPERATION)
 """On a function: the number of micro-batches of a step, if more than 1."""
 REGIONS = _key("regions", _TEXTS, OPERATION)

@@ -17,11 +17,12 @@ from tensoropt.compiler.exporter.rank import export_model
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.driver import load, run_phase
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
-from tensoropt.compiler.training.step import build_training_step
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function
 from tensoropt.passes.add_rules import AddRulesPass
-from tensoropt.passes.dce import DcePass
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.passes.pipeline import Pipeline
+from tensoropt.passes.recompute import RecomputePass
 
 Array = npt.NDArray[Any]
 Node = tuple[str, Sequence[str], str, Mapping[str, Any]]
@@ -58,9 +59,8 @@ def build(path: Path, spec: TrainingSpec) -> ir.Module:
     """Return the module of the step of the model in ``path``."""
     module = load(path, {}, training=True)
     run_phase(module, "prepare", training=True)
-    build_training_step(module, spec)
-    DcePass().run(module)
-    AddRulesPass().run(module)
+    passes = [BuildTrainingStepPass.from_spec(spec), AddRulesPass()]
+    Pipeline([*passes, RecomputePass(spec.recompute)]).run(module)
     return module
 
 

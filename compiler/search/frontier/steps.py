@@ -7,10 +7,18 @@ from typing import Any
 
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.search.problem.recompute import Recomputation
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.alternatives import Alternative, alternatives
+from tensoropt.compiler.training.alternatives import (
+    INFERENCE,
+    Alternative,
+    policies_of,
+    recompute_of,
+    steps,
+)
 from tensoropt.compiler.training.cut import argument_names, updated_names
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = ["Graphs", "check_state", "read_graphs"]
 
@@ -19,8 +27,25 @@ Graphs = Mapping[Alternative, Graph]
 
 
 def read_graphs(module: ir.Module) -> Graphs:
-    """Return what there is to search in ``module``: one graph, or one per way to build a step."""
-    return {way: read_graph(module, main) for way, main in alternatives(module).items()}
+    """Return the graphs of ``module``: one, or one per alternative of a training step.
+
+    Of policies with equal programs, only the first has a graph.
+    """
+    if not keys.TRAINING.on(module.operation.attributes):
+        return {INFERENCE: read_graph(module)}
+    graphs: dict[Alternative, Graph] = {}
+    for micro_batches, step in steps(module).items():
+        graph, policies = read_graph(module, step), policies_of(step)
+        if not policies:
+            graphs[Alternative(recompute_of(module), micro_batches)] = graph
+            continue
+        recomputation, distinct = Recomputation(graph), list[Graph]()
+        for policy in policies:
+            derived = recomputation.derive(policy)
+            if not any(map(derived.is_same_program, distinct)):
+                distinct.append(derived)
+                graphs[Alternative(policy, micro_batches)] = derived
+    return graphs
 
 
 def check_state(step: Graph, planned: Mapping[str, Any]) -> None:

@@ -142,6 +142,13 @@ class Graph:
         """Return the names of the nodes of one kind, in program order."""
         return [node.name for node in self.nodes if node.kind == kind]
 
+    def is_same_program(self, other: Graph) -> bool:
+        """Return whether ``other``, derived from the same step, has the same nodes."""
+        pairs = zip(self.nodes, other.nodes, strict=False)
+        return len(self.nodes) == len(other.nodes) and all(
+            (a.name, a.operands, a.awaits) == (b.name, b.operands, b.awaits) for a, b in pairs
+        )
+
     def producer(self, value: int) -> Node:
         """Return the node that makes ``value``."""
         return self.nodes[self.values[value].producer]

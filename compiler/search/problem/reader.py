@@ -16,7 +16,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.dialects.verifier import InvalidError
 
-__all__ = ["is_node", "read_graph"]
+__all__ = ["classify_constants", "is_node", "read_graph"]
 
 # A constant of many uses and below this part of all parameter bytes is not worth a variable: it
 # would couple all its uses (the angles of rotary embeddings couple every layer) to save next to
@@ -64,7 +64,7 @@ class _Reader:
         for op in block:
             self._op(op.operation)
         self.marks.resolve()
-        _classify_constants(self.graph)
+        classify_constants(self.graph)
         return self.graph
 
     def _held(self, key: str, count: int) -> list[tuple[str, ir.DictAttr]]:
@@ -124,7 +124,7 @@ def _read(op: ir.Operation) -> list[ir.Value | None]:
     return [op.operands[0], None] if onnx.is_barrier(op) else [*onnx.read_by(op)]
 
 
-def _classify_constants(graph: Graph) -> None:
+def classify_constants(graph: Graph) -> None:
     """Tie each parameter with one use to that use, and keep small shared constants whole."""
     constants = [node for node in graph.nodes if node.constant]
     weights = (node for node in graph.nodes if node.is_parameter or node.state == "parameter")

@@ -137,8 +137,7 @@ class Backward:
     ``given`` is the gradient of each result, ``None`` if nothing depends on it. At least one
     gradient is present, and a rule must request every present gradient after the first by
     :meth:`gradient`. ``wanted`` marks the operands that need a gradient: work for other operands is
-    wasted. ``read`` returns a value of the forward graph for use in the backward pass: the value
-    itself, or a recomputed one. Only values that are read stay live until the backward pass.
+    wasted. Only values that the ops of the rule read stay live until the backward pass.
     """
 
     info: OpInfo
@@ -147,13 +146,12 @@ class Backward:
     results: list[ir.Value | None]
     given: list[ir.Value | None]
     wanted: list[bool]
-    read: Callable[[ir.Value], ir.Value]
     saved_values: dict[str, ir.Value] = field(default_factory=dict)
     requested: set[int] = field(default_factory=set, init=False)
 
     def operand(self, index: int) -> ir.Value:
         """Return operand ``index`` as the forward op read it."""
-        return self.read(self.operands[index])
+        return self.operands[index]
 
     def has(self, index: int) -> bool:
         """Return whether operand ``index`` is present (not omitted)."""
@@ -163,7 +161,7 @@ class Backward:
         """Return result ``index`` of the forward op."""
         value = self.results[index]
         assert value is not None, f"{self.info.name}: result {index} is not used"
-        return self.read(value)
+        return value
 
     def shape(self, index: int) -> list[int]:
         """Return the shape of operand ``index``, without extending its live range."""
@@ -175,7 +173,7 @@ class Backward:
 
     def saved(self, name: str) -> ir.Value:
         """Return the value that the training form of the op saved under ``name``."""
-        return self.read(self.saved_values[name])
+        return self.saved_values[name]
 
     def gradient(self, index: int = 0) -> ir.Value | None:
         """Return the gradient of result ``index``, or ``None`` if nothing depends on it."""

@@ -1,0 +1,288 @@
+"""Recomputation of activations: graphs of a step in which the backward pass reads clones.
+
+The forward graph is divided into blocks. Of a recomputed block, only values that other blocks read
+are saved. When the gradient arrives at the block, the required ops are run again. A clone reads
+saved values through ``tensoropt.Barrier(x, after)``, which returns x once the gradient ``after``
+has been computed. This keeps clones from running early or being merged with their originals.
+
+The step is built and read once; the graph of each policy is derived from it, and the clones of the
+chosen policy are written into the IR after the search (``passes/recompute.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+
+from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.search.problem.graph import Graph, Node, Value
+from tensoropt.compiler.search.problem.reader import classify_constants
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.training.segments import divide
+from tensoropt.dialects import onnx
+
+__all__ = ["Recomputation"]
+
+_SAVED = """
+    MatMul Gemm Einsum Conv ConvTranspose ConvInteger MatMulInteger DeformConv
+    Attention LSTM GRU RNN Gather GatherND com.microsoft.FusedMatMul com.microsoft.Attention
+    com.microsoft.MoE com.microsoft.MultiHeadAttention com.microsoft.GroupQueryAttention
+"""
+_CONTRACTIONS = frozenset(_SAVED.split())
+"""Ops with results that "light" saves: products and table lookups."""
+
+
+class Recomputation:
+    """Derives the graphs of all recompute policies from ``graph``, the step without clones."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.ops = _forward_ops(graph)
+        self.place = {
+            value: place for place, op in enumerate(self.ops) for value in graph.nodes[op].results
+        }
+        blocks = self._blocks()
+        self.block_of = [number for number, block in enumerate(blocks) for _ in block]
+        self.last_block = len(blocks) - 1
+
+    def _blocks(self) -> list[range]:
+        """Divide the forward ops into blocks of few crossing bytes."""
+        nodes, values = self.graph.nodes, self.graph.values
+        last = dict(self.place)
+        for place, op in enumerate(self.ops):
+            last.update((v, place) for v in nodes[op].operands if v in self.place)
+        lives = []
+        for value, place in self.place.items():
+            info = values[value].info
+            lives.append((place, last[value], 0 if info is None else info.memory_bytes))
+
+        # Ops of repeated layers are equal except for literals, such as seeds of dropout.
+        kinds = []
+        for op in self.ops:
+            touched = (*nodes[op].operands, *nodes[op].results)
+            infos = tuple(v if v is None else id(values[v].info) for v in touched)
+            kinds.append((_info(nodes[op]).name, infos))
+        return divide(kinds, lives)
+
+    @cached_property
+    def crossing(self) -> set[int]:
+        """The forward values that another block reads."""
+        found = set()
+        for op, block in zip(self.ops, self.block_of, strict=True):
+            for value in self.graph.nodes[op].operands:
+                place = None if value is None else self.place.get(value)
+                if place is not None and self.block_of[place] != block:
+                    found.add(value)
+        return found
+
+    def derive(self, policy: str) -> Graph:
+        """Return the graph in which the backward pass recomputes by ``policy``.
+
+        ``policy`` is one of RECOMPUTE; the last block is never recomputed: the backward pass begins
+        with it, while all its values are still live. Without anything to recompute, the graph is
+        ``graph``. Linear in the operands.
+        """
+        if policy == "none":
+            return self.graph
+        derivation = _Derivation(self, policy)
+        derivation.run()
+        return derivation.graph() if derivation.clones else self.graph
+
+    def saves(self, value: int, policy: str) -> bool:
+        """Return whether the backward pass reads ``value`` itself rather than a clone."""
+        place = self.place.get(value)
+        if place is None or value in self.crossing:
+            return True
+        info, block = _info(self.graph.nodes[self.ops[place]]), self.block_of[place]
+        if policy == "light" and info.name in _CONTRACTIONS:
+            return True
+        every = 2 if policy == "half" else 1
+        if block == self.last_block or block % every:
+            return True
+        return _is_random(info) or len(info.bodies) > 0
+
+
+def _info(node: Node) -> OpInfo:
+    assert node.info is not None
+    return node.info
+
+
+def _is_random(info: OpInfo) -> bool:
+    return onnx.is_random_name(f"onnx.{info.name}")
+
+
+def _forward_ops(graph: Graph) -> list[int]:
+    """Return the forward ops that depend on more than weights and literals, in order."""
+    fixed, found = set[int](), []
+    for index, node in enumerate(graph.nodes):
+        if node.kind == "argument" and (node.constant or node.state is not None):
+            fixed.update(node.results)
+        if node.kind != "op" or node.phase not in (None, "forward"):
+            continue
+        read = {value for value in node.operands if value is not None}
+        if _is_random(_info(node)) or not read <= fixed:
+            found.append(index)
+        else:
+            fixed.update(node.results)
+    return found
+
+
+class _Derivation:
+    """One derivation. New nodes and values are numbered after those of the step until the end."""
+
+    def __init__(self, plan: Recomputation, policy: str) -> None:
+        self.plan, self.policy, self.step = plan, policy, plan.graph
+        self.nodes = [*self.step.nodes]
+        self.values = [*self.step.values]
+        self.order: list[int] = []  # the nodes in the order of the program
+        self.clones: dict[int, int] = {}  # value -> its clone
+        self.barriers: dict[tuple[int, int], int] = {}  # (block, value) -> its barrier
+        self.after: dict[int, int] = {}  # block -> the gradient that arrived at it
+        self.arrived: int | None = None
+        self.gradients = {after for node in self.nodes for _, after in node.gradients}
+        self.names = {node.name for node in self.nodes}
+        self.rules: dict[OpInfo, tuple[OpInfo, Rule]] = {}
+
+    def run(self) -> None:
+        """Walk the step, and clone forward ops before the first backward op that reads them."""
+        for index, node in enumerate(self.step.nodes):
+            if node.phase == "backward":
+                self.nodes[index] = copy(node)
+                self.nodes[index].operands = [
+                    None if v is None else self._read(v) for v in node.operands
+                ]
+            self.order.append(index)
+            if not node.constant:
+                self.arrived = next((v for v in node.results if v in self.gradients), self.arrived)
+
+    def _read(self, value: int) -> int:
+        """Return the value that the backward pass reads instead of ``value``: itself or a clone."""
+        if self.plan.saves(value, self.policy):
+            return value
+        if value not in self.clones:
+            block = self.plan.block_of[self.plan.place[value]]
+            if self.arrived is not None:
+                self.after.setdefault(block, self.arrived)
+            if block not in self.after:
+                return value
+            for op in self._needed(value):
+                self._clone(op, block)
+        return self.clones[value]
+
+    def _needed(self, value: int) -> list[int]:
+        """Return the ops to recompute for ``value``, in order."""
+        found: set[int] = set()
+        pending = [value]
+        while pending:
+            op = self.step.values[pending.pop()].producer
+            if op not in found:
+                found.add(op)
+                pending += [
+                    operand
+                    for operand in self.step.nodes[op].operands
+                    if operand is not None
+                    and operand not in self.clones
+                    and not self.plan.saves(operand, self.policy)
+                ]
+        return sorted(found)
+
+    def _clone(self, index: int, block: int) -> None:
+        node = self.step.nodes[index]
+        operands = [None if v is None else self._operand(v, index, block) for v in node.operands]
+        clone = Node("op", self._free_name(f"{node.name}.again"), node.info, node.rule, node.op)
+        clone.operands, clone.repeats, clone.follows = operands, index, self._leader(index)
+        self._append(clone, [self.step.values[v].info for v in node.results])
+        self.clones.update(zip(node.results, clone.results, strict=True))
+
+    def _operand(self, value: int, reader: int, block: int) -> int:
+        """Return an operand of a clone: another clone, a weight, or a barrier of a saved value."""
+        if not self.plan.saves(value, self.policy):
+            return self.clones[value]
+        producer = self.step.values[value].producer
+        is_fed = self.step.nodes[producer].is_fed
+        if not is_fed and value not in self.plan.place:
+            return value
+        if (block, value) not in self.barriers:
+            barrier = self._barrier(value, self.after[block])
+            barrier.follows = self._leader(reader if is_fed else producer)
+            self._append(barrier, [self.step.values[value].info])
+            self.barriers[block, value] = barrier.results[0]
+        return self.barriers[block, value]
+
+    def _barrier(self, value: int, after: int) -> Node:
+        info, other = self.values[value].info, self.values[after].info
+        version = _info(self.step.producer(value if value in self.plan.place else after))
+        own = OpInfo(
+            onnx.BARRIER,
+            1,
+            (info, other),
+            (info,),
+            literals=(None, None),
+            unranked=info is None or other is None,
+            standard_version=version.standard_version,
+        )
+        if own not in self.rules:
+            self.rules[own] = own, rule_for(own)
+        own, rule = self.rules[own]
+        return Node(
+            "op",
+            self._free_name("barrier"),
+            own,
+            rule,
+            operands=[value, None],
+            awaits=after,
+            is_alias=True,
+        )
+
+    def _append(self, node: Node, infos: Sequence[TensorInfo | None]) -> None:
+        """Append a recomputed node before the next node of the step."""
+        node.phase, number = "recompute", len(self.nodes)
+        self.nodes.append(node)
+        self.order.append(number)
+        for index, info in enumerate(infos):
+            node.results.append(len(self.values))
+            self.values.append(Value(number, index, info))
+
+    def _leader(self, index: int) -> int:
+        follows = self.step.nodes[index].follows
+        return index if follows is None else follows
+
+    def _free_name(self, wanted: str) -> str:
+        name, number = wanted, 0
+        while name in self.names:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.names.add(name)
+        return name
+
+    def graph(self) -> Graph:
+        """Return the graph with nodes and values numbered in program order."""
+        node_of = {old: new for new, old in enumerate(self.order)}
+        in_order = [value for old in self.order for value in self.nodes[old].results]
+        value_of = {old: new for new, old in enumerate(in_order)}
+
+        def numbered(old: int) -> Node:
+            node = copy(self.nodes[old])  # much faster than replace
+            node.operands = [None if v is None else value_of[v] for v in node.operands]
+            node.results = [value_of[v] for v in node.results]
+            node.follows = None if node.follows is None else node_of[node.follows]
+            node.repeats = None if node.repeats is None else node_of[node.repeats]
+            node.updates = None if node.updates is None else node_of[node.updates]
+            node.takes_over = None if node.takes_over is None else node_of[node.takes_over]
+            node.awaits = None if node.awaits is None else value_of[node.awaits]
+            node.gradients = tuple((value_of[a], value_of[b]) for a, b in node.gradients)
+            return node
+
+        nodes = list(map(numbered, self.order))
+        old_values = (self.values[old] for old in in_order)
+        values = [Value(node_of[value.producer], value.index, value.info) for value in old_values]
+        for index, node in enumerate(nodes):
+            for place, operand in enumerate(node.operands):
+                if operand is not None:
+                    values[operand].uses.append((index, place))
+        graph = replace(self.step, nodes=nodes, values=values)
+        classify_constants(graph)  # clones read them too
+        return graph
