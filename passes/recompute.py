@@ -68,16 +68,14 @@ class _Writer:
         self.values: dict[int, ir.Value] = {}
         self.ops: dict[int, ir.Operation] = {}
         arguments = onnx.carried(main, "arg_attrs")
-        self.numbers = [keys.ID.get(own) for own in arguments]  # of each node
-        numbers = [number for number in self.numbers if number is not None]
-        self.next_number = 1 + max(
-            numbers + [keys.ID.get(view.operation.attributes, -1) for view in self.block]
-        )
+        self.numbers = [keys.ID.of(own) for own in arguments]  # of each node
+        own = (keys.ID.get(view.operation.attributes, -1) for view in self.block)
+        self.next_number = 1 + max(*self.numbers, *own)
 
     def run(self) -> None:
-        ops = [view.operation for view in self.block if is_node(view.operation)]
-        originals, end = iter(ops), self.block.operations[len(self.block.operations) - 1]
-        pending = next(originals, end)
+        ops = (view.operation for view in self.block if is_node(view.operation))
+        originals = iter([*ops, self.block.operations[len(self.block.operations) - 1].operation])
+        pending = next(originals)
         for index, node in enumerate(self.graph.nodes):
             if node.kind == "argument":
                 self.values[node.results[0]] = self.block.arguments[index]
@@ -86,7 +84,7 @@ class _Writer:
                     with ir.InsertionPoint(pending):
                         op = self._insert(node)
                 else:
-                    op, pending = pending, next(originals, end)
+                    op, pending = pending, next(originals)
                     self._redirect(op, node)
                 self.ops[index] = op
                 self.numbers.append(keys.ID.of(op.attributes))
@@ -107,7 +105,8 @@ class _Writer:
         }
         self.next_number += 1
         if node.repeats is None:
-            operands = [self.values[node.operands[0]], self.values[node.awaits]]
+            assert node.awaits is not None
+            operands = [self.values[v] for v in (*node.operands[:1], node.awaits) if v is not None]
             return _create(f"onnx.{onnx.BARRIER}", operands, [operands[0].type], marks, node.name)
         original = self.ops[node.repeats]
         operands = [

@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from steps import Array, Node, Step, model_of, spec_of
+from steps import Array, Node, Step, build, model_of, spec_of
 
+from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.search.problem.recompute import Recomputation
 from tensoropt.compiler.training.spec import RECOMPUTE
 from tensoropt.dialects.onnx import function
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline
+from tensoropt.passes.recompute import RecomputePass
 from tensoropt.runtime.ops import library_path
 
 RNG = np.random.default_rng(0)
@@ -183,6 +187,24 @@ def test_clones_follow_and_repeat_their_originals(tmp_path: Path) -> None:
         if op.name == "onnx.tensoropt.Barrier" or any(v in barred for v in op.operands):
             barred.update(op.results)
     assert all(set(op.results) <= barred for op in again)
+
+
+@pytest.mark.parametrize("make", [stacked, tapering, noisy])
+@pytest.mark.parametrize("policy", RECOMPUTE)
+def test_the_searched_graph_is_the_graph_of_the_ir(make, policy: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(make().SerializeToString())
+    module = build(path, spec_of("output:l"))
+    derived = Recomputation(read_graph(module)).derive(policy)
+    Pipeline([RecomputePass(policy)]).run(module)
+    found = read_graph(module)
+    for node, other in zip(found.nodes, derived.nodes, strict=True):
+        ours, theirs = ({**vars(each), "op": None, "rule": None} for each in (node, other))
+        assert ours == theirs
+        assert (node.rule is None) == (other.rule is None)
+        if node.rule is not None and other.rule is not None:
+            assert replace(node.rule, localize=None) == replace(other.rule, localize=None)
+    assert found.values == derived.values
 
 
 def test_products_are_not_repeated_with_light(tmp_path: Path) -> None:

@@ -68,13 +68,12 @@ class Recomputation:
         return divide(kinds, lives)
 
     @cached_property
-    def crossing(self) -> set[int]:
+    def crossing(self) -> set[int | None]:
         """The forward values that another block reads."""
-        found = set()
+        found = set[int | None]()
         for op, block in zip(self.ops, self.block_of, strict=True):
             for value in self.graph.nodes[op].operands:
-                place = None if value is None else self.place.get(value)
-                if place is not None and self.block_of[place] != block:
+                if value in self.place and self.block_of[self.place[value]] != block:
                     found.add(value)
         return found
 
