@@ -8,16 +8,21 @@ import time
 from tensoropt.compiler.search.frontier import request
 from tensoropt.compiler.search.frontier.clock import LATE, LATE_S
 
-__all__ = ["LEAST_S", "search_time_s"]
+__all__ = ["least_s", "search_time_s"]
 
 LEAST_S = 5.0
-"""Least time of a search by default, also of the processor."""
-LEAST_SHARE = 0.6
-"""The same in times of reading and preparing the model."""
+"""Least time of a search by default, in wall time and in time of the processor."""
+LEAST_NODE_S = 2e-4
+"""The same per node."""
 AFTER_S = 0.7
 """Time after the search, for the points as programs, the plan in the module and the table."""
 AFTER_NODE_S = 1e-4
 """The same per node."""
+
+
+def least_s(nodes: int) -> float:
+    """Return the least seconds of a search of graphs with so many nodes, by default."""
+    return max(LEAST_S, LEAST_NODE_S * nodes)
 
 
 def search_time_s(begun_s: float, nodes: int) -> float:
@@ -29,4 +34,4 @@ def search_time_s(begun_s: float, nodes: int) -> float:
     past_s = time.monotonic() - begun_s
     left_s = request.ANSWER_S - past_s - AFTER_S - AFTER_NODE_S * nodes
     in_time_s = math.floor(10 * (left_s - LATE_S) / (1 + LATE)) / 10
-    return max(LEAST_S, LEAST_SHARE * past_s, in_time_s)
+    return max(least_s(nodes), in_time_s)

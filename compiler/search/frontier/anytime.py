@@ -81,8 +81,8 @@ class Anytime:
         Raises KeyboardInterrupt on Ctrl-C unless it may return and a candidate has points.
         """
         while (turn := self._next_turn()) is not None:
-            candidate, limit_s = turn
-            self._improve(candidate, limit_s)
+            candidate, share = turn
+            self._improve(candidate, share)
             if len(self.candidates) > 1:
                 candidate.forget_tables()
 
@@ -140,7 +140,7 @@ class Anytime:
         return candidate.gap(self.programs, self.options)
 
     def _next_turn(self) -> tuple[Candidate, float] | None:
-        """Return the candidate to run next and its seconds, ``None`` to end the search.
+        """Return the candidate to run next and its part of the time left, ``None`` to end.
 
         The worst gap is first. A shallow mesh has an even part of the time left, at least
         ``SLICE``. A deep mesh has all of it: parts of its run prove little. Candidates that are not
@@ -160,8 +160,7 @@ class Anytime:
             return None
         worst = max(worth, key=urgencies.__getitem__)  # the most promising of equals
         rivals = sum(not self._is_deep(candidate) for candidate in urgent)
-        share = 1.0 if self._is_deep(worst) else max(SLICE, 1 / rivals)
-        return worst, share * self.clock.left_s
+        return worst, 1.0 if self._is_deep(worst) else max(SLICE, 1 / rivals)
 
     def _urgency(self, candidate: Candidate) -> float:
         """Return the gap of a candidate; a stand-in for a fresh one on a deeper mesh."""
@@ -204,10 +203,10 @@ class Anytime:
             if candidate.is_fresh:
                 candidate.reason, candidate.error = reason, error
 
-    def _improve(self, candidate: Candidate, limit_s: float) -> None:
+    def _improve(self, candidate: Candidate, share: float) -> None:
         """Run a candidate once and plan its next run; note why it has no points if it fails."""
         try:
-            self._run(candidate, limit_s)
+            self._run(candidate, share)
             self._plan_next(candidate)
         except KeyboardInterrupt:
             again = self.interrupted or self._is_stopping
@@ -230,8 +229,11 @@ class Anytime:
                     candidate.results.clear()  # no point of it can be costed
                 self._leave_out([candidate], str(error) or "out of memory", error)
 
-    def _run(self, candidate: Candidate, limit_s: float) -> None:
-        """Search the tables of a candidate within its tolerance, and cost its points."""
+    def _run(self, candidate: Candidate, share: float) -> None:
+        """Search the tables of a candidate within its tolerance, and cost its points.
+
+        ``share`` is of the time that is left once there are tables, which cannot be cut short.
+        """
         started, tell = time.monotonic(), self._teller(candidate)
         if candidate.is_fresh:
             tell("tables")
@@ -244,7 +246,7 @@ class Anytime:
                 candidate.left_bytes = check_tables(candidate.tables, too_large, allowed)
             problem = candidate.known.problem
         case = Case(problem, candidate.tables)
-        limits = self._limits(candidate, limit_s - (time.monotonic() - started), tell)
+        limits = self._limits(candidate, share * self.clock.left_s, tell)
         result = run_method(self.options.name, case, limits)
         self.interrupted |= result.interrupted
         candidate.results.append(result)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tensoropt.compiler.search.frontier.answer_time import LEAST_S, search_time_s
+from tensoropt.compiler.search.frontier.answer_time import least_s, search_time_s
 from tensoropt.compiler.search.frontier.compare import Compared, compare_methods
 from tensoropt.compiler.search.frontier.memory_limit import lacking, nothing_fits
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
@@ -135,7 +135,8 @@ def _options(
     limit_s, processor_s = request.search_time, 0.0
     if request.anytime and search in takers("epsilon"):
         begun_s = time.monotonic() if begun_s is None else begun_s
-        limit_s, processor_s = search_time_s(begun_s, _nodes(graphs)), LEAST_S
+        nodes = _nodes(graphs)
+        limit_s, processor_s = search_time_s(begun_s, nodes), least_s(nodes)
     return SearchOptions(
         search,
         request.seed or 0,

@@ -34,8 +34,8 @@ from tensoropt.compiler.search.problem.evaluate import (
 from tensoropt.compiler.search.problem.footprint import footprint
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.search.problem.tables import MeshTables
-from tensoropt.compiler.search.problem.training_tables import mesh_tables
+from tensoropt.compiler.search.problem.tables import Memo, MeshTables
+from tensoropt.compiler.search.problem.training_tables import mesh_tables, new_memo
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.layout.mesh import Mesh
@@ -197,11 +197,14 @@ def search_graphs(
     distinct = _chosen(distinct_meshes(meshes, device, names_axes=names_axes), options)
     # The first and the last alternative have the fastest and the leanest plans.
     first, *rest = graphs
-    candidates = [
-        Candidate(mesh, partial(mesh_tables, graphs[alternative], mesh, device), alternative)
-        for mesh in sorted(distinct, key=by_promise)
-        for alternative in (first, *reversed(rest))
-    ]
+    candidates = []
+    for mesh in sorted(distinct, key=by_promise):
+        memos: dict[int, Memo] = {}  # graphs with equal micro-batches are of one step
+        for alternative in (first, *reversed(rest)):
+            graph, batches = graphs[alternative], alternative.micro_batches
+            memo = memos.setdefault(batches, new_memo(graph, mesh, device))
+            make = partial(mesh_tables, graph, mesh, device, memo)
+            candidates.append(Candidate(mesh, make, alternative))
     return search_candidates(candidates, options, say)
 
 

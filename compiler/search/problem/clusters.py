@@ -26,7 +26,7 @@ class Cluster:
     leader: int
     members: list[int]
     values: list[int] = field(default_factory=list)
-    kind: object = None
+    kind: int = -1
 
 
 _KNOWN = WeakKeyDictionary[Graph, list[Cluster]]()
@@ -76,7 +76,7 @@ def _describe(graph: Graph, cluster: Cluster) -> None:
     leader = graph.nodes[cluster.leader]
     pairs = tuple((numbers.get(a, -1), numbers.get(b, -1)) for a, b in leader.gradients)
     cluster.values = list(numbers)
-    cluster.kind = (tuple(kinds), pairs)
+    cluster.kind = graph.intern((tuple(kinds), pairs))
 
 
 def _read(graph: Graph, node: Node, number: object) -> Iterator[object]:

@@ -116,6 +116,11 @@ class Graph:
     conditions: Conditions = field(default_factory=dict)
     released: Set[int] = frozenset()
     micro_batches: int = 1
+    interned: dict[object, int] = field(default_factory=dict, repr=False)
+
+    def intern(self, key: object) -> int:
+        """Return a number for ``key``, the same in all graphs that are derived from this one."""
+        return self.interned.setdefault(key, len(self.interned))
 
     @cached_property
     def names_axes(self) -> bool:
@@ -211,12 +216,11 @@ class Graph:
 
     @cached_property
     def roles(self) -> list[int]:
-        """Per node a number, equal for nodes with equal costs under equal strategies.
+        """Per node an interned number, equal for nodes with equal costs under equal strategies.
 
         Costs depend on the op, on how often it runs, and on how its operands and results are
         stored. Linear in the operands.
         """
-        numbers: dict[object, int] = {}
         found = []
         for node in self.nodes:
             operands: dict[int | None, int] = {}
@@ -227,7 +231,7 @@ class Graph:
                 for v in (*node.operands, *node.results)
             )
             role = node.kind, id(node.info), node.constant, self.times(node), stored
-            found.append(numbers.setdefault(role, len(numbers)))
+            found.append(self.intern(role))
         return found
 
     def _storage(self, value: int) -> tuple[object, ...]:

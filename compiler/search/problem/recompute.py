@@ -47,6 +47,7 @@ class Recomputation:
         blocks = self._blocks()
         self.block_of = [number for number, block in enumerate(blocks) for _ in block]
         self.last_block = len(blocks) - 1
+        self.barriers: dict[OpInfo, tuple[OpInfo, Rule]] = {}  # shared by equal ops
 
     def _blocks(self) -> list[range]:
         """Divide the forward ops into blocks of few crossing bytes."""
@@ -143,7 +144,6 @@ class _Derivation:
         self.arrived: int | None = None
         self.gradients = {after for node in self.nodes for _, after in node.gradients}
         self.names = {node.name for node in self.nodes}
-        self.rules: dict[OpInfo, tuple[OpInfo, Rule]] = {}
 
     def run(self) -> None:
         """Walk the step, and clone forward ops before the first backward op that reads them."""
@@ -223,9 +223,9 @@ class _Derivation:
             unranked=info is None or other is None,
             standard_version=version.standard_version,
         )
-        if own not in self.rules:
-            self.rules[own] = own, rule_for(own)
-        own, rule = self.rules[own]
+        if own not in self.plan.barriers:
+            self.plan.barriers[own] = own, rule_for(own)
+        own, rule = self.plan.barriers[own]
         return Node(
             "op",
             self._free_name("barrier"),

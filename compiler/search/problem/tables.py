@@ -47,6 +47,7 @@ __all__ = [
     "Assignment",
     "End",
     "Flags",
+    "Memo",
     "MeshTables",
     "SharedEnd",
     "complete",
@@ -114,21 +115,41 @@ class SharedEnd:
     layouts: LayoutSets
 
 
+class Memo:
+    """Results on one mesh, computed once for all graphs that are derived from one step.
+
+    Equal nodes of these graphs share their infos and rules, so keys identify objects by ``id``. The
+    graphs and this memo keep the objects alive.
+    """
+
+    def __init__(self, mesh: Mesh, device: Device) -> None:
+        self.resharder = Resharder(mesh, device)
+        self.options: dict[object, tuple[Strategy, ...]] = {}
+        self.layouts: dict[object, tuple[Layout, ...]] = {}
+        self.node_tables: dict[object, NodeTable] = {}
+        self.numbers: dict[int, dict[tuple[AxisRole, ...], int]] = {}
+        self.layout_sets: dict[object, LayoutSets | None] = {}
+
+
 @dataclass(eq=False)
 class MeshTables:
-    """The options and costs of a graph on one mesh of one device description."""
+    """The options and costs of a graph on one mesh of one device description.
+
+    ``memo`` may come from the tables of another graph of the same step on this mesh.
+    """
 
     graph: Graph
     mesh: Mesh
     device: Device
+    memo: Memo | None = None
 
     def __post_init__(self) -> None:
-        self.resharder = Resharder(self.mesh, self.device)
+        memo = self.memo = self.memo or self._new_memo()
+        self.resharder = memo.resharder
         self._edge_tables = EdgeTables(self.resharder)
-        self._layouts: dict[object, tuple[Layout, ...]] = {}
-        self._node_tables: dict[object, NodeTable] = {}
-        self._numbers: dict[int, dict[tuple[AxisRole, ...], int]] = {}
-        self._layout_sets_known: dict[object, LayoutSets | None] = {}
+        self._options_known, self._layouts = memo.options, memo.layouts
+        self._node_tables, self._numbers = memo.node_tables, memo.numbers
+        self._layout_sets_known = memo.layout_sets
         self.evaluator: object | None = None  # what costs whole assignments, once it is asked for
         # value -> who made it; its first copy or how it is read, if all depends on that
         self.held: dict[int, tuple[End, End | SharedEnd | None]] = {}
@@ -136,14 +157,16 @@ class MeshTables:
         # a value, between which ends it is moved, and for which node
         self.moved: list[tuple[int, End, End, int]] = []
 
+    def _new_memo(self) -> Memo:
+        return Memo(self.mesh, self.device)
+
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
         """Per node, its strategies as far as its pins allow; none for a private parameter.
 
         Raises PinsError where they allow none.
         """
-        known: dict[object, tuple[Strategy, ...]] = {}
-        found = []
+        known, found = self._options_known, []
         for index in range(len(self.graph.nodes)):
             key = self._kind(index)
             if key not in known:

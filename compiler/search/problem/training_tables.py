@@ -28,6 +28,7 @@ from tensoropt.compiler.search.problem.small_step import small_step
 from tensoropt.compiler.search.problem.tables import (
     Assignment,
     Flags,
+    Memo,
     MeshTables,
     complete,
     rounds,
@@ -37,7 +38,7 @@ from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["TrainingTables", "mesh_tables"]
+__all__ = ["TrainingTables", "mesh_tables", "new_memo"]
 
 _Tables = tuple[Floats, Floats, Floats]
 """Times, static and transient bytes of an edge."""
@@ -71,22 +72,36 @@ class _Target:
         return max(column.times for column in self.columns)
 
 
+class StepMemo(Memo):
+    """The same for training steps, with the results for equal clusters and edges."""
+
+    def __init__(self, mesh: Mesh, device: Device) -> None:
+        super().__init__(mesh, device)
+        self.kinds: dict[object, ClusterKind] = {}
+        self.summed: dict[object, SharedGradient] = {}
+        self.edges: dict[object, _Tables] = {}
+        self.columns: dict[object, Column] = {}
+        self.flags: dict[object, Flags] = {}
+
+
 class TrainingTables(MeshTables):
     """The options and costs of a training step on one mesh."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        memo = self.memo
+        assert isinstance(memo, StepMemo)
         self.clusters = clusters_of(self.graph)
         self._cluster_of = {m: n for n, c in enumerate(self.clusters) for m in c.members}
         self._sums = sums_of(self.graph)
-        self._kinds: dict[object, ClusterKind] = {}
         self._kind_of: dict[int, ClusterKind] = {}  # by leader
         self._summed: dict[int, SharedGradient] = {}  # by cluster
-        self._summed_known: dict[object, SharedGradient] = {}
-        self._edges_known: dict[object, _Tables] = {}
-        self._columns: dict[object, Column] = {}
-        self._flags: dict[object, Flags] = {}
+        self._kinds, self._summed_known = memo.kinds, memo.summed
+        self._edges_known, self._columns, self._flags = memo.edges, memo.columns, memo.flags
         self._is_exact: bool | None = None
+
+    def _new_memo(self) -> Memo:
+        return StepMemo(self.mesh, self.device)
 
     def forget_edges(self) -> None:
         super().forget_edges()
@@ -99,14 +114,18 @@ class TrainingTables(MeshTables):
     def kind(self, cluster: Cluster) -> ClusterKind:
         """Return the costs of a cluster, the same for all equal clusters."""
         if cluster.leader not in self._kind_of:
-            fused = tuple(self.is_fused(self.graph.nodes[member]) for member in cluster.members)
-            pinned = tuple(self.graph.conditions.get(member, ()) for member in cluster.members)
-            released = tuple(self._is_whole(member) for member in cluster.members)
-            key = (cluster.kind, fused, pinned, released)
+            has_marks = self._fused or self.graph.conditions or self.graph.released
+            marks = tuple(map(self._marks, cluster.members)) if has_marks else ()
+            key = (cluster.kind, marks)
             if key not in self._kinds:
                 self._kinds[key] = ClusterKind(self, cluster)
             self._kind_of[cluster.leader] = self._kinds[key]
         return self._kind_of[cluster.leader]
+
+    def _marks(self, member: int) -> object:
+        """Return the properties of a member that the kind of its cluster lacks."""
+        node, graph = self.graph.nodes[member], self.graph
+        return self.is_fused(node), graph.conditions.get(member, ()), member in graph.released
 
     def _conditions(self, index: int) -> tuple[Condition, ...]:
         """Return nothing: a whole cluster follows one node, and is narrowed as one."""
@@ -316,9 +335,14 @@ class TrainingTables(MeshTables):
         return np.where(shared, 0.0, np.array(size, dtype=np.float64)[None, :])
 
 
-def mesh_tables(graph: Graph, mesh: Mesh, device: Device) -> MeshTables:
-    """Return the tables of a model or of a training step."""
-    return (TrainingTables if graph.trains else MeshTables)(graph, mesh, device)
+def mesh_tables(graph: Graph, mesh: Mesh, device: Device, memo: Memo | None = None) -> MeshTables:
+    """Return the tables of a model or of a training step; see :class:`MeshTables` for ``memo``."""
+    return (TrainingTables if graph.trains else MeshTables)(graph, mesh, device, memo)
+
+
+def new_memo(graph: Graph, mesh: Mesh, device: Device) -> Memo:
+    """Return an empty memo for the graphs of the step, or model, of ``graph`` on ``mesh``."""
+    return (StepMemo if graph.trains else Memo)(mesh, device)
 
 
 def _kept_layouts(columns: Sequence[Column]) -> list[list[Layout | None]]:
