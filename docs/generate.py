@@ -178,7 +178,7 @@ _CONSTRUCTED = ("Plan", "Session", "Training")
 _INSIDE = {
     *("Frontier.facts", "Frontier.from_points", "Frontier.from_report", "Frontier.from_settled"),
     *("Frontier.limit", "Frontier.request", "Frontier.search_notes"),
-    *("Model.builds_steps", "Model.check_searchable"),
+    *("Model.builds_steps", "Model.check_searchable", "Model.check_weights"),
     *("Model.compile", "Model.is_searched", "Model.program", "Model.read", "Model.search"),
     *("Plan.open_written", "Point.write", "Training.step"),
 }

@@ -170,6 +170,8 @@ class Point:
 
         An existing plan is replaced. Raises :class:`UserError` for any other existing content.
         """
+        program = self._whole.program
+        program.source.check_weights(Path(directory), trains=program.trains)
         with reporting_to(progress) as say:
             self.write(Path(directory), say)
         return Plan.open_written(directory, self.explain)

@@ -27,7 +27,7 @@ from tensoropt.compiler.pipeline.driver import compile_plan, is_text, loaded
 from tensoropt.compiler.pipeline.family import check_family_replaceable
 from tensoropt.compiler.pipeline.phases import PHASES, Compilation
 from tensoropt.compiler.report.decoders import decoder_notes
-from tensoropt.compiler.report.notes import open_sizes, open_turns
+from tensoropt.compiler.report.notes import missing_files, open_sizes, open_turns
 from tensoropt.compiler.report.training import batch_notes, training_notes
 from tensoropt.compiler.shapes.caches import open_heads
 from tensoropt.compiler.support.errors import UserError
@@ -233,8 +233,10 @@ class Model:
         given = {"devices": devices, "device": device, "memory": memory}
         request = make_request(given, Interface.PYTHON)
         check_family_replaceable(Path(directory))
+        step = step_of(train, request)
+        self.check_weights(Path(directory), trains=True)
         with reporting_to(progress) as say:
-            program, rows = self.program(step_of(train, request), say), []
+            program, rows = self.program(step, say), []
             with program.family(Path(directory), request, say, with_leanest=with_leanest) as add:
                 for row in program.profile(request, say):
                     rows.append(row)
@@ -295,6 +297,11 @@ class Model:
         if trains and _phase_index(module) > _index_of("prepare"):
             self._refuse(module, "building a training step")
 
+    def check_weights(self, directory: Path, *, trains: bool = False) -> None:
+        """Raise UserError unless the files with the weights of a plan in ``directory`` exist."""
+        source = self._source(trains)
+        source.check_weights(directory, trains=self.builds_steps(trains=trains))
+
     def builds_steps(self, *, trains: bool) -> bool:
         """Return whether plans are for training: the module is, or becomes, a training step."""
         return trains or TRAINING.on(self.read(trains=trains).operation.attributes)
@@ -302,6 +309,7 @@ class Model:
     def compile(self, directory: str | Path, say: Say = silent) -> None:
         """Write the plan of text that already has strategies."""
         source, directory = self._source(trains=False), Path(directory)
+        self.check_weights(directory)
         with source.placed():
             compilation = Compilation(**self._tracing)
             module = copy_of(self.read())
@@ -335,7 +343,7 @@ class Model:
             compilation = replace(compilation, step=step)
             module, notes = _trained(module, compilation, say, tables)
         compilation.advance(module, "rules", say)
-        return Program(source, module, compilation, notes)
+        return Program(source, module, compilation, [*missing_files(module), *notes])
 
     def _build_alternatives(
         self, source: Source, step: BuildTrainingStepPass, searched: str, say: Say

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.cost.expected_error import PlanError
+from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.driver import compile_plan
 from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.pipeline.text import placed_error
@@ -62,6 +63,13 @@ class Source:
             )
         return self.weights
 
+    def check_weights(self, directory: Path, *, trains: bool) -> None:
+        """Raise :class:`UserError` if a plan in ``directory`` cannot have its weights.
+
+        No model has them, or their files are missing.
+        """
+        ParameterSource(self.weights_for(directory), training=trains).check_present()
+
 
 @dataclass(frozen=True)
 class Found:
@@ -89,6 +97,11 @@ class Program:
         self.source, self.module, self.compilation = source, module, compilation
         self.notes = tuple(notes)
 
+    @property
+    def trains(self) -> bool:
+        """True if the program is a training step."""
+        return TRAINING.on(self.module.operation.attributes)
+
     @cached_property
     def graphs(self) -> Graphs:
         """The graphs to search, by variant of the training step."""
@@ -99,8 +112,7 @@ class Program:
 
         ``None`` if the device has not been measured.
         """
-        trains = TRAINING.on(self.module.operation.attributes)
-        return request.description.plan_error(self.source.weights, training=trains)
+        return request.description.plan_error(self.source.weights, training=self.trains)
 
     def search(self, request: Request, report: SearchReport) -> Found:
         """Search, and pick a point.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from tensoropt.compiler.cli.output import write_text
@@ -11,6 +13,7 @@ from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.pipeline.driver import load, loaded
 from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.pipeline.text import placed_error
+from tensoropt.compiler.report.notes import missing_files
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.phases import PHASE_NAMES
@@ -37,7 +40,7 @@ def run_model(args: argparse.Namespace) -> int:
             Pipeline(passes, **options, say=say).run(module)
     except PassError as error:
         raise UserError(f"{args.input}: {error}") from error
-    write_text(args.output, _text(module))
+    _write(args, module, missing_files(module))
     return 0
 
 
@@ -61,8 +64,16 @@ def run_emit(args: argparse.Namespace) -> int:
             compilation.advance(module, args.emit, say)
     except PassError as error:
         raise placed_error(path, text, error) from error
-    write_text(args.output, _text(module))
+    _write(args, module, missing_files(module) if text is None else ())
     return 0
+
+
+def _write(args: argparse.Namespace, module: ir.Module, notes: Iterable[str]) -> None:
+    """Write the IR, then print ``notes``."""
+    write_text(args.output, _text(module))
+    sys.stdout.flush()
+    for line in notes:
+        print(line, file=sys.stderr)
 
 
 def _check_passed(module: ir.Module, args: argparse.Namespace) -> None:

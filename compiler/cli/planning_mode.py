@@ -106,6 +106,8 @@ class _Planning:
         if self._is_searched():
             self.model.compile(self.args.output, self.say)
             return 0
+        if self.args.output is not None:
+            self.model.check_weights(self.args.output, trains=self.args.train)
         program = self.model.program(self.step, self.say)
         status = self._plan(program)
         self._tell(program.notes)

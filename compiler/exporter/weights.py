@@ -29,7 +29,8 @@ Array = npt.NDArray[Any]
 class ParameterSource:
     """The parameters of a model file, under their names in the imported module.
 
-    ``training`` is the option with which the module was imported.
+    ``training`` is the option with which the module was imported. Files are needed once a parameter
+    is read.
     """
 
     def __init__(self, model_path: str | PathLike[str], *, training: bool = False) -> None:
@@ -41,6 +42,11 @@ class ParameterSource:
     @property
     def names(self) -> list[str]:
         return list(self._tensors)
+
+    def check_present(self) -> None:
+        """Raise :class:`UserError` if a file with parameters, which a plan needs, is missing."""
+        for tensor in self._tensors.values():
+            locate(self._folder, tensor).check_present("a plan contains the weights")
 
     def element(self, name: str) -> Element:
         """Return the element type of a parameter."""
@@ -130,7 +136,7 @@ def _parts(stored: StoredTensor, bounds: Bounds, chunk_bytes: int) -> Iterator[A
         return
     if any(start >= stop for start, stop in bounds):
         return
-    with stored.path.open("rb", buffering=0) as file:
+    with stored.open() as file:
         for first, shape in _runs(stored, bounds, chunk_bytes):
             block = _read_run(file.fileno(), stored, first, math.prod(shape)).reshape(shape)
             inner = bounds[len(bounds) - len(shape) + 1 :] if shape else []

@@ -17,7 +17,7 @@ from tensoropt.compiler.importer.model_file import (
     load_model,
 )
 from tensoropt.compiler.importer.storage import Folder, check_stored
-from tensoropt.compiler.importer.ties import find_transposed_copies
+from tensoropt.compiler.importer.ties import Ties, find_ties
 from tensoropt.compiler.importer.training_conversion import check_static
 from tensoropt.compiler.protos.attributes import AttributeTable
 from tensoropt.compiler.protos.graph_checks import node_error
@@ -48,10 +48,10 @@ def import_model(
     """Return the model in the file ``path`` as a module in the current MLIR context.
 
     Weights are not read, except those that may be transposed copies of others, which become a
-    `Transpose`; external data is only checked to exist. ``dims`` gives sizes to symbolic
-    dimensions, or ranges, which are recorded in the module. With ``training`` the model is
-    converted (see :func:`load_model`), and a symbolic dimension is an error. Raises
-    :class:`UserError` for anything that is not a valid model.
+    `Transpose`. Missing files of external data are recorded in the module. ``dims`` gives sizes to
+    symbolic dimensions, or ranges, which are recorded too. With ``training`` the model is converted
+    (see :func:`load_model`), and a symbolic dimension is an error. Raises :class:`UserError` for
+    anything that is not a valid model.
     """
     model = load_model(Path(path), dims, training=training)
     if training:
@@ -67,6 +67,8 @@ def import_model(
     model.proto = inferred
     with ir.Location.unknown():
         module = _Importer(model, None if training else folder).module()
+        if folder.missing:
+            keys.MISSING.set(module.operation.attributes, folder.missing)
         ranges = {n: sizes_text(own) for n, own in (dims or {}).items() if isinstance(own, range)}
         if ranges:
             keys.RANGES.set(module.operation.attributes, ranges)
@@ -92,14 +94,15 @@ class _Importer:
         module = ir.Module.create()
         _set_header(module, self.model)
         with ir.InsertionPoint(module.body):
-            self._function()
+            ties = self._function()
+        if ties.are_unknown:
+            keys.UNTIED.set(module.operation.attributes, True)
         return module
 
-    def _function(self) -> None:
+    def _function(self) -> Ties:
         graph, read = self.model.graph, self._used_parameters()
-        copies = (
-            {} if self.folder is None else find_transposed_copies(self.model, self.folder, read)
-        )
+        ties = Ties({}) if self.folder is None else find_ties(self.model, self.folder, read)
+        copies = ties.originals
         used = [key for key in read if key not in copies]
         # A graph may list its initializers among its inputs, as default values.
         stored = {tensor.name for tensor in graph.initializer}
@@ -125,6 +128,7 @@ class _Importer:
         function.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
         returned = [_argument(v.name, v.type) for v in graph.output]
         function.attributes["res_attrs"] = ir.ArrayAttr.get(returned)
+        return ties
 
     def _transpose(self, matrix: ir.Value, name: str) -> ir.Value:
         kind = ir.RankedTensorType(matrix.type)

@@ -14,11 +14,11 @@ from tensoropt.compiler.importer.dimensions import bind_dims, name_dims
 from tensoropt.compiler.importer.exporter_metadata import ExporterMetadata, read_metadata
 from tensoropt.compiler.importer.fixed_sizes import check_sizes, has_bodies
 from tensoropt.compiler.importer.sparse import densify
-from tensoropt.compiler.importer.storage import Folder, fetch
+from tensoropt.compiler.importer.storage import Folder, StoredTensor, fetch, locate
 from tensoropt.compiler.importer.text_fields import find_undecoded_text
 from tensoropt.compiler.importer.training_conversion import convert_opset, may_train
 from tensoropt.compiler.importer.wire import MalformedError, model_without_weights
-from tensoropt.compiler.protos.graph_checks import check_graph
+from tensoropt.compiler.protos.graph_checks import check_graph, node_problem
 from tensoropt.compiler.protos.literals import is_literal, settings
 from tensoropt.compiler.protos.names import Namer
 from tensoropt.compiler.protos.subgraphs import Scope, subgraphs
@@ -71,8 +71,8 @@ def load_model(
     """Return the model in ``path``; ``dims`` gives sizes or ranges to symbolic dimensions.
 
     Its nodes are in topological order and every name has one definition. With ``training``,
-    standard operators are converted to ``TRAINING_OPSET`` or later. Raises :class:`UserError` for a
-    file that is not a valid model.
+    standard operators are converted to ``TRAINING_OPSET`` or later. Files of external data may be
+    missing, except for literals. Raises :class:`UserError` for a file that is not a valid model.
     """
     proto = read_proto(path)
     _check_versions(path, proto)
@@ -89,13 +89,14 @@ def load_model(
         before.CopyFrom(proto)
     bind_dims(path, proto, dims or {})
     check_graph(path, proto)
-    _fetch_literals(path, proto)
+    metadata = read_metadata(proto) if training else ExporterMetadata()
+    trained = metadata.trained if training else None
+    _fetch_literals(path, proto, trained)
     if before is not None:
-        _fetch_literals(path, before)
+        _fetch_literals(path, before, trained)
         check_sizes(path, before, fixed)
     for graph, _ in subgraphs(proto.graph):
         _drop_empty_axes(graph)
-    metadata = read_metadata(proto) if training else ExporterMetadata()
     if training:
         proto = convert_opset(path, proto)
         for graph, _ in subgraphs(proto.graph):
@@ -128,13 +129,28 @@ def read_proto(path: Path) -> onnx.ModelProto:
     return proto
 
 
-def _fetch_literals(path: Path, proto: onnx.ModelProto) -> None:
+def _fetch_literals(path: Path, proto: onnx.ModelProto, trained: Mapping[str, bool] | None) -> None:
     folder = Folder(path)
-    for graph, _ in subgraphs(proto.graph):
-        names = settings(graph)
-        for tensor in _tensors(graph):
-            if is_literal(tensor, setting=tensor.name in names):
-                fetch(folder, tensor)
+    for graph, scope in subgraphs(proto.graph):
+        for tensor, is_parameter in _roles(graph, scope, trained):
+            if is_parameter:
+                continue
+            stored = locate(folder, tensor)
+            if stored.is_missing:
+                raise _missing_literal(path, graph, stored)
+            fetch(folder, tensor)
+
+
+def _missing_literal(path: Path, graph: onnx.GraphProto, stored: StoredTensor) -> UserError:
+    """Return the error for a literal of ``graph`` in a missing file, with the first reader."""
+    name = stored.tensor.name
+    nodes = (node for inner, _ in subgraphs(graph) for node in inner.node)
+    reader = next((node for node in nodes if name in node.input), None)
+    text = (
+        f"needs the values of '{name}' in the external data file '{stored.path}', which does not "
+        "exist, expected it on disk"
+    )
+    return UserError(f"{path}: {text if reader is None else node_problem(reader, text)}")
 
 
 def _describe(path: Path, error: Exception) -> str:
@@ -226,20 +242,30 @@ def _find_parameters(model: Model, training: bool) -> dict[tuple[Scope, str], Pa
     own = {tensor.name for tensor in model.graph.initializer}
     namer = Namer({value.name for value in ends} - own)
     found: dict[tuple[Scope, str], Parameter] = {}
+    trained = model.metadata.trained if training else None
     for graph, scope in subgraphs(model.graph):
-        setting_names = settings(graph)
-        known = {} if scope else model.metadata.trained
-        trained = {
-            tensor.name for tensor in graph.initializer if training and may_train(tensor, known)
-        }
-        for tensor in _tensors(graph):
-            is_setting = tensor.name in setting_names
-            stored = tensor.name in trained and not is_setting
-            if stored or not is_literal(tensor, setting=is_setting):
-                label = known.get(tensor.name) if training else None
+        for tensor, is_parameter in _roles(graph, scope, trained):
+            if is_parameter:
+                label = trained.get(tensor.name) if trained is not None and not scope else None
                 name = namer.unique(tensor.name)
                 found[scope, tensor.name] = Parameter(name, tensor, label is False, label is True)
     return found
+
+
+def _roles(
+    graph: onnx.GraphProto, scope: Scope, trained: Mapping[str, bool] | None
+) -> Iterator[tuple[onnx.TensorProto, bool]]:
+    """Yield the tensors of ``graph``; true for each that becomes an argument, not a literal.
+
+    ``trained`` is the exporter's metadata on the main graph, ``None`` without training.
+    """
+    setting_names = settings(graph)
+    known = {} if scope or trained is None else trained
+    may = {t.name for t in graph.initializer if trained is not None and may_train(t, known)}
+    for tensor in _tensors(graph):
+        is_setting = tensor.name in setting_names
+        is_trained = tensor.name in may and not is_setting
+        yield tensor, is_trained or not is_literal(tensor, setting=is_setting)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

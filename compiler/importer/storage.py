@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import onnx
 
@@ -23,6 +24,7 @@ class StoredTensor:
     """A stored tensor: ``nbytes`` at ``offset`` of ``path``, or in ``tensor`` if there is no path.
 
     Elements narrower than a byte are packed starting from the low bits (onnx.proto, TensorProto).
+    The file may be missing; only `open` needs it.
     """
 
     element: Element
@@ -31,10 +33,27 @@ class StoredTensor:
     path: Path | None
     offset: int
     tensor: onnx.TensorProto
+    is_missing: bool = False
+    what: str = ""
+    """The place for errors: the model and the name of the tensor."""
 
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
+
+    def check_present(self, reason: str = "its values are read") -> None:
+        """Raise :class:`UserError` if the file is missing; ``reason`` says why it is needed."""
+        if self.is_missing:
+            raise UserError(
+                f"{self.what}: external data file '{self.path}' does not exist, expected it on "
+                f"disk: {reason}"
+            )
+
+    def open(self) -> BinaryIO:
+        """Open the file, unbuffered; raises :class:`UserError` if it is missing."""
+        self.check_present()
+        assert self.path is not None
+        return self.path.open("rb", buffering=0)
 
 
 class Folder:
@@ -56,18 +75,28 @@ class Folder:
             self._paths[location] = _resolve(what, self, location)
         return self._paths[location]
 
-    def size_bytes(self, path: Path) -> int | None:
-        """Return the size of a file, or ``None`` if it does not exist."""
+    def size_bytes(self, what: str, path: Path) -> int | None:
+        """Return the size of a file, or ``None`` if it is missing.
+
+        Raises :class:`UserError` for anything else at ``path``, such as a folder.
+        """
         if path not in self._sizes:
+            if path.exists() and not path.is_file():
+                raise UserError(f"{what}: external data '{path}' is no file, expected one")
             self._sizes[path] = path.stat().st_size if path.is_file() else None
         return self._sizes[path]
+
+    @property
+    def missing(self) -> list[str]:
+        """The locations of the missing files among those located so far."""
+        return [name for name, path in self._paths.items() if self._sizes.get(path, 0) is None]
 
 
 def locate(folder: Folder, tensor: onnx.TensorProto) -> StoredTensor:
     """Return the location of ``tensor`` in the model of ``folder``, without opening files.
 
-    Raises :class:`UserError` if its external data is outside the model's folder, missing, or too
-    short.
+    Raises :class:`UserError` if its external data is outside the model's folder, or too short. A
+    missing file is no error.
     """
     element = element_of(tensor.data_type)
     assert element is not None, "checked by check_graph"
@@ -85,26 +114,26 @@ def locate(folder: Folder, tensor: onnx.TensorProto) -> StoredTensor:
     length = _number(what, entries, "length", nbytes)
     if length != nbytes:
         raise UserError(f"{what}: has the wrong length, expected {nbytes} bytes, got: {length}")
-    size_bytes, needed = folder.size_bytes(path), offset + nbytes
-    if size_bytes is None:
-        raise UserError(f"{what}: external data file '{path}' does not exist")
-    if size_bytes < needed:
+    size_bytes, needed = folder.size_bytes(what, path), offset + nbytes
+    if size_bytes is not None and size_bytes < needed:
         raise UserError(
             f"{what}: external data file '{path}' is too short, expected at least {needed} "
             f"bytes, got: {size_bytes}"
         )
-    return StoredTensor(element, shape, nbytes, path, offset, tensor)
+    is_missing = size_bytes is None
+    return StoredTensor(element, shape, nbytes, path, offset, tensor, is_missing, what)
 
 
 def fetch(folder: Folder, tensor: onnx.TensorProto) -> None:
     """Read the external data of ``tensor`` into it, as if it were stored in the model file.
 
-    For tensors that determine how an operation works, such as shapes. Raises like `locate`.
+    For tensors that determine how an operation works, such as shapes. Raises like `locate`, and
+    :class:`UserError` if the file is missing.
     """
     stored = locate(folder, tensor)
     if stored.path is None:
         return
-    with stored.path.open("rb") as file:
+    with stored.open() as file:
         file.seek(stored.offset)
         tensor.raw_data = file.read(stored.nbytes)
     tensor.ClearField("external_data")

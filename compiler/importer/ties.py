@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from tensoropt.compiler.importer.model_file import Model
 from tensoropt.compiler.importer.storage import Folder, StoredTensor, locate
 from tensoropt.compiler.protos.subgraphs import Scope, subgraphs
 
-__all__ = ["find_transposed_copies"]
+__all__ = ["Ties", "find_ties"]
 
 Key = tuple[Scope, str]
 
@@ -28,8 +28,18 @@ _SAMPLES = 8  # along each dimension
 _BLOCK_BYTES = 4 << 20
 
 
-def find_transposed_copies(model: Model, folder: Folder, used: list[Key]) -> dict[Key, Key]:
-    """Return the parameters in ``used`` that are transposes of others, mapped to their originals.
+class Ties(NamedTuple):
+    """Parameters that are transposes of others, mapped to their originals.
+
+    ``are_unknown``: a parameter was not compared, as a file is missing.
+    """
+
+    originals: dict[Key, Key]
+    are_unknown: bool = False
+
+
+def find_ties(model: Model, folder: Folder, used: list[Key]) -> Ties:
+    """Return the parameters in ``used`` that are transposes of others.
 
     A copy must be in the main graph and read only by products. A few elements of each pair of
     matrices with matching shapes are compared, and all elements in blocks if these agree. A matrix
@@ -41,13 +51,17 @@ def find_transposed_copies(model: Model, folder: Folder, used: list[Key]) -> dic
     for key, value in matrices.items():
         by_shape[value.element, value.shape].append(key)
     found: dict[Key, Key] = {}
+    are_unknown = False
     for key, value in matrices.items():
         others = by_shape[value.element, value.shape[::-1]] if key[1] in products else []
-        first = (o for o in others if o != key and o not in found and key not in found.values())
-        original = next((o for o in first if _is_transposed(matrices[o], value)), None)
+        first = [o for o in others if o != key and o not in found and key not in found.values()]
+        present = [o for o in first if not (matrices[o].is_missing or value.is_missing)]
+        original = next((o for o in present if _is_transposed(matrices[o], value)), None)
         if original is not None:
             found[key] = original
-    return found
+        else:
+            are_unknown |= len(present) < len(first)
+    return Ties(found, are_unknown)
 
 
 def _matrices(model: Model, folder: Folder, used: list[Key]) -> Iterator[tuple[Key, StoredTensor]]:
@@ -94,5 +108,5 @@ def _is_transposed(a: StoredTensor, b: StoredTensor) -> bool:
 def _view(stored: StoredTensor) -> npt.NDArray[Any]:
     """Return the bits of a tensor as a memory map of its file."""
     kind = np.dtype(f"<u{stored.element.bits // 8}")
-    assert stored.path is not None
-    return np.memmap(stored.path, kind, "r", stored.offset, stored.shape)
+    with stored.open() as file:
+        return np.memmap(file, kind, "r", stored.offset, stored.shape)

@@ -8,6 +8,8 @@ from itertools import groupby
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.search.frontier.pinned_search import PinsCost
 from tensoropt.compiler.search.frontier.points import Point, mesh_name
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.keys import MISSING, MODEL, UNTIED
 from tensoropt.runtime.plan.dims import dim_flags
 from tensoropt.runtime.plan.pins import pins_cost_text
 
@@ -15,6 +17,7 @@ __all__ = [
     "endings",
     "ignored_annotations",
     "interruption",
+    "missing_files",
     "omissions",
     "open_sizes",
     "open_turns",
@@ -98,6 +101,19 @@ def open_sizes(names: Sequence[str]) -> str:
         return f"note: without a size {listed} counts as 1 and is not split: {flags} gives it one"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"note: without sizes {listed}{more} count as 1 and are not split: {flags} gives them"
+
+
+def missing_files(module: ir.Module) -> Iterator[str]:
+    """Yield the line on files of weights that were missing when ``module`` was imported."""
+    attributes = module.operation.attributes
+    names, model = MISSING.get(attributes, []), MODEL.get(attributes, "the model")
+    if not names:
+        return
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    listed = ", ".join(names[:_SHOWN]) + more
+    ties = ": copies of tied weights are not recognised, and count twice"
+    rest = ties if UNTIED.on(attributes) else ""
+    yield f"note: {model} was read without {listed}, missing on disk{rest}"
 
 
 def open_turns(names: Sequence[str]) -> str:

@@ -43,6 +43,7 @@ __all__ = [
     "LOST",
     "MERGED",
     "MICRO_BATCHES",
+    "MISSING",
     "MODEL",
     "MODULE",
     "NAME",
@@ -71,6 +72,7 @@ __all__ = [
     "TAKES",
     "TOGETHER",
     "TRAINING",
+    "UNTIED",
     "UPDATES",
     "Carried",
     "Key",
@@ -241,6 +243,10 @@ MERGED = _key("merged", _TEXTS, MODULE)
 """Initializers that are stored once but read under several names."""
 LOST = _key("lost", _TEXTS, MODULE)
 """Parameters of the PyTorch model that the exporter folded into others or left out."""
+MISSING = _key("missing", _TEXTS, MODULE)
+"""The files of external data that were missing at import."""
+UNTIED = _key("untied", _FLAG, MODULE)
+"""Weights in missing files may be transposed copies of others: they were not compared."""
 ORDERED = _key("ordered", _FLAG, MODULE)
 """Peak memory depends on the order of operations: sessions of the graphs must keep the order."""
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from importer.models import BOOL, F32, MODELS, model, node, saved, untyped, value
+from importer.models import BOOL, F32, I64, MODELS, model, node, saved, untyped, value
 from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.protos.versions import MAX_IR_VERSION, MAX_OPSET
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.topt.keys import MISSING
 
 pytestmark = pytest.mark.usefixtures("mlir_context")
 
@@ -416,7 +417,7 @@ def test_external_data_is_not_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "what"),
     [
-        ({"location": "w.bin"}, "external data file '{}w.bin' does not exist"),
+        ({"location": "folder.bin"}, "external data '{}folder.bin' is no file, expected one"),
         (
             {"location": "short.bin"},
             "external data file '{}short.bin' is too short, expected at least 12 bytes, got: 8",
@@ -434,13 +435,55 @@ def test_external_data_is_not_opened(tmp_path: Path) -> None:
             {"location": "short.bin", "length": "8"},
             "has the wrong length, expected 12 bytes, got: 8",
         ),
+        (
+            {"location": "missing.bin", "length": "8"},
+            "has the wrong length, expected 12 bytes, got: 8",
+        ),
+        (
+            {"location": "missing.bin", "offset": "x"},
+            "external data has a bad offset, expected a number, got: 'x'",
+        ),
     ],
 )
 def test_external_data(entries: dict[str, str], what: str, tmp_path: Path) -> None:
     (tmp_path / "short.bin").write_bytes(bytes(8))
     (tmp_path / "circle.bin").symlink_to("circle.bin")
+    (tmp_path / "folder.bin").mkdir()
     message = refused(external(**entries)(tmp_path))
     assert message == f"model.onnx: parameter 'w': {what.format('')}"
+
+
+def test_missing_external_data_is_recorded(tmp_path: Path) -> None:
+    module = import_model(external(location="a/w.bin")(tmp_path))
+    assert MISSING.of(module.operation.attributes) == ["a/w.bin"]
+
+
+def test_a_literal_in_a_missing_file(tmp_path: Path) -> None:
+    shape = onnx.TensorProto(name="s", data_type=I64, dims=[2])
+    shape.data_location = TensorProto.EXTERNAL
+    shape.external_data.add(key="location", value="s.bin")
+    branch = helper.make_graph([node("Reshape", ["x", "s"], ["t"], name="inner")], "b", [], [Y])
+    branch.output[0].name = "t"
+    choice = node("If", ["c"], ["y"], then_branch=branch, else_branch=branch, name="if")
+    for nodes, reader in (
+        ([node("Reshape", ["x", "s"], ["y"], name="r")], "r"),
+        ([choice], "inner"),
+    ):
+        inputs = [X, value("c", BOOL, [])]
+        assert graph_error(tmp_path, nodes, inputs=inputs, initializers=[shape]) == (
+            f"model.onnx: node '{reader}' (Reshape): needs the values of 's' in the external data "
+            "file 's.bin', which does not exist, expected it on disk"
+        )
+
+
+def test_a_number_that_is_trained_may_be_missing(tmp_path: Path) -> None:
+    tensor = onnx.TensorProto(name="b", data_type=F32, dims=[1])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="b.bin")
+    proto = model([node("Add", ["x", "b"], ["y"], name="add")], [X], [Y], [tensor])
+    path = saved(proto, tmp_path)
+    assert MISSING.of(import_model(path, training=True).operation.attributes) == ["b.bin"]
+    assert refused(path).startswith("model.onnx: node 'add' (Add): needs the values of 'b'")
 
 
 @pytest.mark.parametrize(
@@ -455,9 +498,11 @@ def test_external_data_elsewhere(location: str, tmp_path: Path) -> None:
     )
 
 
-def test_external_data_behind_a_link(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_external_data_behind_a_link(exists: bool, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    (tmp_path / "w.bin").write_bytes(bytes(12))
+    if exists:
+        (tmp_path / "w.bin").write_bytes(bytes(12))
     (tmp_path / "in" / "link.bin").symlink_to(tmp_path / "w.bin")
     assert refused(external(location="link.bin")(tmp_path / "in")) == (
         "model.onnx: parameter 'w': external data must be in the model's folder, "
