@@ -9,7 +9,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tensoropt.compiler.importer.storage import Folder, fetch
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.elements import element_of
 from tensoropt.runtime.support.files import PROTOBUF_BYTES
 
 __all__ = ["densify"]
@@ -34,6 +36,10 @@ def densify(path: Path, graph: onnx.GraphProto) -> None:
 def _dense(path: Path, sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
     """Return ``sparse`` as a dense tensor; its indices are flat, or a row per value."""
     try:
+        for part in (sparse.values, sparse.indices):
+            if element_of(part.data_type) is None:
+                raise ValueError(f"element type {part.data_type}")
+            fetch(Folder(path), part)
         values, indices = (
             numpy_helper.to_array(sparse.values),
             numpy_helper.to_array(sparse.indices),

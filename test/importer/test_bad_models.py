@@ -486,6 +486,30 @@ def test_a_number_that_is_trained_may_be_missing(tmp_path: Path) -> None:
     assert refused(path).startswith("model.onnx: node 'add' (Add): needs the values of 'b'")
 
 
+@pytest.mark.parametrize("content", [None, bytes(12), bytes(4)])
+def test_sparse_values_are_read_from_the_folder_of_the_model(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from the working directory, even if it has a file of that name."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "v.bin").write_bytes(bytes(12))
+    monkeypatch.chdir(tmp_path)
+    proto = model([node("Add", ["x", "v"], ["y"])], [X], [Y])
+    held = onnx.TensorProto(name="v", data_type=F32, dims=[3])
+    held.data_location = TensorProto.EXTERNAL
+    held.external_data.add(key="location", value="v.bin")
+    at = numpy_helper.from_array(np.array([0, 1, 5]), "at")
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(held, at, [2, 3]))
+    path = saved(proto, tmp_path / "in")
+    if content is not None:
+        (tmp_path / "in" / "v.bin").write_bytes(content)
+    if content == bytes(12):
+        assert "tensor<2x3xf32>" in str(import_model(path))
+    else:
+        problem = "does not exist" if content is None else "is too short"
+        assert f"parameter 'v': external data file 'v.bin' {problem}" in refused(path)
+
+
 @pytest.mark.parametrize(
     "location", ["", "/etc/passwd", "../w.bin", "a/../../w.bin", "..\\w.bin", "\0"]
 )
