@@ -446,4 +446,5 @@ def _facts(whole: _Whole) -> FrontierReport:
         time_limit_s=result.time_limit_s,
         error=whole.program.plan_error(request),
         axes=result.axes,
+        by_tables=result.by_tables,
     )

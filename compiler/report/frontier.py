@@ -33,8 +33,9 @@ class FrontierReport:
     ``interrupted``: Ctrl-C ended the search. ``stopped`` is the reason why it ended before it
     proved the requested bound: the ``time_limit_s``, the memory limit, or tables that had nothing
     more to learn; ``None`` if it did prove it. If deeper meshes were left out for lack of time,
-    ``axes`` is the largest number of axes of the meshes that the bound is about. ``error`` is the
-    expected error of the figures, ``None`` if the device has not been measured.
+    ``axes`` is the largest number of axes of the meshes that the bound is about. With
+    ``by_tables``, the bound is about cost tables, which may charge more memory than programs need.
+    ``error`` is the expected error of the figures, ``None`` if the device has not been measured.
     """
 
     model: str
@@ -52,6 +53,7 @@ class FrontierReport:
     time_limit_s: float | None = None
     error: PlanError | None = None
     axes: int | None = None
+    by_tables: bool = False
 
     @property
     def shown(self) -> Sequence[Point]:

@@ -101,6 +101,7 @@ def _bound(frontier: FrontierReport) -> str:
     after = f" {frontier.ended}" if frontier.ended else ""
     if epsilon is not None:
         of = "" if frontier.axes is None else f" of meshes of up to {_axes(frontier.axes)}"
+        of += " by cost tables" if frontier.by_tables else ""
         exact = f" of the exact frontier{of}{after}" if of else after
         return f" within {epsilon:.2%} of the exact frontier{of}{after}" if epsilon else exact
     if time_epsilon is None or not math.isfinite(time_epsilon):

@@ -153,6 +153,7 @@ class FrontierResult:
         left_out: the meshes without points.
         axes: if deeper meshes were left out for lack of time, the largest number of axes of the
             meshes that ``epsilon`` is about, all of which were searched.
+        by_tables: the bounds are about cost tables, which may charge more memory than programs.
         interrupted: Ctrl-C ended the search.
         stopped: the cause that ended the search before its bound.
         time_limit_s: the time limit of the search, ``None`` without one.
@@ -167,6 +168,7 @@ class FrontierResult:
     stopped: Stop | None = None
     time_limit_s: float | None = None
     axes: int | None = None
+    by_tables: bool = False
 
 
 def search_frontier(
@@ -248,6 +250,7 @@ def search_candidates(
         search.interrupted,
         search.stopped,
         axes=axes,
+        by_tables=epsilon is not None and not all(c.tables.learns for c in search.searched),
     )
 
 
