@@ -15,7 +15,8 @@ from tensoropt.dialects.topt.keys import DEVICE, LAYOUT, STRATEGY
 
 __all__ = ["WrittenPoint", "fingerprint", "read_points", "write_points"]
 
-_CHOSEN, _PROCESS, _HIDDEN = "chosen", "process_bytes", "hidden_s"
+_CHOSEN, _ABOVE_CAPACITY = "chosen", "above_capacity"
+_PROCESS, _HIDDEN = "process_bytes", "hidden_s"
 _RECOMPUTE, _MICRO_BATCHES = "recompute", "micro_batches"
 
 
@@ -29,6 +30,7 @@ class WrittenPoint(Cost):
     micro_batches: int | None
     process_bytes: int
     chosen: bool
+    is_above_capacity: bool
 
 
 def write_points(module: ir.Module, points: Sequence[Point], chosen: int) -> None:
@@ -55,6 +57,8 @@ def write_points(module: ir.Module, points: Sequence[Point], chosen: int) -> Non
                 made.attributes[_HIDDEN] = ir.FloatAttr.get(f64, point.hidden_s)
             if point.process_bytes != point.memory_bytes:
                 made.attributes[_PROCESS] = ir.IntegerAttr.get(i64, point.process_bytes)
+            if point.is_above_capacity:
+                made.attributes[_ABOVE_CAPACITY] = ir.UnitAttr.get()
             if point.index == chosen:
                 made.attributes[_CHOSEN] = ir.UnitAttr.get()
 
@@ -113,5 +117,6 @@ def _read(index: int, attributes: ir.OpAttributeMap) -> WrittenPoint:
         ir.IntegerAttr(attributes[_MICRO_BATCHES]).value if _MICRO_BATCHES in attributes else None,
         ir.IntegerAttr(attributes[_PROCESS]).value if _PROCESS in attributes else tensors,
         _CHOSEN in attributes,
+        _ABOVE_CAPACITY in attributes,
         hidden_s=ir.FloatAttr(attributes[_HIDDEN]).value if _HIDDEN in attributes else 0.0,
     )

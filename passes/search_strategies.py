@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.layout.collective_overlap import AMPLE
-from tensoropt.compiler.search.frontier.memory_limit import fitting
+from tensoropt.compiler.search.frontier.memory_limit import check_capacity, pick
 from tensoropt.compiler.search.frontier.pinned_search import PinsCost
-from tensoropt.compiler.search.frontier.points import micro_batches_of, pick_point, recompute_of
+from tensoropt.compiler.search.frontier.points import micro_batches_of, recompute_of
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.options import stored
@@ -47,7 +47,8 @@ class SearchReport:
     ``prices_pins``, a second search without the pins determines ``pins_cost``, which is ``None`` if
     that took too long. ``notes`` are lines about the pins. ``begun_s`` is the start of the request
     on ``time.monotonic()``. ``graphs`` are the graphs of the module, or of a module it is a copy
-    of; if missing, they are read from the module.
+    of; if missing, they are read from the module. With ``shows_all``, points above the capacity of
+    the device are no error where there are no others.
     """
 
     say: Callable[[str], None] = lambda text: None
@@ -57,6 +58,7 @@ class SearchReport:
     result: FrontierResult | None = None
     point: FrontierPoint | None = None
     prices_pins: bool = False
+    shows_all: bool = False
     pins_cost: PinsCost | None = None
     notes: Sequence[str] = ()
 
@@ -118,7 +120,11 @@ class SearchStrategiesPass(Request, Pass):
             report.add_pins(graphs)
         if report.result.interrupted:
             raise KeyboardInterrupt
-        return pick_point(fitting(report.result.points, report.request), report.request.picked)
+        points, request = report.result.points, report.request
+        point = pick(points, request, request.picked)
+        if not report.shows_all:
+            check_capacity(f"point {point.index}", point, points, request)
+        return point
 
 
 def settle(

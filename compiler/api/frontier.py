@@ -15,13 +15,20 @@ from tensoropt.compiler.report.notes import (
     ignored_annotations,
     interruption,
     omissions,
+    passed_over_note,
     pins_line,
     tensor_limit_note,
 )
 from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.search.frontier import points as points_of
-from tensoropt.compiler.search.frontier.memory_limit import nothing_fits
+from tensoropt.compiler.search.frontier.memory_limit import (
+    check_capacity,
+    nothing_fits,
+    passed_over,
+    pick,
+    points_within,
+)
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
@@ -82,19 +89,25 @@ class Point:
     one step, ``compute_s`` and ``communication_s`` are its parts, and ``hidden_s`` is the
     communication that overlaps with operators. ``process_bytes`` is the memory of the process on a
     device, which ``memory`` limits; ``memory_bytes`` is the memory of its tensors, the sum of
-    ``static_bytes`` (weights and state) and ``transient_bytes``. For a training step,
+    ``static_bytes`` (weights and state) and ``transient_bytes``. ``is_above_capacity`` if the
+    process takes more memory than the device has: the point then does not compile. A search with
+    ``memory`` has no such points. For a training step,
     ``recompute`` is the choice of recomputed activations, and ``micro_batches`` the number of
     micro-batches; both are None for inference.
     """
 
-    def __init__(self, whole: _Whole, found: FrontierPoint) -> None:
-        self._whole, self.found = whole, found
+    def __init__(
+        self, whole: _Whole, found: FrontierPoint, passed_over: FrontierPoint | None = None
+    ) -> None:
+        """Create a point, picked instead of the point ``passed_over`` if there is one."""
+        self._whole, self.found, self._passed_over = whole, found, passed_over
         self.index, self.mesh = found.index, found.mesh
         self.time_s, self.compute_s = found.time_s, found.compute_s
         self.communication_s, self.hidden_s = found.communication_s, found.hidden_s
         self.process_bytes = found.process_bytes
         self.memory_bytes, self.static_bytes = found.memory_bytes, found.static_bytes
         self.transient_bytes = found.transient_bytes
+        self.is_above_capacity = found.is_above_capacity
         self.recompute = points_of.recompute_of(found)
         self.micro_batches = points_of.micro_batches_of(found)
 
@@ -126,13 +139,19 @@ class Point:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The marks of the point in the whole frontier: any of fastest, leanest and knee."""
+        """The marks of the point in the whole frontier: fastest, leanest, knee, above capacity.
+
+        The fastest point and the knee are those within the capacity of the device, if any is.
+        """
         return tuple(points_of.marks(self._whole.result.points).get(self.index, ()))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the point: devices without work of their own, and a limit of tensors alone."""
-        request, lines = self._whole.request, splitting_notes(_facts(self._whole), self.found)
+        """Notes on the point: devices without work of their own, and memory limits."""
+        request, lines = self._whole.request, [*splitting_notes(_facts(self._whole), self.found)]
+        if self._passed_over is not None:
+            device, capacity = request.description.name, request.limit_bytes or 0
+            lines.insert(0, passed_over_note(self._passed_over, self.found, device, capacity))
         if request.memory is not None and request.description.process is None:
             return (*lines, tensor_limit_note(request.description.name))
         return tuple(lines)
@@ -168,7 +187,8 @@ class Point:
     ) -> Plan:
         """Write the plan into a folder, which appears only when it is complete, and return it.
 
-        An existing plan is replaced. Raises :class:`UserError` for any other existing content.
+        An existing plan is replaced. Raises :class:`UserError` for any other existing content, and
+        for a point above the capacity of the device.
         """
         program = self._whole.program
         program.source.check_weights(Path(directory), trains=program.trains)
@@ -182,6 +202,7 @@ class Point:
 
         check_replaceable(directory)
         whole = self._whole
+        check_capacity(f"point {self.index}", self.found, whole.result.points, whole.request)
         whole.program.compile(whole.take(self.found), directory, say)
 
     def annotate(self, path: str | Path) -> tuple[int, int]:
@@ -249,7 +270,7 @@ class Frontier(Sequence[Point]):
         cls, name: str, program: Program, report: SearchReport, found: Sequence[FrontierPoint]
     ) -> Frontier:
         """Return the frontier of ``found``, the points of a ``report`` that fit its request."""
-        limit = None if report.request is None else report.request.memory_bytes
+        limit = None if report.request is None else report.request.limit_bytes
         return cls(_Whole(name, program, report), found, limit)
 
     def __len__(self) -> int:
@@ -296,11 +317,16 @@ class Frontier(Sequence[Point]):
         return self.pick("knee")
 
     def pick(self, which: str | int) -> Point:
-        """Return the point ``which``: fastest, leanest, knee, or an index."""
+        """Return the point ``which``: fastest, leanest, knee, or an index.
+
+        Points above the capacity of the device are passed over, unless all are above it.
+        """
         if not self._found:
             raise self._nothing()
-        with self._whole.request.interface.naming():
-            return Point(self._whole, points_of.pick_point(self._found, str(which)))
+        request, which = self._whole.request, str(which)
+        with request.interface.naming():
+            found = pick(self._found, request, which)
+        return Point(self._whole, found, passed_over(self._found, found, which))
 
     def fits(self, memory: int | str) -> Frontier:
         """Return the points that need no more than ``memory`` per device, such as 16GiB.
@@ -405,14 +431,15 @@ class Frontier(Sequence[Point]):
         """Return the points of at most ``limit_bytes``, or all for None."""
         if limit_bytes is None:
             return self
-        found = [point for point in self._found if point.process_bytes <= limit_bytes]
-        return Frontier(self._whole, found, limit_bytes)
+        return Frontier(self._whole, points_within(self._found, limit_bytes), limit_bytes)
 
     def _nothing(self) -> UserError:
         if self._limit_bytes is None or self._whole.report.result is None:
             return UserError("expected a frontier with points, got: an empty one")
-        need = points_of.least_process_bytes(self._whole.result.points)
-        return nothing_fits(self._whole.request, self._limit_bytes, need)
+        need, request = points_of.least_process_bytes(self._whole.result.points), self.request
+        if self._limit_bytes != request.limit_bytes:
+            request = replace(request, memory=str(self._limit_bytes))
+        return nothing_fits(request, self._limit_bytes, need)
 
 
 class Interrupted(KeyboardInterrupt):  # named like its base, without Error

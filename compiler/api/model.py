@@ -170,8 +170,9 @@ class Model:
     ) -> Frontier:
         """Return all plans that no other plan beats in both time and memory, sorted by time.
 
-        Plans that need more than ``memory`` are left out. Raises :class:`UserError`. Ctrl-C raises
-        :class:`Interrupted`, with the points found so far.
+        Plans that need more than ``memory`` are left out. Without it, plans above the capacity of
+        the device are marked, and are neither picked nor compiled. Raises :class:`UserError`.
+        Ctrl-C raises :class:`Interrupted`, with the points found so far.
         """
         given = {"devices": devices, "device": device, "memory": memory, "model": self._weights}
         request = make_request(given | options, Interface.PYTHON)
@@ -180,7 +181,7 @@ class Model:
     @documented(SearchLimits)
     def fewest_devices(
         self,
-        memory: int | str,
+        memory: int | str | None = None,
         device: str | Path | Sequence[str | Path] | None = None,
         *,
         most: int | None = None,
@@ -190,7 +191,8 @@ class Model:
     ) -> Frontier:
         """Return the frontier on the fewest devices, up to ``most`` (64), on which a plan fits.
 
-        Raises :class:`UserError` if ``memory`` is too little for any number of devices.
+        Raises :class:`UserError` if ``memory``, by default the capacity of the device, is too
+        little for any number of devices.
         """
         given = {"objective": "devices", "devices": most, "device": device, "memory": memory}
         request = make_request(given | options, Interface.PYTHON)
@@ -249,7 +251,7 @@ class Model:
         begun_s = time.monotonic()
         with reporting_to(progress) as say:
             program = self.program(step_of(train, request), say)
-            report = SearchReport(say, begun_s, prices_pins=True)
+            report = SearchReport(say, begun_s, prices_pins=True, shows_all=True)
             return self.search(program, request, report)
 
     def search(self, program: Program, request: Request, report: SearchReport) -> Frontier:

@@ -131,6 +131,11 @@ def make_request(
             mesh = Mesh(tuple(request.given_plan["mesh"]["shape"]))
             check_size(f"--strategies {request.strategies}", mesh)
             request = replace(request, mesh=str(mesh))
+        if request.objective == "devices" and request.limit_bytes is None:
+            raise UserError(
+                f"--objective devices: expected {interface.name_of('memory')} SIZE, the memory of "
+                f"one device, as {request.description.name} has no capacity_bytes"
+            )
         _ = request.description, request.read_pins  # read the files now
     return request
 

@@ -104,11 +104,6 @@ COMBINATIONS = (
         excludes=[_PROFILE],
     ),
     Combination(
-        ["objective=devices"],
-        "{given} needs --memory SIZE, the memory of one device",
-        needs=["memory"],
-    ),
-    Combination(
         ["objective=devices", _PROFILE],
         "{given} tries many meshes, expected no {other}",
         excludes=["mesh"],

@@ -143,7 +143,7 @@ class _Planning:
 
     def _search(self, program: Program) -> Frontier:
         """Run the search; notes on its frontier are printed even if it then raises."""
-        report = SearchReport(self.say, begun_s(), prices_pins=True)
+        report = SearchReport(self.say, begun_s(), prices_pins=True, shows_all=True)
         try:
             return self.model.search(program, self.request, report)
         finally:

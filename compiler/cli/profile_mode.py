@@ -14,6 +14,7 @@ from tensoropt.compiler.report.frontier import ScalingReport
 from tensoropt.compiler.report.machine import profile_csv, profile_json
 from tensoropt.compiler.report.plot import plot_profile
 from tensoropt.compiler.report.table import profile_table
+from tensoropt.compiler.search.frontier.memory_limit import limit_name, remedy
 from tensoropt.compiler.search.frontier.objectives import Row
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.errors import UserError
@@ -47,7 +48,7 @@ def run_profile(program: Program, args: argparse.Namespace, request: Request, sa
     if args.plot is not None:
         plot_profile(report, args.plot)
     _print_rows(args, report)
-    _check_any(rows, request.memory_bytes)
+    _check_any(rows, request)
     if args.output is not None and args.format in (None, "table"):
         names = ", ".join(plan.name for plan in Family.read(args.output).plans)
         write_text(None, f"family: {args.output}: plans {names}\n")
@@ -75,13 +76,14 @@ def _print_rows(args: argparse.Namespace, report: ScalingReport) -> None:
         write_text(None, profile_table(report, colour=sys.stdout.isatty()))
 
 
-def _check_any(rows: Sequence[Row], limit_bytes: int | None) -> None:
+def _check_any(rows: Sequence[Row], request: Request) -> None:
     """Raise UserError after a printed profile in which nothing fits."""
+    limit_bytes = request.limit_bytes
     if limit_bytes is not None and all(row.point is None for row in rows):
         sys.stdout.flush()
         raise UserError(
-            f"--memory: nothing fits {format_bytes(limit_bytes)} on up to {rows[-1].devices} "
-            "devices, expected more memory or devices"
+            f"{limit_name(request)}: nothing fits {format_bytes(limit_bytes)} on up to "
+            f"{rows[-1].devices} devices, {remedy(request)}"
         )
 
 

@@ -56,7 +56,8 @@ class Device:
     ``peaks`` has (NumPy type name, FLOP/s); ``contraction_efficiency`` is the fraction of the peak
     that large products reach. Ranks ``[k * devices_per_node, (k + 1) * devices_per_node)`` share a
     node and communicate over ``intra_node``; other ranks over ``network``. ``step_overhead_s`` is
-    the time to run a graph in addition to its nodes.
+    the time to run a graph in addition to its nodes. ``memory_capacity_bytes`` is ``None`` if
+    unknown.
 
     ``operators`` and ``collectives`` are measurements, by (ONNX name, NumPy type) and by (kind,
     ranks of a group). ``waiting`` is the extra time of steps by number of ranks, because ranks wait
@@ -71,7 +72,7 @@ class Device:
     peaks: tuple[tuple[str, float], ...]
     contraction_efficiency: float
     memory_bandwidth_bytes_per_s: float
-    memory_capacity_bytes: int
+    memory_capacity_bytes: int | None
     launch_overhead_s: float
     devices_per_node: int
     intra_node: Link
@@ -108,6 +109,10 @@ class Device:
     def without_overlap(self) -> Device:
         """Return the same device with no overlap of collectives and operators."""
         return replace(self, overlap=None)
+
+    def without_capacity(self) -> Device:
+        """Return the same device with a memory of unknown size."""
+        return replace(self, memory_capacity_bytes=None)
 
     def with_ample_memory(self) -> Device:
         """Return the same device, with collectives started early even if peak memory rises."""
@@ -222,7 +227,7 @@ def _device(table: Table) -> Device:
         peaks=_peaks(table.table("peak_flop_per_s")),
         contraction_efficiency=efficiency.number("contraction", at_most=1.0),
         memory_bandwidth_bytes_per_s=memory.number("bandwidth_bytes_per_s"),
-        memory_capacity_bytes=int(memory.number("capacity_bytes")),
+        memory_capacity_bytes=_capacity_bytes(memory),
         launch_overhead_s=table.number("launch_overhead_s", at_least=LEAST_LAUNCH_S),
         devices_per_node=table.count("devices_per_node"),
         intra_node=_link(links.table("intra_node")),
@@ -240,6 +245,11 @@ def _device(table: Table) -> Device:
     for part in (memory, efficiency, links, table):
         part.reject_unread()
     return device
+
+
+def _capacity_bytes(memory: Table) -> int | None:
+    is_known = memory.maybe("capacity_bytes") is not None
+    return int(memory.number("capacity_bytes")) if is_known else None
 
 
 def _peaks(table: Table) -> tuple[tuple[str, float], ...]:

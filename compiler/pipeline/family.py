@@ -18,6 +18,7 @@ from tensoropt.compiler.exporter.plan.writer import (
 )
 from tensoropt.compiler.pipeline.export import export_initial, fill_training_plan
 from tensoropt.compiler.pipeline.phases import Compilation
+from tensoropt.compiler.search.frontier.memory_limit import limit_name, remedy
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.cut import copy_of
@@ -105,8 +106,8 @@ class FamilyWriter:
         if not self.plans:
             last = self.left_out[-1]
             raise UserError(
-                f"--memory: nothing fits up to {last['devices']} devices, where "
-                f"{last['why_not']}; expected more memory or devices"
+                f"{limit_name(request)}: nothing fits up to {last['devices']} devices, where "
+                f"{last['why_not']}; {remedy(request)}"
             )
         check_shared(self._written)
         document = self._document(request)
@@ -141,7 +142,7 @@ class FamilyWriter:
             "tool": TOOL,
             "model": dict(first.plan.document["model"]),
             "device": request.description.name,
-            "limit_bytes": request.memory_bytes,
+            "limit_bytes": request.limit_bytes,
             "samples_per_step": first.samples_per_step,
             "plans": self.plans,
             "left_out": self.left_out,

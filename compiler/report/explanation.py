@@ -259,7 +259,8 @@ class Change:
 class Neighbour:
     """The next point of the frontier in one direction, and its differences.
 
-    ``others`` counts the ops outside ``changes`` that are split in another way.
+    ``is_above_capacity`` if its process takes more memory than the device has. ``others`` counts
+    the ops outside ``changes`` that are split in another way.
     """
 
     index: int
@@ -269,6 +270,7 @@ class Neighbour:
     time_s: float
     process_bytes: int
     memory_bytes: int
+    is_above_capacity: bool
     changes: tuple[Change, ...]
     others: int
 

@@ -81,7 +81,7 @@ def frontier_csv(frontier: FrontierReport) -> str:
     """Return the frontier as CSV with a header line; a mesh is written ``2x4``.
 
     Points of training steps have columns for recomputation and micro-batches. The last column has
-    the names of a point, such as ``fastest knee``.
+    the marks of a point, such as ``fastest knee`` or ``above capacity``.
     """
     trains = any(recompute_of(point) is not None for point in frontier.shown)
     own = {"recompute": recompute_of, "micro_batches": micro_batches_of} if trains else {}

@@ -7,7 +7,8 @@ from itertools import groupby
 
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.search.frontier.pinned_search import PinsCost
-from tensoropt.compiler.search.frontier.points import Point, mesh_name
+from tensoropt.compiler.search.frontier.points import Point, mesh_name, names_of
+from tensoropt.compiler.support.units import format_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import MISSING, MODEL, UNTIED
 from tensoropt.runtime.plan.dims import dim_flags
@@ -21,6 +22,7 @@ __all__ = [
     "omissions",
     "open_sizes",
     "open_turns",
+    "passed_over_note",
     "pins_line",
     "tensor_limit_note",
     "undivided_note",
@@ -65,6 +67,14 @@ def pins_line(cost: PinsCost | None) -> str:
     if cost is None:
         return "pins cost: unknown, the search without them ran out of time"
     return f"pins cost: {pins_cost_text({'time': cost.time, 'memory': cost.memory})}"
+
+
+def passed_over_note(first: Point, chosen: Point, device: str, capacity_bytes: int) -> str:
+    """Return the line on a point that was not picked, because it is above the capacity."""
+    return (
+        f"note: point {first.index} needs {format_bytes(first.process_bytes)} per device, "
+        f"{device} has {format_bytes(capacity_bytes)}: picked point {chosen.index}, which fits"
+    )
 
 
 def tensor_limit_note(device: str) -> str:
@@ -157,7 +167,7 @@ def unsplit_note(frontier: FrontierReport, point: Point, parts: int) -> str:
 
 
 def _split(frontier: FrontierReport, point: Point, parts: int) -> str:
-    fastest = point.index == frontier.points[0].index
-    plan = "the fastest plan" if fastest else f"plan {point.index}"
+    is_fastest = "fastest" in names_of(frontier.points).get(point.index, ())
+    plan = "the fastest plan" if is_fastest else f"plan {point.index}"
     split = f"splits the work in {parts}" if parts > 1 else "does not split the work"
     return f"{plan} {split} on {frontier.devices} devices"

@@ -16,10 +16,10 @@ from tensoropt.compiler.report.memory import memory_title
 from tensoropt.compiler.report.plot_axes import COLOURS, Scale, begin, byte_scale, second_scale
 from tensoropt.compiler.report.plot_labels import Box, Text, place_labels
 from tensoropt.compiler.search.frontier.points import (
+    ABOVE_CAPACITY,
     Point,
-    knee,
-    marks,
     mesh_name,
+    names_of,
 )
 from tensoropt.compiler.support.errors import UserError
 
@@ -142,6 +142,7 @@ def _draw_points(
     y = time.convert(point.time_s for point in points)
     _staircase(axes, x, y)
     _meshes(axes, points, x, y)
+    _crosses(axes, points, x, y)
     _rings(axes, frontier, x, y)
     if len({point.mesh for point in points}) > _LEGEND:
         axes.legend(title="mesh", fontsize=8, bbox_to_anchor=(1.01, 1.0), loc="upper left")
@@ -172,13 +173,22 @@ def _meshes(axes: Axes, points: Sequence[Point], x: Sequence[float], y: Sequence
         )
 
 
+def _crosses(axes: Axes, points: Sequence[Point], x: Sequence[float], y: Sequence[float]) -> None:
+    """Cross out the points above the capacity of the device."""
+    places = [place for place, point in enumerate(points) if point.is_above_capacity]
+    if places:
+        xs, ys = ([values[place] for place in places] for values in (x, y))
+        axes.scatter(xs, ys, s=60, label=ABOVE_CAPACITY, marker="x", color="black", zorder=3)
+
+
 def _rings(axes: Axes, frontier: FrontierReport, x: Sequence[float], y: Sequence[float]) -> None:
     """Draw a ring around the knee, and a thick ring around the picked point."""
-    rings = [("knee", knee(frontier.points), 90, "black", 1.0)]
+    knees = [index for index, names in names_of(frontier.points).items() if "knee" in names]
+    rings = [("knee", index, 90, "black", 1.0) for index in knees]
     if frontier.chosen is not None:
-        rings.append(("pick", frontier.chosen, 160, "#c01c28", 1.8))
-    for label, point, size, colour, width in rings:
-        place = [each.index for each in frontier.points].index(point.index)
+        rings.append(("pick", frontier.chosen.index, 160, "#c01c28", 1.8))
+    for label, index, size, colour, width in rings:
+        place = [each.index for each in frontier.points].index(index)
         axes.scatter(
             [x[place]],
             [y[place]],
@@ -223,7 +233,7 @@ def _box(drawn: Artist, inch: float, margin: float = 0.0) -> Box:
 def _texts(frontier: FrontierReport) -> list[Text]:
     """Return the labels of points: named points first, then an even sample of the others."""
     points = frontier.points
-    named = {index: [*names] for index, names in marks(points).items()}
+    named = {index: [*names] for index, names in names_of(points).items()}
     if frontier.chosen is not None:
         named.setdefault(frontier.chosen.index, []).append("pick")
     first = [

@@ -9,6 +9,7 @@ from tensoropt.compiler.report.expected import expected_line
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.report.memory import beside_bytes
 from tensoropt.compiler.search.frontier.points import (
+    ABOVE_CAPACITY,
     Point,
     marks,
     mesh_name,
@@ -30,8 +31,7 @@ _BESIDE = "beside"
 
 
 def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
-    """Return a row per point, with the fastest, the leanest and the knee marked, and the expected
-    error."""
+    """Return a row per point with its marks, and the expected error."""
     return f"{render(*frontier_rows(frontier), colour)}{_expected(frontier)}"
 
 
@@ -164,7 +164,8 @@ def _rich(title: str, header: list[str], rows: Sequence[Sequence[str]]) -> str:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column(header[-1])
     for row in rows:
-        table.add_row(*row, style="bold green" if "knee" in row[-1] else None)
+        style = "bold green" if "knee" in row[-1] else None
+        table.add_row(*row, style="dim" if ABOVE_CAPACITY in row[-1] else style)
     # Full width: rich would cut cells, while a narrow terminal wraps rows and loses no figure.
     console = Console(
         force_terminal=True, width=max(map(len, _plain(title, header, rows).split("\n"))) + 40

@@ -113,7 +113,8 @@ class PointOp(Topt.Operation, name="point"):
     Predicted seconds per step and bytes per device. For a training step, `recompute` is its choice
     of recomputation and `micro_batches` the number of micro-batches. `process_bytes` is the process
     memory, if the device description has the memory besides tensors. `hidden_s` is the
-    communication that overlaps operators.
+    communication that overlaps operators. A point with `above_capacity` takes more memory than the
+    device has, and the search had no other limit.
     """
 
     mesh: Any

@@ -74,7 +74,10 @@ class Sent:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a plan. Tensors are rows of plan.json; bytes are per rank."""
+    """Summary of a plan. Tensors are rows of plan.json; bytes are per rank.
+
+    ``marks`` are the marks of the chosen point.
+    """
 
     folder: str
     tool: str
@@ -97,6 +100,7 @@ class Summary:
     files: int
     files_bytes: int
     pins: PinsEntry | None = None
+    marks: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields for the JSON encoder."""
@@ -133,7 +137,14 @@ def summarise(plan: Plan) -> Summary:
         len(paths),
         sum(path.stat().st_size for path in paths if path.is_file()),
         document.get("pins"),
+        _marks(document["frontier"], document["chosen"]),
     )
+
+
+def _marks(points: Sequence[Mapping[str, Any]], chosen: int | None) -> tuple[str, ...]:
+    """Return the marks of the chosen point; older plans have none."""
+    found = (point for point in points if point["index"] == chosen)
+    return tuple(mark for point in found for mark in point.get("marks", ()))
 
 
 def collectives_of(plan: Plan) -> list[Collective]:

@@ -30,7 +30,8 @@ def summary_text(summary: Summary) -> str:
 def _summary(plan: Summary) -> Iterator[str]:
     mesh = "x".join(map(str, plan.mesh))
     yield f"{plan.folder}: {plan.model} on {plan.ranks} x {plan.device}, mesh {mesh}"
-    point = f", point {plan.chosen} of {plan.points}" if plan.chosen is not None else ""
+    marks = f" ({', '.join(plan.marks)})" if plan.marks else ""
+    point = f", point {plan.chosen} of {plan.points}{marks}" if plan.chosen is not None else ""
     yield f"made by {plan.tool}, search {plan.search}{point}"
     yield f"model sha256 {plan.model_sha256}"
     yield from pins_lines(plan.pins)

@@ -15,6 +15,7 @@ from graphs.bert import Bert
 
 import tensoropt as to
 from tensoropt.compiler.cli.opt import main
+from tensoropt.compiler.cost import devices
 
 EMPTY = "nothing fits 1 B on 2 devices, the leanest plan needs "
 
@@ -74,6 +75,27 @@ def test_a_limit_leaves_the_points_that_fit(model: to.Model, frontier: to.Fronti
     assert len(lean.whole) >= len(frontier)  # also what only its process speaks for
     with pytest.raises(to.UserError, match=re.escape(EMPTY)):
         model.frontier(devices=2, memory="1B")
+
+
+def test_points_above_the_capacity(model: to.Model, tmp_path: Path) -> None:
+    sizes = [point.process_bytes for point in model.frontier(devices=2, epsilon=0, device="v100")]
+    v100 = (Path(devices.__path__[0]) / "v100.toml").read_text(encoding="utf-8")
+    small = tmp_path / "small.toml"
+    small.write_text(v100.replace("32e9", str(sizes[1])), encoding="utf-8")
+    own = model.frontier(devices=2, epsilon=0, device=small)
+    assert [point.is_above_capacity for point in own] == [size > sizes[1] for size in sizes]
+    assert own[0].marks == ("above capacity",)
+    assert (own[1].marks[0], own.fastest.index, own.knee.is_above_capacity) == ("fastest", 1, False)
+    assert own.fastest.notes[0].startswith("note: point 0 needs ")
+    assert own[1].notes == ()
+    with pytest.raises(to.UserError, match=r"^pick 0: needs .* more devices, or memory \d+"):
+        own.pick(0)
+    with pytest.raises(to.UserError, match=r"^point 0: needs .*; expected another point, "):
+        own[0].compile(tmp_path / "plan")
+    free = model.frontier(devices=2, epsilon=0, device=small, memory="1GiB")
+    assert (free.fastest.index, free.fastest.marks[0]) == (0, "fastest")
+    rows = model.profile(2, device=small, epsilon=0)
+    assert rows[1].fastest.process_bytes <= sizes[1]
 
 
 def test_other_devices_of_the_same_model(model: to.Model, frontier: to.Frontier) -> None:

@@ -53,7 +53,6 @@ Refused = Callable[..., str]
         (["--memory", "4 parsecs"], "units B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"),
         (["--seed", "3"], "--seed belongs to --search autoddl, mcmc or random, got: --search ft"),
         (["--search", "random", "--seed", "x"], "--seed: expected a whole number from 0"),
-        (["--objective", "devices"], "--objective devices needs --memory SIZE"),
         (["--objective", "profile", "--mesh", "2"], "--objective profile tries many meshes"),
         (["--objective", "profile", "-o", "p"], "a family is of plans for training, expected"),
         (["--with-leanest"], "--with-leanest belongs to a family, expected --objective profile"),

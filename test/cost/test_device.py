@@ -62,6 +62,12 @@ def test_a_device_of_ones_own(tmp_path: Path) -> None:
     assert hash(device) == hash(load(tmp_path, GOOD))
 
 
+def test_a_capacity_may_be_unknown(tmp_path: Path) -> None:
+    known, other = load(tmp_path, GOOD), tmp_path / "other.toml"
+    other.write_text(GOOD.replace("capacity_bytes = 1e9\n", ""))
+    assert known.without_capacity() == load_device(str(other)) != known
+
+
 @pytest.mark.parametrize(
     ("shape", "inside"),
     [

@@ -20,6 +20,7 @@ class Spot:
     recompute: str | None = None
     beside_bytes: int = 0
     hidden_s: float = 0.0
+    is_above_capacity: bool = False
 
     @property
     def process_bytes(self) -> int:

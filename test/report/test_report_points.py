@@ -36,6 +36,23 @@ def test_one_point_has_every_name(frontier) -> None:
     assert listed([]) == []
 
 
+def test_names_go_to_points_that_fit(frontier) -> None:
+    first = [replace(point, is_above_capacity=True) for point in frontier.points]
+    points = [*first[:2], *frontier.points[2:]]
+    assert marks(points) == {
+        0: ["above capacity"],
+        1: ["above capacity"],
+        2: ["fastest", "knee"],
+        3: ["leanest"],
+    }
+    assert marks(first) == {
+        0: ["fastest", "above capacity"],
+        1: ["knee", "above capacity"],
+        2: ["above capacity"],
+        3: ["leanest", "above capacity"],
+    }
+
+
 # Time (any unit):memory (MiB) of points found for real models, and those that a person may take.
 RECORDED = {
     "llama of 1.1e9 parameters, 8 h200": (

@@ -192,6 +192,13 @@ def test_a_resolution_is_coarser_for_many_points_and_heeds_the_limit() -> None:
     assert every[100].memory_bytes in [p.memory_bytes for p in kept]
 
 
+def test_a_far_limit_costs_nothing() -> None:
+    """The capacity of a device is a limit of most searches."""
+    assert not SearchOptions().may_exceed(1e9)
+    assert not SearchOptions(memory_bytes=10**10).may_exceed(1e9)
+    assert SearchOptions(memory_bytes=2 * 10**9).may_exceed(1e9)
+
+
 def test_the_bound_covers_points_that_are_left_out() -> None:
     tables = tables_of(random_module(1), Mesh((2, 2)))
     exact = search_tables([tables], SearchOptions())

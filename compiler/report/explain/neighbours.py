@@ -51,6 +51,7 @@ def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
         other.time_s,
         other.process_bytes,
         other.memory_bytes,
+        other.is_above_capacity,
         tuple(_change(rows, after) for rows in found.values()),
         others,
     )

@@ -18,7 +18,7 @@ from tensoropt.compiler.report.explanation import (
     Tensor,
 )
 from tensoropt.compiler.report.memory import BESIDE, memory_name
-from tensoropt.compiler.search.frontier.points import mesh_name
+from tensoropt.compiler.search.frontier.points import ABOVE_CAPACITY, mesh_name
 from tensoropt.compiler.support.phases import STEP_PARTS
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.plan.pins import pins_lines
@@ -192,8 +192,9 @@ def _neighbour(plan: Explanation, other: Neighbour | None, which: str) -> Iterat
         yield f"no point of the frontier is {which}"
         return
     time_s, size = other.time_s - plan.time_s, other.process_bytes - plan.process_bytes
+    above = f" ({ABOVE_CAPACITY})" if other.is_above_capacity else ""
     yield (
-        f"the next {which} point, {other.index}: {format_seconds(abs(time_s))} "
+        f"the next {which} point, {other.index}{above}: {format_seconds(abs(time_s))} "
         f"{'more' if time_s > 0 else 'less'} ({_percent(time_s, plan.time_s)}), "
         f"{format_bytes(abs(size))} {'more' if size > 0 else 'less'} "
         f"({_percent(size, plan.process_bytes)}){_other_mesh(plan, other)}"

@@ -19,7 +19,13 @@ from tensoropt.compiler.report.html.layouts import layout_words
 from tensoropt.compiler.report.html.strings import Strings, rounded
 from tensoropt.compiler.report.memory import BESIDE, memory_name
 from tensoropt.compiler.report.table import counted
-from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
+from tensoropt.compiler.search.frontier.points import (
+    ABOVE_CAPACITY,
+    Point,
+    mesh_name,
+    names_of,
+    recompute_of,
+)
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.timeline import COPIES
 from tensoropt.compiler.support.version import TOOL
@@ -91,7 +97,7 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
 def _frontier(
     frontier: FrontierReport, picked: Point, changes: Mapping[int, Neighbour]
 ) -> dict[str, Any]:
-    named = marks(frontier.points)
+    named = names_of(frontier.points)
     rows = [
         _point(point, [*named.get(point.index, ()), *(["pick"] if point is picked else [])])
         for point in frontier.points
@@ -119,6 +125,7 @@ def _point(point: Point, names: Sequence[str]) -> dict[str, Any]:
         "static_bytes": point.static_bytes,
         "transient_bytes": point.transient_bytes,
         "names": names,
+        "marks": [*names, *([ABOVE_CAPACITY] if point.is_above_capacity else [])],
     }
 
 

@@ -9,7 +9,7 @@ const ofMesh = (mesh) => `c${MESHES.indexOf(mesh) % 8}`;
 const PICKED = POINTS.findIndex((point) => point.index === DATA.frontier.picked);
 let shown = PICKED, hovered = null;
 
-const brief = (point) => `point ${point.index}${point.names.length ? ` (${point.names.join(", ")})` : ""}: mesh ${point.mesh}, ` +
+const brief = (point) => `point ${point.index}${point.marks.length ? ` (${point.marks.join(", ")})` : ""}: mesh ${point.mesh}, ` +
   `${seconds(point.time_s)}, ${bytes(MEMORY(point))}`;
 
 function drawFrontier() {
@@ -34,7 +34,8 @@ function drawFrontier() {
   POINTS.forEach((point, index) => {
     const [cx, cy] = places[index];
     const radius = POINTS.length > 150 ? 3.2 : 4.5;
-    const dot = shape("circle", { class: `point fill ${ofMesh(point.mesh)}`, cx, cy, r: hovered === index ? radius + 2 : radius, "data-point": index });
+    const above = point.marks.includes("above capacity") ? " above" : "";
+    const dot = shape("circle", { class: `point fill ${ofMesh(point.mesh)}${above}`, cx, cy, r: hovered === index ? radius + 2 : radius, "data-point": index });
     parts.push(dot);
   });
   rings(parts, places);
@@ -128,7 +129,7 @@ function showFacts() {
     ["static", bytes(point.static_bytes)], ["transient", bytes(point.transient_bytes)],
     ["beside tensors", WHOLE ? bytes(BESIDE(point)) : ""],
   ];
-  const title = `Point ${point.index}${point.names.length ? `: ${point.names.join(", ")}` : ""}`;
+  const title = `Point ${point.index}${point.marks.length ? `: ${point.marks.join(", ")}` : ""}`;
   at("facts").replaceChildren(make("h3", title), factsOf(pairs), ...changes(point));
 }
 
@@ -153,7 +154,7 @@ function tablePoints() {
   const heads = ["index", ...(ways ? ["recomputes"] : []), "mesh", "time", "compute", "communication", "memory", "static", "transient", ...(WHOLE ? ["beside tensors"] : [])];
   rowsOfPoints = fill(at("points"), [...heads.map((name) => [name, "number"]), ["", ""]], POINTS.map((point) => [
     point.index, ...(ways ? [point.recompute] : []), point.mesh, seconds(point.time_s), seconds(point.compute_s),
-    seconds(point.communication_s), bytes(MEMORY(point)), bytes(point.static_bytes), bytes(point.transient_bytes), ...(WHOLE ? [bytes(BESIDE(point))] : []), point.names.join(", ")]));
+    seconds(point.communication_s), bytes(MEMORY(point)), bytes(point.static_bytes), bytes(point.transient_bytes), ...(WHOLE ? [bytes(BESIDE(point))] : []), point.marks.join(", ")]));
   rowsOfPoints.forEach((line, index) => {
     line.className = "row";
     line.onclick = () => showPoint(index);

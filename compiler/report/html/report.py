@@ -10,7 +10,7 @@ from tensoropt.compiler.report.explain.explain import differences, explain
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.html.data import report_data
 from tensoropt.compiler.report.html.page import page_of
-from tensoropt.compiler.search.frontier.points import marks
+from tensoropt.compiler.search.frontier.points import names_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing
@@ -73,7 +73,7 @@ def _compared(points: Sequence[FrontierPoint], picked: FrontierPoint) -> list[Fr
     sample of the rest.
     """
     most = max(8, _COMPARED // max(len(picked.tables.graph.nodes), 1))
-    named = marks(points)
+    named = names_of(points)
     near = {picked.index - 1, picked.index + 1}
     first = [point for point in points if point.index in named or point.index in near]
     step = -(-len(points) // most)

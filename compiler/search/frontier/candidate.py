@@ -116,8 +116,9 @@ class Candidate:
         kept = _spread(
             len(result.points), max(2, min(options.points, LARGE * options.points // nodes))
         )
-        if options.memory_bytes is not None:
-            kept |= _around([point.memory for point in result.points], options.memory_bytes)
+        memories = [point.memory for point in result.points]
+        if options.memory_bytes is not None and options.may_exceed(max(memories, default=0.0)):
+            kept |= _around(memories, options.memory_bytes)
         return [result.points[i] for i in sorted(kept)]
 
     def gap(self, programs: Programs, options: SearchOptions) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -113,12 +112,7 @@ def _of(options: SearchOptions, text: str) -> str:
 
 def _fitting(points: Sequence[FrontierPoint], limit: int | None) -> Sequence[FrontierPoint]:
     """Return the points that fit; ``limit`` is what a process has left for its tensors."""
-    fits = [p for p in points if limit is None or p.process_bytes <= limit + _rest_bytes(p)]
+    fits = [point for point in points if point.fits(limit)]
     if not fits:
         raise UserError("nothing that it found fits the memory")
     return fits
-
-
-def _rest_bytes(point: FrontierPoint) -> int:
-    """Return what was taken off the limit of a process."""
-    return point.tables.device.rest_bytes(math.prod(point.mesh))

@@ -9,7 +9,7 @@ from typing import Any
 
 from tensoropt.compiler.search.frontier.answer_time import least_s, search_time_s
 from tensoropt.compiler.search.frontier.compare import Compared, compare_methods
-from tensoropt.compiler.search.frontier.memory_limit import lacking, nothing_fits
+from tensoropt.compiler.search.frontier.memory_limit import lacking, nothing_fits, points_within
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
 from tensoropt.compiler.search.frontier.pinned_search import (
     PinsCost,
@@ -125,7 +125,13 @@ def _frontier(graphs: Graphs, request: Request, say: Say, options: SearchOptions
     def searched(own: Graphs) -> FrontierResult:
         return search_graphs(own, request.meshes, request.description, options, say)
 
-    found = search_pinned(graphs, request, searched)
+    try:
+        found = search_pinned(graphs, request, searched)
+    except DoesNotFitError:
+        if request.memory is not None:
+            raise
+        options = replace(options, memory_bytes=None)  # points above the capacity are shown
+        found = search_pinned(graphs, request, searched)
     return replace(found, time_limit_s=options.time_limit_s)
 
 
@@ -167,12 +173,12 @@ def compare(
 def fewest_devices(
     graphs: Graphs, request: Request, say: Say = _silent
 ) -> tuple[Request, FrontierResult]:
-    """Return the least number of devices on which something fits ``request.memory_bytes``.
+    """Return the least number of devices on which something fits ``request.limit_bytes``.
 
     Tries 1, 2, 4, ... up to ``request.devices``, but none on which the sizes of the tensors alone
     are too much; raises :class:`UserError` when none is enough.
     """
-    limit, exactly = request.memory_bytes or 0, False
+    limit, exactly = request.limit_bytes or 0, False
     for count in device_counts(request.devices):
         own, exactly = request.on(count), False
         need = own.rest_bytes + _least_bytes(graphs, count)
@@ -221,19 +227,20 @@ def profile(graphs: Graphs, request: Request, say: Say = _silent) -> Iterator[Ro
 
 
 def _row(graphs: Graphs, request: Request, say: Say) -> Row:
-    limit = request.memory_bytes
+    limit = request.limit_bytes
     least = 0 if limit is None else request.rest_bytes + _least_bytes(graphs, request.devices)
     if limit is not None and least > limit:
         return Row(request, None, (), lacking(limit, least, exactly=False))
-    # Without a limit both points are extremes, which are exact.
     options = _options(request, request.search, graphs)
-    options = options if limit else replace(options, epsilon=1.0)
+    if request.memory is None:
+        # Where both ends fit, they are enough, and they are exact.
+        ends = _frontier(graphs, request, say, replace(options, epsilon=1.0))
+        if fastest(ends.points) in points_within(ends.points, limit):
+            return Row(request, ends, points_within(ends.points, limit))
     try:
         result = _frontier(graphs, request, say, options)
     except DoesNotFitError as error:
         return Row(request, None, (), str(error))
-    if limit is None:
-        return Row(request, result, result.points)
-    fits = [point for point in result.points if point.process_bytes <= limit]
+    fits = points_within(result.points, limit)
     need = least_process_bytes(result.points)
-    return Row(request, result, fits, "" if fits else lacking(limit, need))
+    return Row(request, result, fits, "" if fits or limit is None else lacking(limit, need))

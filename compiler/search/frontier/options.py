@@ -29,6 +29,9 @@ with nothing more to learn, while programs may still be further from the frontie
 
 SHALLOW_AXES = 2
 """Axes of the meshes that are searched first."""
+_FAR = 4
+"""Upper bound of the memory of a process, packed and copied tensors included, in units of the
+memory of its tensors."""
 PLACEMENTS = 5
 """Placements of a typical tensor on one axis: whole, partial, split along one of three dims."""
 
@@ -67,6 +70,10 @@ class SearchOptions:
     resolution: float = 0.0
     most_points: int | None = None
     processor_s: float = 0.0
+
+    def may_exceed(self, tensors_bytes: float) -> bool:
+        """Return whether a process with ``tensors_bytes`` may exceed ``memory_bytes``."""
+        return self.memory_bytes is not None and _FAR * tensors_bytes > self.memory_bytes
 
 
 @dataclass(frozen=True)

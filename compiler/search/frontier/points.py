@@ -9,6 +9,7 @@ from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = [
+    "ABOVE_CAPACITY",
     "FIELDS",
     "Point",
     "as_dict",
@@ -21,6 +22,7 @@ __all__ = [
     "marks",
     "mesh_name",
     "micro_batches_of",
+    "names_of",
     "pick_point",
     "recompute_of",
 ]
@@ -37,6 +39,10 @@ FIELDS = (
 )
 
 
+ABOVE_CAPACITY = "above capacity"
+"""The mark of a point that takes more memory than its device has."""
+
+
 def mesh_name(mesh: tuple[int, ...]) -> str:
     """Return a mesh as flags and reports write it, such as 2x4."""
     return "x".join(map(str, mesh))
@@ -45,6 +51,7 @@ def mesh_name(mesh: tuple[int, ...]) -> str:
 class Point(Protocol):
     """One trade-off between time per step and memory per device: ``process_bytes``, of which
     ``memory_bytes`` are tensors. ``hidden_s`` of the communication goes on while operators run.
+    ``is_above_capacity`` if the process takes more memory than the device has.
     """
 
     @property
@@ -67,6 +74,8 @@ class Point(Protocol):
     def static_bytes(self) -> int: ...
     @property
     def transient_bytes(self) -> int: ...
+    @property
+    def is_above_capacity(self) -> bool: ...
 
 
 def recompute_of(point: Point) -> str | None:
@@ -142,13 +151,26 @@ def _indices(found: Sequence[int]) -> str:
     return f"one of {', '.join(map(str, found))}"
 
 
-def marks(points: Sequence[Point]) -> Mapping[int, Sequence[str]]:
-    """Return the names of the points that have any (fastest, leanest, knee), by index."""
+def names_of(points: Sequence[Point]) -> Mapping[int, Sequence[str]]:
+    """Return the names of the points that have any (fastest, leanest, knee), by index.
+
+    Points above the capacity of their device have no name unless all points are above it.
+    """
     named: dict[int, list[str]] = {}
+    within = [point for point in points if not point.is_above_capacity] or points
     for name, choose in (("fastest", fastest), ("leanest", leanest), ("knee", knee)):
-        if points:
-            named.setdefault(choose(points).index, []).append(name)
+        if within:
+            named.setdefault(choose(within).index, []).append(name)
     return named
+
+
+def marks(points: Sequence[Point]) -> Mapping[int, Sequence[str]]:
+    """Return the marks of the points that have any, by index: names, and ``above capacity``."""
+    marked = {index: [*own] for index, own in names_of(points).items()}
+    for point in points:
+        if point.is_above_capacity:
+            marked.setdefault(point.index, []).append(ABOVE_CAPACITY)
+    return marked
 
 
 def as_dict(point: Point) -> dict[str, Any]:

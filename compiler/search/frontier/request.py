@@ -130,7 +130,9 @@ class Request:
         repeats=True,
     ).field("cpu")
     memory: str | None = Option(
-        "SIZE", "memory limit of one device's process, such as 16GiB", size
+        "SIZE",
+        "memory limit of one device's process, such as 16GiB (default: the device's capacity)",
+        size,
     ).field(None)
     objective: str = Option(
         "WHAT",
@@ -214,8 +216,12 @@ class Request:
 
     @cached_property
     def description(self) -> Device:
-        """The description of a device; raises UserError where there is none."""
+        """The description of a device; raises UserError where there is none.
+
+        Its capacity is unknown under a memory limit, which takes its place.
+        """
         device = load_device(self.device)
+        device = device if self.memory is None else device.without_capacity()
         return device.without_overlap() if self.overlap == "off" else device
 
     @cached_property
@@ -228,13 +234,19 @@ class Request:
 
     @cached_property
     def memory_bytes(self) -> int | None:
-        """What one device may use, ``None`` for no limit."""
+        """The memory that ``memory`` allows one device, ``None`` without it."""
         return None if self.memory is None else parse_bytes(self.memory, "memory")
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The memory limit of one device: ``memory``, else its capacity; ``None`` without both."""
+        own = self.memory_bytes
+        return self.description.memory_capacity_bytes if own is None else own
 
     @property
     def tensor_bytes(self) -> int | None:
         """What that leaves for the tensors of a device, 1 at least, ``None`` for no limit."""
-        limit = self.memory_bytes
+        limit = self.limit_bytes
         return None if limit is None else max(limit - self.rest_bytes, 1)
 
     @property

@@ -95,6 +95,22 @@ class FrontierPoint:
         return self.tables.device.process_bytes(held, math.prod(self.mesh))
 
     @property
+    def is_above_capacity(self) -> bool:
+        """True if its process takes more memory than the device is known to have."""
+        capacity = self.tables.device.memory_capacity_bytes
+        return capacity is not None and self.process_bytes > capacity
+
+    def fits(self, tensor_bytes: int | None) -> bool:
+        """Return whether its process fits a limit that leaves ``tensor_bytes`` for tensors.
+
+        ``None`` is no limit.
+        """
+        if tensor_bytes is None:
+            return True
+        rest = self.tables.device.rest_bytes(math.prod(self.mesh))
+        return self.process_bytes <= tensor_bytes + rest
+
+    @property
     def running(self) -> Running:
         """What its process takes room for beside weights while it runs (decision 46)."""
         return evaluator_of(self.tables).running(self.assignment)
@@ -235,8 +251,8 @@ def search_candidates(
         for candidate, assignment, _ in search.costed
         for program in _programs(candidate.alternative, candidate.tables, assignment)
     ]
-    if options.memory_bytes is None:
-        # The process memory of all points would take seconds to compute; under a limit it counts.
+    if not options.may_exceed(max(_tensors(program)[1] for program in programs)):
+        # The process memory of all points would take seconds to compute; near a limit it counts.
         programs = _unbeaten(programs, _tensors)
     found = undominated(map(_point, programs))
     points = apart(found, options)
@@ -287,9 +303,8 @@ def apart(points: Sequence[_P], options: SearchOptions) -> list[_P]:
     ``points`` are sorted by time and undominated. If more than ``most_points`` are left, the
     resolution is coarser. Points within a memory limit are not dropped for points above it.
     """
-    limit = math.inf if options.memory_bytes is None else options.memory_bytes
-    above = [point for point in points if point.memory_bytes > limit]
-    within = points[len(above) :]
+    above = [point for point in points if not point.fits(options.memory_bytes)]
+    within = points[len(above) :]  # processes need less from point to point
     factor = 1 + options.resolution
     while True:
         kept = [*_covering(above, factor), *_covering(within, factor)]

@@ -65,7 +65,8 @@ def count_variables(problem: Problem) -> int:
 def build_program(problem: Problem, memory_bytes: float | None = None) -> Program:
     """Return the program whose solutions are the allowed assignments within ``memory_bytes``.
 
-    Transient bytes are a maximum: a last column is at least those of every node and edge.
+    A limit that no assignment exceeds has no rows. Transient bytes are a maximum: a last column is
+    at least those of every node and edge.
     """
     nodes, edges = _blocks(problem)
     blocks = [*nodes, *edges]
@@ -76,7 +77,7 @@ def build_program(problem: Problem, memory_bytes: float | None = None) -> Progra
     for block in edges:
         _tie(block, nodes, rows)
     columns = sum(len(block.at[0]) for block in blocks)
-    if memory_bytes is not None:
+    if memory_bytes is not None and memory_bytes < _most_bytes(blocks):
         _limit(blocks, columns, memory_bytes, rows)
     cost = np.concatenate([b.table.time_s[b.at] for b in blocks] + [np.zeros(1)])
     binaries = sum(len(block.at[0]) for block in nodes)
@@ -136,6 +137,13 @@ def _tie(block: _Block, nodes: list[_Block], rows: _Rows) -> None:
             rows.add(block.columns[order[start:stop]], 1.0)
             rows.add(column[None], -1.0)
             rows.close(0.0, 0.0)
+
+
+def _most_bytes(blocks: list[_Block]) -> float:
+    """Return memory that no assignment exceeds."""
+    static = sum(float(b.table.static_bytes[b.at].max(initial=0.0)) for b in blocks)
+    transient = (float(b.table.transient_bytes[b.at].max(initial=0.0)) for b in blocks)
+    return static + max(transient, default=0.0)
 
 
 def _limit(blocks: list[_Block], last: int, memory_bytes: float, rows: _Rows) -> None:

@@ -44,12 +44,18 @@ def strategies(content: dict[str, Any]) -> None:
     content["strategies"] = rows
 
 
+def test_marks_of_the_point_are_shown(plan: Path, command) -> None:
+    edit(plan, lambda content: content["frontier"][0].update(marks=["fastest", "above capacity"]))
+    assert ", point 0 of 1 (fastest, above capacity)\n" in command("show", plan)[1]
+
+
 def test_a_plan_is_shown_with_layers_alike_once(plan: Path, command) -> None:
     edit(plan, strategies)
     status, text = command("show", plan)
     assert status == 0
     lines = text.splitlines()
     assert lines[0] == f"{plan}: perceptron.onnx on 2 x cpu, mesh 1x2"
+    assert lines[1].endswith(", point 0 of 1")
     assert "  net/layers.0 to net/layers.2, 3 alike: 2 ops" in lines
     assert "    MatMul /net/layers.0/matmul/MatMul: [S(0), R], R -> [S(0), R]" in lines
     assert "  x  float32  4x6  [S(0), R]  96 B a rank" in lines

@@ -1,0 +1,149 @@
+"""Plans above the capacity of their device: marked in reports, neither picked nor compiled."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensoropt.compiler.cost import devices
+from tensoropt.compiler.support.units import format_bytes
+
+V100 = (Path(devices.__path__[0]) / "v100.toml").read_text(encoding="utf-8")
+FLAGS = ("--devices", "2", "--epsilon", "0")
+
+Make = Callable[[float | None], tuple[str, str]]
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Make:
+    """Return the flags of a V100 with another capacity, or none."""
+
+    def make(capacity_bytes: float | None) -> tuple[str, str]:
+        line = "" if capacity_bytes is None else f"capacity_bytes = {capacity_bytes}"
+        text = re.sub("capacity_bytes = .*", line, V100).replace('"v100"', '"small"')
+        path = tmp_path / f"{capacity_bytes}.toml"  # descriptions are read once
+        path.write_text(text, encoding="utf-8")
+        return "--device", str(path)
+
+    return make
+
+
+@pytest.fixture
+def sizes(opt, deep: Path, device: Make) -> list[int]:
+    """The process bytes of the frontier on two devices of unknown capacity."""
+    found = points(opt(deep, *FLAGS, *device(None), "--pareto", "--format", "json"))
+    assert len(found) > 2
+    return [point["process_bytes"] for point in found]
+
+
+def points(outcome) -> list[dict[str, Any]]:
+    assert outcome.status == 0
+    found: list[dict[str, Any]] = json.loads(outcome.out)["points"]
+    return found
+
+
+def passed_over(size: int, capacity: int, chosen: int) -> str:
+    return (
+        f"note: point 0 needs {format_bytes(size)} per device, small has "
+        f"{format_bytes(capacity)}: picked point {chosen}, which fits\n"
+    )
+
+
+def test_points_above_are_marked_and_have_no_name(opt, deep, device, sizes) -> None:
+    own = device(sizes[1])
+    for form in ("json", "csv", "table"):
+        outcome = opt(deep, *FLAGS, *own, "--pareto", "--format", form)
+        assert outcome.out.count("above capacity") == 1
+        assert outcome.err == passed_over(sizes[0], sizes[1], 1)
+    found = points(opt(deep, *FLAGS, *own, "--pareto", "--format", "json"))
+    assert found[0]["marks"] == ["above capacity"]
+    assert found[1]["marks"][0] == "fastest"
+    assert "leanest" in found[-1]["marks"]
+
+
+def test_a_plan_is_the_fastest_that_fits(opt, deep, device, sizes, tmp_path) -> None:
+    plan = tmp_path / "plan"
+    outcome = opt(deep, *FLAGS, *device(sizes[1]), "-o", plan)
+    assert (outcome.status, outcome.err) == (0, passed_over(sizes[0], sizes[1], 1))
+    document = json.loads((plan / "plan.json").read_text())
+    assert document["chosen"] == 1
+    assert document["frontier"][0]["marks"] == ["above capacity"]
+
+
+def test_an_index_above_is_refused(opt, refused, deep, device, sizes) -> None:
+    own = device(sizes[1])
+    message = refused(deep, *FLAGS, *own, "--pick", "0")
+    most, capacity = format_bytes(sizes[0]), format_bytes(sizes[1])
+    start = f"--pick 0: needs {most} per device, small has {capacity}; expected another point, "
+    assert message.startswith(f"{start}more --devices, or --memory ")
+    limit = message.split()[-1]
+    assert opt(deep, *FLAGS, *own, "--pick", "0", "--memory", limit).status == 0
+
+
+def test_memory_takes_the_place_of_the_capacity(opt, deep, device, sizes, tmp_path) -> None:
+    memory = ("--memory", str(sizes[0]))
+    outcome = opt(deep, *FLAGS, *device(sizes[1]), *memory, "--pareto", "-o", tmp_path / "plan")
+    assert "above capacity" not in outcome.out
+    assert "point 0 needs" not in outcome.err
+    assert json.loads((tmp_path / "plan" / "plan.json").read_text())["chosen"] == 0
+
+
+def test_no_plan_is_written_if_none_fits(opt, refused, deep, device, sizes, tmp_path) -> None:
+    own, plan = device(1000), tmp_path / "plan"
+    table = opt(deep, *FLAGS, *own, "--pareto")
+    assert (table.status, table.err) == (0, "")
+    rows = table.out.splitlines()[2:-1]
+    assert [row.endswith("above capacity") for row in rows] == [True] * len(sizes)
+    need = min(sizes)
+    message = (
+        f"--device small: nothing fits {format_bytes(1000)} on 2 devices, the leanest plan needs "
+        f"{format_bytes(need)} ({need} bytes), {format_bytes(need - 1000)} more; "
+        "expected more devices, or --memory with another limit"
+    )
+    assert refused(deep, *FLAGS, *own, "-o", plan) == message
+    assert refused(deep, *FLAGS, *own, "--pick", "0") == message
+    assert refused(deep, *FLAGS, *own, "--emit", "search") == message
+    assert not plan.exists()
+
+
+def test_reports_mark_points_above(opt, deep, device, sizes, tmp_path) -> None:
+    page, picture = tmp_path / "a.html", tmp_path / "a.svg"
+    flags = (*FLAGS, *device(sizes[1]), "--explain", "--report", page, "--plot", picture)
+    text = opt(deep, *flags).out
+    assert "the next faster point, 0 (above capacity): " in text
+    assert re.search(r'"marks": ?\["above capacity"\]', page.read_text())
+    assert "<!-- above capacity -->" in picture.read_text()
+
+
+def test_numbers_of_devices_obey_the_capacity(opt, refused, deep, device, sizes) -> None:
+    """Both objectives take only plans that fit."""
+    own = device(min(sizes))
+    counts = ("--devices", "4", "--epsilon", "0", *own)
+    outcome = opt(deep, *counts, "--objective", "devices", "--pareto", "--format", "json")
+    kept = [point for point in points(outcome) if "above capacity" not in point["marks"]]
+    assert points(outcome)[0]["mesh"] == [2]
+    assert [point["process_bytes"] for point in kept] == [min(sizes)]
+    outcome = opt(deep, *counts, "--objective", "profile", "--format", "json")
+    rows = [row["point"] for row in json.loads(outcome.out)["profile"]]
+    assert rows[0] is None
+    assert [row["process_bytes"] <= min(sizes) for row in rows[1:]] == [True, True]
+    message = refused(deep, *FLAGS, *device(None), "--objective", "devices")
+    assert message == (
+        "--objective devices: expected --memory SIZE, the memory of one device, "
+        "as small has no capacity_bytes"
+    )
+
+
+@pytest.mark.parametrize("capacity", [1000, None])
+def test_integer_programs_obey_the_capacity(opt, deep, device, sizes, capacity) -> None:
+    """Where nothing fits, the point is shown."""
+    pytest.importorskip("highspy")
+    own = device(capacity or sizes[1])
+    flags = ("--devices", "2", "--search", "ilp", *own, "--pareto", "--format", "json")
+    found = points(opt(deep, *flags))
+    assert all(("above capacity" in point["marks"]) == (capacity == 1000) for point in found)
