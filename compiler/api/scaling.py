@@ -20,7 +20,9 @@ __all__ = ["Scaling"]
 
 
 class Scaling(Sequence[Frontier]):
-    """The frontiers of a model on 1, 2, 4, ... devices; without a memory limit, their ends.
+    """The frontiers of a model on 1, 2, 4, ... devices.
+
+    Without ``memory`` they are only their ends if the fastest plan fits the device.
 
     A frontier is empty if no plan fits, and ``why_not`` then has the reason.
     """

@@ -233,14 +233,19 @@ def _row(graphs: Graphs, request: Request, say: Say) -> Row:
         return Row(request, None, (), lacking(limit, least, exactly=False))
     options = _options(request, request.search, graphs)
     if request.memory is None:
-        # Where both ends fit, they are enough, and they are exact.
+        # The ends are exact: where both of them fit, or neither does, they are enough.
         ends = _frontier(graphs, request, say, replace(options, epsilon=1.0))
-        if fastest(ends.points) in points_within(ends.points, limit):
-            return Row(request, ends, points_within(ends.points, limit))
+        fits = points_within(ends.points, limit)
+        if not fits or fastest(ends.points) in fits:
+            return _row_of(request, ends)
     try:
         result = _frontier(graphs, request, say, options)
     except DoesNotFitError as error:
         return Row(request, None, (), str(error))
+    return _row_of(request, result)
+
+
+def _row_of(request: Request, result: FrontierResult) -> Row:
+    limit, need = request.limit_bytes, least_process_bytes(result.points)
     fits = points_within(result.points, limit)
-    need = least_process_bytes(result.points)
     return Row(request, result, fits, "" if fits or limit is None else lacking(limit, need))

@@ -30,7 +30,7 @@ def test_what_a_family_says(written: Path) -> None:
     assert (family.model_name, family.device, family.limit_bytes) == (
         "perceptron.onnx",
         "cpu",
-        None,
+        8_000_000_000,
     )
     assert family.initial == written / "initial.safetensors"
     fast, lean = family.for_devices(2), family.plan("2-lean")
