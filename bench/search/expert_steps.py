@@ -15,7 +15,6 @@ largest factor by which a combination is faster than the fastest found plan with
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
