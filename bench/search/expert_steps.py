@@ -1,6 +1,7 @@
 """Hand-written plans for a training step, next to the plans that a search finds.
 
     python bench/search/expert_steps.py MODEL.onnx --loss LOSS --devices 64 --device h100
+    python bench/search/expert_steps.py --search-time 120 --plot docs/frontier.svg
 
 Enumerates the combinations that people write by hand: data times tensor parallelism (Megatron-LM's
 splits of products, attention and embeddings; arXiv 1909.08053), a ZeRO stage (arXiv 1910.02054) and
@@ -16,15 +17,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from graphs.catalog import MODELS
+from graphs.trained import LOSS
+
 from tensoropt.compiler.api.model import Model
 from tensoropt.compiler.api.training import Training, step_of
+from tensoropt.compiler.report.frontier import FrontierReport, Reference
+from tensoropt.compiler.report.plot import plot_frontier
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.objectives import search
 from tensoropt.compiler.search.frontier.request import Request
@@ -168,17 +177,50 @@ def worst_ratio(experts: Sequence[Combination], points: Sequence[FrontierPoint])
     return max(map(ratio, experts))
 
 
+def _llama(folder: Path) -> Path:
+    """Write Llama 3 8B into ``folder``; its weights are holes in a file."""
+    model = replace(MODELS["llama3_8b"], batch=16, sequence=2048, dtype="bfloat16")  # type: ignore[type-var]
+    return model.build("llama3_8b").save(folder)
+
+
+def _name_references(found: Sequence[Combination]) -> list[Reference]:
+    """Return the combinations that people know by name, each the fastest of its kind."""
+    kinds: dict[str, Callable[[Combination], bool]] = {
+        "ZeRO-3": lambda own: own.tensor == 1 and own.zero == 3,
+        "ZeRO-3, recomputed": lambda own: own.tensor == 1 and _is_leanest(own),
+        "Megatron 8 x 8": lambda own: own.tensor == 8 and own.zero == 0,
+        "Megatron 8 x 8, ZeRO-1": lambda own: own.tensor == 8 and own.zero == 2,
+        "Megatron 8 x 8, ZeRO-3, recomputed": lambda own: own.tensor == 8 and _is_leanest(own),
+    }
+    named = []
+    for label, is_kind in kinds.items():
+        best = min(filter(is_kind, found), key=lambda own: own.time_s, default=None)
+        if best is not None:
+            named.append(Reference(label, best.time_s, best.memory_bytes))
+    return named
+
+
+def _is_leanest(own: Combination) -> bool:
+    return own.zero == 3 and own.recompute == "blocks"
+
+
 def main() -> int:
     """Print both frontiers and how they compare."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--loss", required=True, help="as for tensoropt-opt")
+    parser.add_argument("model", type=Path, nargs="?", help="default: Llama 3 8B, batch 16 x 2048")
+    parser.add_argument("--loss", default=LOSS, help="as for tensoropt-opt (%(default)s)")
     parser.add_argument("--devices", type=int, default=64)
     parser.add_argument("--device", default="h100")
+    parser.add_argument("--search-time", type=float, help="seconds of the search")
+    parser.add_argument("--plot", type=Path, help="draw the frontier and named combinations")
     arguments = parser.parse_args()
-    request = Request(devices=arguments.devices, device=arguments.device)
+    request = Request(
+        devices=arguments.devices, device=arguments.device, search_time=arguments.search_time
+    )
     step = step_of(Training(loss=arguments.loss), request)
-    graphs = Model(arguments.model, {}).program(step).graphs
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        path = arguments.model or _llama(Path(folder))
+        graphs = Model(path, {}).program(step).graphs
     found = list(combinations(graphs, request))
     experts = undominated(found)
     print(f"{len(found)} combinations by hand, {len(experts)} undominated:")
@@ -193,6 +235,15 @@ def main() -> int:
         print(f"{place:48} {cost}")
     ratio = worst_ratio(experts, result.points)
     print(f"found / by hand, time at equal memory: at most {ratio:.3f}")
+    if arguments.plot:
+        report = FrontierReport(
+            path.stem,
+            arguments.device,
+            arguments.devices,
+            result.points,
+            references=_name_references(found),
+        )
+        plot_frontier(report, arguments.plot)
     fastest = min(own.time_s for own in found)
     print(f"fastest found / fastest by hand: {result.points[0].time_s / fastest:.3f}")
     return 0

@@ -22,6 +22,15 @@ class Left(Protocol):
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A plan that a plot shows for comparison, such as one written by hand."""
+
+    label: str
+    time_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
 class FrontierReport:
     """The points of a model on ``devices`` devices, sorted by time.
 
@@ -36,6 +45,7 @@ class FrontierReport:
     ``axes`` is the largest number of axes of the meshes that the bound is about. With
     ``by_tables``, the bound is about cost tables, which may charge more memory than programs need.
     ``error`` is the expected error of the figures, ``None`` if the device has not been measured.
+    Plots show ``references`` next to the points.
     """
 
     model: str
@@ -54,6 +64,7 @@ class FrontierReport:
     error: PlanError | None = None
     axes: int | None = None
     by_tables: bool = False
+    references: Sequence[Reference] = ()
 
     @property
     def shown(self) -> Sequence[Point]:

@@ -113,10 +113,13 @@ def _frontier_figure(frontier: FrontierReport) -> Figure:
 
     figure = Figure(figsize=(7.2, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    memory = byte_scale(point.process_bytes for point in frontier.points)
-    time = second_scale(point.time_s for point in frontier.points)
-    begin(axes, "x", memory.convert(point.process_bytes for point in frontier.points))
-    begin(axes, "y", time.convert(point.time_s for point in frontier.points))
+    sizes = [point.process_bytes for point in frontier.points]
+    times = [point.time_s for point in frontier.points]
+    memory, time = byte_scale(sizes), second_scale(times)
+    sizes += [reference.memory_bytes for reference in frontier.references]
+    times += [reference.time_s for reference in frontier.references]
+    begin(axes, "x", memory.convert(sizes))
+    begin(axes, "y", time.convert(times))
     axes.set_xlabel(memory_title(frontier.points, memory.unit))
     axes.set_ylabel(f"time per step ({time.unit})")
     axes.set_title(_title(frontier), fontsize=10)
@@ -144,11 +147,15 @@ def _draw_points(
     _meshes(axes, points, x, y)
     _crosses(axes, points, x, y)
     _rings(axes, frontier, x, y)
+    others_x = memory.convert(reference.memory_bytes for reference in frontier.references)
+    others_y = time.convert(reference.time_s for reference in frontier.references)
+    axes.scatter(others_x, others_y, s=34, marker="*", color="0.25", zorder=2)
     if len({point.mesh for point in points}) > _LEGEND:
         axes.legend(title="mesh", fontsize=8, bbox_to_anchor=(1.01, 1.0), loc="upper left")
     else:
         axes.legend(title="mesh", fontsize=8, framealpha=0.85, loc="best")
-    _labels(figure, axes, frontier, list(zip(x, y, strict=True)))
+    places = zip([*x, *others_x], [*y, *others_y], strict=True)
+    _labels(figure, axes, frontier, list(places))
 
 
 def _staircase(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
@@ -204,7 +211,7 @@ def _rings(axes: Axes, frontier: FrontierReport, x: Sequence[float], y: Sequence
 def _labels(
     figure: Figure, axes: Axes, frontier: FrontierReport, where: Sequence[tuple[float, float]]
 ) -> None:
-    """Label the named points, and the others that fit."""
+    """Label the references, the named points, and the other points that fit."""
     figure.draw_without_rendering()  # the axes have no position before
     inch = 72.0 / figure.dpi
     places = [(px * inch, py * inch) for px, py in axes.transData.transform(where)]
@@ -231,8 +238,15 @@ def _box(drawn: Artist, inch: float, margin: float = 0.0) -> Box:
 
 
 def _texts(frontier: FrontierReport) -> list[Text]:
-    """Return the labels of points: named points first, then an even sample of the others."""
+    """Return the labels: of references, of named points, then of an even sample of the others.
+
+    References are numbered after the points.
+    """
     points = frontier.points
+    references = [
+        Text(len(points) + number, reference.label, must=True)
+        for number, reference in enumerate(frontier.references)
+    ]
     named = {index: [*names] for index, names in names_of(points).items()}
     if frontier.chosen is not None:
         named.setdefault(frontier.chosen.index, []).append("pick")
@@ -242,7 +256,8 @@ def _texts(frontier: FrontierReport) -> list[Text]:
         if point.index in named
     ]
     rest = [place for place in _spread(len(points)) if points[place].index not in named]
-    return [*first, *(Text(place, str(points[place].index)) for place in rest[:_NUMBERED])]
+    sample = (Text(place, str(points[place].index)) for place in rest[:_NUMBERED])
+    return [*references, *first, *sample]
 
 
 def _spread(count: int) -> Iterator[int]:

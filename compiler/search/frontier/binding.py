@@ -312,7 +312,8 @@ def unsplit_notes(graph: Graph, pins: Sequence[Pin]) -> Iterator[str]:
 
 def _released(graph: Graph, conditions: Mapping[int, Sequence[Condition]]) -> frozenset[int]:
     """Return the constants that are pinned, or made of such: they cannot be put together again."""
-    found = {index for index in conditions if graph.nodes[index].constant}
+    nodes = graph.nodes
+    found = {index for index in conditions if nodes[index].constant or nodes[index].whole}
     for index, node in enumerate(graph.nodes):
         makers = {graph.values[v].producer for v in node.operands if v is not None}
         if node.constant and makers & found:

@@ -79,7 +79,12 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
     if node.kind == "op":
         assert node.rule is not None
         offered = op_options(node.rule, len(node.operands), mesh, graph.samples)
-        return offered[:1] if whole else offered  # the first replicates
+        if not whole:
+            return offered
+        # Gradients of a whole tensor are summed as they are, and reduced once after the last.
+        summed = (s for s in offered if all(p.is_partial for p in s.results[0].placements))
+        replicated = offered[0]
+        return (next(summed, replicated) if node.phase == "backward" else replicated,)
     if node.kind == "argument" and whole:
         return (Strategy((), (), (Layout.replicated(mesh),)),)
     if node.kind == "argument":
