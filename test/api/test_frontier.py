@@ -38,6 +38,16 @@ def test_points_are_the_same_wherever_they_come_from(frontier: to.Frontier) -> N
     assert len({*frontier, *frontier}) == len(frontier)
 
 
+def test_annotations_that_were_not_asked_for_are_noted(mlp: Path, tmp_path: Path) -> None:
+    proto = onnx.load(mlp)
+    proto.configuration.add(name="of two", num_devices=2)
+    path = tmp_path / "annotated.onnx"
+    onnx.save(proto, path)
+    notes = to.load(path, dims={"batch": 8}).frontier(devices=1).notes
+    assert any("has annotations for the configuration 'of two', which are ignored" in note
+               for note in notes)  # fmt: skip
+
+
 def test_picks(frontier: to.Frontier) -> None:
     assert frontier.fastest.index == frontier.pick("fastest").index == 0
     assert frontier.leanest.index == frontier.pick("leanest").index == frontier[-1].index

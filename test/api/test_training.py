@@ -79,6 +79,11 @@ def test_what_a_step_cannot_be(options: dict[str, object], message: str) -> None
         to.Training(**{"loss": "mse:y,labels", **options})  # type: ignore[arg-type]
 
 
+def test_a_step_is_a_training(model: to.Model) -> None:
+    with pytest.raises(to.UserError, match="train: expected a Training, got: 'mse:y,labels'"):
+        model.frontier(devices=1, train="mse:y,labels")  # type: ignore[arg-type]
+
+
 def test_frozen_weights(model: to.Model) -> None:
     frozen = to.Training("mse:y,labels", optimizer="sgd", recompute="none", freeze="w1")
     notes = model.frontier(devices=1, train=frozen).notes
