@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from onnx import parser
+from onnx import compose, parser
 
 from tensoropt.compiler.importer.model_file import load_model
 from tensoropt.compiler.support.errors import UserError
@@ -49,6 +49,19 @@ def test_a_size_that_a_branch_cannot_have_is_named(model: Path) -> None:
     assert str(caught.value).startswith(
         f"{model}: ONNX Runtime does not load the model with --dim m=3, expected 'm' left open: "
     )
+
+
+def test_a_range_is_not_blamed(tmp_path: Path) -> None:
+    """Each of two sizes prevents loading, so the error names all fixed sizes."""
+    proto, path = parser.parse_model(_MODEL), tmp_path / "both.onnx"
+    other = parser.parse_model(_MODEL.replace("[n, m]", "[n, k]"))
+    graph = compose.add_prefix_graph(other.graph, "other.", rename_edges=True)
+    for field in ("input", "output", "node", "initializer"):
+        getattr(proto.graph, field).extend(getattr(graph, field))
+    onnx.save(proto, path)
+    with pytest.raises(UserError) as caught:
+        load_model(path, {"n": range(2, 9, 2), "m": 3, "k": 3})
+    assert "with --dim m=3 --dim k=3, expected 'm' or 'k' left open: " in str(caught.value)
 
 
 def test_open_sizes_and_others_are_taken(model: Path) -> None:

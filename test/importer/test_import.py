@@ -440,6 +440,15 @@ def test_symbolic_dimensions_keep_their_names(tmp_path: Path) -> None:
         assert [d.dim_param or d.dim_value for d in dims][:2] == ["batch", 3]
 
 
+def test_question_marks_are_no_names(tmp_path: Path) -> None:
+    """Two sizes of ? need not be equal, nor two of -1."""
+    inner = value("h", F32, [-1, 3, "?", "?"])
+    nodes = [node("Relu", ["x"], ["h"]), node("Neg", ["h"], ["y"])]
+    proto = model(nodes, [value("x", F32, [-1, 3, "?", "None"])], [Y])
+    proto.graph.value_info.append(inner)
+    assert 'topt.dims = ["x:0", "", "x:2", "x:3"]' in str(imported(proto, tmp_path))
+
+
 def test_stale_sizes_of_outputs_are_not_trusted(tmp_path: Path) -> None:
     proto = model([node("Relu", ["x"], ["y"])], [X], [value("y", F32, [7, 3])])
     assert "-> (tensor<2x3xf32>" in str(imported(proto, tmp_path))
@@ -537,6 +546,12 @@ def test_an_operator_whose_own_inference_fails(tmp_path: Path) -> None:
     proto = model(nodes, [X], [Y], opset=13)
     assert "-> tensor<2x3xf32>" in str(imported(proto, tmp_path))
     round_trip(proto, tmp_path, x=np.ones((2, 3), np.float32))
+
+
+def test_an_operator_whose_default_its_own_function_lacks(tmp_path: Path) -> None:
+    nodes = [node("MeanVarianceNormalization", ["x"], ["y"])]
+    proto = model(nodes, [value("x", F32, [2, 3, 1, 4])], [Y], opset=13)
+    round_trip(proto, tmp_path, x=np.ones((2, 3, 1, 4), np.float32))
 
 
 def test_values_that_inference_gets_wrong(tmp_path: Path) -> None:
