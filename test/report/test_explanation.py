@@ -136,6 +136,21 @@ def test_layers_are_found_by_names_or_by_what_repeats() -> None:
     assert repeats("abcdefgh") == []
 
 
+def test_layers_that_differ_are_found_by_the_names_of_weights(tmp_path: Path) -> None:
+    widths = {"body.0.weight": (64, 128), "body.1.weight": (128, 32), "body.2.weight": (32, 8)}
+    weights = [numpy_helper.from_array(np.ones(s, np.float32), n) for n, s in widths.items()]
+    values = ["x", "a", "b", "c"]
+    nodes = [
+        node("MatMul", [before, weight], [after], name=f"product_{after}")
+        for before, weight, after in zip(values, widths, values[1:], strict=False)
+    ]
+    proto = model(nodes, [value("x", F32, [16, 64])], [untyped("c")], weights)
+    layers = explained(planned(str(saved(proto, tmp_path)), devices=1), 0).layers
+    assert [member.name for layer in layers for member in layer.members] == [
+        *("body.0", "body.1", "body.2")
+    ]
+
+
 def test_experts_are_split_by_experts(tmp_path: Path) -> None:
     """A product of weights with three dimensions is one for each expert: no columns are cut."""
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
