@@ -25,6 +25,7 @@ from tensoropt.compiler.search.frontier.search import (
     search_candidates,
     search_tables,
 )
+from tensoropt.compiler.search.methods.result import Case, Found, Limits
 from tensoropt.compiler.search.problem.evaluate import Cost
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
@@ -135,6 +136,28 @@ def test_the_worst_gap_is_searched_first(monkeypatch: pytest.MonkeyPatch) -> Non
     shallow = [mesh.shape for mesh in meshes if len(mesh.shape) <= 2]
     assert [mesh for mesh, _ in order[: len(shallow)]] == shallow == [(2, 4), (4, 2), (8,)]
     assert sum(math.isinf(gap) for _, gap in order) == len(meshes)
+
+
+def test_tables_that_lessons_made_too_wide_are_searched_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Earlier points remain, and the search goes on to the requested bound."""
+    run, refused, searches = anytime.run_method, list[float](), list[float]()
+
+    def refusing(name: str, case: Case, limits: Limits) -> Found:
+        assert case.tables is not None
+        if case.problem is not case.tables.problem:
+            refused.append(limits.epsilon)
+            raise UserError("too wide")
+        searches.append(limits.epsilon)
+        return run(name, case, limits)
+
+    monkeypatch.setattr(anytime, "run_method", refusing)
+    tables = tables_of(random_module(1), Mesh((4,)))
+    found = searched([Candidate(Mesh((4,)), lambda: tables)])
+    assert found.points
+    assert len(refused) == 1
+    assert (searches[0], searches[-1]) == (refused[0], 0.0)
 
 
 def test_without_time_the_first_mesh_still_has_its_ends() -> None:

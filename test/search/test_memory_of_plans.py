@@ -88,6 +88,31 @@ def test_a_tensor_with_three_uses_hides_no_plan(seed: int) -> None:
     assert not missed(tables, every)
 
 
+def test_a_weight_is_stored_in_a_layout_that_its_readers_take() -> None:
+    """A whole weight costs the same, and each rank would cut its part out of it."""
+    tables = tables_of(shared_weight_module(), Mesh((2,)))
+    graph, problem = tables.graph, tables.problem
+    (weight,) = (v for v, held in enumerate(graph.values) if graph.producer(v).constant)
+    maker, result = graph.values[weight].producer, graph.values[weight].index
+    at, others = tables.variables.index(maker), 0
+    for point in solve_frontier(problem).points:
+        chosen = tables.decode(point.assignment)
+        read = {
+            tables.options[node][chosen[tables.variables.index(node)]].operands[operand]
+            for value, node, operand in graph.edges()
+            if value == weight
+        }
+        for number, option in enumerate(tables.options[maker]):
+            assignment = point.assignment.copy()
+            assignment[at] = number
+            other = problem.cost(assignment)
+            assert other.memory >= point.memory
+            if option.results[result] not in read and math.isfinite(other.time):
+                assert other.memory > point.memory
+                others += 1
+    assert others
+
+
 def test_a_weight_counts_as_it_is_read() -> None:
     tables = tables_of(shared_weight_module(), Mesh((2,)))
     every = every_cost(tables)
