@@ -130,6 +130,14 @@ def check(
     return Report(trial.info, trial.rule, trial.strategies)
 
 
+def local_functions(case: Case, mesh_shape: tuple[int, ...]) -> list[str]:
+    """Return the text of the local function of each strategy of ``case``."""
+    ctx = _context()
+    with ctx, ir.Location.unknown(ctx):
+        trial = _Trial(case, Mesh(mesh_shape))
+        return [str(trial.localize(strategy)) for strategy in trial.strategies]
+
+
 @contextmanager
 def any_padding() -> Iterator[None]:
     """Let every size be padded, by as many points as it has."""

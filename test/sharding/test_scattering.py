@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sharding.harness import Case, check, normal, offered
+from sharding.harness import Case, check, local_functions, normal, offered
 
 MESHES = [(2,), (4,), (2, 2)]
 
@@ -49,6 +49,14 @@ def test_added_slices_of_two_indices(shape: tuple[int, ...], mesh: tuple[int, ..
     at = np.random.default_rng(0).integers(-4, 4, (8, 2))
     operands = [normal(*shape), at, normal(8, *shape[2:], seed=1)]
     check(Case("ScatterND", operands, {"reduction": "add"}), mesh)
+
+
+def test_no_strategy_adds_rows_by_the_operator_that_may_lose_some() -> None:
+    """With several threads, ONNX Runtime's ScatterND loses updates; ScatterElements does not."""
+    texts = local_functions(rows(8), (2,))
+    assert len(texts) > 3
+    assert all("onnx.ScatterElements" in text for text in texts)
+    assert not any("onnx.ScatterND" in text for text in texts)
 
 
 def test_types_that_the_runtime_does_not_add_are_left_as_they_are() -> None:
