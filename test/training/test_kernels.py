@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 from steps import Array, Node, build, model_of, spec_of
 
+from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.training.gradients.registry import registered
 from tensoropt.compiler.training.kernels import count_missing_kernels, has_kernel
 from tensoropt.dialects.mlir import ir
@@ -89,6 +90,20 @@ def test_what_stays_on_the_cpu_is_counted(tmp_path: Path) -> None:
         found.append(count_missing_kernels(build(tmp_path / "model.onnx", spec_of("output:l"))))
     assert found[0] == {"ConvTranspose": 1, "Mean": 1}
     assert found[1] == {"ConvTranspose": 1, "Mean": 1, "MaxPool": 1}
+
+
+def test_float8_has_kernels_for_casts() -> None:
+    """The list of kernels has ONNX's names of types, not MLIR's."""
+    text = """module attributes {topt.opset = {ai.onnx = 21 : i64}} {
+      func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+        %h = "onnx.Cast"(%x) {to = 17 : si64} : (tensor<2xf32>) -> tensor<2xf8E4M3FN>
+        %y = "onnx.Cast"(%h) {to = 1 : si64} : (tensor<2xf8E4M3FN>) -> tensor<2xf32>
+        return %y : tensor<2xf32>
+      }
+    }"""
+    with driver.new_context():
+        module = ir.Module.parse(text)
+    assert count_missing_kernels(module) == Counter()
 
 
 def test_kernels_by_version_and_type() -> None:
