@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -16,6 +18,14 @@ from stand_ins import environment
 from tensoropt.runtime.launch.oversight import whereabouts
 
 HANGS = "rank 1 of 2 is before its first collective; rank 0 is in AllReduce node 'AllReduce_0'"
+
+
+def test_a_rank_that_fails_before_mpi_starts_reports_its_error(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text("{")
+    command = [sys.executable, "-m", "tensoropt.runtime.launch.rank", str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, "RANK": "0"}, check=False)
+    assert done.returncode == 1
+    assert (tmp_path / "rank0.error").read_text().startswith("JSONDecodeError: ")
 
 
 def test_a_rank_raises(perceptron: Perceptron, tmp_path: Path) -> None:

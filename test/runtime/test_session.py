@@ -269,6 +269,24 @@ def test_idle_ranks_sleep(session: Session) -> None:
     assert max(taken) <= 2  # as they fell asleep
 
 
+def test_answers_are_judged_in_their_turn(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request has its errors before the next request takes its answers."""
+    ranks = session._pool._running()
+    before, check_errors = ranks._answered, ranks._check_errors
+    judged: list[int] = []
+
+    def noted(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        judged.append(ranks._answered - before)
+        return check_errors(answers)
+
+    monkeypatch.setattr(ranks, "_check_errors", noted)
+    for _ in range(2):
+        session.run(feeds())
+    assert judged == list(range(len(judged))) != []
+
+
 def test_a_rank_fails_alone(perceptron: Perceptron, tmp_path: Path) -> None:
     """The other one waits for it in a collective: both end, and are started again."""
     plan = failing_plan(tmp_path / "failing", perceptron.model, 3, [0, 1])

@@ -20,9 +20,18 @@ from sealed import save_sealed
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.training.checkpoint import Progress, write_checkpoint
+from tensoropt.runtime.training.checkpoint import Progress, weights_of, write_checkpoint
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
+
+METADATA = {
+    "format": "tensoropt-checkpoint-2",
+    "model": "m.onnx",
+    "model_sha256": "0",
+    "optimizer": '{"name": "sgd"}',
+    "moments": "null",
+    "progress": "{}",
+}
 
 
 def losses(entries) -> list[float]:
@@ -137,6 +146,24 @@ def test_a_checkpoint_that_does_not_fit(train, plans, tmp_path, change, message:
     with pytest.raises(UserError) as error:
         train(plans["data1"], 1, resume=str(path))
     assert str(error.value).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"progress": "{"}, "JSONDecodeError: "),
+        ({"progress": '{"steps": 1}'}, "TypeError: "),
+        ({"optimizer": "[]"}, "TypeError: "),
+    ],
+)
+def test_metadata_that_cannot_be_read(tmp_path: Path, facts: dict[str, str], message: str) -> None:
+    path, whole = tmp_path / "c.safetensors", dict(METADATA)
+    save_sealed({"w": np.zeros(2, np.float32)}, path, whole)
+    assert list(weights_of(path)) == ["w"]
+    save_sealed({"w": np.zeros(2, np.float32)}, path, {**whole, **facts})
+    with pytest.raises(UserError) as error:
+        weights_of(path)
+    assert str(error.value).startswith(f"{path}: not a checkpoint: metadata: {message}")
 
 
 def test_a_checkpoint_of_no_step_has_no_moments(train, plans, tmp_path: Path) -> None:
