@@ -9,6 +9,7 @@
 #include "memory.hpp"
 #include "model.hpp"
 #include "parallel.hpp"
+#include "points.hpp"
 #include "token.hpp"
 
 namespace tensoropt::search {
@@ -74,6 +75,25 @@ TEST(Budget, CountsVectorsUntilTheyGo) {
   EXPECT_NO_THROW(Numbers(1000));
   EXPECT_EQ(Budget::used(), before);
   Budget::limit(kInfinity);
+}
+
+TEST(Budget, CountsThePointsOfLists) {
+  const double before = Budget::used();
+  {
+    Lists lists;
+    for (int point = 0; point < 1000; ++point) {
+      lists.time.push_back(point);
+      lists.fixed.push_back(-point);
+      lists.level.push_back(0);
+      lists.v.push_back(0);
+      lists.from.push_back(0);
+      lists.begin.push_back(std::uint32_t(point + 1));
+    }
+    EXPECT_GE(Budget::used(), before + 1000 * (2 * 8 + 4 * 4));
+    lists.forget_costs();
+    EXPECT_LT(Budget::used(), before + 2048 * 3 * 4 + 100);
+  }
+  EXPECT_EQ(Budget::used(), before);
 }
 
 TEST(Budget, OfLargeVectorsAndManyThreads) {
