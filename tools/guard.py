@@ -61,9 +61,11 @@ def _failure(command: Sequence[str]) -> str | None:
     if done.returncode in (0, 5):  # 5: pytest selected no test
         return None
     found = _FAILED.search(done.stdout)
-    if found is None:
+    if found is not None:
+        return found[1]
+    if done.returncode in (2, 4):  # interrupted, or wrong arguments
         sys.exit(f"guard: {command[0]} failed: {(done.stderr or done.stdout)[-500:]}")
-    return found[1]
+    return f"{Path(command[0]).name} died with status {done.returncode}"
 
 
 def _caught_by(patch: Path, tier: str) -> str | None:
