@@ -1,7 +1,7 @@
 """Hand-written plans for a training step, next to the plans that a search finds.
 
     python bench/search/expert_steps.py MODEL.onnx --loss LOSS --devices 64 --device h100
-    python bench/search/expert_steps.py --search-time 120 --plot docs/frontier.svg
+    python bench/search/expert_steps.py --search-time 100 --plot docs/frontier.svg
 
 Enumerates the combinations that people write by hand: data times tensor parallelism (Megatron-LM's
 splits of products, attention and embeddings; arXiv 1909.08053), a ZeRO stage (arXiv 1910.02054) and
@@ -179,7 +179,7 @@ def worst_ratio(experts: Sequence[Combination], points: Sequence[FrontierPoint])
 
 def _llama(folder: Path) -> Path:
     """Write Llama 3 8B into ``folder``; its weights are holes in a file."""
-    model = replace(MODELS["llama3_8b"], batch=16, sequence=2048, dtype="bfloat16")  # type: ignore[type-var]
+    model = replace(MODELS["llama3_8b"], batch=64, sequence=2048, dtype="bfloat16")  # type: ignore[type-var]
     return model.build("llama3_8b").save(folder)
 
 
@@ -207,7 +207,7 @@ def _is_leanest(own: Combination) -> bool:
 def main() -> int:
     """Print both frontiers and how they compare."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, nargs="?", help="default: Llama 3 8B, batch 16 x 2048")
+    parser.add_argument("model", type=Path, nargs="?", help="default: Llama 3 8B, 64 texts of 2,048 tokens")
     parser.add_argument("--loss", default=LOSS, help="as for tensoropt-opt (%(default)s)")
     parser.add_argument("--devices", type=int, default=64)
     parser.add_argument("--device", default="h100")

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from on_tensors import ON_TENSORS
+from onnx import helper, numpy_helper
 from training.simulated import points, relative_error
-from training.steps import build, model_of, spec_of
+from training.steps import Node, build, model_of, spec_of
 
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline.driver import run_phase
@@ -125,3 +126,48 @@ def test_moments_can_be_split_where_the_parameter_is_whole(tmp_path: Path) -> No
     found = points(module, Mesh((4,)))
     pairs = [(_splits(p, "w0"), _splits(p, "w0.mean")) for p in found]
     assert ([False], [True]) in pairs
+
+
+def rotated(path: Path) -> Path:
+    """Write layers that share angles, which are computed from trained frequencies."""
+    rng = np.random.default_rng(0)
+    nodes: list[Node] = [("Mul", ["positions", "frequencies"], "angles", {})]
+    nodes.append(("Cos", ["angles"], "cos", {}))
+    weights = {"frequencies": rng.random(64).astype(np.float32)}
+    x = "x"
+    for layer in range(4):
+        weights[f"w{layer}"] = rng.standard_normal((64, 64)).astype(np.float32) / 8
+        nodes += [
+            ("MatMul", [x, f"w{layer}"], f"m{layer}", {}),
+            ("Mul", [f"m{layer}", "cos"], f"r{layer}", {}),
+            ("Tanh", [f"r{layer}"], f"h{layer}", {}),
+        ]
+        x = f"h{layer}"
+    nodes.append(("ReduceSum", [x], "l", {"keepdims": 0}))
+    model = model_of(nodes, {"x": np.zeros((8, 2, 64), np.float32)}, ["l"], weights)
+    positions = numpy_helper.from_array(np.arange(2, dtype=np.float32)[:, None], "positions")
+    constant = helper.make_node("Constant", [], ["positions"], value=positions)
+    model.graph.node.insert(0, constant)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_angles_of_all_layers_join_none(tmp_path: Path) -> None:
+    """A small value of many readers is whole, and its gradient is reduced after the last sum."""
+
+    def make() -> ir.Module:
+        return build(rotated(tmp_path / "model.onnx"), spec_of("output:l"))
+
+    graph = read_graph(make())
+    tables = TrainingTables(graph, Mesh((2, 2)), ON_TENSORS)
+    options = {node.name: tables.options[i] for i, node in enumerate(graph.nodes)}
+    assert len(options["cos"]) == 1
+    assert options["cos"][0].results[0].is_replicated
+    sums = [own for name, own in options.items() if name.startswith("cos.grad.Sum")]
+    assert len(sums) == 2
+    for own in sums:
+        assert [p.is_partial for p in own[0].results[0].placements] == [True, True]
+        assert len(own) == 1
+    assert len(options["m0"]) > 1
+    for point in (points(make(), Mesh((2, 2)))[n] for n in (0, -1)):
+        assert relative_error(make, point) < 1e-4
