@@ -1,4 +1,4 @@
-"""What no plan can do without, from the sizes of the tensors alone."""
+"""Lower bound on the memory of a plan, from the sizes of its tensors alone."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def least_bytes(graph: Graph, devices: int) -> int:
     """Return a lower bound of the memory of one device, over all meshes of ``devices``.
 
     A layout splits a tensor into at most as many parts as there are devices; without padding, into
-    a number that divides both its elements and the devices. The bound adds what is kept to the
+    a number that divides both its elements and the devices. The bound adds static memory to the
     largest set of tensors that one op reads and writes. Linear in the operands of the graph.
     """
 
     def size(infos: Iterable[TensorInfo | None]) -> int:
         return sum(_part_bytes(info, devices) for info in infos if info is not None)
 
-    kept = sum(size(_kept(graph, node)) for node in graph.nodes)
+    kept = sum(size(_list_static(graph, node)) for node in graph.nodes)
     return kept + max((size(_used(graph, node)) for node in graph.nodes), default=0)
 
 
@@ -33,8 +33,8 @@ def _part_bytes(info: TensorInfo, devices: int) -> int:
     return info.memory_bytes // math.gcd(end_of(info.sizes), devices)
 
 
-def _kept(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
-    """Yield the parameters that a node has for itself, and its results where they stay."""
+def _list_static(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
+    """Yield the private parameters of a node, and its results that stay for the whole run."""
     for _, info in graph.private_operands(node):
         yield info
     if graph.adds_state(node):
@@ -45,7 +45,7 @@ def _kept(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
 
 
 def _used(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
-    """Yield what a node holds while it runs, without what is kept."""
+    """Yield the transient tensors that a node reads and writes."""
     if node.constant or node.kind != "op":
         return
     touched = {v for v in (*node.operands, *node.results) if v is not None}

@@ -1,4 +1,4 @@
-"""The searched program: which nodes choose a strategy and which values run between them.
+"""The searched program: nodes with a choice of strategies, and the values between them.
 
 The graph is read from the IR once; options and costs depend on a mesh and live in ``tables.py``.
 """
@@ -26,27 +26,27 @@ __all__ = ["Graph", "Node", "Value"]
 
 @dataclass
 class Node:
-    """An argument, an op or a result of the function: what chooses a strategy.
+    """An argument, an op or a result of the function, which has a strategy.
 
-    Ops that are equal have the same object as ``info`` and as ``rule``.
-    ``operands`` and ``results`` hold value indices, ``None`` for an omitted operand. A ``private``
-    argument is a parameter with one use: it is stored as that use wants it and chooses nothing.
-    A ``constant`` node depends on no graph input; ONNX Runtime folds it when the model is loaded.
-    A ``whole`` constant is shared by many uses and so small that every rank keeps all of it.
-    ``returned_as`` is the name under which the model gives a result away.
+    Equal ops have the same object as ``info`` and as ``rule``. ``operands`` and ``results`` hold
+    value indices, ``None`` for an omitted operand. A ``private`` argument is a parameter with one
+    use: it is stored in the layout of that use and has no choice. A ``constant`` node depends on no
+    graph input; ONNX Runtime folds it when the model is loaded. A ``whole`` constant has many uses,
+    and is small enough for every rank to keep all of it. ``returned_as`` is the name of an output
+    of the model.
 
-    In a training step: ``phase`` is when an op runs, ``state`` what an argument holds from one step
-    to the next. A node ``follows`` the one whose strategy decides its own; one that ``repeats``
-    another has the same strategy. ``gradients`` pairs values with their gradients, for those that
-    follow. A result ``updates`` the argument that it takes the place of, in its memory. An op
-    whose result is ``held`` makes what stays until the update: a parameter's gradient. One that
-    ``passes`` a gradient on makes nothing: its result is its operand; one that ``is_alias``
-    leaves it where it is. A
-    ``norm`` adds up what every rank has of all gradients. One that ``awaits`` a value runs behind
-    what makes it, and reads nothing of it.
+    In a training step: ``phase`` is the part of the step that runs an op, and ``state`` the kind of
+    state of an argument. A node ``follows`` its leader, and has the strategy of a node that it
+    ``repeats``. ``gradients`` pairs values with their gradients, for followers. A result
+    ``updates`` the argument that it overwrites. A ``held`` op makes a parameter's gradient, which
+    stays until the update. An op that ``passes`` a gradient on makes nothing: its result is its
+    operand. The result of an op that ``is_alias`` stays in the memory of its operand. A ``norm``
+    adds the parts that all ranks have of all gradients. A node that ``awaits`` a value runs after
+    its producer, and does not read it.
 
-    In a step of a decoder: an argument that ``is_cache`` stays where it is, and a result
-    ``takes_over`` from it, so it lies alike. One that also ``updates`` it overwrites it.
+    In a step of a decoder: an argument that ``is_cache`` stays in place, and a result
+    ``takes_over`` from it, in the same layout. A result that also ``updates`` the cache overwrites
+    it.
     """
 
     kind: Literal["argument", "op", "result"]
@@ -80,12 +80,12 @@ class Node:
 
     @property
     def is_fed(self) -> bool:
-        """Whether this is what a job is fed: an argument, neither a constant nor state."""
+        """True for an input of the program: an argument, neither a constant nor state."""
         return self.kind == "argument" and not self.constant and self.state is None
 
     @property
     def is_output(self) -> bool:
-        """Whether this is an output of the model: a result that is no state of a training step."""
+        """True for an output of the model: a result that is no state of a training step."""
         is_state = self.updates is not None and self.takes_over is None
         return self.kind == "result" and not is_state
 
@@ -104,10 +104,10 @@ class Value:
 class Graph:
     """Nodes in program order: arguments, then ops, then results.
 
-    Holds on to the module: the bindings do not keep it alive for the operations of the nodes.
-    ``conditions`` are what is pinned; the ``released`` constants are not kept whole, as what is
-    pinned is made of them or they are of it. A training step runs what is not its update once for
-    each of ``micro_batches``.
+    Has a reference to the module: the bindings do not keep it alive for the operations of the
+    nodes. ``conditions`` are the pins. ``released`` constants are pinned or made of pinned
+    constants, and not kept whole. A training step runs everything except its update once for each
+    of ``micro_batches``.
     """
 
     nodes: list[Node]
@@ -124,23 +124,23 @@ class Graph:
 
     @cached_property
     def names_axes(self) -> bool:
-        """Whether what is pinned tells the axes of a mesh apart."""
+        """True if a pin distinguishes the axes of a mesh."""
         return any(one.names_axes for pinned in self.conditions.values() for one in pinned)
 
     @cached_property
     def samples(self) -> frozenset[int]:
-        """The numbers of samples that the program is fed: the first sizes of what it is fed."""
+        """The numbers of samples of the program: the first sizes of its inputs."""
         fed = (self.values[node.results[0]].info for node in self.nodes if node.is_fed)
         first = (info.sizes[0] for info in fed if info is not None and info.sizes)
         return frozenset(size for size in first if isinstance(size, int))
 
     def pads(self, size: int, pieces: int) -> bool:
-        """Say whether a search offers so many parts of a size that they do not divide."""
+        """Return whether a search splits ``size`` into ``pieces`` that do not divide it."""
         return is_worth_padding(size, pieces, self.samples)
 
     @cached_property
     def trains(self) -> bool:
-        """Whether this is a training step."""
+        """True for a training step."""
         return any(node.state for node in self.nodes)
 
     def names(self, kind: str) -> list[str]:
@@ -174,38 +174,38 @@ class Graph:
                 yield operand, info
 
     def is_passed_on(self, value: int, node: int) -> bool:
-        """Whether ``node`` returns an argument under its own name.
+        """Return whether ``node`` returns an argument under its own name.
 
-        ONNX has one tensor of a name, so the result lies as the argument does.
+        ONNX has one tensor of a name, so the result has the layout of the argument.
         """
         producer = self.producer(value)
         return producer.kind == "argument" and self.nodes[node].returned_as == producer.name
 
     def resides(self, value: int) -> bool:
-        """Whether a value stays in memory from step to step: state, its gradient, or a cache."""
+        """Return whether a value is state, its gradient or a cache: it stays from step to step."""
         producer = self.producer(value)
         return producer.state is not None or producer.held or producer.is_cache
 
     def accumulates(self, node: Node) -> bool:
-        """Whether an op adds to the gradient of earlier batches, in its memory."""
+        """Return whether an op adds to the gradient of earlier batches, in place."""
         made = (self.producer(value) for value in node.operands if value is not None)
         return node.held and any(producer.state == "gradient" for producer in made)
 
     def is_weight(self, value: int) -> bool:
-        """Whether a value is a parameter, trained or not, or made of such alone."""
+        """Return whether a value is a parameter, trained or not, or made of parameters alone."""
         producer = self.producer(value)
         return producer.constant or producer.state == "parameter"
 
     def stays(self, value: int) -> bool:
-        """Whether a value is in memory all the time, or folded at load to what is."""
+        """Return whether a value stays in memory for the whole run, or is folded at load."""
         return self.producer(value).constant or self.resides(value)
 
     def is_replaced(self, value: int) -> bool:
-        """Whether a value may overwrite an argument: new state, or a cache updated in place."""
+        """Return whether a value may overwrite an argument: new state, or a new cache."""
         return any(self.nodes[node].updates is not None for node, _ in self.values[value].uses)
 
     def is_next_cache(self, value: int) -> bool:
-        """Whether a value is a cache that is updated in place."""
+        """Return whether a value is a cache that is updated in place."""
         return value in self._next_caches
 
     @cached_property
@@ -216,10 +216,10 @@ class Graph:
 
     @cached_property
     def roles(self) -> list[int]:
-        """Per node an interned number, equal for nodes with equal costs under equal strategies.
+        """Per node, an interned number, equal for nodes with equal costs under equal strategies.
 
-        Costs depend on the op, on how often it runs, and on how its operands and results are
-        stored. Linear in the operands.
+        Costs depend on the op, on the number of its runs, and on the storage of its operands and
+        results. Linear in the operands.
         """
         found = []
         for node in self.nodes:
@@ -235,7 +235,7 @@ class Graph:
         return found
 
     def _storage(self, value: int) -> tuple[object, ...]:
-        """Return how a value is stored, as far as costs depend on it."""
+        """Return the storage of a value, as far as costs depend on it."""
         producer, info = self.producer(value), self.values[value].info
         kept, resides = self.is_kept(self.values[value]), self.resides(value)
         return (
@@ -248,42 +248,45 @@ class Graph:
         )
 
     def adds_state(self, node: Node) -> bool:
-        """Whether a node makes what stays until the update, in memory of its own."""
+        """Return whether a node makes a value that stays until the update, in memory of its own."""
         stays = node.state is not None or node.held or node.is_cache
         return stays and not self.accumulates(node)
 
     def part(self, node: Node) -> int:
-        """Return in which part of a step an op runs: forward 0, backward 1, update 2.
+        """Return the part of a step in which an op runs: forward 0, backward 1, update 2.
 
-        State that lies otherwise than an op wants it is fetched once for each part.
+        State is resharded at most once for each part.
         """
         return _PARTS.get(node.phase or "forward", 0)
 
     @property
     def parts(self) -> int:
-        """How many parts a step has."""
+        """The number of parts of a step."""
         return len(set(_PARTS.values())) if self.trains else 1
 
     def updates(self, node: Node) -> bool:
-        """Say whether a node belongs to the update of a training step, a result as what makes it
-        does."""
+        """Return whether a node, or the producer of a result, belongs to the update of a step."""
         if node.kind == "result" and node.operands[0] is not None:
             node = self.producer(node.operands[0])
         return node.phase == "update"
 
     def times(self, node: Node) -> int:
-        """Return how often a step runs a node, and moves what it reads."""
+        """Return the number of times that a step runs a node and reshards its operands."""
         return 1 if self.updates(node) else self.micro_batches
 
     @property
     def runs(self) -> int:
-        """How many graphs a step runs: two of a training step (decision 12), one of them for each
-        micro-batch."""
+        """The number of graph runs of a step.
+
+        A training step has two graphs (decision 12), and runs the first for each micro-batch.
+        """
         return self.micro_batches + 1 if self.trains else 1
 
     def completes(self, node: Node) -> bool:
-        """Whether an op reads the gradient of all micro-batches, to make it what the update uses:
-        it is what reduces a sum that is partial until then."""
+        """Return whether an op reduces the gradient of all micro-batches for the update.
+
+        That gradient may be a partial sum before.
+        """
         made = (self.producer(value) for value in node.operands if value is not None)
         return any(self.accumulates(producer) for producer in made)
 
@@ -299,7 +302,7 @@ class Graph:
 
     @cached_property
     def alike(self) -> list[int]:
-        """Per node the first that makes the same constants, itself where it is no constant."""
+        """Per node, the first node that makes equal constants; other nodes stand for themselves."""
         first: dict[object, int] = {}
         found: list[int] = []
         for index, node in enumerate(self.nodes):
@@ -309,7 +312,7 @@ class Graph:
         return found
 
     def _content(self, node: Node, alike: list[int]) -> object:
-        """Return what the results of a constant op depend on."""
+        """Return a key of all that the results of a constant op depend on."""
         assert node.op is not None
         read = (None if v is None else self.values[v] for v in node.operands)
         made = tuple(v and (alike[v.producer], v.index) for v in read)
@@ -317,5 +320,5 @@ class Graph:
         return id(node.info), made, literal
 
     def is_kept(self, value: Value) -> bool:
-        """Whether a constant value stays in memory: something read at run time uses it."""
+        """Return whether a constant value stays in memory: a node reads it at run time."""
         return any(not self.nodes[node].constant for node, _ in value.uses)

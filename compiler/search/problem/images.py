@@ -1,7 +1,7 @@
-"""What nodes and values are to ONNX Runtime's arena: ``engine/images.hpp`` says what follows.
+"""Properties of nodes and values for ONNX Runtime's arena, as flags of ``engine/images.hpp``.
 
-Convolutions and what follows them have images in blocks of channels (NCHWc), which all else has
-not, collectives among them: copies come and go beside the tensors of a program.
+Convolutions and the ops after them have images in blocks of channels (NCHWc). All other ops and
+collectives use plain images, so copies are live next to the tensors of a program.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _COPIES = 0, 1 << 9, 3 << 9
 _IMAGE, _OUTSIDE = 1, 2
 
 _READS_BLOCKS = ("Conv", "MaxPool", "AveragePool")
-"""Operators that read images in blocks, whatever made them, and give such."""
+"""Operators that read any image in blocks, and return images in blocks."""
 
 _FUSED = ("BatchNormalization", "Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu")
-"""Operators that become part of what made their operand, where that is in blocks."""
+"""Operators that are fused into the producer of their operand if that is in blocks."""
 
 _KEEP = (*_FUSED, "Add", "Sum", "Concat", "GlobalAveragePool", "GlobalMaxPool")
-"""Operators that read images in blocks where all of theirs are so already."""
+"""Operators that read images in blocks if all of their operands already are."""
 
 _WRITE_IN_PLACE = (
     *("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "Elu", "HardSigmoid", "Softplus"),
     *("Softmax", "LogSoftmax", "Trilu"),
     *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"),
 )
-"""Operators whose result lies where their operand does, if nothing else reads that."""
+"""Operators that overwrite their operand if nothing else reads it."""
 
 _OPERATORS = {
     _BLOCKS: _READS_BLOCKS,
@@ -53,14 +53,14 @@ _FLAGS = {
 }
 
 _LEAST_CHANNELS = 8
-"""Images with fewer, such as of three colours, are read as they are."""
+"""Images with fewer channels, such as RGB, are not stored in blocks."""
 
 
 @once_per_graph
 def images_of(graph: Graph) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
     """Return flags of the nodes and of the values of a program. Linear in the operands."""
     nodes = [_node(graph, graph.nodes[index]) for index in variables(graph)]
-    outside = _outside(graph)
+    outside = _find_outside(graph)
     values = [
         _IMAGE * _is_image(graph, value) + _OUTSIDE * (value in outside)
         for value in range(len(graph.values))
@@ -82,21 +82,23 @@ def _node(graph: Graph, node: Node) -> int:
 
 
 def _selected(graph: Graph, node: Node) -> int:
-    """Return how many of a `Where`'s operands are as large as its result where the condition is
-    spread over them: ONNX Runtime makes what it takes of each before it puts them together."""
+    """Return how many values of a `Where` are as large as its result under a broadcast condition.
+
+    ONNX Runtime copies the selected elements of each value before it merges them.
+    """
     made, condition, *values = (_sizes(graph, v) for v in (node.results[0], *node.operands))
     return sum(np.broadcast_shapes(condition, value) == made for value in values)
 
 
 def _sizes(graph: Graph, value: int | None) -> tuple[int, ...]:
-    """Return the sizes of a value, 1 for those that are open."""
+    """Return the sizes of a value, with 1 for symbolic sizes."""
     info = None if value is None else graph.values[value].info
     sizes = () if info is None else info.sizes
     return tuple(size if isinstance(size, int) else 1 for size in sizes)
 
 
-def _outside(graph: Graph) -> set[int | None]:
-    """Return inputs and outputs, but of training steps."""
+def _find_outside(graph: Graph) -> set[int | None]:
+    """Return inputs and outputs, except of training steps."""
     if graph.trains:
         return set()
     ends = {node.operands[0] for node in graph.nodes if node.kind == "result"}

@@ -1,4 +1,4 @@
-"""Reading what the ops of a training step are marked with: phases, leaders, gradients, state."""
+"""Reader of the marks of a training step: phases, leaders, gradients, state."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Marks"]
 
 
 class Marks:
-    """Takes the marks of each node as it is read; numbers become nodes when all are known.
+    """Reads the marks of each node; numbers are replaced by nodes when all nodes are read.
 
-    The marks are those of ``training/marks.py``; a graph without them stays as it is.
+    ``training/marks.py`` writes the marks; a graph without marks is unchanged.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -73,6 +73,6 @@ class Marks:
         return self.graph.nodes[self._nodes[number]].results[result]
 
     def resolve(self) -> None:
-        """Replace the numbers by nodes, now that all are read."""
+        """Replace all numbers by nodes."""
         for step in self._later:
             step()

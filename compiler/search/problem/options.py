@@ -1,4 +1,4 @@
-"""What every node of the graph may choose on a mesh."""
+"""Options of every node of the graph on a mesh."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["node_options", "op_options", "stored", "stored_layouts"]
 
 
 def stored(layout: Layout) -> Layout:
-    """Return how a parameter lies in memory when its use wants ``layout``: partial from whole."""
+    """Return the layout in which a parameter is stored for a use: whole for partial axes."""
     return layout.replace([a for a, p in enumerate(layout.placements) if p.is_partial], REPLICATE)
 
 
@@ -27,11 +27,11 @@ def stored(layout: Layout) -> Layout:
 def stored_layouts(
     info: TensorInfo | None, mesh: Mesh, samples: frozenset[int], *, is_sum: bool = False
 ) -> tuple[Layout, ...]:
-    """Return every layout of splits and replicas in which a tensor of ``info`` can be kept, a sum
-    of gradients also as partial sums.
+    """Return the layouts of splits and replicas in which a tensor of ``info`` can be stored.
 
-    ``samples`` are the numbers of samples that the program is fed (:func:`is_worth_padding`).
-    Axes split a dimension in the order of the mesh, but for a few layouts, which come last.
+    A sum of gradients (``is_sum``) may also be partial. ``samples`` are the numbers of samples of
+    the program (:func:`is_worth_padding`). Axes split a dimension in the order of the mesh, except
+    in a few layouts, which come last.
     """
     if info is None:
         return (Layout.replicated(mesh),)
@@ -44,10 +44,10 @@ def stored_layouts(
 
 
 def _turned(layouts: Sequence[Layout], info: TensorInfo, mesh: Mesh) -> Iterator[Layout]:
-    """Yield what one gather makes one of ``layouts``, where nothing in the order of the mesh is.
+    """Yield layouts by turns from which one gather makes a layout without a source in mesh order.
 
-    A tensor without copies that is read whole along one axis wants that axis to be a minor one.
-    With a dimension to spare, which divides, it is there alone; vectors, which have none, are too
+    If every axis splits a tensor that is read whole along one axis, that axis has to be minor. It
+    is alone on a spare dimension that it divides. Vectors have no spare dimension, and are too
     small to count.
     """
     if info.rank < 2:
@@ -72,9 +72,9 @@ def _divides(layout: Layout, info: TensorInfo, mesh: Mesh) -> bool:
 
 
 def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[Strategy, ...]:
-    """Return the strategies of ``node`` on ``mesh``, only that of a ``whole`` one if it is to be.
+    """Return the strategies of ``node`` on ``mesh``; if ``whole``, only the replicated strategy.
 
-    An argument or result may lie in any stored layout, but inputs are fed without padding.
+    An argument or result may have any stored layout, but inputs have no padding.
     """
     if node.kind == "op":
         assert node.rule is not None
@@ -102,8 +102,10 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
 def op_options(
     rule: Rule, operands: int, mesh: Mesh, samples: frozenset[int]
 ) -> tuple[Strategy, ...]:
-    """Return the strategies of ``rule`` that are worth their padding (:func:`is_worth_padding`);
-    values that its regions capture are replicated."""
+    """Return the strategies of ``rule`` that are worth their padding (:func:`is_worth_padding`).
+
+    Values that its regions capture are replicated.
+    """
     found = strategies(rule, mesh, partial(is_worth_padding, samples=samples))
     whole = (Layout.replicated(mesh),) * (operands - len(rule.operands))
     if not whole:

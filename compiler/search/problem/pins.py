@@ -1,7 +1,7 @@
-"""What a person has fixed or forbidden of single nodes: conditions on their strategies.
+"""Pins as conditions on the strategies of single nodes.
 
-A condition speaks of mesh axes, so that it holds on any mesh; the strategies that break it are left
-out of the tables (``options.py``), and every search goes on among those that are left.
+A condition names mesh axes, so it applies to any mesh. Strategies that violate it are left out of
+the tables (``options.py``); every search chooses among the remaining strategies.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ __all__ = [
 
 _SHOWN = 4
 _PATIENCE_S = 20.0
-"""How long pins that contradict each other are looked for."""
+"""Seconds for finding a minimal set of contradicting pins."""
 
 _T = TypeVar("_T")
 
 Done = Placement | AxisRole
-"""What an axis does to a tensor, or to an op."""
+"""The effect of an axis: a placement of a tensor, or a role for an op."""
 
 
 class PinsError(UserError):
-    """What is pinned or forbidden leaves a node nothing; ``sources`` are those that do so."""
+    """Pins leave a node without a strategy; ``sources`` are the pins that cause it."""
 
     def __init__(self, message: str, sources: Sequence[str]) -> None:
         super().__init__(message)
@@ -54,22 +54,22 @@ class PinsError(UserError):
 
 
 class Subject(Protocol):
-    """What a condition is about."""
+    """The tensor or op that a condition restricts."""
 
     def does(self, strategy: Strategy, axis: int, done: Done) -> bool:
-        """Say whether ``axis`` does ``done`` to it under ``strategy``."""
+        """Return whether ``axis`` has the effect ``done`` on it under ``strategy``."""
         ...
 
     def offered(self, options: Iterable[Strategy]) -> list[str]:
-        """Return what there is of it among ``options``, as text."""
+        """Return its possible effects among ``options``, as text."""
         ...
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An operand or a result of a node; where it ``is_stored``, as it lies between steps.
+    """An operand or a result of a node; if it ``is_stored``, in its layout between steps.
 
-    ``shape`` is for messages alone: nodes of other shapes have other tables anyway.
+    ``shape`` is for messages only: nodes of other shapes have other tables anyway.
     """
 
     side: Literal["operand", "result"]
@@ -78,7 +78,7 @@ class Tensor:
     shape: tuple[int | None, ...] | None = field(default=None, compare=False, repr=False)
 
     def misfit(self, done: Done, axis: int | None, mesh: Mesh) -> str | None:
-        """Return what keeps one axis, or without one all of them, from doing ``done``."""
+        """Return why one axis, or all axes for ``None``, cannot have the effect ``done``."""
         if not isinstance(done, Placement) or not done.is_split or self.shape is None:
             return None
         axes = mesh.axes if axis is None else (axis,)
@@ -89,23 +89,24 @@ class Tensor:
 
     def offered(self, options: Iterable[Strategy]) -> list[str]:
         """Return the distinct layouts."""
-        rows = ([self._placement(o, a) for a in range(len(self._of(o)))] for o in options)
+        rows = ([self._placement(o, a) for a in range(len(self._placements(o)))] for o in options)
         return list(dict.fromkeys("[" + ", ".join(map(str, row)) + "]" for row in rows))
 
-    def _of(self, strategy: Strategy) -> tuple[Placement, ...]:
+    def _placements(self, strategy: Strategy) -> tuple[Placement, ...]:
         side = strategy.operands if self.side == "operand" else strategy.results
         return side[self.number].placements
 
     def _placement(self, strategy: Strategy, axis: int) -> Placement:
-        own = self._of(strategy)[axis]
+        own = self._placements(strategy)[axis]
         return REPLICATE if self.is_stored and own.is_partial else own
 
 
 @dataclass(frozen=True)
 class Partial:
-    """Whether a node reads partial sums: of any of ``operands``, which are computed, or of weights.
+    """Reads of partial sums by a node: of its computed ``operands``, or of weights.
 
-    A weight that is added to a sum over ranks, a bias, is none of those: there others are split.
+    A weight that is added to a sum over ranks (a bias) does not count: other operands are then
+    split.
     """
 
     operands: tuple[int, ...]
@@ -119,15 +120,16 @@ class Partial:
         )
 
     def offered(self, options: Iterable[Strategy]) -> list[str]:
-        """Return what else a node can do."""
+        """Return the alternative to partial sums."""
         return ["no partial sums"]
 
 
 @dataclass(frozen=True)
 class Split:
-    """What an axis does to an op; known by its layouts, as factors may show in the same ones.
+    """The role of an axis for an op.
 
-    Nodes of other rules have other tables anyway, so ``rule`` is not compared.
+    Roles are compared by layouts, as several factors may give the same layouts. Nodes of other
+    rules have other tables anyway, so ``rule`` is not compared.
     """
 
     rule: NamedRule = field(compare=False, repr=False)
@@ -154,7 +156,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Term:
-    """That ``axis`` does ``done``; without an axis: each does so."""
+    """A requirement: ``axis``, or every axis for ``None``, has the effect ``done``."""
 
     subject: Subject
     done: Done
@@ -162,11 +164,11 @@ class Term:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it says that nothing is split."""
+        """True if it requires that nothing is split."""
         return self.done is None or (isinstance(self.done, Placement) and self.done.is_replicate)
 
     def holds(self, strategy: Strategy, mesh: Mesh, *, anywhere: bool) -> bool:
-        """Say whether a strategy does so; without an axis, ``anywhere`` asks for one at least."""
+        """Return whether a strategy meets it; without an axis, on any axis if ``anywhere``."""
         if self.axis is not None:
             lacks = self.axis >= len(mesh.shape)
             return self.is_whole if lacks else self.subject.does(strategy, self.axis, self.done)
@@ -176,10 +178,10 @@ class Term:
 
 @dataclass(frozen=True)
 class Condition:
-    """What must be so, or where it ``forbids`` must not: all of ``terms`` together.
+    """All of ``terms`` together, required or (``forbids``) excluded.
 
-    ``source`` is what a person has written; conditions that ask for the same are equal. With
-    ``axes``, it is about meshes of so many alone.
+    ``source`` is the text of a pin; conditions with equal requirements are equal. With ``axes``, it
+    applies only to meshes with this number of axes.
     """
 
     source: str = field(compare=False)
@@ -188,7 +190,7 @@ class Condition:
     axes: int | None = None
 
     def allows(self, strategy: Strategy, mesh: Mesh) -> bool:
-        """Say whether a node may have ``strategy`` on ``mesh``; on one rank nothing is split."""
+        """Return whether a node may have ``strategy`` on ``mesh``; on one rank nothing is split."""
         if mesh.size == 1:
             return True
         if self.axes not in (None, len(mesh.shape)):
@@ -198,11 +200,11 @@ class Condition:
 
     @property
     def names_axes(self) -> bool:
-        """Whether it tells the axes of a mesh apart."""
+        """True if it distinguishes the axes of a mesh."""
         return self.axes is not None or any(term.axis is not None for term in self.terms)
 
     def refusal(self, name: str, options: Sequence[Strategy], mesh: Mesh) -> str:
-        """Return why no strategy of a node is as this alone says."""
+        """Return why no strategy of a node meets this condition alone."""
         if self.axes not in (None, len(mesh.shape)):
             return f"{self.source}: expected a mesh of {self.axes} axes, got: {mesh}"
         for term in self.terms:
@@ -216,7 +218,7 @@ class Condition:
         return f"{self.source}: no strategy of '{name}' is like that, {self._offered(options)}"
 
     def _offered(self, options: Sequence[Strategy]) -> str:
-        """Return what a person may say in its place, the nearest first."""
+        """Return the texts that a person may write instead, the nearest first."""
         offered = list(
             dict.fromkeys(t for term in self.terms for t in term.subject.offered(options))
         )
@@ -227,16 +229,16 @@ class Condition:
 
 
 Conditions = Mapping[int, tuple[Condition, ...]]
-"""By node of the graph."""
+"""The conditions on each node of the graph."""
 
 Case = tuple[str, Condition, Sequence[Strategy]]
-"""A condition on a node of that name, and the strategies of it that there are to choose from."""
+"""The name of a node, a condition on it, and the strategies to choose from."""
 
 
 def allowed(cases: Sequence[Case], count: int, mesh: Mesh) -> list[int]:
     """Return which of ``count`` options meet every condition.
 
-    Raises :class:`PinsError` where none does: it names the fewest conditions that are to blame.
+    Raises :class:`PinsError` if none does, with the fewest conditions that cause it.
     """
     flags = [[c.allows(option, mesh) for option in options] for _, c, options in cases]
     left = [n for n in range(count) if all(row[n] for row in flags)]
@@ -247,7 +249,7 @@ def allowed(cases: Sequence[Case], count: int, mesh: Mesh) -> list[int]:
     sources = list(dict.fromkeys(case[1].source for case, _ in found))
     if len(sources) == 1:
         raise PinsError(condition.refusal(name, options, mesh), sources)
-    raise PinsError(f"{_listed(sources)} contradict each other at '{name}'", sources)
+    raise PinsError(f"{_join_sources(sources)} contradict each other at '{name}'", sources)
 
 
 def _is_empty(rows: Sequence[tuple[Case, Sequence[bool]]], count: int) -> bool:
@@ -255,10 +257,10 @@ def _is_empty(rows: Sequence[tuple[Case, Sequence[bool]]], count: int) -> bool:
 
 
 def culprits(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:
-    """Return a part of ``items`` that ``fails``, and would not without any one of its own.
+    """Return a minimal part of ``items`` that ``fails``.
 
-    Parts are dropped, for good where the others still fail: halves first, at last single items.
-    So k of n that are to blame take some k log n trials, and one for each in the end.
+    Blocks of items are dropped if the others still fail: halves first, at last single items. So k
+    culprits of n items take about k log n trials, and one trial for each at the end.
     """
     kept, size = list(items), max(1, len(items) // 2)
     while True:
@@ -275,18 +277,18 @@ def culprits(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list
 
 
 def least_culprits(sources: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> str:
-    """Return the line that says which of ``sources`` together leave no plan.
+    """Return the message that names the ``sources`` that together leave no plan.
 
-    After some seconds those are left that may have to do with it, however many.
+    When time runs out, it names all sources that were not dropped.
     """
     end = time.monotonic() + _PATIENCE_S
     found = culprits(sources, lambda kept: time.monotonic() < end and fails(kept))
     if len(found) == 1:
         return f"{found[0]}: leaves no plan"
-    return f"{_listed(found)} contradict each other: together they leave no plan"
+    return f"{_join_sources(found)} contradict each other: together they leave no plan"
 
 
-def _listed(sources: Sequence[str]) -> str:
+def _join_sources(sources: Sequence[str]) -> str:
     if len(sources) > _SHOWN:
         return f"{', '.join(sources[:_SHOWN])} and {len(sources) - _SHOWN} more"
     return ", ".join(sources[:-1]) + f" and {sources[-1]}"

@@ -1,4 +1,4 @@
-"""What a search is given: cost tables over the options of single nodes and of pairs of nodes."""
+"""Input of a search: cost tables over the options of single nodes and of pairs of nodes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class EdgeTable(NodeTable):
 
 @dataclass(frozen=True, eq=False)
 class TablePoint:
-    """An assignment (an option per node, int32, shape [n]) and what it costs: bytes, seconds."""
+    """An assignment (an option per node, int32, shape [n]) and its costs: bytes, seconds."""
 
     memory: float
     static: float
@@ -82,16 +82,16 @@ class TablePoint:
 
 @dataclass(frozen=True, eq=False)
 class TableFrontier:
-    """Points sorted by time, none beaten by another in both time and memory.
+    """Points sorted by time, none dominated by another.
 
-    Every other assignment is within a factor ``1 + epsilon`` of one of them in time and in memory;
-    with ``epsilon`` 0 the points are all there are. The first point takes at most
-    ``1 + time_epsilon`` of the least time: it is the fastest but where a large problem ran out of
-    time, and so is the last one the leanest. That is not known where the frontier is not ``whole``:
-    time ran out before every part of the problem was searched, and ``epsilon`` is that of a problem
-    with smaller tables, or infinite. ``interrupted``: Ctrl-C ended the search. ``short_of_memory``:
-    so did the memory that the lists of points may take, for a part of it. ``lines`` hold of every
-    assignment, as those do that were given, which are not among them.
+    Every other assignment is within a factor ``1 + epsilon`` of a point in time and in memory; with
+    ``epsilon`` 0 the points are the whole frontier. The first point takes at most
+    ``1 + time_epsilon`` of the least time. It is the fastest, and the last point the leanest,
+    unless a large problem ran out of time. In a frontier that is not ``whole``, time ran out before
+    every part of the problem was searched. Both are then unknown, and ``epsilon`` is infinite or
+    for a problem with smaller tables. ``interrupted``: Ctrl-C ended the search.
+    ``short_of_memory``: the memory for lists of points ended it, for a part of the problem.
+    ``lines`` hold for every assignment; given lines hold as well, and are not repeated.
     """
 
     points: list[TablePoint]
@@ -104,12 +104,12 @@ class TableFrontier:
 
 
 class Problem:
-    """An assignment of one option per node, paid for by node and by edge.
+    """The choice of one option per node, with costs per node and per edge.
 
     Time and static bytes are sums over nodes and edges; transient bytes are the maximum over them;
     memory is static plus transient bytes. ``nodes[i]`` is the table of node i. A search resolves
-    differences down to 2^-52 of the sum of each table's largest cost: forbid by infinity, not by
-    a huge number.
+    differences down to 2^-52 of the sum of each table's largest cost: forbid by infinity, not by a
+    huge number.
 
     Raises UserError when a table has a wrong shape or a value that is no cost.
     """
@@ -129,7 +129,7 @@ class Problem:
         self._check_choice(chosen)
         time = static = transient = 0.0
         for table, ends in self._uses():
-            if len(ends) == 1:  # without arrays, and added up in the same order as by costs()
+            if len(ends) == 1:  # without arrays, and added in the same order as by costs()
                 at = tuple(chosen.item(end) for end in ends[0])
                 time += float(table.time_s[at])
                 static += float(table.static_bytes[at])
@@ -155,12 +155,12 @@ class Problem:
     def _selected(
         self, assignments: NDArray[np.int32]
     ) -> Iterator[tuple[NodeTable, tuple[NDArray[np.int32], ...]]]:
-        """Yield each distinct table and, per axis of it, the options [p, uses] it is for."""
+        """Yield each distinct table and, per axis, the chosen options [p, uses]."""
         for table, ends in self._uses():
             yield table, tuple(assignments[:, list(axis)] for axis in zip(*ends, strict=True))
 
     def _uses(self) -> Iterable[tuple[NodeTable, list[tuple[int, ...]]]]:
-        """Each distinct table, and the nodes that are the axes of each use of it."""
+        """Return each distinct table, and the nodes that are the axes of each use."""
         uses: dict[object, tuple[NodeTable, list[tuple[int, ...]]]] = {}
         for index, node in enumerate(self.nodes):
             uses.setdefault(_identity(node), (node, []))[1].append((index,))
@@ -186,32 +186,32 @@ class NothingAllowedError(UserError):
 
 
 def nothing_allowed() -> NothingAllowedError:
-    """What a search raises when every assignment has an infinite time."""
+    """Return the error of a search in which every assignment has an infinite time."""
     return NothingAllowedError(
         "search: no assignment is allowed, expected one of finite time, got: inf for all"
     )
 
 
 def left_out(memory: Floats) -> bool:
-    """Whether these are the zeros that stand for memory left out of a table."""
+    """Return whether these zeros stand for memory left out of a table."""
     return memory is _zeros(memory.shape)
 
 
 @cache
 def _zeros(shape: tuple[int, ...]) -> Floats:
-    """Zeros that are not stored; always the same ones."""
+    """Return zeros that are not stored, always the same object."""
     return np.broadcast_to(np.zeros(()), shape)
 
 
 def _floats(values: ArrayLike | None, like: Floats | None) -> Floats:
-    """Contiguous float64 values; zeros in the shape of ``like`` for None."""
+    """Return contiguous float64 values; for ``None`` zeros in the shape of ``like``."""
     if values is None and like is not None:
         return _zeros(like.shape)
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def _identity(table: NodeTable) -> tuple[int, ...]:
-    """What is the same for tables of the same arrays."""
+    """Return a key that is equal for tables of the same arrays."""
     return id(table.time_s), id(table.static_bytes), id(table.transient_bytes)
 
 

@@ -1,6 +1,6 @@
-"""A graph as the walk of the engine sees it: what nodes read and make, whatever they choose.
+"""A graph in the form of the engine's walk: the operands and results of its nodes.
 
-It depends on no mesh, and is made once for all of them.
+It is the same for all assignments and meshes, and is made once.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from tensoropt.compiler.search.problem.graph import Graph, Node
 __all__ = ["once_per_graph", "program_of", "read", "variables"]
 
 _RUNS, _PASSES, _ALIAS, _WRITES, _UPDATE, _CONSTANT = (1 << bit for bit in range(6))
-"""As ``Program::Flag`` has them (``engine/walk.hpp``)."""
+"""The flags of ``Program::Flag`` (``engine/walk.hpp``)."""
 
 _T = TypeVar("_T")
 
 
 def once_per_graph(make: Callable[[Graph], _T]) -> Callable[[Graph], _T]:
-    """Let a function be called once for each graph, and keep what it returns as long as that."""
+    """Cache the result of a function for each graph, as long as the graph lives."""
     known: WeakKeyDictionary[Graph, _T] = WeakKeyDictionary()
 
     @wraps(make)
-    def kept(graph: Graph) -> _T:
+    def look_up(graph: Graph) -> _T:
         if graph not in known:
             known[graph] = make(graph)
         return known[graph]
 
-    return kept
+    return look_up
 
 
 def variables(graph: Graph) -> list[int]:
-    """Return the nodes that choose, in program order."""
+    """Return the nodes with a choice, in program order."""
     return [index for index, node in enumerate(graph.nodes) if not node.private]
 
 
 def read(graph: Graph, node: Node) -> Iterator[tuple[int, int]]:
-    """Yield (operand index, value) of what a node reads, private parameters left out."""
+    """Yield (operand index, value) for each operand of a node, without private parameters."""
     for operand, value in enumerate(node.operands):
         if value is not None and not graph.producer(value).private:
             yield operand, value
@@ -50,7 +50,7 @@ def read(graph: Graph, node: Node) -> Iterator[tuple[int, int]]:
 
 @once_per_graph
 def program_of(graph: Graph) -> Program:
-    """Return the program of a graph: its nodes are those that choose. Linear in the operands."""
+    """Return the program of a graph, of the nodes with a choice. Linear in the operands."""
     nodes = [graph.nodes[index] for index in variables(graph)]
     operands = [[_view(graph, node, v) for _, v in read(graph, node)] for node in nodes]
     results = [node.results for node in nodes]
@@ -82,7 +82,7 @@ def program_of(graph: Graph) -> Program:
 
 
 def _flags(graph: Graph, node: Node) -> int:
-    """Return what a node is, as a sum."""
+    """Return the sum of the flags of a node."""
     is_update = node.updates is not None
     own = {
         _RUNS: node.kind == "op" and not node.constant,
@@ -100,21 +100,21 @@ def _is_before_update(node: Node) -> bool:
 
 
 def _is_handed_on(graph: Graph, node: Node) -> bool:
-    """Say whether a node is a result of a training step that is ready before its update."""
+    """Return whether a node is a result of a training step that is ready before its update."""
     if node.kind != "result" or node.operands[0] is None:
         return False
     return _is_before_update(graph.producer(node.operands[0]))
 
 
 def _view(graph: Graph, node: Node, value: int) -> int:
-    """Return the number under which ``node`` reads a value: state anew in each part."""
+    """Return the number under which ``node`` reads a value; state has one per part of a step."""
     if graph.producer(value).state is None:
         return value
     return value + graph.part(node) * len(graph.values)
 
 
 def _constant(graph: Graph, value: int, groups: dict[tuple[int, int], int]) -> int:
-    """Return the number of what is folded at load, the same for what is made alike; else -1."""
+    """Return the number of a constant, the same for equal constants; -1 for other values."""
     held = graph.values[value]
     if not graph.nodes[held.producer].constant:
         return -1

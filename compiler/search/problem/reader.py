@@ -1,4 +1,4 @@
-"""From a module to the graph that is searched."""
+"""Reader of the searched graph from a module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tensoropt.dialects.verifier import InvalidError
 
 __all__ = ["classify_constants", "is_node", "read_graph"]
 
-# A constant of many uses and below this part of all parameter bytes is not worth a variable: it
+# A constant of many uses and below this part of all parameter bytes is not worth a variable. It
 # would couple all its uses (the angles of rotary embeddings couple every layer) to save next to
 # nothing. Few uses cost the search nothing: an embedding tied to the output is worth its gigabyte.
 _WHOLE_BELOW = 0.01
@@ -27,7 +27,7 @@ _RETURN = "func.return"
 
 
 def read_graph(module: ir.Module, main: ir.Operation | None = None) -> Graph:
-    """Return the graph of a function, ``@main`` unless told; linear in the number of operands.
+    """Return the graph of a function, ``@main`` by default; linear in the number of operands.
 
     Raises:
         UserError: an operation is not of the ``onnx`` namespace, or has no rule.
@@ -36,7 +36,7 @@ def read_graph(module: ir.Module, main: ir.Operation | None = None) -> Graph:
 
 
 def is_node(op: ir.Operation) -> bool:
-    """Say whether an op of the function has a node of its own kind in the graph; in its order."""
+    """Return whether an op of the function has a node in the graph; nodes keep the order of ops."""
     return op.name not in (onnx.NO_VALUE, _RETURN)
 
 
@@ -56,7 +56,7 @@ class _Reader:
 
     def read(self) -> Graph:
         block = self.function.regions[0].blocks[0]
-        arguments = self._held("arg_attrs", len(block.arguments))
+        arguments = self._read_names("arg_attrs", len(block.arguments))
         for argument, (name, attributes) in zip(block.arguments, arguments, strict=True):
             node = Node("argument", name, constant=keys.PARAM.on(attributes))
             self._append(node, [argument])
@@ -67,7 +67,7 @@ class _Reader:
         classify_constants(self.graph)
         return self.graph
 
-    def _held(self, key: str, count: int) -> list[tuple[str, ir.DictAttr]]:
+    def _read_names(self, key: str, count: int) -> list[tuple[str, ir.DictAttr]]:
         """Return the name and the attributes of each argument or result."""
         attributes = onnx.carried(self.function, key)
         if len(attributes) != count or any(not keys.NAME.on(own) for own in attributes):
@@ -79,7 +79,7 @@ class _Reader:
         if op.name == onnx.NO_VALUE:
             return
         if op.name == _RETURN:
-            results = self._held("res_attrs", len(op.operands))
+            results = self._read_names("res_attrs", len(op.operands))
             for position, (value, (name, own)) in enumerate(zip(op.operands, results, strict=True)):
                 node = Node("result", f"result {position}", op=op, returned_as=name)
                 self._append(node, [], [value])
@@ -95,7 +95,7 @@ class _Reader:
         node.constant = not onnx.is_random(op) and all(producer.constant for producer in inputs)
 
     def _described(self, op: ir.Operation) -> tuple[OpInfo, Rule]:
-        """Return the same objects for all ops that are equal and have equal rules."""
+        """Return the info and the rule of an op: the same objects for equal ops."""
         info = describe(op, self.versions, self.infos)
         info = self.known.setdefault(info, info)
         try:
@@ -120,7 +120,7 @@ class _Reader:
 
 
 def _read(op: ir.Operation) -> list[ir.Value | None]:
-    """Return what an op reads; what it only waits for may lie as it does."""
+    """Return the operands that an op reads; an operand that it only awaits may have any layout."""
     return [op.operands[0], None] if onnx.is_barrier(op) else [*onnx.read_by(op)]
 
 

@@ -92,7 +92,7 @@ class Recomputation:
         return derivation.graph() if derivation.clones else self.graph
 
     def saves(self, value: int, policy: str) -> bool:
-        """Return whether the backward pass reads ``value`` itself rather than a clone."""
+        """Return whether the backward pass reads ``value`` itself, and not a clone."""
         place = self.place.get(value)
         if place is None or value in self.crossing:
             return True

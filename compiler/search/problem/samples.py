@@ -1,8 +1,8 @@
-"""Whether the samples of a batch meet nowhere but in the mean that the loss is.
+"""Check that the samples of a batch are combined only in the mean of the loss.
 
-Then a step may take them in any number of micro-batches, and is the same but for rounding. A batch
-that is split over ranks shows it: samples meet where the split does not pass through an op without
-anything being sent.
+A step may then split them into any number of micro-batches, with equal results up to rounding. A
+batch that is split over ranks shows it: an op combines samples if the split does not pass through
+it without communication.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SCORES_AND_LABELS = 2
 
 
 def check_samples(graph: Graph, *, is_mean: bool) -> None:
-    """Raise UserError where an op of the forward pass of a training step lets samples meet.
+    """Raise UserError if an op of the forward pass of a training step combines samples.
 
-    ``is_mean`` says that the loss is known to be their mean; else it must be made by a mean. Linear
-    in the operands, times the loops of each op.
+    ``is_mean`` means that the loss is known to be their mean; else an op has to compute the mean.
+    Linear in the operands, times the loops of each op.
     """
     placed: dict[int, Placement] = {}
     for node in graph.nodes:
@@ -35,7 +35,7 @@ def check_samples(graph: Graph, *, is_mean: bool) -> None:
             placed |= dict.fromkeys(node.results, REPLICATE if is_scalar else split(0))
         elif node.kind == "op" and node.phase == "forward":
             held = [REPLICATE if v is None else placed.get(v, REPLICATE) for v in node.operands]
-            made = _made(node, held)
+            made = _place_results(node, held)
             if not is_mean and _adds_up(held, made) and not _is_mean(node):
                 raise _refused(node, "adds samples up")
             placed |= dict(zip(node.results, made, strict=True))
@@ -46,8 +46,8 @@ def _rank(graph: Graph, value: int) -> int | None:
     return None if info is None else info.rank
 
 
-def _made(node: Node, held: Sequence[Placement]) -> Sequence[Placement]:
-    """Return how the results of an op lie, without anything being sent."""
+def _place_results(node: Node, held: Sequence[Placement]) -> Sequence[Placement]:
+    """Return the placements of the results of an op without communication."""
     if node.rule is None or all(own == REPLICATE for own in held):
         return [REPLICATE] * len(node.results)
     fewest, found = len(held) + 1, None
@@ -62,14 +62,16 @@ def _made(node: Node, held: Sequence[Placement]) -> Sequence[Placement]:
 
 
 def _passes(held: Sequence[Placement], wanted: Sequence[Placement]) -> bool:
-    """Say whether operands lie as they are wanted; what is no sample's is cut as it is wanted."""
+    """Return whether operands have the wanted placements, or can be sliced to them."""
     pairs = zip(held, wanted, strict=False)
     return all(own == want or (own == REPLICATE and want.is_split) for own, want in pairs)
 
 
 def _sends(node: Node, rule: Rule, role: AxisRole) -> bool:
-    """Say whether something is sent inside: the mean of a loss sends only how many labels count,
-    which are all of them but for some that are ignored."""
+    """Return whether an op communicates inside.
+
+    The mean of a loss sends only the number of labels, which is known unless some are ignored.
+    """
     info = node.info
     if info is not None and info.name == _LOSS and len(node.operands) == _SCORES_AND_LABELS:
         return info.attribute("ignore_index", None) is not None
