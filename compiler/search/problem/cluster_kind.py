@@ -1,4 +1,4 @@
-"""What clusters of one kind cost on a mesh: per option of the leader, all of its followers."""
+"""Costs of equal clusters on a mesh: per option of the leader, the sum over all members."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["ClusterKind", "Column"]
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """How a cluster wants a value of another one, per option.
+    """The layouts, per option, in which a cluster reads a value of another cluster.
 
-    ``part`` is when it is read where it is state (see ``Graph.part``), else 0. A ``late`` one is
-    an activation that the backward pass reads: it is kept. ``again`` says for which options an
-    earlier column has the same layout, so that nothing more is to pay. A step moves it so many
-    ``times``.
+    ``part`` is the part of the step that reads the value if it is state (see ``Graph.part``), else
+    0. ``late`` marks an activation that the backward pass reads, which is therefore kept. ``again``
+    marks the options with the same layout in an earlier column, which cost nothing more. A step
+    reshards the value ``times`` times.
     """
 
     layouts: tuple[Layout, ...]
@@ -40,7 +40,7 @@ class Column:
 
 @dataclass
 class _Reads:
-    """Every read of a value from outside: per (member, operand) the layout of each option."""
+    """Reads of a value from outside: per (member, operand), the layout of each option."""
 
     layouts: dict[tuple[int, int], list[Layout]] = field(default_factory=dict)
     part: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -49,12 +49,13 @@ class _Reads:
 
 
 class ClusterKind:
-    """The tables of a cluster, and how it makes and wants values; places are those in ``values``.
+    """The tables of a cluster, and the layouts of the values that it makes and reads.
 
     ``picks`` holds, per option and member, the number of the member's strategy. ``made`` has the
-    layouts of the values that it makes, ``wanted`` those of others that it reads; ``kept`` says
-    for which options the made layout of a value is kept for the cluster's own backward ops.
-    Linear in the options, times the operands of the members.
+    layouts of the values that the cluster makes, ``wanted`` of the values that it reads from
+    others. ``kept`` marks the options in which a made layout is kept for the cluster's own backward
+    ops. Values are numbered by their places in ``Cluster.values``. Linear in the options, times the
+    operands of the members.
     """
 
     def __init__(self, tables: MeshTables, cluster: Cluster) -> None:
@@ -68,7 +69,7 @@ class ClusterKind:
         self._walk()
 
     def _pinned(self, rows: list[list[int]]) -> list[list[int]]:
-        """Return the rows in which every member is as it is pinned; raises PinsError for none."""
+        """Return the rows in which every member meets its pins; raises PinsError if no row does."""
         cases = [
             (node.name, condition, [self.tables.options[member][row[place]] for row in rows])
             for place, (member, node) in enumerate(
@@ -79,8 +80,11 @@ class ClusterKind:
         return [rows[n] for n in allowed(cases, len(rows), self.tables.mesh)] if cases else rows
 
     def _allowed(self) -> list[int]:
-        """Return the options of the leader: a gradient is summed up, though over the ranks once for
-        all micro-batches if need be; a norm adds partial sums."""
+        """Return the allowed options of the leader.
+
+        A gradient is summed over the ranks, at the latest once for all micro-batches. A norm adds
+        partial sums.
+        """
         leader, options = self.nodes[0], self.tables.options[self.cluster.leader]
         is_summed = leader.held and not self.graph.accumulates(leader)
         if is_summed or self.graph.completes(leader):
@@ -120,7 +124,7 @@ class ClusterKind:
         return self._numbers[id(options)]
 
     def _number(self, place: int, roles: tuple[AxisRole, ...]) -> int:
-        """Return the strategy of these roles, of as many axes as it can be split on."""
+        """Return the strategy of these roles, or of the longest prefix that can be split."""
         number = self.tables.numbers(self.cluster.members[place]).get(roles)
         return self._nearest(place, roles) if number is None else number
 
@@ -135,13 +139,13 @@ class ClusterKind:
         raise AssertionError("the strategy that replicates is always offered")
 
     def _extended(self, node: Node, found: Strategy) -> Strategy:
-        """Add the layouts of what the regions of the node capture."""
+        """Add the layouts of the values that the regions of the node capture."""
         extra = len(node.operands) - len(found.operands)
         whole = (Layout.replicated(self.tables.mesh),) * extra
         return Strategy(found.roles, found.operands + whole, found.results) if extra else found
 
     def _like_leader(self, place: int, strategy: Strategy) -> int:
-        """Return the option of an argument or result that lies as the leader's result does."""
+        """Return the option of an argument or result with the layout of the leader's result."""
         layout = (strategy.results[0],)
         own = ((), layout) if self.nodes[place].kind == "argument" else (layout, ())
         return self._numbers_of(place)[Strategy((), *own)]
@@ -177,11 +181,11 @@ class ClusterKind:
         kept: dict[int, list[bool]],
         reads: dict[int, _Reads],
     ) -> None:
-        """Walk the members under one option: what they make, want, keep and move among them."""
+        """Walk the members under one option: the values that they make, read, keep and reshard."""
         layouts: dict[int, Layout] = {}
         present: set[tuple[int, Layout]] = set()
         late: set[tuple[int, Layout]] = set()
-        # Arguments first: what a gradient is added to is there before the op that does so.
+        # Arguments first: an accumulated gradient exists before the op that adds to it.
         for place in sorted(range(len(self.nodes)), key=lambda n: self.nodes[n].kind != "argument"):
             node = self.nodes[place]
             strategy = self.tables.options[self.cluster.members[place]][row[place]]
@@ -190,9 +194,9 @@ class ClusterKind:
                     continue
                 layout = strategy.operands[operand]
                 if value not in layouts:
-                    self._outside(reads, (place, operand), value, layout)
+                    self._add_read(reads, (place, operand), value, layout)
                     continue
-                self._inside(option, node, value, (layouts[value], layout), present)
+                self._add_reshard(option, node, value, (layouts[value], layout), present)
                 if self.is_late(node, value):
                     late.add((value, layout))
             for value, layout in zip(node.results, strategy.results, strict=True):
@@ -204,13 +208,13 @@ class ClusterKind:
             kept.setdefault(self.places[value], []).append((value, layout) in late)
 
     def is_late(self, node: Node, value: int) -> bool:
-        """Say whether ``node`` reads an activation after the forward pass."""
+        """Return whether ``node`` reads an activation after the forward pass."""
         producer = self.graph.producer(value)
         if self.graph.stays(value):
             return False
         return self.graph.part(node) > 0 and self.graph.part(producer) == 0
 
-    def _outside(
+    def _add_read(
         self, reads: dict[int, _Reads], slot: tuple[int, int], value: int, layout: Layout
     ) -> None:
         node = self.nodes[slot[0]]
@@ -221,7 +225,7 @@ class ClusterKind:
         own.late[slot] = self.is_late(node, value)
         own.times = max(own.times, self.graph.times(node))
 
-    def _inside(
+    def _add_reshard(
         self,
         option: int,
         node: Node,
@@ -229,7 +233,7 @@ class ClusterKind:
         ends: tuple[Layout, Layout],
         present: set[tuple[int, Layout]],
     ) -> None:
-        """Pay for moving a value of the cluster to where a member wants it, once."""
+        """Charge the reshard of a value within the cluster, once per layout."""
         source, target = ends
         if source == target or (value, target) in present:
             return
@@ -246,7 +250,7 @@ class ClusterKind:
 
 
 def _columns(reads: _Reads) -> list[Column]:
-    """Return the distinct ways in which a value is wanted, in the order of the reads."""
+    """Return the distinct lists of layouts in which a value is read, in the order of the reads."""
     distinct: dict[tuple[int, tuple[Layout, ...]], bool] = {}
     for slot, layouts in reads.layouts.items():
         key = (reads.part[slot], tuple(layouts))
@@ -254,10 +258,10 @@ def _columns(reads: _Reads) -> list[Column]:
     columns: list[Column] = []
     for (part, value), late in distinct.items():
         earlier = [c for c in columns if c.part == part]
-        columns.append(Column(value, part, late, _seen(earlier, value), reads.times))
+        columns.append(Column(value, part, late, _flag_repeated(earlier, value), reads.times))
     return columns
 
 
-def _seen(earlier: Iterable[Column], layouts: Sequence[Layout]) -> NDArray[np.bool_]:
+def _flag_repeated(earlier: Iterable[Column], layouts: Sequence[Layout]) -> NDArray[np.bool_]:
     seen = [column.layouts for column in earlier]
     return np.array([any(c[n] == x for c in seen) for n, x in enumerate(layouts)], dtype=np.bool_)

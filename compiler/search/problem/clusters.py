@@ -1,8 +1,8 @@
-"""Clusters of a training step: a node that chooses, and those whose strategies follow from its.
+"""Clusters of a training step: leaders with a choice, and the followers of each leader.
 
-The backward ops of an op, what is computed anew for them, and the update of a parameter choose
-nothing by themselves, so that a step has as many variables as its forward graph, parameters and
-gradients. Clusters that look alike are of one *kind*, for which everything is worked out once.
+The backward ops of an op, their recomputed operands and the update of a parameter are followers. So
+a step has only as many variables as its forward graph, parameters and gradients. Equal clusters are
+of one *kind*, for which everything is computed once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ __all__ = ["Cluster", "clusters_of", "sums_of"]
 
 @dataclass
 class Cluster:
-    """``members`` are nodes in program order, the leader first; ``values`` what they touch.
+    """A leader and its followers.
 
-    Members of clusters of equal ``kind`` correspond, and so do their values, in their order.
+    ``members`` are nodes in program order, the leader first; ``values`` are the values that they
+    read or make. Members of clusters of equal ``kind`` correspond, and so do their values, in their
+    order.
     """
 
     leader: int
@@ -58,7 +60,7 @@ def _read_clusters(graph: Graph) -> list[Cluster]:
 
 
 def _describe(graph: Graph, cluster: Cluster) -> None:
-    """Number the values and find the kind: what members are, and how they hang together."""
+    """Number the values, and derive the kind from the members and their dataflow."""
     numbers: dict[int, int] = {}
 
     def number(value: int) -> int:
@@ -80,7 +82,7 @@ def _describe(graph: Graph, cluster: Cluster) -> None:
 
 
 def _read(graph: Graph, node: Node, number: object) -> Iterator[object]:
-    """Yield what a kind has to know of each operand: which value, and who made it."""
+    """Yield the properties of each operand that a kind depends on."""
     assert callable(number)
     for value in node.operands:
         if value is None:
@@ -93,10 +95,11 @@ def _read(graph: Graph, node: Node, number: object) -> Iterator[object]:
 
 
 def sums_of(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return the nodes that sum up the gradients of each value: of all, then of all but the last.
+    """Return the nodes that add the gradients of each value.
 
-    The gradient of an addition is that of its operands too: the sum is that of the last value that
-    has it. Linear in the nodes.
+    The first adds the gradients of all readers, the second of all but the last. The operands of an
+    addition share the gradient of its result. The sum then belongs to the last value with that
+    gradient. Linear in the nodes.
     """
     found: dict[int, tuple[int, ...]] = {}
     taken: set[int] = set()
@@ -110,7 +113,7 @@ def sums_of(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def _is_sum(node: Node) -> bool:
-    """Say whether a node adds the gradients that the readers of a value have for it."""
+    """Return whether a node adds the gradients that the readers of a value compute for it."""
     is_own = node.follows is None and node.phase == "backward"
     return is_own and node.info is not None and node.info.name == "Sum"
 

@@ -1,4 +1,4 @@
-"""What a tensor costs on its way from the layouts of its producer to those of a use."""
+"""Costs of reshards from the layouts of a producer to the layouts of a use."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Layouts = tuple[Layout, ...]
 
 
 class EdgeTables:
-    """Tables of times and transient bytes, made once and shared by all edges that are equal.
+    """Tables of times and transient bytes, made once and shared by all equal edges.
 
-    Equal are edges of tensors alike with the same *objects* as layouts: the caller keeps one tuple
-    for every list of layouts, since comparing them by content would take longer than all else.
+    Edges are equal if their tensors are and their layouts are the same *objects*. The caller keeps
+    one tuple per list of layouts: comparing contents would take longer than all else.
     """
 
     def __init__(self, resharder: Resharder) -> None:
         self._resharder = resharder
         self._tables: dict[object, tuple[Array, Array]] = {}
         self._reading: dict[object, Array] = {}
-        self._held: list[object] = []  # so that no other tuple takes the identity of one of these
+        self._held: list[object] = []  # keeps the ids of these tuples in use
 
     def table(
         self,
@@ -44,10 +44,10 @@ class EdgeTables:
         constant: bool,
         fixed: bool = False,
     ) -> tuple[Array, Array]:
-        """Return (time_s, transient_bytes) as [source, target]; infinite where there is no way.
+        """Return (time_s, transient_bytes) as [source, target]; infinite without a path.
 
-        A ``constant`` is cut for its use, which is free, and never communicated. What is ``fixed``,
-        or cannot move between ranks, stays as it is.
+        A ``constant`` is sliced for its use, which is free, and never communicated. A ``fixed``
+        tensor, or a tensor that cannot be communicated, keeps its layout.
         """
         fixed = fixed or not info.is_movable
         key = (info.sizes, info.item_bytes, id(sources), id(targets), constant, fixed)
@@ -69,7 +69,7 @@ class EdgeTables:
         return self._tables[key]
 
     def reading(self, sets: LayoutSets, wanted: Layouts) -> Array:
-        """Return seconds as [set, option] of reading a layout of what was made."""
+        """Return seconds as [set, option] of reading one layout of a set."""
         key = (id(sets), id(wanted))
         if key not in self._reading:
             self._held += [sets, wanted]
@@ -82,7 +82,7 @@ class EdgeTables:
         (rows, row_of), (columns, column_of) = _distinct(sources), _distinct(targets)
         time_s, transient = self._resharder.table(info.sizes, info.item_bytes, rows, columns)
         picked = np.ix_(row_of, column_of)
-        # A tensor may be tied to one of another size, whose layouts it cannot have.
+        # A tensor may be tied to a tensor of another size, with layouts that do not fit it.
         return time_s[picked], np.where(np.isfinite(transient), transient, 0.0)[picked]
 
     def _cuts(self, info: TensorInfo, sources: Layouts, targets: Layouts) -> tuple[Array, Array]:
@@ -97,18 +97,18 @@ def _where_same(time_s: Array, sources: Layouts, targets: Layouts) -> Array:
 
 
 def _distinct(layouts: Sequence[Layout]) -> tuple[list[Layout], list[int]]:
-    """Return the layouts that differ, and for each its position among them."""
+    """Return the distinct layouts, and the position of each layout among them."""
     positions: dict[Layout, int] = {}
     numbers = [positions.setdefault(layout, len(positions)) for layout in layouts]
     return list(positions), numbers
 
 
 def is_cut(source: Layout, target: Layout) -> bool:
-    """Whether ``target`` follows from ``source`` on every rank alone."""
+    """Return whether each rank can slice ``target`` from its part in ``source``."""
     changed = [a for a, p in enumerate(source.placements) if p != target.placements[a]]
     if not all(source.placements[a].is_replicate for a in changed):
         return False
-    # Axes split a dimension major to minor: one cannot be put before an axis that is there already.
+    # Axes split a dimension major to minor: no axis can be put before an axis that splits it.
     return not any(
         target.placements[a].is_split and target.placements[a] == source.placements[b]
         for a in changed

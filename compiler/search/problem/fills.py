@@ -1,7 +1,7 @@
-"""What fills the padding of operands before the op of one rank runs, and what that holds.
+"""Fills of the padding of operands before the op of one rank runs, and their memory.
 
-Each fill is a copy of an operand (``Where``), chosen by a mask that says which points are no
-padding. A weight that is a constant is filled at load, in its place.
+Each fill is a copy of an operand (``Where``) under a mask that marks the points without padding. A
+constant weight is filled at load, in place.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ __all__ = ["Fill", "Mask", "charge_masks", "fills_of", "is_folded", "most_bytes"
 
 @dataclass(frozen=True)
 class Mask:
-    """A constant with a boolean for each point of a rank's part of a dimension of ``size``, which
-    ``axes`` split, and so many dimensions of 1 ``behind`` it. One serves all that read it."""
+    """A boolean constant: the points without padding in a rank's part of a dimension.
+
+    ``axes`` split the dimension of ``size``, and ``behind`` dimensions of extent 1 follow it. All
+    readers share one constant.
+    """
 
     axes: tuple[int, ...]
     size: int
@@ -35,7 +38,7 @@ class Mask:
 
 @dataclass(frozen=True)
 class Fill:
-    """A copy of an operand, the bytes of it, and the mask that it takes."""
+    """A filled copy of an operand, with its bytes and its mask."""
 
     operand: int
     bytes: int
@@ -43,9 +46,9 @@ class Fill:
 
 
 def fills_of(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh) -> list[Fill]:
-    """Return what is filled for a ``node`` that runs, in order.
+    """Return the fills before ``node`` runs, in order.
 
-    Ops with code of their own for padding (Softmax) are left out, as all that they hold inside is.
+    Ops with their own code for padding (Softmax) are left out, like all memory inside of ops.
     """
     if node.kind != "op" or node.constant or node.passes:
         return []
@@ -57,8 +60,8 @@ def fills_of(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh) -> list[F
 
 
 def _filled(node: Node, graph: Graph, strategy: Strategy, mesh: Mesh) -> Iterator[tuple[int, int]]:
-    """Yield (operand, dimension) of all that is filled."""
-    if node.held:  # a gradient, of which is asked whether it is finite
+    """Yield (operand, dimension) of each fill."""
+    if node.held:  # a gradient, which is checked for finite values
         last, info = len(node.operands) - 1, graph.values[node.results[0]].info
         sizes = () if info is None else info.sizes
         yield from ((last, dim) for dim in strategy.operands[last].padded_dims(sizes, mesh))
@@ -67,7 +70,7 @@ def _filled(node: Node, graph: Graph, strategy: Strategy, mesh: Mesh) -> Iterato
 
 
 def is_folded(graph: Graph, node: Node, operand: int) -> bool:
-    """Say whether an operand is there at load, where its padding is filled in its place."""
+    """Return whether an operand exists at load: its padding is then filled in place."""
     value = node.operands[operand]
     return value is None or graph.producer(value).private or graph.producer(value).constant
 
@@ -85,9 +88,9 @@ def _fill(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh, operand: int
 def most_bytes(
     read: Mapping[int, tuple[object, int]], fills: Sequence[Fill], made_bytes: int
 ) -> int:
-    """Return the most that is alive of an op's own while operands are filled and then it runs.
+    """Return the peak bytes of an op's own tensors while operands are filled and the op runs.
 
-    ``read`` has of each operand that counts which tensor it is, and its bytes.
+    ``read`` has the tensor and its bytes for each operand that counts.
     """
     held, most = dict(read), 0
     for number, fill in enumerate(fills):
@@ -99,10 +102,10 @@ def most_bytes(
 def users_of_masks(
     readers: Iterable[tuple[int, Sequence[Collection[Mask]], NDArray[np.int32] | slice]],
 ) -> dict[Mask, dict[int, NDArray[np.bool_]]]:
-    """Return which options of which nodes of the problem read each mask.
+    """Return the options of each node of the problem that read each mask.
 
-    ``readers`` are nodes of the problem, what some op reads with each of its strategies, and which
-    of these an option of the node is; several may be of one node.
+    A reader is a node of the problem with an op of it: the masks that each strategy of the op
+    reads, and the strategy of each option. A node may have several ops.
     """
     found: dict[Mask, dict[int, NDArray[np.bool_]]] = {}
     for node, strategies, picked in readers:
@@ -118,8 +121,10 @@ def charge_masks(
     nodes: list[NodeTable],
     edges: list[EdgeTable],
 ) -> None:
-    """Charge each mask once, whichever of its ``users`` read it: nodes of the problem, and under
-    which of their options."""
+    """Charge each mask once for all of its ``users``.
+
+    Users are nodes of the problem, with the options that read the mask.
+    """
     for mask, readers in users.items():
         here, none = len(nodes), np.zeros(2)
         nodes.append(NodeTable(none, np.array([0.0, mask.bytes])))

@@ -1,8 +1,8 @@
-"""How the followers of an op split, axis by axis, given what a mesh axis does to the op itself.
+"""Splits of the followers of an op, axis by axis, from the role of a mesh axis for the op.
 
-A gradient runs over the loops of the op that it belongs to: where an axis splits one of them, the
-axis splits that of the gradient's ops which needs no data moved, or the least. So the strategies of
-a whole cluster follow from that of its leader, on any mesh.
+A gradient has the loops of its op. If an axis splits one of them, it splits the loop of each
+gradient op that needs the least communication. So the strategies of a whole cluster follow from its
+leader's strategy, on any mesh.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tensoropt.runtime.layout.layout import REPLICATE, Placement
 
 __all__ = ["follow"]
 
-# What it costs, in times the bytes of a tensor, to place otherwise along one axis. A slice of a
-# whole tensor is free, but what is made of slices, of sums too, is most often gathered again.
+# Costs of a change of placement along one axis, relative to the bytes of a tensor. A slice of a
+# replicated tensor is free, but results of slices and of sums are most often gathered again.
 _GATHER, _REDUCE, _SCATTER, _EXCHANGE, _SLICE = 1.0, 2.0, 2.1, 1.0, 1.0
 
 
 def follow(graph: Graph, leader: int, members: Sequence[int], role: AxisRole) -> list[AxisRole]:
-    """Return what an axis does to each of ``members`` where it does ``assignment`` to ``leader``.
+    """Return the role of an axis for each of ``members``, if it has ``role`` for ``leader``.
 
-    Arguments and results among the members lie as the first result of the leader does, which the
-    caller sees to; ``None`` stands for them here. Where the axis replicates the leader it does so
-    with all of them. Linear in the operands of the members, times the loops of each.
+    Arguments and results among the members have the layout of the leader's first result, which the
+    caller applies; ``None`` stands for them here. An axis that replicates the leader replicates all
+    members. Linear in the operands of the members, times the loops of each.
     """
     if role is None:
         return [None] * len(members)
@@ -40,7 +40,7 @@ def follow(graph: Graph, leader: int, members: Sequence[int], role: AxisRole) ->
 
 @dataclass
 class _Walk:
-    """The placements of values on one axis, as far as they are known."""
+    """The known placements of values on one axis."""
 
     graph: Graph
     assignment: AxisRole
@@ -79,9 +79,9 @@ class _Walk:
         return best
 
     def _is_alike(self, node: Node, placement: Placement) -> bool:
-        """Say whether a result, if of the rank of the leader's, lies as that does.
+        """Return whether a result of the leader's rank has the leader's placement.
 
-        It is where nothing else decides, such as for what is made of literals.
+        This decides if nothing else does, such as for values made of literals.
         """
         info = self.graph.values[node.results[0]].info
         if self.like is None or info is None or info.rank != len(self.like[0]):
@@ -97,15 +97,15 @@ class _Walk:
         total = 0.0
         for value, placement in zip(node.operands, wanted, strict=False):
             info = None if value is None else self.graph.values[value].info
-            layout = None if value is None else self._held(value)
+            layout = None if value is None else self._find_placement(value)
             if layout is None:
-                total += placement.is_partial  # an argument that nothing has read is never that
+                total += placement.is_partial  # an unread argument is never partial
             elif info is not None:
                 total += _move(layout, placement) * info.memory_bytes
         return total
 
-    def _held(self, value: int) -> Placement | None:
-        """Return how a value lies; ``None`` where that is up to who reads it."""
+    def _find_placement(self, value: int) -> Placement | None:
+        """Return the placement of a value; ``None`` if its readers decide it."""
         if value not in self.placed and value in self.gradient_of:
             of = self.placed.get(self.gradient_of[value])
             if of is not None:

@@ -1,9 +1,9 @@
-"""Shared tensors whose gradients are summed: one variable for the copy and for the sum.
+"""Shared tensors with summed gradients: one variable for the copy and for the sum.
 
-A tensor with several readers has a copy, of which all of them read; their gradients have a sum. The
-sum lies as the copy does: split where it is split, whole or partial where it is whole. A partial
-sum that several ops read is reduced once, to a layout that is chosen as well. As variables of their
-own the three would multiply the size of every table at the end of a residual block.
+A tensor with several readers has a copy that all of them read; their gradients have a sum. The sum
+is split like the copy, and whole or partial if the copy is whole. A partial sum with several
+readers is reduced once, to a layout that is chosen as well. Three variables of their own would
+multiply the size of every table at the end of a residual block.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def shared_gradients(
 ) -> SharedGradient:
     """Return the options of a sum (a cluster of one node) with a copy in one of ``copies``.
 
-    A sum that is ``shared`` is read by several ops. Linear in the product of the layouts of both.
+    A ``shared`` sum has several readers. Linear in the product of the layouts of both.
     """
     (place,) = kind.made
     tables, sums = kind.tables, kind.made[place]
@@ -62,20 +62,20 @@ def shared_gradients(
         tuple(copy for copy, _, _ in rows),
         {place: ends},
         {place: np.zeros(len(rows), dtype=np.bool_)},
-        {value: [_taken(c, index) for c in columns] for value, columns in kind.wanted.items()},
+        {value: [_take(c, index) for c in columns] for value, columns in kind.wanted.items()},
         kind.picks[index],
         _table(kind, index, info, [sums[n] for n in index], ends),
     )
 
 
 def _agree(copy: Layout, layout: Layout) -> bool:
-    """Say whether a sum lies as its copy does: an axis that replicates one may sum the other."""
+    """Return whether a sum fits its copy: an axis that replicates the copy may be partial."""
     pairs = zip(copy.placements, layout.placements, strict=True)
     return all(a == b or (a.is_replicate and b.is_partial) for a, b in pairs)
 
 
 def _ends(held: Layout, info: TensorInfo, mesh: Mesh) -> Iterator[Layout]:
-    """Yield how a sum may be reduced before it is read: not, whole, or along a dimension."""
+    """Yield the layouts of a sum for its readers: as computed, whole, or split."""
     yield held
     axes = [axis for axis, own in enumerate(held.placements) if own.is_partial]
     if axes:
@@ -84,7 +84,7 @@ def _ends(held: Layout, info: TensorInfo, mesh: Mesh) -> Iterator[Layout]:
         yield from (layout for layout in along if fits(layout, info.sizes, mesh))
 
 
-def _taken(column: Column, index: NDArray[np.intp]) -> Column:
+def _take(column: Column, index: NDArray[np.intp]) -> Column:
     layouts = tuple(column.layouts[n] for n in index)
     return replace(column, layouts=layouts, again=column.again[index])
 

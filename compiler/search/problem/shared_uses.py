@@ -1,8 +1,8 @@
-"""A tensor that several nodes read: in which sets of layouts it may be read, and what each costs.
+"""Layout sets of a tensor with several readers, and the costs of each set.
 
 A program makes each distinct layout once, in the cheapest order (``reshard/shared_tree.py``). So a
-node of the problem stands for the *set* of them: the producer pays for making all of a set, and a
-reader finds its own there.
+node of the problem stands for a *set* of layouts: the producer pays for making the whole set, and
+each reader requires its own layout in it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LayoutSets = tuple[tuple[Layout, ...], ...]
 
 
 def layout_sets(readers: Iterable[Iterable[Sequence[Layout]]], most: int) -> LayoutSets | None:
-    """Return every set that readers may want together; each wants one of its sequences.
+    """Return every set that readers may require together; each requires one of its sequences.
 
-    ``None`` where there are more than ``most``. Linear in the sets, times the ways of a reader.
+    ``None`` if there are more than ``most``. Linear in the sets, times the sequences of a reader.
     """
     numbers: dict[Layout, int] = {}
     found = {frozenset[int](): None}
@@ -56,9 +56,9 @@ def making_tables(
 def making_costs(
     resharder: Resharder, info: TensorInfo, source: Layout, wanted: Iterable[Layout]
 ) -> tuple[float, float]:
-    """Return seconds and bytes of making distinct layouts of one, as programs do.
+    """Return seconds and bytes of making distinct layouts from a source, as programs do.
 
-    Of several, no bytes: which is made from which is up to the program where it costs the same.
+    For several layouts the bytes are 0: a program may choose among trees of equal cost.
     """
     targets = [layout for layout in wanted if layout != source]
     if not targets:
@@ -75,7 +75,7 @@ def making_costs(
 
 
 def reading_times(sets: LayoutSets, wanted: Sequence[Layout]) -> Floats:
-    """Return seconds [set, option] of reading a layout: none where it is there, else infinite."""
+    """Return seconds [set, option] of reading a layout: 0 if the set has it, else infinite."""
     distinct = {
         layout: np.array([0.0 if layout in held else np.inf for held in sets])
         for layout in dict.fromkeys(wanted)

@@ -1,9 +1,9 @@
-"""The problem of a small training step, as its programs are costed.
+"""The problem of a small training step, with the costs of its programs.
 
-Where a step has few clusters and its tensors are wanted in few layouts, each tensor is paid for as
-programs do, once for all that read it in whichever cluster: by the set of layouts it is read in
-(``shared_uses.py``). Its memory is at most that of a program: what stays, and what an op reads and
-writes. All else is learnt (``cuts.py``).
+In a step of few clusters and few layouts per tensor, each tensor is charged as in programs. It is
+charged once for all readers in all clusters, by the set of layouts in which it is read
+(``shared_uses.py``). Memory is at most the memory of a program: static memory, and the operands and
+results of an op. The rest is learnt (``cuts.py``).
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from tensoropt.runtime.layout.layout import Layout
 __all__ = ["small_step"]
 
 _CHOICES = 14
-"""Clusters with a choice of a small step: that of two matrix products has 18, and still learnt
-after 80 searches, each of a second."""
+"""Most clusters with a choice in a small step.
+
+A step of two matrix products has 18, and still learnt after 80 searches of one second each.
+"""
 
 _Set = tuple[Layout, ...]
 _Picks = NDArray[np.int32]
@@ -38,9 +40,9 @@ _Picks = NDArray[np.int32]
 
 @dataclass
 class _Tensor:
-    """A tensor, state anew in each part of a step: who makes it and how, who reads it and how.
+    """A tensor, or state in one part of a step: its producer and readers, with their layouts.
 
-    Both per option of a cluster. A step moves it so many ``times``.
+    Layouts are per option of a cluster. A step reshards it ``times`` times.
     """
 
     value: int
@@ -56,12 +58,12 @@ def small_step(
     picks: Sequence[_Picks],
     edges: Callable[[], Sequence[EdgeTable]],
 ) -> Problem | None:
-    """Return the problem of a training step whose clusters are its first nodes.
+    """Return the problem of a training step with the clusters as its first nodes.
 
-    A cluster is its members, nodes of the graph; its ``picks`` are the strategies of these
-    [option, member]. ``edges`` makes those that are there beside these.
+    A cluster is a list of members, nodes of the graph; its ``picks`` are their strategies [option,
+    member]. ``edges`` makes further edges between clusters.
 
-    ``None`` where too many clusters have a choice, or a tensor too many ways to be read.
+    ``None`` if too many clusters have a choice, or a tensor has too many sets of layouts.
     """
     choosing = sum(len(own) > 1 for own in picks)
     return _Step(tables, clusters, picks).problem(edges()) if choosing <= _CHOICES else None
@@ -88,14 +90,14 @@ class _Step:
         return Problem(self.nodes, self.edges)
 
     def _masks(self) -> dict[Mask, dict[int, Flags]]:
-        """Return which options of which clusters read each mask."""
+        """Return the options of each cluster that read each mask."""
         return users_of_masks(
             (number, self.tables.masks(member), self.picks[number][:, place])
             for number, place, member in self._members()
         )
 
     def _node(self, number: int) -> NodeTable:
-        """Return what the members of a cluster cost, but for moves and constants."""
+        """Return the costs of the members of a cluster, without reshards and constants."""
         time_s, static, transient = (np.zeros(len(self.picks[number])) for _ in range(3))
         for place, member in enumerate(self.clusters[number]):
             node, picked = self.graph.nodes[member], self.picks[number][:, place]
@@ -108,7 +110,7 @@ class _Step:
         return NodeTable(time_s, static, transient)
 
     def _own_bytes(self, member: int) -> Floats:
-        """Return what an op reads and writes, but for what may replace state in its memory."""
+        """Return the bytes that an op reads and writes, except values that may overwrite state."""
         node, table = self.graph.nodes[member], self.tables.node_table(member)
         touched = {value for value in (*node.operands, *node.results) if value is not None}
         replaces = {value for value in touched if self.graph.is_replaced(value)}
@@ -127,7 +129,7 @@ class _Step:
                     continue
                 is_state = self.graph.producer(value).state is not None
                 key = value, self.graph.part(node) if is_state else 0
-                tensor = found.setdefault(key, self._made(value))
+                tensor = found.setdefault(key, self._make_tensor(value))
                 tensor.times = max(tensor.times, self.graph.times(node))
                 self._note(tensor.read, number, self._layouts(number, place, operand))
         return list(found.values())
@@ -138,7 +140,7 @@ class _Step:
             for place, member in enumerate(cluster):
                 yield number, place, member
 
-    def _made(self, value: int) -> _Tensor:
+    def _make_tensor(self, value: int) -> _Tensor:
         held = self.graph.values[value]
         for number, place, member in self._members():
             if member == held.producer:
@@ -159,7 +161,7 @@ class _Step:
         reads[number] = [(*held, x) if x not in held else held for held, x in pairs]
 
     def _join(self, tensor: _Tensor) -> bool:
-        """Charge the moves of a tensor; say whether it is wanted in few enough sets of layouts."""
+        """Charge the reshards of a tensor; return whether it has few enough sets of layouts."""
         others = {number: own for number, own in tensor.read.items() if number != tensor.cluster}
         inside = tensor.read.get(tensor.cluster, [()] * len(tensor.made))
         sets = layout_sets(others.values(), SETS_OF_SMALL)
@@ -184,7 +186,7 @@ class _Step:
         info = self.graph.values[value].info
         assert info is not None
         time_s, peak = making_costs(self.tables.resharder, info, source, wanted)
-        # State is no part of what comes and goes, nor is what replaces it.
+        # State is not transient, nor are values that replace it.
         return time_s, 0.0 if self.graph.stays(value) or self.graph.is_replaced(value) else peak
 
     def _sets_node(self, reads: dict[int, list[_Set]], sets: Sequence[_Set], static: Floats) -> int:
@@ -197,7 +199,7 @@ class _Step:
         return node
 
     def _constants(self) -> dict[tuple[int, int], list[tuple[int, int, list[Layout]]]]:
-        """Return the reads of constants at run time, of those that are made alike together."""
+        """Return the reads of constants at run time, grouped by equal constants."""
         found: dict[tuple[int, int], list[tuple[int, int, list[Layout]]]] = {}
         for number, place, member in self._members():
             node = self.graph.nodes[member]
@@ -210,7 +212,7 @@ class _Step:
         return found
 
     def _keep(self, reads: Sequence[tuple[int, int, list[Layout]]]) -> bool:
-        """Charge what constants take in each layout in which they are read."""
+        """Charge constants in each layout in which they are read."""
         own: dict[int, list[_Set]] = {}
         for _, number, layouts in reads:
             self._note(own, number, layouts)

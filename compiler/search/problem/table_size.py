@@ -1,4 +1,4 @@
-"""Meshes whose cost tables would not fit into memory: found out before the tables are made."""
+"""Size check of the cost tables of a mesh, before they are made."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["TablesTooLargeError", "check_tables", "refines"]
 
 CELL_BYTES = 16  # time and transient memory
 DEFAULT_SHARE = 0.25  # of the machine's memory, for the search
-TABLES_SHARE = 0.25  # of what the search may take; it holds copies
-_ROOM = 1.05  # in what is said to be needed, which is rounded
+TABLES_SHARE = 0.25  # of the search's memory; it holds copies
+_ROOM = 1.05  # margin of the reported memory, which is rounded
 
 
 class TablesTooLargeError(UserError):
@@ -26,10 +26,10 @@ class TablesTooLargeError(UserError):
 def check_tables(
     tables: MeshTables, too_large: Iterable[Mesh], memory_bytes: int | None = None
 ) -> float:
-    """Return what the tables leave of ``memory_bytes``, the default for ``None``.
+    """Return the bytes that the tables leave of ``memory_bytes``, the default for ``None``.
 
-    Raises TablesTooLargeError if they do not fit, or did not on a coarser mesh. Linear in
-    the edges of the graph, after the options of its nodes.
+    Raises TablesTooLargeError if they do not fit, or did not on a coarser mesh. Linear in the edges
+    of the graph, after the options of its nodes.
     """
     for coarse in () if is_deep(tables.mesh) else too_large:
         if refines(tables.mesh, coarse):
@@ -50,7 +50,7 @@ def check_tables(
 
 
 def table_bytes(tables: MeshTables) -> int:
-    """Return about what the tables of all edges take, equal ones once."""
+    """Return the approximate bytes of the tables of all edges, equal tables once."""
     graph, cells = tables.graph, {}
     for value, node, operand in graph.edges():
         made, used = tables.options[graph.values[value].producer], tables.options[node]
@@ -59,7 +59,7 @@ def table_bytes(tables: MeshTables) -> int:
 
 
 def refines(fine: Mesh, coarse: Mesh) -> bool:
-    """Whether ``fine`` divides axes of ``coarse``: it then has all its layouts, and more."""
+    """Return whether ``fine`` divides axes of ``coarse``: it then has all its layouts, and more."""
     axes = iter(coarse.shape)
     left = next(axes)
     for extent in fine.shape:

@@ -1,8 +1,8 @@
-"""From the graph to the search's problem: times and bytes of every assignment on one mesh.
+"""The search's problem for a graph: times and bytes of every assignment on one mesh.
 
-Time adds. Memory is a static sum (parameters, and what ONNX Runtime folds from them at load) and a
-transient maximum (the tensors that one step holds). Equal ops share their tables, which is also
-what lets the engine solve repeated layers once.
+Times add up. Memory is a static sum and a transient maximum. Parameters, and constants that ONNX
+Runtime folds from them, are static; the tensors of one op are transient. Equal ops share their
+tables, so that the engine solves repeated layers once.
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ __all__ = [
 
 
 SMALL = 24
-"""Nodes that choose in a problem that is searched until its points are those of programs."""
+"""Most nodes with a choice in a small problem: its points converge to programs."""
 MOST_WAYS = 100
-"""The most ways to choose together that two readers of a constant have where the problem is not
-small, if the constant is charged as they read it."""
+"""Largest joint option count for which a constant's two readers are coupled.
+
+The constant is then charged in the layouts that they read. Small problems have no such limit.
+"""
 SETS_OF_SMALL = 256
-"""The most sets of layouts by which a tensor of such a problem is charged."""
+"""Most sets of layouts by which a tensor of a small problem is charged."""
 
 T = TypeVar("T")
 
@@ -72,19 +74,23 @@ Assignment = NDArray[np.int32]
 """Numbers of options."""
 
 _ConstantReads = tuple[TensorInfo, dict[int, list[tuple[Layout, ...]]], set[tuple[int, int]]]
-"""A tensor, per reader the layouts in which it reads it under each of its options, and who makes
-it: nodes, and which of their results."""
+"""A tensor, its readers and its producers.
+
+Per reader, the layouts in which it is read under each option; producers are (node, result).
+"""
 
 _ODD_BYTES = 2.0**-10
-"""Bytes for a constant that is stored as nothing reads it: of equal plans, the other is taken."""
+"""Bytes for a constant stored in a layout that nothing reads: prefers the other of equal plans."""
 
 _Uses = list[tuple[int, int]]
 """The (node, operand) pairs that read a tensor."""
 
 
 def rounds(readers: list[T]) -> Iterator[tuple[list[T], list[T]]]:
-    """Yield the readers that share each copy of a tensor, none for what its producer made, and
-    those that read it: see ``MeshTables.problem``."""
+    """Yield the readers that share each copy of a tensor, and its direct readers.
+
+    The first list is empty for the tensor of the producer; see ``MeshTables.problem``.
+    """
     if len(readers) < 2:
         yield [], readers
     elif len(readers) == 2:
@@ -95,7 +101,7 @@ def rounds(readers: list[T]) -> Iterator[tuple[list[T], list[T]]]:
 
 
 def tensor_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
-    """Return the bytes of one rank's part; none where the rank of the tensor is unknown."""
+    """Return the bytes of one rank's part; 0 if the rank of the tensor is unknown."""
     return 0 if info is None else local_bytes(info, layout, mesh)
 
 
@@ -150,11 +156,11 @@ class MeshTables:
         self._options_known, self._layouts = memo.options, memo.layouts
         self._node_tables, self._numbers = memo.node_tables, memo.numbers
         self._layout_sets_known = memo.layout_sets
-        self.evaluator: object | None = None  # what costs whole assignments, once it is asked for
-        # value -> who made it; its first copy or how it is read, if all depends on that
+        self.evaluator: object | None = None  # costs whole assignments; made on first use
+        # value -> its producer; its first copy or layout set if all readers depend on that
         self.held: dict[int, tuple[End, End | SharedEnd | None]] = {}
         self.second_copies: dict[int, End] = {}
-        # a value, between which ends it is moved, and for which node
+        # (value, source, target, reading node) of each reshard
         self.moved: list[tuple[int, End, End, int]] = []
 
     def _new_memo(self) -> Memo:
@@ -162,9 +168,9 @@ class MeshTables:
 
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
-        """Per node, its strategies as far as its pins allow; none for a private parameter.
+        """Per node, the strategies that its pins allow; none for a private parameter.
 
-        Raises PinsError where they allow none.
+        Raises PinsError if pins allow none.
         """
         known, found = self._options_known, []
         for index in range(len(self.graph.nodes)):
@@ -186,14 +192,14 @@ class MeshTables:
         return tuple(every[number] for number in allowed(cases, len(every), self.mesh))
 
     def _conditions(self, index: int) -> tuple[Condition, ...]:
-        """Return what the options of a node have to meet."""
+        """Return the conditions on the options of a node."""
         return self.graph.conditions.get(index, ())
 
     def _is_whole(self, index: int) -> bool:
         return self.graph.nodes[index].whole and index not in self.graph.released
 
     def _kind(self, index: int) -> object:
-        """Return what the options of a node depend on."""
+        """Return a key of all that the options of a node depend on."""
         node, pinned = self.graph.nodes[index], (self._is_whole(index), self._conditions(index))
         values = [*node.operands[:1], *node.results[:1]]
         infos = [id(self.graph.values[v].info) for v in values if v is not None]
@@ -202,27 +208,27 @@ class MeshTables:
 
     @cached_property
     def variables(self) -> list[int]:
-        """The nodes that choose, in program order."""
+        """The nodes with a choice, in program order."""
         return [index for index, node in enumerate(self.graph.nodes) if not node.private]
 
     @property
     def learns(self) -> bool:
-        """Whether the tables charge at most what programs take, and learn where it is less."""
+        """True if the tables charge at most the memory of programs, and learn from programs."""
         return True
 
     @property
     def is_small(self) -> bool:
-        """Whether tables learn until points have the memory of programs."""
+        """True if tables learn until points have the memory of programs."""
         return len(self.variables) <= SMALL
 
     def on_variables(self, masks: Mapping[int, Flags]) -> dict[int, Flags]:
-        """Return which options of the problem's nodes give nodes of the graph one of ``masks``."""
+        """Return ``masks`` of graph nodes as masks over the options of the problem's nodes."""
         position = {node: number for number, node in enumerate(self.variables)}
         return {position[node]: mask for node, mask in masks.items()}
 
     @property
     def leaders(self) -> list[int]:
-        """The nodes that the first nodes of the problem stand for, in its order."""
+        """The graph nodes of the first nodes of the problem, in its order."""
         return self.variables
 
     def decode(self, assignment: Assignment) -> Assignment:
@@ -231,7 +237,7 @@ class MeshTables:
 
     @cached_property
     def alike(self) -> list[int]:
-        """Per node the first that has the same options at the same costs, by itself if private."""
+        """Per node, the first node with the same options at the same costs; itself if private."""
         first: dict[object, int] = {}
         kinds = (i if n.private else self.node_table(i) for i, n in enumerate(self.graph.nodes))
         return [first.setdefault(kind, index) for index, kind in enumerate(kinds)]
@@ -240,12 +246,12 @@ class MeshTables:
     def problem(self) -> Problem:
         """The pairwise factor graph; its node ``i`` is ``variables[i]``, then come the copies.
 
-        A tensor with several uses has a *copy*: a node that chooses the layout in which its uses
-        find it, so that they pay together for getting there and each alone for going on. With
-        three uses or more, all but the last share a second copy, made from the first: the last is
-        often where a residual connection ends, which wants what the producer made. In a small
-        problem there is a node for the set of layouts in which it is read instead.
-        Linear in the number of edges, times the sizes of their distinct tables.
+        A tensor with several uses has a *copy*: a node that chooses an intermediate layout. The
+        uses share the reshard to it, and each pays for its own reshard from it. With three uses or
+        more, all but the last share a second copy, made from the first: the last use is often the
+        end of a residual connection, which reads the producer's layout. In a small problem, a node
+        for the set of layouts in which a tensor is read replaces the copies. Linear in the number
+        of edges, times the sizes of their distinct tables.
         """
         position = {node: index for index, node in enumerate(self.variables)}
         nodes = [self.node_table(index) for index in self.variables]
@@ -297,7 +303,7 @@ class MeshTables:
             self.moved.append((value, source, target, index))
 
     def move_bytes(self, value: int, source: End, target: End) -> Floats:
-        """Return the bytes [source, target] of a tensor while it is moved."""
+        """Return the bytes [source, target] of a tensor during a reshard."""
         info = self.graph.values[value].info
         assert info is not None
         return self._edge_tables.table(info, source.layouts, target.layouts, constant=False)[1]
@@ -305,9 +311,9 @@ class MeshTables:
     def _charge_constants_as_read(
         self, nodes: list[NodeTable], edges: list[EdgeTable], position: Mapping[int, int]
     ) -> None:
-        """Charge constants not as they are stored, but once per layout in which they are read.
+        """Charge constants once per layout in which they are read, and not per stored layout.
 
-        Those that are made alike count together.
+        Equal constants count together.
         """
         groups = self._constant_reads()
         sets = [layout_sets(own.values(), SETS_OF_SMALL) for _, own, _ in groups]
@@ -335,8 +341,7 @@ class MeshTables:
     ) -> None:
         """Charge constants with two readers once per layout in which they are read.
 
-        That joins the readers: where they have too many ways to choose together, it would widen
-        the tables of all that lies between them.
+        This couples the readers: too many joint options would widen all tables between them.
         """
         for info, reads, makers in self._constant_reads():
             every = [wanted for own in reads.values() for wanted in own]
@@ -366,7 +371,7 @@ class MeshTables:
         return float(sum(tensor_bytes(info, layout, self.mesh) for layout in layouts))
 
     def _constant_reads(self) -> list[_ConstantReads]:
-        """Return a tensor and its readers for each kind of constant that ops share."""
+        """Return a tensor, its readers and its producers for each class of equal constants."""
         found: dict[tuple[int, int], _ConstantReads] = {}
         for value, node, operand in self.graph.edges():
             held = self.graph.values[value]
@@ -383,10 +388,10 @@ class MeshTables:
         return list(found.values())
 
     def _layout_sets(self, value: int, uses: _Uses) -> LayoutSets | None:
-        """Return the sets of layouts in which a tensor may be read, if it is charged by those.
+        """Return the sets of layouts in which a tensor may be read, if it is charged by sets.
 
-        That is exact in time, but there can be many, and a set says less than a copy of how a
-        tensor waits, which larger problems learn from.
+        Sets are exact in time, but there can be many. Larger problems learn from the layouts of
+        live tensors, about which a set has less information than a copy.
         """
         if len(uses) < 2 or self.graph.producer(value).constant or not self.is_small:
             return None
@@ -401,7 +406,7 @@ class MeshTables:
     def _sharing(
         self, value: int, source: End, shared: SharedEnd, uses: Sequence[End]
     ) -> Iterator[EdgeTable]:
-        """Yield the edges of the node that says in which layouts a tensor is read."""
+        """Yield the edges of the node for the set of layouts in which a tensor is read."""
         info, sets = self.graph.values[value].info, shared.layouts
         assert info is not None
         made = self._edge_tables.making(info, source.layouts, sets)
@@ -412,26 +417,26 @@ class MeshTables:
 
     @property
     def has_ample_memory(self) -> bool:
-        """Whether collectives of programs begin as early as that gains, at the cost of memory."""
+        """True if collectives of programs may start early even if peak memory rises."""
         overlap = self.device.overlap
         return overlap is not None and not overlap.keeps_peak
 
     @cached_property
     def ample(self) -> Self:
-        """The tables of the same plans, whose programs' collectives begin so."""
-        assert self.options  # which both have
+        """The tables of the same plans, with programs in which collectives start early."""
+        assert self.options  # computed once for both tables
         tables = copy(self)
         tables.device, tables.evaluator = self.device.with_ample_memory(), None
         tables.forget_edges()
         return tables
 
     def forget_edges(self) -> None:
-        """Free the problem and the tables of its edges; they are made again if asked for."""
+        """Free the problem and the tables of its edges; they are made again on the next use."""
         self.__dict__.pop("problem", None)
         self._edge_tables = EdgeTables(self.resharder)
 
     def _ties(self, position: dict[int, int]) -> Iterator[EdgeTable]:
-        """Yield what makes each result lie as the cache does whose place it takes."""
+        """Yield edges that give each result the layout of the cache that it takes over."""
         for index, node in enumerate(self.graph.nodes):
             if node.takes_over is not None:
                 value = self.graph.nodes[node.takes_over].results[0]
@@ -439,8 +444,7 @@ class MeshTables:
                 yield self._edge(value, source, target, fixed=True)
 
     def _copying(self, position: dict[int, int]) -> Iterator[EdgeTable]:
-        """Yield edges that charge the time of writing a whole cache where a reshard keeps an op
-        from updating it in place."""
+        """Yield edges that charge the copy of a cache if a reshard prevents its update in place."""
         for index, node in enumerate(self.graph.nodes):
             if node.info is None or not node.info.in_place:
                 continue
@@ -464,23 +468,28 @@ class MeshTables:
         return uses
 
     def op_time_s(self, node: Node, strategy: Strategy) -> float:
-        """Return the time of an op under ``strategy``; what is folded at load takes none, nor does
-        what ONNX Runtime makes part of another. Caches are updated in place; see `apart_s`."""
+        """Return the time of an op under ``strategy``.
+
+        Ops that are folded at load or fused into another op take no time. Caches are updated in
+        place; see `apart_s`.
+        """
         if node.constant or node.kind != "op" or self.is_fused(node):
             return 0.0
         assert node.info is not None and node.rule is not None
         return node_time_s(node.info, node.rule, strategy, self.mesh, self.device)
 
     def apart_s(self, node: Node, strategy: Strategy) -> list[tuple[int, float]]:
-        """Return the operands that an op updates in place, each with the additional seconds of
-        the op if the operand is resharded before it: its result is then a tensor of its own."""
+        """Return the operands that an op updates in place, with the extra seconds of a reshard.
+
+        After a reshard of the operand, the result of the op is a tensor of its own.
+        """
         if node.info is None or not node.info.in_place or self.is_fused(node):
             return []
         assert node.rule is not None
         return apart_s(node.info, node.rule, strategy, self.mesh, self.device)
 
     def is_fused(self, node: Node) -> bool:
-        """Say whether ``node`` was measured to be part of another op after those it follows."""
+        """Return whether ``node`` was measured as fused into another op, after its producers."""
         return id(node) in self._fused
 
     @cached_property
@@ -500,7 +509,7 @@ class MeshTables:
     def inner_steps(
         self, node: Node, strategy: Strategy
     ) -> list[tuple[InnerKind, tuple[int, ...], int, float]]:
-        """Return (kind, mesh axes, bytes put in per rank, time in seconds) of each of these."""
+        """Return (kind, mesh axes, bytes put in per rank, time in seconds) of each inner step."""
         if node.constant or node.rule is None or node.info is None:
             return []
         folded = partial(is_folded, self.graph, node)
@@ -529,9 +538,10 @@ class MeshTables:
     def transient_bytes(
         self, node: Node, strategy: Strategy, but: Container[int] = frozenset()
     ) -> int:
-        """Return the bytes that ``node`` reads and writes while it runs, what its bodies hold, and
-        copies of operands whose padding is filled. Parameters, caches that are updated in place
-        and values ``but`` are left out."""
+        """Return the bytes that ``node`` reads and writes, with its bodies and fills.
+
+        Parameters, caches that are updated in place and values in ``but`` are left out.
+        """
         if node.constant or node.is_alias:
             return 0
         read = {
@@ -551,7 +561,7 @@ class MeshTables:
         return made + sum(tensor_bytes(infos[v], x, self.mesh) for v, x in {*read.values()})
 
     def fills(self, node: Node, strategy: Strategy) -> list[Fill]:
-        """Return the copies of operands of ``node`` whose padding is filled before it runs."""
+        """Return the fills of padding of operands before ``node`` runs."""
         return fills_of(self.graph, node, strategy, self.mesh)
 
     def choices(self, index: int) -> Sequence[Strategy]:
@@ -559,7 +569,7 @@ class MeshTables:
         return self.options[index]
 
     def numbers(self, index: int) -> dict[tuple[AxisRole, ...], int]:
-        """Return the number of an op's option by what each mesh axis does."""
+        """Return the numbers of an op's options by the roles of the mesh axes."""
         options = self.options[index]
         if id(options) not in self._numbers:
             self._numbers[id(options)] = {option.roles: n for n, option in enumerate(options)}
@@ -580,29 +590,29 @@ class MeshTables:
         return self._node_tables[key]
 
     def _free_node(self, options: int) -> NodeTable:
-        """Return the table of a copy, which is paid for on its edges."""
+        """Return the table of a copy, which is charged on its edges."""
         if options not in self._node_tables:
             self._node_tables[options] = NodeTable(np.zeros(options))
         return self._node_tables[options]
 
     def _source(self, value: int, position: dict[int, int]) -> End:
         held = self.graph.values[value]
-        return End(position[held.producer], self._made(held.producer, held.index))
+        return End(position[held.producer], self._list_made(held.producer, held.index))
 
     def _use(self, use: tuple[int, int], position: dict[int, int]) -> End:
         return End(position[use[0]], self.wanted(*use))
 
-    def _made(self, node: int, result: int) -> tuple[Layout, ...]:
+    def _list_made(self, node: int, result: int) -> tuple[Layout, ...]:
         """Return the layout of a result per option; the same object for the same options."""
         options = self.options[node]
-        return self._kept((id(options), "made", result), (s.results[result] for s in options))
+        return self._cache((id(options), "made", result), (s.results[result] for s in options))
 
     def wanted(self, node: int, operand: int) -> tuple[Layout, ...]:
         """Return the layout of an operand per option; the same object for the same options."""
         options = self.options[node]
-        return self._kept((id(options), "wanted", operand), (s.operands[operand] for s in options))
+        return self._cache((id(options), "wanted", operand), (s.operands[operand] for s in options))
 
-    def _kept(self, key: object, layouts: Iterator[Layout]) -> tuple[Layout, ...]:
+    def _cache(self, key: object, layouts: Iterator[Layout]) -> tuple[Layout, ...]:
         if key not in self._layouts:
             self._layouts[key] = tuple(layouts)
         return self._layouts[key]
@@ -610,11 +620,11 @@ class MeshTables:
     def _copy(self, value: int, source: End, uses: _Uses, number: int) -> End:
         """Return the node of the copy: any complete layout that is made or wanted.
 
-        Several uses that all want a partial sum gain nothing over reducing it first, as each
-        carries it to a reduction of its own; leaving it out makes the tables much smaller.
+        Uses that all require a partial sum gain nothing over reducing it first, as each reduces it
+        on its own. Leaving partial layouts out makes the tables much smaller.
         """
         groups = {id(x): x for x in (source.layouts, *(self.wanted(*use) for use in uses))}
-        return End(number, self._kept(("copy", *groups), complete(groups.values())))
+        return End(number, self._cache(("copy", *groups), complete(groups.values())))
 
     def _edge(self, value: int, source: End, target: End, *, fixed: bool = False) -> EdgeTable:
         held = self.graph.values[value]
@@ -627,6 +637,6 @@ class MeshTables:
 
 
 def complete(groups: Iterable[tuple[Layout, ...]]) -> Iterator[Layout]:
-    """Yield each layout without partial sums once; nothing is done before it is asked for."""
+    """Yield each layout without partial sums once, lazily."""
     distinct = dict.fromkeys(layout for group in groups for layout in group)
     yield from (layout for layout in distinct if not layout.has_partial)

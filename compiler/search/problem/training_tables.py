@@ -1,10 +1,10 @@
-"""The problem of a training step: a variable per cluster, edges for all that runs between them.
+"""The problem of a training step: a variable per cluster, and edges for the tensors between them.
 
-Forward and backward are charged together: an edge has the reshard of an activation and of its
-gradient, and the bytes of what the backward pass keeps. How a parameter is stored and how its
-gradient and moments lie are variables like others, so that ZeRO (arXiv 1910.02054) is a choice:
-stored whole with split moments is its stage 1 or 2 (gradients are always as split as moments),
-all split is stage 3, fetched once for the forward and once for the backward pass.
+Forward and backward pass are charged together: an edge has the reshards of an activation and of its
+gradient, and the bytes saved for the backward pass. The layouts of a stored parameter, of its
+gradient and of its moments are variables like others. So ZeRO (arXiv 1910.02054) is a choice:
+stored whole with split moments is its stage 1 or 2 (gradients are always split like moments). All
+split is stage 3, fetched once for the forward and once for the backward pass.
 """
 
 from __future__ import annotations
@@ -46,8 +46,11 @@ _Tables = tuple[Floats, Floats, Floats]
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """Who gives a value: a node of the problem, the layouts per option, and for which of them the
-    made tensor is kept anyway. ``constant`` and ``state`` say what the value is."""
+    """The producer of a value: a node of the problem, with a layout per option.
+
+    ``kept`` marks the options in which the made tensor is kept anyway. ``constant`` and ``state``
+    are properties of the value.
+    """
 
     node: int
     layouts: tuple[Layout, ...]
@@ -58,7 +61,7 @@ class _Source:
 
 @dataclass(frozen=True, eq=False)
 class _Target:
-    """Who reads a value: a node of the problem and the ways in which it wants it."""
+    """The reader of a value: a node of the problem, with its columns for the value."""
 
     node: int
     columns: tuple[Column, ...]
@@ -73,7 +76,7 @@ class _Target:
 
 
 class StepMemo(Memo):
-    """The same for training steps, with the results for equal clusters and edges."""
+    """The memo of training steps, with results for equal clusters and edges."""
 
     def __init__(self, mesh: Mesh, device: Device) -> None:
         super().__init__(mesh, device)
@@ -128,7 +131,7 @@ class TrainingTables(MeshTables):
         return self.is_fused(node), graph.conditions.get(member, ()), member in graph.released
 
     def _conditions(self, index: int) -> tuple[Condition, ...]:
-        """Return nothing: a whole cluster follows one node, and is narrowed as one."""
+        """Return no conditions: ``ClusterKind`` applies the pins of a cluster."""
         return ()
 
     def choices(self, index: int) -> Sequence[Strategy]:
@@ -151,11 +154,11 @@ class TrainingTables(MeshTables):
     def problem(self) -> Problem:
         """The pairwise factor graph; its node ``i`` is ``clusters[i]``, then come others.
 
-        Of a small step that is what its programs take (``small_step.py``).
+        The problem of a small step has the costs of its programs (``small_step.py``).
 
-        Values with several readers have copies, as in ``MeshTables.problem``; that of a tensor
-        whose gradients are summed is one with the sum. State has none, as it is fetched for each
-        use. Linear in the operands, times the sizes of distinct tables.
+        Values with several readers have copies, as in ``MeshTables.problem``. For a tensor with
+        summed gradients, the copy and the sum are one node. State has no copies, because it is
+        fetched for each use. Linear in the operands, times the sizes of distinct tables.
         """
         members = [cluster.members for cluster in self.clusters]
         picks = [self.kind(cluster).picks for cluster in self.clusters]
@@ -165,18 +168,18 @@ class TrainingTables(MeshTables):
 
     @property
     def learns(self) -> bool:
-        """Whether the tables charge at most what programs take: those of small steps do."""
+        """True if the tables charge at most the memory of programs, as in small steps."""
         if self._is_exact is None:
             assert self.problem
         return bool(self._is_exact)
 
     @property
     def is_small(self) -> bool:
-        """Whether tables learn until points have the memory of programs."""
+        """True if tables learn until points have the memory of programs."""
         return self.learns
 
     def on_variables(self, masks: Mapping[int, Flags]) -> dict[int, Flags]:
-        """Return which options of the problem's nodes give nodes of the graph one of ``masks``."""
+        """Return ``masks`` of graph nodes as masks over the options of the problem's nodes."""
         found: dict[int, Flags] = {}
         for node, mask in masks.items():
             number = self._cluster_of[node]
@@ -185,7 +188,7 @@ class TrainingTables(MeshTables):
         return found
 
     def constant_edges(self) -> list[EdgeTable]:
-        """Return how clusters have to read the constants of others."""
+        """Return the edges from constants to the clusters that read them."""
         edges: list[EdgeTable] = []
         for value, targets in self._readers().items():
             if self.graph.producer(value).constant:
@@ -204,7 +207,7 @@ class TrainingTables(MeshTables):
         return Problem(nodes, edges)
 
     def _readers(self) -> dict[int, list[_Target]]:
-        """Return who reads each value from outside its cluster, in the order of the clusters."""
+        """Return the readers of each value outside its cluster, in the order of the clusters."""
         readers: dict[int, list[_Target]] = {}
         for number, cluster in enumerate(self.clusters):
             for place, columns in self._options_of(number).wanted.items():
@@ -220,7 +223,7 @@ class TrainingTables(MeshTables):
         return _Source(number, options.made[place], options.kept[place], node.constant, is_state)
 
     def _is_shared(self, value: int, targets: Sequence[_Target]) -> bool:
-        """Say whether a value has copies: a gradient that is passed on lies as its op says."""
+        """Return whether a value has copies; a gradient that an op passes on has none."""
         node = self.graph.producer(value)
         alone = node.constant or node.state is not None or node.passes
         return len(targets) > 1 and not alone
@@ -228,7 +231,7 @@ class TrainingTables(MeshTables):
     def _sum_up(
         self, value: int, targets: list[_Target], readers: dict[int, list[_Target]]
     ) -> None:
-        """Make one node of each copy of a value and the sum of the gradients of its readers."""
+        """Merge each copy of a value with the sum of its readers' gradients into one node."""
         info, source = self.graph.values[value].info, self._source_of(value)
         if info is None:
             return
@@ -249,10 +252,10 @@ class TrainingTables(MeshTables):
         nodes: list[NodeTable],
         edges: list[EdgeTable],
     ) -> None:
-        """Join the readers of a value to it, through copies where several share it."""
+        """Connect the readers of a value to it, through copies if several share it."""
         producer, info = self.graph.producer(value), self.graph.values[value].info
         if info is None or (source.constant and producer.follows is not None):
-            return  # a literal of another cluster is cut as it is wanted
+            return  # a literal of another cluster is sliced for each use
         if not self._is_shared(value, targets) or self._is_reduced(value):
             edges += [self._joined(info, source, target) for target in targets]
             return
@@ -268,7 +271,7 @@ class TrainingTables(MeshTables):
             edges += [self._joined(info, source, target) for target in paying]
 
     def _is_reduced(self, value: int) -> bool:
-        """Say whether a value is a sum that chooses itself what its readers find."""
+        """Return whether a value is a sum that itself chooses the layout for its readers."""
         return self._cluster_of[self.graph.values[value].producer] in self._summed
 
     def _all(self, count: int, flag: bool) -> NDArray[np.bool_]:
@@ -284,16 +287,16 @@ class TrainingTables(MeshTables):
         return _Target(number, (self._column(self._summed[number].copies, late, times),))
 
     def _column(self, copies: tuple[Layout, ...], late: bool, times: int) -> Column:
-        """Return how a copy is made; the same object for the same layouts."""
+        """Return the column of a copy; the same object for the same layouts."""
         key = (id(copies), late, times)
         if key not in self._columns:
             self._columns[key] = Column(copies, 0, late, self._all(len(copies), False), times)
         return self._columns[key]
 
     def _copies(self, source: _Source, targets: list[_Target]) -> tuple[Layout, ...]:
-        """Return how a copy may lie: in any complete layout that is made or wanted."""
+        """Return the layouts of a copy: all complete layouts that are made or wanted."""
         groups = [source.layouts, *(c.layouts for target in targets for c in target.columns)]
-        return self._kept(("copy", *dict.fromkeys(map(id, groups))), complete(groups))
+        return self._cache(("copy", *dict.fromkeys(map(id, groups))), complete(groups))
 
     def _joined(self, info: TensorInfo, source: _Source, target: _Target) -> EdgeTable:
         key = (
@@ -309,7 +312,7 @@ class TrainingTables(MeshTables):
         return EdgeTable(source.node, target.node, *self._edges_known[key])
 
     def _tables(self, info: TensorInfo, source: _Source, target: _Target) -> _Tables:
-        """Return what the ways of a target cost, those that were paid for already left out."""
+        """Return the costs of a target's columns, without layouts that were charged before."""
         shape = len(source.layouts), len(target.columns[0].layouts)
         time_s, static, transient = (np.zeros(shape) for _ in range(3))
         for column in target.columns:
@@ -326,7 +329,7 @@ class TrainingTables(MeshTables):
     def _kept_bytes(
         self, info: TensorInfo, source: _Source, layouts: Sequence[Layout | None]
     ) -> Floats:
-        """Return the bytes kept in ``layouts`` (per option) beyond what the source keeps itself."""
+        """Return the bytes of ``layouts`` (per option) that the source does not keep."""
         numbers: dict[Layout | None, int] = {}
         made = np.array([numbers.setdefault(layout, len(numbers)) for layout in source.layouts])
         kept = np.array([numbers.setdefault(layout, len(numbers)) for layout in layouts])
@@ -346,7 +349,7 @@ def new_memo(graph: Graph, mesh: Mesh, device: Device) -> Memo:
 
 
 def _kept_layouts(columns: Sequence[Column]) -> list[list[Layout | None]]:
-    """Return the layouts that are kept per option; ``None`` where an earlier list has it."""
+    """Return the layouts that are kept per option; ``None`` if an earlier list has the layout."""
     found: list[list[Layout | None]] = []
     for column in columns:
         if column.late:
