@@ -25,9 +25,9 @@ from tensoropt.runtime.layout.mesh import Mesh
 __all__ = ["left_bytes"]
 
 MOST_LAYOUTS = 100
-"""Of a tensor that may lie in more ways nothing is known."""
+"""Largest number of layouts of a tensor for which the bound is computed."""
 _AS_QUICK = 1 + 1e-9
-"""Times within this factor may be equal, added up in another order."""
+"""Times within this factor may be equal: they are sums in different orders."""
 
 
 def left_bytes(
@@ -37,10 +37,10 @@ def left_bytes(
     layouts: Iterable[Layout],
     resharder: Resharder,
 ) -> Floats:
-    """Return bytes [last reader's option, option of the one before], none where nothing is cut.
+    """Return bytes [option of the last reader, option of the reader before]; 0 without a slice.
 
-    ``read`` and ``last`` are the layouts that the two want, among all ``layouts`` in which the
-    tensor is made and read. O(n^3) for n layouts, in arrays.
+    ``last`` and ``read`` are the layouts that these two readers require. ``layouts`` are all
+    layouts in which the tensor is made or read. O(n^3) for n layouts, in arrays.
     """
     every = _with_mixed(layouts, info, resharder.mesh)
     if len(every) > MOST_LAYOUTS:
@@ -48,8 +48,8 @@ def left_bytes(
     sizes = np.array([tensor_bytes(info, x, resharder.mesh) for x in every], dtype=np.float64)
     times, _ = resharder.table(info.sizes, info.item_bytes, every, every)
     own = np.eye(len(every), dtype=np.bool_)
-    # Whether a third layout may give what is wanted in place of what was read, or is that itself:
-    # [read, third, wanted].
+    # True if a third layout may replace the read layout as the source of the wanted layout, or is
+    # the wanted layout itself: [read, third, wanted].
     may_be = (times <= times[:, None] * _AS_QUICK) & ~own[:, :, None] | own
     waits = np.where(may_be, sizes[:, None], np.inf).min(axis=1)
     is_cut = (sizes < sizes[:, None]) & np.isfinite(times)
@@ -59,8 +59,10 @@ def left_bytes(
 
 
 def _with_mixed(layouts: Iterable[Layout], info: TensorInfo, mesh: Mesh) -> list[Layout]:
-    """Return the layouts that differ, and what mixes their axes, or has some whole; one more than
-    :data:`MOST_LAYOUTS` at most of the latter."""
+    """Return the distinct layouts, and mixtures of their placements per axis.
+
+    The mixtures are at most ``MOST_LAYOUTS + 1``; each axis may also be replicated.
+    """
     found = dict.fromkeys(layouts)
     axes = zip(*(layout.placements for layout in found), strict=True)
     mixed = [[*dict.fromkeys((REPLICATE, *(p for p in own if not p.is_partial)))] for own in axes]

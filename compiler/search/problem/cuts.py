@@ -1,8 +1,9 @@
-"""What the tables learn from programs: how much memory a part of a choice is bound to take.
+"""Cuts that the tables learn from programs: lower bounds on the memory of partial assignments.
 
-The tables know what an op reads and writes, not what else is alive meanwhile. Where a program needs
-more than its tables say, a *cut* tells them: whoever chooses alike for the few nodes that the peak
-depends on has at least that much alive. A cut is true of every choice, so that bounds stay bounds.
+The tables charge the operands and results of an op, but no other live tensors. If a program needs
+more memory than its tables charge, a *cut* is added. It bounds the memory of every assignment with
+the same choices for the few nodes that the peak depends on. A cut holds for every assignment, so
+bounds stay valid.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ __all__ = ["Cut", "Cuts"]
 
 @dataclass(frozen=True)
 class Cut:
-    """At least ``transient_bytes`` are alive at once if every node of ``masks``, one of the
-    problem, takes one of the options that its mask has."""
+    """At least ``transient_bytes`` are live if each node of ``masks`` takes an option of its mask.
+
+    Nodes are nodes of the problem.
+    """
 
     masks: tuple[tuple[int, tuple[bool, ...]], ...]
     transient_bytes: int
 
 
 class _Peak:
-    """The moment at which a plan has most alive, and what that depends on."""
+    """The memory peak of a plan, and the choices that it depends on."""
 
     def __init__(self, owner: Evaluator, plan: Assignment) -> None:
         self.owner, self.graph, self.tables = owner, owner.graph, owner.tables
@@ -48,11 +51,11 @@ class _Peak:
         self._index, self._runs, self.before = moments.get(self.moment, (-1, False, -1))
 
     def _moments(self) -> Iterator[tuple[int, bool, int]]:
-        """Yield the node that each moment is for, whether it runs then, and what ran before."""
+        """Yield the node of each moment, whether it runs then, and the node that ran before."""
         count, before = 0, -1
         for position, value, _, _, moment in self.record.events.tolist():
             if value >= 0:
-                continue  # a move, of as many moments as it has steps, before its node
+                continue  # a reshard before its node, one moment per step
             index = self.tables.variables[position]
             for _ in range(count, moment):
                 yield index, False, before
@@ -64,20 +67,20 @@ class _Peak:
 
     @property
     def index(self) -> int:
-        """The node that the peak is for; -1 at the end."""
+        """The node at the peak; -1 at the end."""
         return self._index
 
     @property
     def op(self) -> int:
-        """The node that runs at the peak; -1 where tensors are moved, or at the end."""
+        """The node that runs at the peak; -1 during a reshard, or at the end."""
         index = self._index
         return index if self._runs else -1
 
     def cut(self) -> Cut:
         index, runs = self._index, self._runs
-        if index < 0:  # what is given away, after the last op
+        if index < 0:  # the outputs, after the last op
             self._wait(self._alive(), -1, set())
-            return self._made()
+            return self._make_cut()
         touched = {*self._read(index), *(self.graph.nodes[index].results if runs else ())}
         alive = self._alive()
         if runs and not self._fills(index):
@@ -87,15 +90,15 @@ class _Peak:
             for value in touched:
                 self._exactly(value)
         self._wait(alive, index, touched)
-        return self._made()
+        return self._make_cut()
 
-    def _made(self) -> Cut:
+    def _make_cut(self) -> Cut:
         asked = self.tables.on_variables(self.masks)
         masks = ((n, tuple(mask.tolist())) for n, mask in sorted(asked.items()))
         return Cut(tuple((n, mask) for n, mask in masks if not all(mask)), self.bytes)
 
     def _alive(self) -> dict[int, set[int]]:
-        """Return the layouts in which values are alive at the peak, -1 on their way."""
+        """Return the layouts of live values at the peak; -1 between the steps of a reshard."""
         found: dict[int, set[int]] = {}
         for value, layout, first, last, _ in self.record.lives.tolist():
             if first <= self.moment <= last and value >= 0:
@@ -110,9 +113,9 @@ class _Peak:
         return self.tables.node_table(index).transient_bytes
 
     def _fills(self, index: int) -> bool:
-        """Ask for the option that a node took where it fills operands; say whether it does.
+        """Require the chosen option of a node if it fills operands; return whether it does.
 
-        What is there besides is then asked for as if it waited.
+        The layouts of all live tensors are then required exactly.
         """
         option = self.tables.options[index][self.picked[index]]
         if not self.tables.fills(self.graph.nodes[index], option):
@@ -121,7 +124,7 @@ class _Peak:
         return True
 
     def _elsewhere(self, alive: Mapping[int, set[int]], index: int) -> set[int]:
-        """Return the values that an op reads and that are alive in other layouts too."""
+        """Return the operands of an op that are live in other layouts too."""
         wanted = self.tables.options[index][self.picked[index]].operands
         own: dict[int, set[int]] = {}
         for operand, value in read(self.graph, self.graph.nodes[index]):
@@ -129,26 +132,26 @@ class _Peak:
         return {value for value in self._read(index) if alive.get(value, set()) - own[value]}
 
     def _wait(self, alive: Mapping[int, set[int]], index: int, touched: set[int]) -> None:
-        """Ask for what makes the other values take as much as they do while node ``index`` runs."""
+        """Require layouts that give other live values their size while node ``index`` runs."""
         for value in alive.keys() - touched:
-            if not self.graph.values[value].uses:  # an input alive in the first step alone
+            if not self.graph.values[value].uses:  # an input that is live in the first step only
                 for read in self._read(index):
                     self._exactly(read)
             first = min((node for node, _ in self.graph.values[value].uses), default=-1)
-            if 0 <= index < first and self._lies_for_one(value, alive[value]):
+            if 0 <= index < first and self._has_one_layout(value, alive[value]):
                 self._at_least(value)
             else:
                 self._exactly(value)
 
-    def _lies_for_one(self, value: int, layouts: Set[int]) -> bool:
-        """Say whether a value that is alive in ``layouts`` is not on its way, and has one reader.
+    def _has_one_layout(self, value: int, layouts: Set[int]) -> bool:
+        """Return whether a value live in ``layouts`` has one reader, and is not within a reshard.
 
-        It lies as it was made then, or as it is read where that is smaller.
+        Its layout is then the smaller of its made and its read layout.
         """
         return len(self.graph.values[value].uses) == 1 and len(layouts) == 1 and -1 not in layouts
 
     def _at_least(self, value: int) -> None:
-        """Ask that a value for one reader is made, and is read, at least as large as it lies."""
+        """Require options that make and read a value with one reader at no smaller size."""
         held = self.graph.values[value]
         ((reader, operand),) = held.uses
         ends = {
@@ -164,16 +167,16 @@ class _Peak:
             self._ask(node, size >= own)
 
     def _exactly(self, value: int, parts: Container[int] | None = None) -> None:
-        """Ask that a value is made as it is and read as it is, in some ``parts`` or in all."""
+        """Require the chosen layouts of a value at its producer and its readers in ``parts``."""
         held, options = self.graph.values[value], self.tables.options
-        self._alike(
+        self._require_same(
             held.producer, [option.results[held.index] for option in options[held.producer]]
         )
         for node, operand in held.uses:
             if parts is None or self.graph.part(self.graph.nodes[node]) in parts:
-                self._alike(node, [option.operands[operand] for option in options[node]])
+                self._require_same(node, [option.operands[operand] for option in options[node]])
 
-    def _alike(self, index: int, layouts: Sequence[Layout]) -> None:
+    def _require_same(self, index: int, layouts: Sequence[Layout]) -> None:
         own = layouts[self.picked[index]]
         self._ask(index, np.array([layout == own for layout in layouts]))
 
@@ -182,21 +185,21 @@ class _Peak:
 
 
 class _StepPeak(_Peak):
-    """The same in a training step, where a tensor may take the place of another in memory."""
+    """The peak of a training step, in which a tensor may overwrite another."""
 
     def cut(self) -> Cut:
         index, alive = self._index, self._alive()
         fills = index >= 0 and self._fills(index)
         covered = self._own(index) if self._runs and not fills else set[int]()
         for value in alive.keys() - covered:
-            if self._is_unread(value, index) and self._lies_for_one(value, alive[value]):
+            if self._is_unread(value, index) and self._has_one_layout(value, alive[value]):
                 self._at_least(value)
             else:
                 self._whole(value, index)
-        return self._made()
+        return self._make_cut()
 
     def _own(self, index: int) -> set[int]:
-        """Ask that an op's tensors are as large as they are; return those that are its alone."""
+        """Require at least the chosen sizes of an op's own tensors; return these values."""
         node, options = self.graph.nodes[index], self.tables.options[index]
         picked, covered = options[self.picked[index]], set[int]()
         alive = self._alive()
@@ -213,14 +216,14 @@ class _StepPeak(_Peak):
         return covered
 
     def _is_entangled(self, value: int, index: int, alive: Mapping[int, set[int]]) -> bool:
-        """Say whether a value may be in memory in another way than as an op reads or makes it."""
+        """Return whether a value may be live in another layout than the op reads or makes."""
         node = self.graph.nodes[index]
         every = [*node.operands, *node.results]
         several = every.count(value) > 1 or len(alive[value]) > 1
         return several or self.graph.stays(value) or self._is_shared(value)
 
     def _is_shared(self, value: int) -> bool:
-        """Say whether a value may lie in the memory of another, or another in its."""
+        """Return whether a value may share memory with another value."""
         users = (self.graph.nodes[node] for node, _ in self.graph.values[value].uses)
         replaces = any(user.updates is not None or user.is_alias for user in users)
         return replaces or self.graph.producer(value).is_alias
@@ -231,9 +234,9 @@ class _StepPeak(_Peak):
         return 0 <= index < first and not self.graph.stays(value) and not self._is_shared(value)
 
     def _whole(self, value: int, index: int) -> None:
-        """Ask that a value, and what lies in its memory, is made and read as it is.
+        """Require the chosen layouts of a value, and of values in the same memory.
 
-        State is fetched anew in each part of a step: it is so in those that are under way.
+        State is fetched again in each part of a step: only the parts that are running count.
         """
         uses = self.graph.values[value].uses
         if self.graph.producer(value).state is not None and index >= 0:
@@ -250,9 +253,9 @@ class _StepPeak(_Peak):
 
 
 class Cuts:
-    """What was learnt of one mesh: sums of what waits, and cuts.
+    """The bounds learnt on one mesh: sums of live tensors, and cuts.
 
-    Sums are of all ops and tensors alike, so that repeated layers stay alike.
+    A sum applies to all equal ops and tensors, so that repeated layers keep equal tables.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
@@ -264,10 +267,10 @@ class Cuts:
         return len(self._cuts) + len(self.sums)
 
     def learn(self, point: TablePoint) -> bool:
-        """Take in why the program of ``point`` needs more than its transient bytes.
+        """Learn why the program of ``point`` needs more than its transient bytes.
 
-        Returns whether that is new. Of several lessons the weakest is first, as its tables are
-        small.
+        Returns whether the lesson is new. Of several lessons the weakest is first, as its tables
+        are small.
         """
         kind = _StepPeak if self.tables.graph.trains else _Peak
         peak = kind(self.evaluator, self.tables.decode(point.assignment))
@@ -281,9 +284,10 @@ class Cuts:
         return is_new
 
     def added_to(self, problem: Problem) -> Problem:
-        """Return ``problem`` with what was learnt; its own nodes come first.
+        """Return ``problem`` with all lessons; its own nodes come first.
 
-        A cut is a node more: which of its masks is not met, or all are.
+        Each cut adds a node. Its options are the masks that an assignment may violate, and the case
+        that it violates none.
         """
         nodes, edges = list(problem.nodes), list(problem.edges)
         self.sums.add_to(nodes, edges)

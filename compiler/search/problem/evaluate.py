@@ -1,12 +1,11 @@
 """The cost of one complete assignment.
 
-The search charges every use of a tensor for its own reshard and knows the memory of one step at a
-time. Here each distinct reshard is paid once and memory follows from the lifetimes of all tensors
-over the program, in the order that the emitted graphs keep. Collectives that are sent as one are
-paid as one by :meth:`Evaluator.emitted`, and what of them operators hide is not paid, as the graphs
-will have it; each alone by :meth:`Evaluator.evaluate`, as the tables of the search have it. The
-walk over the program is the engine's (``engine/walk.cpp``); it asks for what nodes and tensors
-alike cost, once.
+The tables charge every use of a tensor for its own reshard, and the memory of one op at a time.
+Here each distinct reshard is charged once. Memory follows from the live ranges of all tensors, in
+the order of the emitted graphs. :meth:`Evaluator.evaluate` charges each collective alone, as the
+tables do. :meth:`Evaluator.emitted` charges fused collectives together, and only the time that
+operators do not hide, as the graphs will run. The engine walks the program (``engine/walk.cpp``),
+and requests the costs of equal nodes and tensors once.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ __all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "Running", "evaluator_o
 class Cost:
     """Predicted time of a step and memory of a device.
 
-    ``hidden_s`` is the part of the communication that goes on while operators run.
+    ``hidden_s`` is the part of the communication that overlaps with operators.
     """
 
     compute_s: float
@@ -68,9 +67,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class ProgramCost(Cost):
-    """What a whole program costs, a training step with all of its micro-batches.
+    """The cost of a whole program: for training, a step with all of its micro-batches.
 
-    ``update_s`` is the part of its time that is spent once, however many micro-batches there are.
+    ``update_s`` is the part of its time that is spent once, for any number of micro-batches.
     """
 
     update_s: float
@@ -78,9 +77,12 @@ class ProgramCost(Cost):
 
 @dataclass(frozen=True)
 class Running:
-    """What tensors that come and go touch of ONNX Runtime's arena, the size of the largest tensor
-    that a collective reads or makes, that of all that they make, and how many collectives and
-    slices there are."""
+    """Memory and collectives of a running process, without weights.
+
+    ``arena_bytes`` is the part of ONNX Runtime's arena that transient tensors touch. ``sent_bytes``
+    is the size of the largest tensor that a collective reads or makes, ``passed_bytes`` of all
+    tensors that collectives make. ``moves`` is the number of collectives and slices.
+    """
 
     arena_bytes: int
     sent_bytes: int
@@ -90,18 +92,17 @@ class Running:
 
 @dataclass(frozen=True)
 class Record:
-    """What one walk did.
+    """The events and live ranges of one walk.
 
-    ``events`` has a row (node, value, source, target, moment) for each move of a value between two
-    layouts for the node that reads it first, and for each node after them, with -1 as its value;
-    a node is a position in ``tables.variables``. ``lives`` has a row (value, layout, first, last,
-    bytes) for each tensor that comes and goes: no layout (-1) between the steps of a move, no value
-    inside of bodies. Moments are numbered from 0, and one more follows the last step. ``groups``
-    has for each moment of an event the first of the collectives sent as one, -1 for others,
-    and ``places`` where it is among the moments of lives; it is empty where these are the same.
-    Where collectives run beside operators, ``begin_s`` has when the step of a moment begins,
-    overheads left out, and ``ends`` the moment among those of lives at which it is waited for;
-    else they are empty.
+    ``events`` has a row (node, value, source, target, moment) for each reshard of a value, for its
+    first reader. After these it has a row for the node itself, with -1 as its value. A node is a
+    position in ``tables.variables``. ``lives`` has a row (value, layout, first, last, bytes) for
+    each transient tensor. Its layout is -1 between the steps of a reshard, its value -1 inside of
+    bodies. Moments are numbered from 0, and one more follows the last step. ``groups`` has, for
+    each moment of an event, the first of the collectives fused with it, else -1. ``places`` has its
+    moment among the moments of lives; it is empty if these are the same. If collectives overlap
+    with operators, ``begin_s`` has the start of the step of each moment, without overheads.
+    ``ends`` then has the moment of lives at which its result is awaited. Else both are empty.
     """
 
     cost: ProgramCost
@@ -113,15 +114,15 @@ class Record:
     ends: Sequence[int]
 
     def place(self, moment: int) -> int:
-        """Return the moment among those of lives at which that of an event is."""
+        """Return the moment among the lives for a moment of an event."""
         return self.places[moment] if self.places else moment
 
     def end(self, moment: int) -> int:
-        """Return the moment among those of lives at which what an event begins is waited for."""
+        """Return the moment among the lives at which the result of an event is awaited."""
         return self.ends[moment] if self.ends else self.place(moment)
 
     def alive_bytes(self) -> npt.NDArray[np.int64]:
-        """Return the bytes alive at each moment."""
+        """Return the live bytes at each moment."""
         ends = int(self.events[:, 4].max(initial=0)), int(self.lives[:, 3].max(initial=0))
         change = np.zeros(max(ends) + 3, np.int64)
         np.add.at(change, self.lives[:, 2], self.lives[:, 4])
@@ -130,9 +131,9 @@ class Record:
 
 
 class Evaluator:
-    """Costs complete assignments on one mesh; what they share is computed once.
+    """Computes costs of complete assignments on one mesh; shared results are computed once.
 
-    So is what nodes of equal tables (repeated layers) and tensors alike have in common.
+    Nodes with equal tables (repeated layers) and equal tensors share their results.
     """
 
     def __init__(self, tables: MeshTables) -> None:
@@ -149,16 +150,18 @@ class Evaluator:
         self._costing = _Costing(self)
 
     def evaluate(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> ProgramCost:
-        """Return the cost of giving each choosing node the strategy of that number.
+        """Return the cost of a program in which each collective is charged alone.
 
-        ``assignment`` is in the order of ``tables.variables``. Each collective is paid alone.
+        ``assignment`` has the number of a strategy per node, in the order of ``tables.variables``.
         Linear in the operands of the program.
         """
         return self._run(assignment, joins=False)
 
     def emitted(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> ProgramCost:
-        """Return what :meth:`evaluate` does for the program as it will run: it takes no longer, and
-        no more memory."""
+        """Return the cost of the program as it will run, after fusion and overlap.
+
+        It takes no more time and no more memory than :meth:`evaluate` returns.
+        """
         return self._run(assignment, joins=True)
 
     def _run(
@@ -170,7 +173,7 @@ class Evaluator:
     def record(
         self, assignment: Sequence[int] | npt.NDArray[np.int32], *, joins: bool = True
     ) -> Record:
-        """Return what :meth:`emitted` does step by step, or :meth:`evaluate` without ``joins``."""
+        """Return the steps of :meth:`emitted`, or of :meth:`evaluate` without ``joins``."""
         picked = np.ascontiguousarray(assignment, np.int32)
         cost, events, lives, groups, places, begin_s, ends = self._walk.record(
             self._costing, picked, *self._overheads_s(), joins
@@ -178,13 +181,13 @@ class Evaluator:
         return Record(_cost(*cost), events, lives, groups, places, begin_s, ends)
 
     def joined_s(self, movements: Sequence[tuple[str, tuple[int, ...], float]]) -> float:
-        """Return the time of collectives (kind, axes, bytes) alike that are sent as one."""
+        """Return the time of collectives (kind, axes, bytes) that are fused."""
         kind, axes, _ = movements[0]
         size = sum(own for _, _, own in movements)
         return joined_time_s(kind, axes, size, self.tables.mesh, self.tables.device)
 
     def running(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> Running:
-        """Return what a process takes room for beside weights while it runs (decision 46).
+        """Return the memory of a running process without its weights (decision 46).
 
         n log n in the operands of the program, the first time.
         """
@@ -200,7 +203,7 @@ class Evaluator:
         return Images(*images_of(self.graph))
 
     def _overheads_s(self) -> tuple[float, float]:
-        """Return the overhead of all graphs that a step runs, and that of its update."""
+        """Return the overhead of all graphs that a step runs, and of its update."""
         once_s = self.tables.device.step_overhead_s
         return self.graph.runs * once_s, once_s if self.graph.trains else 0.0
 
@@ -212,7 +215,7 @@ class Evaluator:
         return self._numbers[layout]
 
     def is_update(self, index: int) -> bool:
-        """Say whether a node belongs to the update of a training step."""
+        """Return whether a node belongs to the update of a training step."""
         return self.graph.updates(self.graph.nodes[index])
 
 
@@ -224,20 +227,20 @@ def _cost(
     update_s: float,
     hidden_s: float,
 ) -> ProgramCost:
-    """Return what the engine says of a walk."""
+    """Return the result of an engine's walk as a ``ProgramCost``."""
     sizes = static_bytes, transient_bytes
     return ProgramCost(compute_s, communication_s, *sizes, update_s, hidden_s=hidden_s)
 
 
 def overlapping(device: Device) -> Overlapping:
-    """Return what it takes to let collectives run beside operators, for the engine."""
+    """Return the costs of overlapping collectives with operators, for the engine."""
     how = device.overlap or Overlap()
     copied_s = copy_line(2.0, device).s_per_byte
     return Overlapping(how.start_s, how.share, copied_s, how.keeps_peak)
 
 
 def evaluator_of(tables: MeshTables) -> Evaluator:
-    """Return the evaluator of ``tables``, which they keep."""
+    """Return the evaluator of ``tables``, which is made once."""
     if tables.evaluator is None:
         tables.evaluator = Evaluator(tables)
     assert isinstance(tables.evaluator, Evaluator)
@@ -245,11 +248,11 @@ def evaluator_of(tables: MeshTables) -> Evaluator:
 
 
 _MOST_BYTES = 1 << 48
-"""What no device holds for one operation, and little enough for 64 bits to add up a program."""
+"""More bytes than any device has, and few enough to add up a program in 64 bits."""
 
 
 class _Costing:
-    """What the walk asks for, once for all nodes and values alike."""
+    """Supplies costs to the engine's walk, once per class of equal nodes and values."""
 
     def __init__(self, owner: Evaluator) -> None:
         self.tables, self.graph = owner.tables, owner.graph
@@ -258,9 +261,9 @@ class _Costing:
         self.masks: dict[Mask, int] = {}
 
     def strategy(self, position: int, picked: int) -> _StrategyCost:
-        """Return what a strategy of the node at ``position`` of the variables costs.
+        """Return the costs of a strategy of the node at ``position`` of the variables.
 
-        Raises `UserError` for one that no device can hold.
+        Raises `UserError` for a strategy that no device has memory for.
         """
         index = self.tables.variables[position]
         node, strategy = self.graph.nodes[index], self.tables.options[index][picked]
@@ -281,21 +284,21 @@ class _Costing:
             [self.number(layout) for _, layout in made],
             [self._bytes(value, layout) for value, layout in made],
             *self._fills(node, strategy),
-            self._apart(node, strategy),
+            self._time_apart(node, strategy),
         )
 
     def _fills(
         self, node: Node, strategy: Strategy
     ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Return places and bytes of what is filled, among what is read, and the masks for it."""
+        """Return the place among the read values and the bytes of each fill, and all masks."""
         fills = self.tables.fills(node, strategy)
         place = {operand: number for number, (operand, _) in enumerate(read(self.graph, node))}
         masks = dict.fromkeys(fill.mask for fill in fills)
         numbers = [(self.masks.setdefault(m, len(self.masks)), m.bytes) for m in masks]
         return [(place[fill.operand], fill.bytes) for fill in fills], numbers
 
-    def _apart(self, node: Node, strategy: Strategy) -> list[tuple[int, float]]:
-        """Return places among what is read, and the additional seconds if one is resharded."""
+    def _time_apart(self, node: Node, strategy: Strategy) -> list[tuple[int, float]]:
+        """Return places among the read values, each with the extra seconds if it is resharded."""
         place = {operand: number for number, (operand, _) in enumerate(read(self.graph, node))}
         return [(place[operand], s) for operand, s in self.tables.apart_s(node, strategy)]
 
@@ -327,7 +330,7 @@ class _Costing:
         return joining_time(kind, axes, self.tables.mesh, self.tables.device)
 
     def tree(self, value: int, source: int, targets: list[int]) -> list[tuple[int, int]]:
-        """Return from which layout each of ``targets``, and of others in between, is made."""
+        """Return (layout, source layout) for each of ``targets`` and for intermediate layouts."""
         info = self.graph.values[value].info
         if info is None:
             return [(target, source) for target in targets]

@@ -1,4 +1,4 @@
-"""What an assignment has on each rank that a process takes room for."""
+"""The parts of an assignment that determine the memory of a rank's process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ _ACTIVATIONS = (
     *("Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign"),
     *("Tanh", "ThresholdedRelu"),
 )
-"""Operators that ONNX Runtime makes one node with the `Gemm` before them."""
+"""Operators that ONNX Runtime fuses into the `Gemm` before them."""
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """What counts in a graph, whatever nodes choose: how many run; those of them with weights that
-    are laid out or packed, and their operators; weights of which nodes look up rows, and these
-    nodes; inputs; outputs."""
+    """Counts of a graph that are equal for all assignments.
+
+    ``nodes`` is the number of ops that run, and ``weighted`` lists those with packed or reordered
+    weights, and their operators. ``lookups`` maps weights to the nodes that look up their rows.
+    ``inputs`` and ``outputs`` are nodes.
+    """
 
     nodes: int
     weighted: Sequence[tuple[int, str]]
@@ -40,7 +43,7 @@ class _Counted:
 def footprint(
     tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost, running: Running
 ) -> Footprint:
-    """Return it for a strategy per node, whose tensors take what ``cost`` and ``running`` say.
+    """Return the footprint of a strategy per node, with the bytes of ``cost`` and ``running``.
 
     Linear in the nodes with weights, the inputs and the outputs.
     """
@@ -49,7 +52,7 @@ def footprint(
     loading, packed = Loading(), 0
     for index, operator in counted.weighted:
         node, strategy = graph.nodes[index], strategies[index]
-        alone = strategy.results[0].has_partial  # it is summed up before it is normalised
+        alone = strategy.results[0].has_partial  # it is summed before it is normalised
         size = tables.static_bytes(node, strategy)
         loading.read(operator, size, alone=alone, fused=_is_fused(graph, index, strategies))
         packed += _shared_bytes(tables, index, strategies) if operator in PRODUCTS else 0
@@ -85,7 +88,7 @@ def _operator(node: Node) -> str:
 
 
 def _is_fused(graph: Graph, index: int, strategies: Mapping[int, Strategy]) -> bool:
-    """Say whether a node is a product that an activation alone reads, as it lies."""
+    """Return whether a node is a product that only an activation reads, in the same layout."""
     node = graph.nodes[index]
     uses = graph.values[node.results[0]].uses
     if _operator(node) != "Gemm" or len(uses) != 1:
@@ -97,7 +100,7 @@ def _is_fused(graph: Graph, index: int, strategies: Mapping[int, Strategy]) -> b
 
 
 def _lookups(graph: Graph, runs: Iterable[tuple[int, Node]]) -> dict[int, list[int]]:
-    """Return the weights of which nodes read rows, each with these nodes."""
+    """Return the weights with rows that nodes look up, each with these nodes."""
     found: dict[int, list[int]] = {}
     for index, node in runs:
         table = node.operands[0] if _operator(node) == "Gather" else None
@@ -113,9 +116,9 @@ def _is_read(
     strategies: Mapping[int, Strategy],
     but: Sequence[int],
 ) -> bool:
-    """Say whether a weight is read in a layout while the program runs, by others ``but`` these.
+    """Return whether a weight is read in a layout at run time, except by nodes ``but``.
 
-    A part of it is cut when the session is made, and is a tensor of its own.
+    A slice of it is made with the session, and is a tensor of its own.
     """
     if graph.producer(value).private:
         return False
@@ -129,7 +132,7 @@ def _is_read(
 def _unread_bytes(
     tables: MeshTables, table: int, readers: Sequence[int], strategies: Mapping[int, Strategy]
 ) -> int:
-    """Return what of a weight stays in its file, at least: all but the rows that are looked up."""
+    """Return a lower bound on the bytes of a weight that are never read: all rows not looked up."""
     graph, value = tables.graph, tables.graph.values[table]
     layout = strategies[readers[0]].operands[0]
     if value.producer in strategies:
@@ -168,7 +171,7 @@ def _output_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
 
 
 def _shared_bytes(tables: MeshTables, index: int, strategies: Mapping[int, Strategy]) -> int:
-    """Return the sizes of weights that others read too, which stay beside their packed form."""
+    """Return the bytes of weights with other readers, which stay next to their packed form."""
     graph, found = tables.graph, 0
     for operand, value in enumerate(graph.nodes[index].operands):
         if value is None or operand == 0:

@@ -1,8 +1,8 @@
-"""What adds up at a moment: an op, or a tensor that is moved, and up to two things that wait.
+"""Peak-memory lower bounds: an op or reshard plus at most two other live tensors.
 
-What depends on several nodes of the problem is a node of its own, which all sums share; its options
-are its states. A sum of two nodes is then a table between them. One of more is another node, whose
-options are what all but the op say together.
+A part that depends on several nodes of the problem gets a node of its own, which all sums share;
+its options are the states of the part. A sum of two nodes is then a table between them. A sum of
+more nodes is another node, with the joint states of all parts as options.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from tensoropt.compiler.search.problem.waiting import Moment, Part, Shape, Waits
 __all__ = ["Sums"]
 
 MOST_PARTS = 2
-"""What a sum has beside the op or the move at most."""
+"""Most parts of a sum in addition to its op or reshard."""
 MOST_STATES = 400
-"""The most options of the node of a sum."""
+"""Most options of the node of a sum."""
 MOST_CELLS = 40_000
-"""The most ways that the nodes of a sum have to choose together."""
+"""Most joint choices of the nodes of a sum."""
 MOST_ALIKE = 6
-"""Of the sums of one moment that are alike, so many are made."""
+"""Most sums of one kind per moment."""
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """Kinds of a moment and of what waits meanwhile: their bytes add up."""
+    """The kinds of a moment and of other live tensors: their bytes add up."""
 
     own: int
     moved: int
@@ -41,10 +41,12 @@ class _Sum:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """A sum as tables: transient bytes [state, option of the moment's node], and per other node the
-    states that its options allow, [option, state] in seconds: none or infinite.
+    """The tables of a sum.
 
-    Of one other node the states are its options.
+    ``size_bytes`` has transient bytes [state, option of the moment's node]; ``none`` are zeros of
+    the same shape. ``allowed`` has seconds [option, state] per other node: 0 for an allowed state,
+    else infinite. If there is only one other node, its options are the states, and ``allowed`` is
+    empty.
     """
 
     size_bytes: Floats
@@ -54,8 +56,11 @@ class _Table:
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A part of several nodes as a node of its own: its table, seconds that tie it to each of them
-    as [option, state], and the shape of what its states say."""
+    """A part of several nodes as a node of its own.
+
+    ``ties`` has seconds [option, state] per node of the part; ``shape`` has the bytes of the
+    states.
+    """
 
     node: NodeTable
     ties: tuple[Floats, ...]
@@ -64,7 +69,7 @@ class _Held:
 
 @dataclass
 class _Added:
-    """The tables of a problem, to which sums are added, and the parts that have nodes there."""
+    """The tables of a problem with added sums, and the parts that have nodes there."""
 
     nodes: list[NodeTable]
     edges: list[EdgeTable]
@@ -79,7 +84,7 @@ class _Added:
 
 
 class Sums:
-    """What was learnt of sums, on one mesh."""
+    """The sums learnt on one mesh."""
 
     def __init__(self, waits: Waits) -> None:
         self.waits = waits
@@ -93,9 +98,11 @@ class Sums:
         return len(self._known)
 
     def learn(self, point: TablePoint, index: int, before: int, *, runs: bool) -> bool:
-        """Take in what adds up to more than the transient bytes of ``point`` at node ``index``,
-        which ``runs`` or for which something is moved, or after what ran ``before``; say whether
-        that is new."""
+        """Learn a sum above the transient bytes of ``point``; return whether it is new.
+
+        The peak is at node ``index``, which ``runs`` or has an operand resharded, or right after
+        the node that ran ``before``.
+        """
         for moment in self._moments_at(index, before, runs=runs):
             for lesson in self._lessons(moment, point):
                 if lesson not in self._known:
@@ -132,12 +139,12 @@ class Sums:
                 yield _sum(moment, parts)
 
     def add_to(self, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
-        """Add the tables of all that was learnt to those of a problem."""
+        """Add the tables of all learnt sums to the tables of a problem."""
         problem = _Added(nodes, edges)
         for moment in self._moments():
             for lesson in self._known:
                 if (lesson.own, lesson.moved) == _kind(moment):
-                    for parts in islice(_alike(moment, lesson), MOST_ALIKE):
+                    for parts in islice(_match_parts(moment, lesson), MOST_ALIKE):
                         self._add(moment, parts, problem)
 
     def _moments(self) -> Iterable[Moment]:
@@ -171,20 +178,20 @@ class Sums:
         )
 
     def _as_one_node(self, part: Part, problem: _Added) -> Part:
-        """Return a part as what one node says: of several there is a node for its states."""
+        """Return a part that depends on one node; several nodes get a node for their states."""
         if len(part.nodes) == 1:
             return part
         key = (id(part.shape), part.nodes)
         if key not in problem.held:
             if id(part.shape) not in self._held:
-                self._held[id(part.shape)] = _held(part.shape)
+                self._held[id(part.shape)] = _make_held(part.shape)
             held = self._held[id(part.shape)]
             here = problem.add(held.node, part.nodes, held.ties)
             problem.held[key] = Part(part.value, (here,), held.shape)
         return problem.held[key]
 
     def _at_least(self, node: NodeTable, size_bytes: Floats) -> NodeTable:
-        """Return the table of a node with what is alive whatever the others choose."""
+        """Return the table of a node with the bytes that are live for any choice of the others."""
         key = (id(node), id(size_bytes))
         if key not in self._raised:
             most = np.maximum(node.transient_bytes, size_bytes[0])
@@ -205,7 +212,7 @@ def _every(moment: Moment, parts: Sequence[Part]) -> list[Part]:
 
 
 def _is_small(moment: Moment, parts: Sequence[Part]) -> bool:
-    """Say whether the nodes of a sum, and its own, have few enough ways to choose together."""
+    """Return whether the nodes of a sum have few enough joint choices."""
     every = _every(moment, parts)
     counts = {part.nodes: _options(part) for part in every}
     states = math.prod(len(part.shape.size_bytes) for part in every)
@@ -214,13 +221,13 @@ def _is_small(moment: Moment, parts: Sequence[Part]) -> bool:
 
 
 def _options(part: Part) -> int:
-    """Return how many options the node has that says how large a part is."""
+    """Return the number of options of the node that determines the size of a part."""
     (*others, mask) = part.shape.masks
     return len(part.shape.size_bytes) if others else len(mask)
 
 
-def _alike(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:
-    """Yield the parts of a moment that are of the kinds of a lesson, each of another value."""
+def _match_parts(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:
+    """Yield the parts of a moment that match the kinds of a lesson, each of another value."""
     seen = set()
     kinds = [[p for p in moment.waiting if id(p.shape) == kind] for kind in lesson.waiting]
     for parts in product(*kinds):
@@ -230,14 +237,16 @@ def _alike(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:
             yield parts
 
 
-def _held(shape: Shape) -> _Held:
+def _make_held(shape: Shape) -> _Held:
     ties = tuple(np.where(mask, 0.0, np.inf) for mask in shape.masks)
     return _Held(NodeTable(np.zeros(len(shape.size_bytes))), ties, classes(shape.size_bytes))
 
 
 def _table(shapes: Sequence[Shape], places: Sequence[int], ends: int, own: Floats) -> _Table:
-    """Return the tables of parts of one node each, at ``places`` among the ends, beside what is
-    alive anyway."""
+    """Return the tables of a sum of parts of one node each, at ``places`` among the ends.
+
+    ``own`` are the bytes that are live in any state.
+    """
     counts = [len(shape.size_bytes) for shape in shapes]
     states = np.indices(counts).reshape(len(shapes), math.prod(counts))
     masks: list[Flags] = [np.ones((1, 1), dtype=np.bool_)] * ends

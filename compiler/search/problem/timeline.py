@@ -1,4 +1,4 @@
-"""What one assignment does, step by step: the walk that costs it, recorded, in words."""
+"""Timeline of one assignment: the recorded walk of its cost, step by step."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["Alive", "Kept", "Movement", "Step", "Timeline", "timeline_of"]
 StepKind = Literal["overhead", "op", "collective", "copy"]
 
 COPIES = frozenset({"all_slice", "partialize", "pad", "crop", "copy"})
-"""What moves nothing between ranks."""
+"""Kinds of steps without communication."""
 
 
 @dataclass(frozen=True)
 class Movement:
     """One collective, or one local copy between two layouts.
 
-    ``value`` is the tensor, ``None`` for what an op runs inside. ``bytes`` are those that one rank
-    puts in. ``dim`` is the dimension that is joined or cut, ``other_dim`` the second of an
+    ``value`` is the tensor, ``None`` for a step inside an op. ``bytes`` is the input of one rank.
+    ``dim`` is the dimension that is joined or sliced, ``other_dim`` the second dimension of an
     all-to-all.
     """
 
@@ -44,13 +44,13 @@ class Movement:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that a rank does, in program order.
+    """One step of a rank, in program order.
 
-    ``node`` is the node that runs, or the first that reads what is moved; ``None`` for the overhead
-    of a graph. ``time_s`` are seconds; ``memory_bytes`` is what comes and goes and is alive.
-    ``moment`` numbers the moments of :meth:`Timeline.alive`. Collectives that are sent as one have
-    one ``group``, the number of its first step; each has a share of their time. ``start_s`` is when
-    it begins; ``beside`` whether it is a collective while which operators run.
+    ``node`` is the node that runs, or the first reader of a resharded tensor; ``None`` for the
+    overhead of a graph. ``time_s`` are seconds, and ``memory_bytes`` the live transient bytes.
+    ``moment`` is a moment among the live ranges of :class:`Record`. Fused collectives have the same
+    ``group``, the number of its first step, and a share of its time each. ``start_s`` is the start
+    of the step, and ``beside`` marks a collective that overlaps with operators.
     """
 
     kind: StepKind
@@ -66,7 +66,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Alive:
-    """A tensor in memory at one moment: a value in a layout, or what bodies hold (``None``)."""
+    """A live tensor at one moment: a value in a layout, or tensors inside of bodies (``None``)."""
 
     value: int | None
     layout: Layout | None
@@ -75,7 +75,7 @@ class Alive:
 
 @dataclass(frozen=True)
 class Kept:
-    """A tensor that stays for the whole run: a value in a layout, as ``kind``."""
+    """A static tensor: a value in a layout, and its ``kind``."""
 
     value: int
     layout: Layout
@@ -87,7 +87,7 @@ class Kept:
 class Timeline:
     """All steps of a program under one assignment, and its memory; their sums are ``cost``.
 
-    What runs once for each micro-batch is one step, with the time of all of them.
+    An op that runs once for each micro-batch is one step, with the time of all runs.
     """
 
     cost: ProgramCost
@@ -98,7 +98,7 @@ class Timeline:
 
 
 def timeline_of(evaluator: Evaluator, assignment: Sequence[int]) -> Timeline:
-    """Return what ``assignment`` does, as :meth:`Evaluator.emitted` costs it.
+    """Return the timeline of ``assignment``, with the costs of :meth:`Evaluator.emitted`.
 
     Linear in the operands of the program.
     """
@@ -153,9 +153,9 @@ class _Reader:
         return Step(*what, start_s, beside=draft.kind == "collective" and end > at)
 
     def _starts(self) -> Iterator[float]:
-        """Yield when each step begins: after the one before, but for what runs beside others."""
+        """Yield the start of each step: the end of the step before, unless it overlaps."""
         now_s = overhead_s = 0.0
-        began: dict[int, float] = {}  # of what is one, and of what an op runs inside, the next
+        began: dict[int, float] = {}  # the next start in a fused group, or inside an op
         for draft in self.drafts:
             start_s = now_s
             if draft.kind == "overhead":
@@ -169,7 +169,7 @@ class _Reader:
             now_s = start_s + draft.time_s
 
     def _join(self) -> None:
-        """Put the steps into their order, and let those that are one share its time."""
+        """Sort the steps, and divide the time of fused collectives among them."""
         self.drafts.sort(key=lambda draft: self.record.place(draft.moment))
         groups: dict[int, list[int]] = {}
         for number, draft in enumerate(self.drafts):
@@ -204,8 +204,7 @@ class _Reader:
             self.drafts.append(_Draft(_kind(kind), times * time_s, moment, index, movement))
 
     def _apart_s(self, node: Node, strategy: Strategy) -> float:
-        """Return the additional time of an op for operands that a reshard keeps it from updating
-        in place."""
+        """Return the extra time of an op for resharded operands that it cannot update in place."""
         total_s = 0.0
         for operand, apart_s in self.tables.apart_s(node, strategy):
             value = node.operands[operand]
@@ -234,7 +233,7 @@ class _Reader:
             self.drafts.append(draft)
 
     def _keep(self, index: int) -> None:
-        """Note what a node that is no constant keeps, as ``MeshTables.static_bytes`` counts it."""
+        """Note the static tensors of a node, as ``MeshTables.static_bytes`` counts them."""
         graph, node, strategy = self.graph, self.graph.nodes[index], self._strategy(index)
         if node.constant:
             return
@@ -251,7 +250,7 @@ class _Reader:
                 self._note(value, layout, size, kind)
 
     def _keep_constants(self) -> None:
-        """Note what is folded at load once per layout in which it is read."""
+        """Note each constant once per layout in which it is read."""
         graph, found = self.graph, dict[tuple[int, int, Layout], int]()
         for index in self.tables.variables:
             node, strategy = graph.nodes[index], self._strategy(index)

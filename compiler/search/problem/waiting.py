@@ -1,7 +1,7 @@
-"""What is alive while an op runs, or while a tensor is moved for it, beside what it needs itself.
+"""Live tensors during an op or reshard, excluding its own operands and results.
 
-Each *part* of that depends on one or two nodes of the problem: a tensor that waits lies as one of
-them says; one that two ops read in the same layout stays in it between them.
+The size of each *part* depends on one or two nodes of the problem. A live tensor has a layout that
+one of them chooses; a tensor that two ops read in the same layout keeps it between them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ from tensoropt.runtime.layout.layout import Layout
 __all__ = ["Moment", "Part", "Shape", "Waits", "classes"]
 
 FEWEST_READERS = 3
-"""Of a tensor with two readers, plans that read the larger layout last seem lean instead: those
-take more too, which the tables do not know."""
+"""Fewest readers of a tensor with a bound on slices for its last reader.
+
+With two readers, plans that read the larger layout last seem lean instead. They need more memory
+too, which the tables do not charge.
+"""
 MOST_READERS = 4
-"""Of one that more read, programs make the layouts not always in the best order."""
+"""Most readers of these tensors: with more, the order of layouts is not always the best."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """Bytes [state], or [state, option] where they depend on the node that the moment is for.
+    """Bytes [state], or [state, option] if they depend on the node of the moment.
 
-    ``masks`` says of each node of a part which of its options a state has: [option, state], exactly
-    one state for any options of them all. One object for parts alike.
+    ``masks`` has the options of each state, per node of a part: [option, state]. Any options of all
+    nodes are in exactly one state. Equal parts share one object.
     """
 
     size_bytes: Floats
@@ -51,7 +54,7 @@ class Shape:
         return float(self.size_bytes.min())
 
     def bytes(self, picked: Sequence[int], option: int) -> float:
-        """Return what is alive if the nodes take the options ``picked``, the moment's its own."""
+        """Return the live bytes for options of the nodes, and of the moment's node."""
         held = np.logical_and.reduce([m[p] for m, p in zip(self.masks, picked, strict=True)])
         own = self.size_bytes[int(held.argmax())]
         return float(own if self.size_bytes.ndim == 1 else own[option])
@@ -59,7 +62,7 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What is alive of a value, as some nodes of the problem say."""
+    """The live bytes of a value, depending on some nodes of the problem."""
 
     value: int
     nodes: tuple[int, ...]
@@ -71,10 +74,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """An op that runs, or a tensor that is moved (``moved``) for a node of the problem.
+    """An op that runs, or a tensor that is resharded (``moved``) for a node of the problem.
 
-    ``size_bytes`` is what is alive of its own, per option of the node. Of the parts of a value that
-    waits, each is true by itself.
+    ``size_bytes`` are its own live bytes, per option of the node. Each part of another live value
+    (``waiting``) is a lower bound by itself.
     """
 
     node: int
@@ -84,7 +87,7 @@ class Moment:
 
     @cached_property
     def least(self) -> dict[int, float]:
-        """The least bytes of each value that waits."""
+        """The least bytes of each other live value."""
         found: dict[int, float] = {}
         for part in self.waiting:
             found[part.value] = max(found.get(part.value, 0.0), part.shape.least_bytes)
@@ -97,7 +100,7 @@ class Moment:
 
 @dataclass
 class _Known:
-    """Objects made once per key, with what the key has the identity of."""
+    """Objects made once per key, stored with the objects that the key identifies by id."""
 
     found: dict[object, tuple[object, object]] = field(default_factory=dict)
 
@@ -111,19 +114,20 @@ class _Known:
 class Waits:
     """The moments of a model's tables on one mesh.
 
-    A tensor lies as it was made until it is first read, then as its first copy does, or as it is
-    read. Where what a later reader wants is smaller, it may lie so before (decision 52).
+    A tensor keeps the layout of its producer until its first read. Then it has the layout of its
+    first copy or of a reader. If a later reader requires a smaller layout, the tensor may be
+    resharded to it earlier (decision 52).
     """
 
     def __init__(self, tables: MeshTables) -> None:
         self.tables, self.graph = tables, tables.graph
-        assert tables.problem  # which knows who holds what
+        assert tables.problem  # which records producers and copies
         self._position = {node: n for n, node in enumerate(tables.variables)}
         self._known = _Known()
 
     @cached_property
     def moments(self) -> dict[int, Moment]:
-        """The moment of each op that runs; linear in the tensors that wait, over all ops."""
+        """The moment of each op that runs; linear in the other live tensors, over all ops."""
         found = {}
         for index, alive in self._alive():
             node = self.graph.nodes[index]
@@ -138,7 +142,7 @@ class Waits:
 
     @cached_property
     def moves(self) -> dict[int, list[Moment]]:
-        """The moments in which tensors are moved for each op; of small problems none."""
+        """The moments in which tensors are resharded for each op; none in small problems."""
         alive, found = dict(self._alive()), dict[int, list[Moment]]()
         for value, source, target, index in self.tables.moved:
             if index in alive:
@@ -148,8 +152,10 @@ class Waits:
 
     @cached_property
     def cuts(self) -> dict[int, list[Moment]]:
-        """The moments right after each op in which what it made is cut, as nothing reads it whole;
-        of small problems none."""
+        """The moments right after each op in which its result is sliced, as nothing reads it whole.
+
+        Small problems have none.
+        """
         alive, found = dict(self._alive()), dict[int, list[Moment]]()
         for value, source, target, _ in self.tables.moved:
             index = self.graph.values[value].producer
@@ -161,33 +167,37 @@ class Waits:
 
     @cached_property
     def behind(self) -> dict[int, list[Moment]]:
-        """The moments right after each op in which what it has read is cut for the last reader; of
-        small problems none."""
+        """The moments right after each op in which an operand is sliced for the last reader.
+
+        Small problems have none.
+        """
         found: dict[int, list[Moment]] = {}
         for index, alive in () if self.tables.is_small else self._alive():
             for value in alive:
                 readers = self._readers(value)
                 if not FEWEST_READERS <= len(readers) <= MOST_READERS or readers[-2] != index:
                     continue
-                if (moved := self._left(value)) is not None:
-                    found.setdefault(index, []).append(self._behind(moved, index, alive))
+                if (moved := self._bound_last(value)) is not None:
+                    found.setdefault(index, []).append(self._slice_after(moved, index, alive))
         return found
 
-    def _behind(self, moved: Part, index: int, alive: Sequence[int]) -> Moment:
-        """Return the moment right after node ``index`` in which a value that it read is cut."""
+    def _slice_after(self, moved: Part, index: int, alive: Sequence[int]) -> Moment:
+        """Return the moment right after node ``index`` in which one of its operands is sliced."""
         place = self._position[index]
         parts = [p for v in alive if v != moved.value for p in self._parts(v, index)]
-        return Moment(place, self._made(index), [p for p in parts if place not in p.nodes], moved)
+        return Moment(place, self._add_up(index), [p for p in parts if place not in p.nodes], moved)
 
     def _is_shared(self, value: int) -> bool:
-        """Say whether a value is given away as it lies."""
+        """Return whether the program returns a value unchanged."""
         return any(
             self.graph.is_passed_on(value, node) for node, _ in self.graph.values[value].uses
         )
 
-    def _left(self, value: int) -> Part | None:
-        """Return what is at least alive of a value once only its last reader is left, beside what
-        the reader before it wanted; ``None`` where that is not known, or nothing is cut."""
+    def _bound_last(self, value: int) -> Part | None:
+        """Return the least live bytes of a value when only its last reader is left.
+
+        The layout for the reader before is included. ``None`` if unknown, or if nothing is sliced.
+        """
         info, (made, _) = self.graph.values[value].info, self.tables.held[value]
         every = [self._wanted(value, reader) for reader in self._readers(value)]
         fixed = info is None or not info.is_movable or self._is_shared(value)
@@ -205,8 +215,8 @@ class Waits:
         last = self._position[self._readers(value)[-1]]
         return Part(value, (last,), shape) if shape.size_bytes.any() else None
 
-    def _made(self, index: int) -> Floats:
-        """Return the bytes per option of what a node makes for others."""
+    def _add_up(self, index: int) -> Floats:
+        """Return the bytes per option of a node's results that other nodes read."""
         made = [v for v in self.graph.nodes[index].results if self.graph.values[v].uses]
         every = [(v, self.tables.held[v][0].layouts) for v in made if v in self.tables.held]
         found = self._none(len(self.tables.options[index]))
@@ -222,7 +232,7 @@ class Waits:
     def _cut(
         self, value: int, source: End, target: End, index: int, waiting: Sequence[int]
     ) -> Moment:
-        """Return the moment after node ``index`` in which a value is moved, if it gets smaller."""
+        """Return the moment after node ``index`` in which a value is resharded, if it shrinks."""
         info = self.graph.values[value].info
 
         def make() -> Shape:
@@ -239,8 +249,8 @@ class Waits:
         return Moment(source.node, own, parts, Part(value, (target.node,), shape))
 
     def _alive(self) -> Iterator[tuple[int, list[int]]]:
-        """Yield each op that runs, with the values made before it that are read by it or later."""
-        if self.graph.trains:  # of which much takes the place of something else
+        """Yield each op that runs, with the values made before it and read by it or later."""
+        if self.graph.trains:  # many tensors overwrite others
             return
         coming = sorted(self._values(), key=lambda value: -self.graph.values[value].producer)
         alive: list[int] = []
@@ -259,7 +269,7 @@ class Waits:
         return sorted({node for node, _ in self.graph.values[value].uses})
 
     def _parts(self, value: int, index: int) -> Iterator[Part]:
-        """Yield what is alive of a value that waits while node ``index`` runs, in several ways."""
+        """Yield the parts of a value that is live while node ``index`` runs."""
         made, read = self.tables.held[value]
         readers = self._readers(value)
         if readers[-1] <= index:
@@ -270,12 +280,12 @@ class Waits:
             after = next(reader for reader in readers if reader > index)
             for reader in {readers[-1]: None, after: None}:
                 yield self._smaller(value, read, self._reader(value, reader))
-            yield from self._between(value, readers, index)
+            yield from self._find_between(value, readers, index)
         else:
             yield Part(value, (read.node,), self._sizes(value, made, read.layouts))
 
     def _unread(self, value: int) -> Part:
-        """Return what is alive of a value that nothing has read: as it was made, or cut at once."""
+        """Return the part of a value before its first read: as made, or sliced right away."""
         made, read = self.tables.held[value]
         if self._is_shared(value):
             return Part(value, (made.node,), self._sizes(value, made, made.layouts))
@@ -287,11 +297,11 @@ class Waits:
         return self._smallest(value, made, read)
 
     def _reader(self, value: int, node: int) -> End:
-        """Return how a node reads a value, by its first operand of several."""
+        """Return the layouts in which a node reads a value, for the first of several operands."""
         return End(self._position[node], self._wanted(value, node)[0])
 
     def _smaller(self, value: int, one: End, other: End) -> Part:
-        """Return the bytes of a tensor that lies as one of two ends says, whichever is less."""
+        """Return the bytes of a tensor in the layout of one of two ends, whichever is smaller."""
 
         def make() -> Shape:
             return _lesser(*(self._bytes(value, end.layouts) for end in (one, other)))
@@ -302,8 +312,11 @@ class Waits:
         return Part(value, (one.node, other.node), shape)
 
     def _smallest(self, value: int, made: End, read: SharedEnd) -> Part:
-        """Return the bytes of a tensor that lies as it was made, if it is read so, or as any that
-        programs may make of it first for a set of layouts."""
+        """Return the least bytes of a tensor that is read in a set of layouts.
+
+        It keeps its made layout if the set has that. Else a program may make any layout of the set
+        first, or an intermediate layout.
+        """
         info, mesh = self.graph.values[value].info, self.tables.mesh
         assert info is not None
 
@@ -325,27 +338,30 @@ class Waits:
         info, mesh = self.graph.values[value].info, self.tables.mesh
         return np.array([tensor_bytes(info, x, mesh) for x in layouts], dtype=np.float64)
 
-    def _between(self, value: int, readers: Sequence[int], index: int) -> Iterator[Part]:
-        """Yield what stays from one reader to the next: both want it alike, or the next one as the
-        second copy is, from which the readers before were served."""
+    def _find_between(self, value: int, readers: Sequence[int], index: int) -> Iterator[Part]:
+        """Yield the parts that stay from one reader to the next.
+
+        Both require the same layout, or the next requires the layout of the second copy, which
+        served the readers before.
+        """
         before = max(reader for reader in readers if reader <= index)
         after = next(reader for reader in readers if reader > index)
         ends = [End(self._position[n], w) for n in (before, after) for w in self._wanted(value, n)]
         if len(ends) == 2 and before < index:
-            yield self._alike(value, *ends)
+            yield self._match_ends(value, *ends)
         second = self.tables.second_copies.get(value)
         if second is not None and len(ends) == 2 and after < readers[-1]:
-            yield self._alike(value, second, ends[1])
+            yield self._match_ends(value, second, ends[1])
 
     def _wanted(self, value: int, node: int) -> list[tuple[Layout, ...]]:
-        """Return the layouts per option of each operand as which a node reads a value."""
+        """Return the layouts per option of each operand of a node that is this value."""
         uses = self.graph.values[value].uses
         return [self.tables.wanted(node, operand) for reader, operand in uses if reader == node]
 
-    def _alike(self, value: int, first: End, last: End) -> Part:
-        """Return the bytes of a tensor that lies alike at two ends, none where it does not.
+    def _match_ends(self, value: int, first: End, last: End) -> Part:
+        """Return the bytes of a tensor with equal layouts at two ends, 0 if they differ.
 
-        Its smallest layouts are not told apart.
+        Its smallest layouts are not distinguished.
         """
         info, mesh = self.graph.values[value].info, self.tables.mesh
 
@@ -355,8 +371,8 @@ class Waits:
             sizes = {x: tensor_bytes(info, x, mesh) for x in both}
             least = min(sizes.values(), default=0)
             kept = [x for x, size in sizes.items() if size > least]
-            one, other = (_lies_as(end.layouts, kept) for end in (first, last))
-            # Of each layout: both ends, the first alone; then neither of them.
+            one, other = (_match_layouts(end.layouts, kept) for end in (first, last))
+            # Per layout: at both ends, or at the first end only; then at neither.
             neither = ~one.any(axis=1, keepdims=True)
             ones = np.concatenate([one, one, neither], axis=1)
             others = np.concatenate(
@@ -370,7 +386,7 @@ class Waits:
         return Part(value, (first.node, last.node), shape)
 
     def _elsewhere(self, value: int, index: int) -> Iterator[Part]:
-        """Yield what is alive of a value that an op reads in another layout, for later readers."""
+        """Yield the part of an operand that later readers require in another layout."""
         _, read = self.tables.held[value]
         readers = self._readers(value)
         if readers[-1] <= index or not isinstance(read, End):
@@ -391,9 +407,9 @@ class Waits:
     def _sizes(
         self, value: int, made: End, options: Sequence[Layout | tuple[Layout, ...]]
     ) -> Shape:
-        """Return the bytes of a tensor that waits in a layout, or in the smallest of several.
+        """Return the bytes of a live tensor in a layout, or in the smallest of several.
 
-        If it is read in several, it may also wait as it was made.
+        If it is read in several layouts, it may also keep the layout of its producer.
         """
         info, mesh = self.graph.values[value].info, self.tables.mesh
 
@@ -410,14 +426,14 @@ class Waits:
     def _move(
         self, value: int, source: End, target: End, index: int, alive: Sequence[int]
     ) -> Moment:
-        """Return the moment in which a value is moved, once what is read before it is there."""
+        """Return the moment in which a value is resharded, after the operands before it."""
         info = self.graph.values[value].info
         assert info is not None
 
         def make() -> Shape:
             before, after = (self._bytes(value, end.layouts) for end in (source, target))
             moved = self.tables.move_bytes(value, source, target)
-            # What gets smaller may have been moved earlier.
+            # A tensor that shrinks may have been resharded earlier.
             return classes(np.where(after < before[:, None], after, moved))
 
         shape = self._known.get(("move", info, source.layouts, target.layouts), make)
@@ -433,7 +449,7 @@ class Waits:
         return Moment(target.node, own, parts, Part(value, (source.node,), shape))
 
     def _parts_of(self, value: int, index: int) -> Iterator[Part]:
-        """Yield what is alive of a value while others are moved for node ``index``."""
+        """Yield the parts of a value while others are resharded for node ``index``."""
         _, read = self.tables.held[value]
         readers = self._readers(value)
         if index == readers[-1] and index != readers[0] and isinstance(read, End):
@@ -444,7 +460,7 @@ class Waits:
             yield from self._parts(value, index)
 
     def _there(self, value: int, target: End, index: int) -> tuple[Floats, set[int]]:
-        """Return the bytes of what was moved before a value for the same node, and what it is."""
+        """Return the bytes of operands resharded earlier for the same node, and these operands."""
         operands = self.graph.nodes[index].operands
         if target.node != self._position[index]:
             return self._none(len(target.layouts)), set()
@@ -472,7 +488,7 @@ class Waits:
 
 
 def _lesser(first: Floats, last: Floats) -> Shape:
-    """Return the shape of the lesser of what two nodes say, each per option."""
+    """Return the shape of the lesser bytes of two nodes, each per option."""
     first, last = np.minimum(first, last.max()), np.minimum(last, first.max())
     sizes, ones, others = [], [], []
     for size in np.union1d(first, last):
@@ -485,8 +501,10 @@ def _lesser(first: Floats, last: Floats) -> Shape:
 
 
 def _pairs(table: Floats) -> Shape:
-    """Return the shape of what depends on two nodes by ``table``, [option, option] or with the
-    options of the moment's node behind."""
+    """Return the shape of bytes that depend on two nodes by ``table``.
+
+    The table is [option, option], or has the options of the moment's node as its last axis.
+    """
     rows, row_of = np.unique(table, axis=0, return_inverse=True)
     both, column_of = np.unique(rows, axis=1, return_inverse=True)
     counts = both.shape[:2]
@@ -498,14 +516,14 @@ def _pairs(table: Floats) -> Shape:
 
 
 def classes(table: Floats) -> Shape:
-    """Return the shape of what depends on one node by ``table``, [option] or [option, other's]."""
+    """Return the shape of bytes by ``table``: [option], or [option, option of the moment]."""
     states, state_of = np.unique(table, axis=0, return_inverse=True)
     mask = np.arange(len(states)) == np.reshape(state_of, -1)[:, None]
     return Shape(np.ascontiguousarray(states), (mask,))
 
 
-def _lies_as(layouts: Sequence[Layout], others: Sequence[Layout]) -> Flags:
-    """Say which of ``layouts`` are which of ``others``, all different, as [layout, other]."""
+def _match_layouts(layouts: Sequence[Layout], others: Sequence[Layout]) -> Flags:
+    """Return which of ``layouts`` equal which of the distinct ``others``, as [layout, other]."""
     place = {other: number for number, other in enumerate(others)}
     places = np.array([place.get(layout, -1) for layout in layouts], dtype=np.int64)
     found: Flags = places[:, None] == np.arange(len(others))
