@@ -21,7 +21,7 @@ AFTER_NODE_S = 1e-4
 
 
 def least_s(nodes: int) -> float:
-    """Return the least seconds of a search of graphs with so many nodes, by default."""
+    """Return the default least seconds of a search of graphs with ``nodes`` nodes."""
     return max(LEAST_S, LEAST_NODE_S * nodes)
 
 

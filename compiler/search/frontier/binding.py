@@ -30,9 +30,9 @@ Activations = Mapping[str, tuple[str, int]]
 
 
 def pinned(graph: Graph, pins: Sequence[Pin], activations: Activations) -> Graph:
-    """Return ``graph`` with the conditions that ``pins`` are on its nodes.
+    """Return ``graph`` with the conditions of ``pins`` on its nodes.
 
-    Raises UserError for a pin that matches nothing, or that says what nothing it matches has.
+    Raises UserError for a pin without a match, or if no match has the factors that it names.
     """
     annotated, there = _annotated_count(graph, pins)
     if annotated and not there:
@@ -46,13 +46,13 @@ def pinned(graph: Graph, pins: Sequence[Pin], activations: Activations) -> Graph
 
 
 def _annotated_count(graph: Graph, pins: Sequence[Pin]) -> tuple[int, int]:
-    """Return how many annotated nodes there are, and of how many of them the graph has one."""
+    """Return the number of annotated nodes, and the number that the graph still has."""
     names = [pin.pattern for pin in pins if pin.signature is not None]
     return len(names), len(set(names) & {node.name for node in graph.nodes if _is_own_op(node)})
 
 
 def bind(graph: Graph, pin: Pin, activations: Activations) -> Iterator[tuple[int, Condition]]:
-    """Yield the nodes of ``graph`` that ``pin`` is about, and what it says of the strategies."""
+    """Yield the nodes of ``graph`` that ``pin`` matches, each with its condition."""
     if pin.is_node:
         yield from _of_nodes(graph, pin)
         return
@@ -76,7 +76,7 @@ def _condition(pin: Pin, subject: Tensor) -> Condition:
 def _tensor_terms(
     pin: Pin, subject: Tensor, layout: Sequence[str] | None
 ) -> tuple[list[Term], int | None]:
-    """Return what a pin says of a tensor, and of how many axes a mesh it is about has to be."""
+    """Return the terms of a pin for a tensor, and the number of mesh axes that it requires."""
     if layout is None:
         return [Term(subject, Placement.parse(text), axis) for text, axis in pin.says], None
     terms = [Term(subject, Placement.parse(one), axis) for axis, one in enumerate(layout)]
@@ -84,7 +84,7 @@ def _tensor_terms(
 
 
 def _tensors(graph: Graph, pin: Pin, activations: Activations) -> Iterator[tuple[int, Tensor]]:
-    """Yield where the strategies of nodes say how the tensors of a pin lie."""
+    """Yield the nodes with strategies that decide the layouts of a pin's tensors."""
     ends = _ends(graph)
     names = pin.matches(ends)
     for name in names:
@@ -110,18 +110,18 @@ def _tensors(graph: Graph, pin: Pin, activations: Activations) -> Iterator[tuple
 
 
 def _ends(graph: Graph) -> dict[str, list[tuple[int, Tensor]]]:
-    """Return where inputs, parameters and outputs lie as a strategy says, by name."""
+    """Return the nodes that decide the layouts of inputs, parameters and outputs, by name."""
     found: dict[str, list[tuple[int, Tensor]]] = {}
     for index, node in enumerate(graph.nodes):
         if node.kind == "argument" and node.state in (None, "parameter"):
-            found.setdefault(node.name, []).append(_given(graph, index))
+            found.setdefault(node.name, []).append(_find_argument(graph, index))
         elif node.is_output and node.returned_as is not None:
             found.setdefault(node.returned_as, []).append((index, Tensor("operand", 0)))
     return found
 
 
-def _given(graph: Graph, index: int) -> tuple[int, Tensor]:
-    """Return where an argument lies: a private parameter as its only use wants it."""
+def _find_argument(graph: Graph, index: int) -> tuple[int, Tensor]:
+    """Return the node that decides the layout of an argument: for a private parameter, its use."""
     node = graph.nodes[index]
     if not node.private:
         return index, Tensor("result", 0)
@@ -130,7 +130,7 @@ def _given(graph: Graph, index: int) -> tuple[int, Tensor]:
 
 
 def _is_own_op(node: Node) -> bool:
-    """Say whether a node is an op of the model: in a training step, of its forward pass."""
+    """Return whether a node is an op of the model: in a training step, of its forward pass."""
     return node.kind == "op" and node.phase in (None, "forward") and node.follows is None
 
 
@@ -156,10 +156,10 @@ def _of_nodes(graph: Graph, pin: Pin) -> Iterator[tuple[int, Condition]]:
 
 
 def _annotated(graph: Graph, pin: Pin, ops: Mapping[str, int]) -> Iterator[tuple[int, Condition]]:
-    """Yield what an annotation says of a node, if it is still there.
+    """Yield the condition of an annotation on its node, if the node still exists.
 
-    An operand that a pass has made it read transposed lies likewise; of one that has become another
-    operator, only the results are as they were.
+    If a pass transposed an operand, its layout is transposed too. If a pass changed the operator,
+    only the results are pinned.
     """
     index = ops.get(pin.pattern)
     if index is None:
@@ -189,7 +189,7 @@ def _annotated(graph: Graph, pin: Pin, ops: Mapping[str, int]) -> Iterator[tuple
 
 
 def _exact(node: Node, pin: Pin) -> Condition:
-    """Return that the layouts of a node are those of a pin."""
+    """Return the condition that a node has the layouts of a pin."""
     count = len(node.operands), len(node.results)
     if count != (pin.operands, len(pin.layouts) - pin.operands):
         raise UserError(
@@ -209,7 +209,7 @@ def _exact(node: Node, pin: Pin) -> Condition:
 
 
 def _split(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int, Condition]]:
-    """Yield what a pin says of the nodes that have every factor it names."""
+    """Yield the conditions of a pin for the nodes that have every factor it names."""
     if [word for word, _ in pin.says] == [PARTIAL]:
         yield from _partial(graph, pin, indices)
         return
@@ -226,7 +226,7 @@ def _split(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int
 
 
 def _partial(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int, Condition]]:
-    """Yield that a node reads partial sums of what is computed, where its rule lets it."""
+    """Yield conditions on partial sums of computed values, if the rule of a node allows them."""
     for index in indices:
         node = graph.nodes[index]
         read = [n for n, v in enumerate(node.operands) if v is not None and not graph.is_weight(v)]
@@ -236,7 +236,7 @@ def _partial(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[i
 
 
 def _role(rule: NamedRule, word: str, factor: int | None) -> tuple[bool, AxisRole]:
-    """Return whether an op has what ``word`` names, and the role that it is."""
+    """Return whether an op has the factor that ``word`` names, and its role."""
     if word == REPLICATE:
         return True, None
     if word in rule.numbers:
@@ -253,7 +253,7 @@ def _rule(node: Node) -> NamedRule:
 
 
 def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:
-    """Return an error that names the words a pin could have, or why no node can be split so."""
+    """Return an error that lists the words for a pin, or explains why no node can be split so."""
     kinds = {kind: factors_of_kind(graph, kind) for kind in KINDS}
     rules = {index: _rule(graph.nodes[index]) for index in indices}
     having = [
@@ -280,7 +280,7 @@ def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:
 
 
 def _where_heads_end(graph: Graph, pin: Pin, indices: Sequence[int]) -> str:
-    """Return why some nodes that a pin matches have no heads, where that is known."""
+    """Return the reason why some nodes that a pin matches have no heads, if it is known."""
     ends = set(ends_of_heads(graph)) if HEADS in [word for word, _ in pin.says] else set()
     nodes = [graph.nodes[index] for index in indices if index in ends]
     if not nodes:
@@ -293,7 +293,7 @@ def _where_heads_end(graph: Graph, pin: Pin, indices: Sequence[int]) -> str:
 
 
 def unsplit_notes(graph: Graph, pins: Sequence[Pin]) -> Iterator[str]:
-    """Yield a line for each pin of which some nodes have not what it names: they stay free."""
+    """Yield a note for each pin with nodes that lack its factors: these stay free."""
     annotated, there = _annotated_count(graph, pins)
     if there < annotated:
         yield f"note: {annotated - there} of the {annotated} annotated nodes are not in the model"
@@ -311,7 +311,7 @@ def unsplit_notes(graph: Graph, pins: Sequence[Pin]) -> Iterator[str]:
 
 
 def _released(graph: Graph, conditions: Mapping[int, Sequence[Condition]]) -> frozenset[int]:
-    """Return the constants that are pinned, or made of such: they cannot be put together again."""
+    """Return the constants that are pinned, or made of pinned ones: no rank can gather them."""
     nodes = graph.nodes
     found = {index for index in conditions if nodes[index].constant or nodes[index].whole}
     for index, node in enumerate(graph.nodes):

@@ -47,8 +47,11 @@ def proven(
 
 
 def _corners(plans: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
-    """Return what a plan takes less than, if none of ``plans`` is as good: between two neighbours,
-    the time of the slower and the memory of the faster one; left and right of all as well."""
+    """Return the limits of time and memory of any plan that no plan of ``plans`` matches.
+
+    A corner has the time of its slower and the memory of its faster neighbour; infinity at the
+    ends.
+    """
     best: list[tuple[float, float]] = []
     for time_s, memory in sorted(plans):
         if not best or memory < best[-1][1]:
@@ -62,7 +65,7 @@ def _corners(plans: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
 def _by_lines(time_s: Floats, memory: Floats, lines: Lines, more_s: float) -> Floats:
     """Return per corner the least error that a line proves; linear in corners times lines."""
     a, b, least = (column[:, None] for column in lines[lines[:, 2] > 0].T)
-    with np.errstate(invalid="ignore"):  # a line along one axis says nothing of the other
+    with np.errstate(invalid="ignore"):  # a line along one axis does not bound the other
         corner = np.where(a > 0, a * time_s, 0.0) + np.where(b > 0, b * memory, 0.0)
     errors: Floats = np.min(corner / (least + a * more_s) - 1, axis=0, initial=math.inf)
     return errors

@@ -63,7 +63,7 @@ class Candidate:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether no run has been tried."""
+        """True until a run has been tried."""
         return not self.results and self.reason is None
 
     @property
@@ -73,7 +73,7 @@ class Candidate:
 
     @property
     def is_above_tolerance(self) -> bool:
-        """Whether the bound of its last run is above its tolerance, as if the clock ended it."""
+        """True if the bound of its last run is above its tolerance, as if the clock ended it."""
         return (self.results[-1].epsilon or 0.0) > self.tolerance
 
     @property
@@ -122,7 +122,7 @@ class Candidate:
         return [result.points[i] for i in sorted(kept)]
 
     def gap(self, programs: Programs, options: SearchOptions) -> float | None:
-        """Return how much more than any plan of this candidate the best of ``programs`` may take.
+        """Return the largest excess of the best of ``programs`` over any plan of this candidate.
 
         The gap is relative, and ``None`` if nothing is proven. For tables that do not learn it is
         about the costs of the tables.

@@ -1,4 +1,4 @@
-"""Several search methods on the same tables, side by side."""
+"""Comparison of search methods on the same tables."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a method found, costed as the graphs it leads to, and the seconds that took in all.
+    """The result of a method, costed as the graphs it leads to, and the seconds that it took.
 
-    Without a result, ``refused`` says why.
+    Without a result, ``refused`` is the reason.
     """
 
     method: str
@@ -45,9 +45,9 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Compared:
-    """The fastest point that a method found, the seconds it took, and its time over the least.
+    """The fastest point of a method, its seconds, and its time relative to the least.
 
-    Without a point, ``refused`` says why.
+    Without a point, ``refused`` is the reason.
     """
 
     method: str
@@ -66,8 +66,8 @@ def compare_methods(
 ) -> list[Compared]:
     """Return the fastest point of each method, its seconds, and its time over the least time.
 
-    The tables are made before, once for all; the seconds are those of the search and of costing
-    what it finds. Every point is costed as the graphs it leads to, the optimum too.
+    The tables are made before, once for all methods; the seconds cover the search and the costs of
+    its points. Every point is costed as the graphs it leads to, the optimum too.
     """
     kept = distinct_meshes(meshes, device, names_axes=graph.names_axes)
     tables = [mesh_tables(graph, mesh, device) for mesh in kept]
@@ -111,7 +111,7 @@ def _of(options: SearchOptions, text: str) -> str:
 
 
 def _fitting(points: Sequence[FrontierPoint], limit: int | None) -> Sequence[FrontierPoint]:
-    """Return the points that fit; ``limit`` is what a process has left for its tensors."""
+    """Return the points that fit; ``limit`` is the memory of a process for its tensors."""
     fits = [point for point in points if point.fits(limit)]
     if not fits:
         raise UserError("nothing that it found fits the memory")

@@ -1,4 +1,4 @@
-"""Reads a plan.json back, to take its strategies for another compilation."""
+"""Reader of a plan.json, to use its strategies in another compilation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _WHOLE = "R"
 def read_given_plan(path: Path) -> dict[str, Any]:
     """Return the document of a plan.json; its strategies, layouts and mesh may have been edited.
 
-    ``path`` may also be the folder of the plan. Of a plan for training, ``parameters`` and
-    ``outputs`` hold all else that a step is given and gives back. Raises :class:`UserError` where
-    it cannot be read, does not follow the schema, names something twice, or has a layout that is
-    not of its mesh.
+    ``path`` may also be the folder of the plan. For a training plan, ``parameters`` and ``outputs``
+    also have the other arguments and results of a step. Raises :class:`UserError` if the file
+    cannot be read or does not follow the schema. Repeated names and layouts of other meshes are
+    errors too.
     """
     if path.is_dir():
         path = path / PLAN_FILE
@@ -58,7 +58,7 @@ def _of_step(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mistakes(pins: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the names and layouts that are taken; linear in their number."""
+    """Yield the mistakes in names and layouts that are used; linear in their number."""
     shape = pins["mesh"]["shape"]
     yield from _doubles("node", (row["node"] for row in pins["strategies"]))
     given = [*pins["inputs"], *pins["parameters"]]
@@ -68,7 +68,7 @@ def _mistakes(pins: Mapping[str, Any]) -> Iterator[str]:
     for row in pins["strategies"]:
         for side in ("operand", "result"):
             for number, layout in enumerate(row[f"{side}s"]):
-                if layout:  # an omitted one has none
+                if layout:  # an omitted tensor has none
                     yield from _misfits(f"node '{row['node']}': {side} {number}", layout, shape)
 
 

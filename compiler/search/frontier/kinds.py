@@ -1,4 +1,4 @@
-"""What people call the ways to split an op: batch, sequence, heads, column and row."""
+"""Kinds of splits of an op by their common names: batch, sequence, heads, column and row."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PARTIAL = "partial"
 HEADS = "heads"
 _CUTS = ("Split", "Slice")
 _SEQUENCE_RANKS = (2, 3)
-"""Of inputs with a sequence, `b s` or `b s h`: an image has its channels there."""
+"""Ranks of inputs with a sequence, `b s` or `b s h`: images have channels in that dimension."""
 
 
 def factors_of_kind(graph: Graph, kind: str) -> Mapping[int, int]:
-    """Return the factor that ``kind``, one of :data:`KINDS`, is of each op that has it.
+    """Return the factor of each op that is of ``kind``, one of :data:`KINDS`.
 
     Linear in the operands of the graph.
     """
@@ -33,7 +33,7 @@ def _batch(graph: Graph) -> Mapping[int, int]:
 
 
 def _sequence(graph: Graph) -> Mapping[int, int]:
-    """Follow the second dimension of the inputs that have one."""
+    """Follow the second dimension of the inputs with a sequence."""
     found = Batch()
     for node in graph.nodes:
         if node.kind == "argument" and not node.constant and node.state is None:
@@ -55,7 +55,7 @@ _FactorOf = Callable[[Node, int], int | None]
 
 
 def _of_weights(graph: Graph, factor_of: _FactorOf) -> Iterator[tuple[int, int]]:
-    """Yield what ``factor_of`` says of each op and the first two-dimensional weight it reads."""
+    """Yield the factor of each op with weights, by ``factor_of`` for the first weight matrix."""
     for index, node in enumerate(graph.nodes):
         if node.kind != "op" or node.constant or node.rule is None:
             continue
@@ -72,8 +72,10 @@ def _of_weights(graph: Graph, factor_of: _FactorOf) -> Iterator[tuple[int, int]]
 
 
 def _column_of(node: Node, weight: int) -> int | None:
-    """Return the last factor of the weight that the result has, and no other operand of as many
-    dimensions: output features, output channels, the width of an embedding."""
+    """Return the last factor of the weight that the result has and no other operand has.
+
+    These are output features, output channels, the width of an embedding. A bias does not count.
+    """
     assert node.rule is not None
     own, others = node.rule.operands[weight], node.rule.operands[:weight]
     others += node.rule.operands[weight + 1 : weight + 2] if not weight else ()
@@ -83,8 +85,10 @@ def _column_of(node: Node, weight: int) -> int | None:
 
 
 def _row_of(node: Node, weight: int) -> int | None:
-    """Return the factor of the weight that is summed over: input features, input channels, the
-    words of a vocabulary."""
+    """Return the factor of the weight that is summed over.
+
+    These are input features, input channels, the words of a vocabulary.
+    """
     assert node.rule is not None
     factors, results = node.rule.factors, node.rule.results[0]
     own = [f for f in node.rule.operands[weight] if f is not None and f not in results]
@@ -93,9 +97,9 @@ def _row_of(node: Node, weight: int) -> int | None:
 
 
 def _heads(graph: Graph) -> Mapping[int, int]:
-    """Follow the heads of every attention both ways, through all that runs along them.
+    """Follow the heads of every attention both ways, through all ops with this factor.
 
-    A product with weights ends it: its columns make the heads, or its rows take them.
+    A product with weights ends the walk: its columns make the heads, or its rows read them.
     """
     found: dict[int, int] = {}
     todo = deque(attention_heads(graph).items())
@@ -109,10 +113,10 @@ def _heads(graph: Graph) -> Mapping[int, int]:
 
 
 def ends_of_heads(graph: Graph) -> list[int]:
-    """Return the ops that cut tensors with heads out of one in which several lie side by side.
+    """Return the ops that slice tensors with heads out of a tensor that packs several of them.
 
-    Queries, keys and values that one product makes are such. Some heads of each of them are several
-    pieces of that tensor, which no layout of it has, so that heads cannot be followed any further.
+    Queries, keys and values of one product are packed. Some heads of each are several pieces of the
+    packed tensor. No layout has these pieces, so heads cannot be followed further.
     """
     found: dict[int, None] = {}
     for index, factor in _heads(graph).items():
@@ -132,7 +136,7 @@ def _neighbours(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, in
 
 
 def _runs_along(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, int]]:
-    """Yield the values that an op reads or makes along ``factor``, and in which dimension."""
+    """Yield the values that an op reads or makes along ``factor``, and their dimension."""
     node = graph.nodes[index]
     assert node.rule is not None
     sides = (node.operands, node.rule.operands), (node.results, node.rule.results)

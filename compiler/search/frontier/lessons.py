@@ -38,7 +38,7 @@ class Lessons:
         return own if self.cuts is None or not len(self.cuts) else self.cuts.added_to(own)
 
     def cost(self, assignment: Assignment) -> tuple[ProgramCost, bool]:
-        """Return what a plan costs as a program, and whether that was asked for the first time."""
+        """Return the cost of a plan as a program, and whether it is new."""
         key = assignment.tobytes()
         is_new = key not in self._costs
         if is_new:
@@ -46,7 +46,7 @@ class Lessons:
         return self._costs[key], is_new
 
     def learn(self, points: Iterable[TablePoint]) -> bool:
-        """Take in why the programs of points need more than they were charged.
+        """Learn why the programs of points need more than the tables charge.
 
         Returns whether anything is new.
         """
@@ -55,7 +55,7 @@ class Lessons:
         return any([self.cuts.learn(point) for point in points if self._is_short(point)])
 
     def forget(self) -> None:
-        """Go back to the tables as they were."""
+        """Drop all cuts."""
         if self.cuts is not None:
             self.cuts = Cuts(self.evaluator)
 
@@ -67,7 +67,7 @@ class Lessons:
 def shortfalls(
     points: Sequence[TablePoint], costs: Sequence[tuple[float, float]], more_s: float
 ) -> Floats:
-    """Return by which factor the best of programs is worse than each point of the tables, from 1.
+    """Return the factor by which the best program is worse than each point of the tables, from 1.
 
     ``costs`` are seconds and bytes. Every program adds ``more_s`` to the time by the tables.
     """

@@ -83,7 +83,7 @@ def check_capacity(place: str, point: Point, points: Sequence[Point], request: R
 
 
 def _at_least(size_bytes: int) -> str:
-    """Return a round size of at least ``size_bytes``, as an option takes it."""
+    """Return a round size of at least ``size_bytes``, in the notation of options."""
     factor, unit = next(pair for pair in BYTES if size_bytes >= pair[0] or pair[0] == 1)
     return f"{math.ceil(size_bytes / factor)}{unit}"
 
@@ -118,7 +118,7 @@ def nothing_fits(
 
 
 def lacking(limit_bytes: int, need: int, *, exactly: bool = True) -> str:
-    """Return what is missing where the leanest plan needs ``need`` bytes, or at least that."""
+    """Return the words on the missing memory if the leanest plan needs ``need`` bytes, or more."""
     least = "" if exactly else "at least "
     return (
         f"the leanest plan needs {least}{format_bytes(need)} ({need} bytes), "

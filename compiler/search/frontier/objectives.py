@@ -1,4 +1,4 @@
-"""What is searched for in a program: a frontier, the fewest devices, a profile, a comparison."""
+"""Objectives of a search: a frontier, the fewest devices, a profile, a comparison."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def _silent(text: str) -> None:
 def search(
     graphs: Graphs, request: Request, say: Say = _silent, begun_s: float | None = None
 ) -> tuple[Request, FrontierResult]:
-    """Return what ``request`` asks for, and itself on the number of devices that it came to.
+    """Return the frontier for ``request``, and the request with the number of devices found.
 
-    Ctrl-C ends the search with what was found. ``begun_s`` is as in :func:`frontier`.
+    Ctrl-C ends the search and returns its points so far. ``begun_s`` is as in :func:`frontier`.
     """
     if request.objective == "devices":
         return fewest_devices(graphs, request, say)
@@ -59,15 +59,15 @@ def frontier(
 ) -> FrontierResult:
     """Return the frontier of a program: its points sorted by time.
 
-    For training it is that of its steps. A person waits for it since ``begun_s`` on
-    ``time.monotonic()``, by default from now on; where nobody says how long to search, that counts.
+    For training, the program is a step. ``begun_s`` is the start of the command on
+    ``time.monotonic()``, by default now. It sets the default time limit.
     """
     if request.given_plan is not None:
-        return _given(graphs, request, request.given_plan)
+        return _cost_plan(graphs, request, request.given_plan)
     return _frontier(graphs, request, say, _interruptible(request, graphs, begun_s))
 
 
-def _given(graphs: Graphs, request: Request, plan: Mapping[str, Any]) -> FrontierResult:
+def _cost_plan(graphs: Graphs, request: Request, plan: Mapping[str, Any]) -> FrontierResult:
     if INFERENCE in graphs:
         return pinned_frontier(graphs[INFERENCE], plan, request.description)
     way = _planned_way(graphs, plan.get("training"))
@@ -76,8 +76,11 @@ def _given(graphs: Graphs, request: Request, plan: Mapping[str, Any]) -> Frontie
 
 
 def _planned_way(graphs: Graphs, training: Mapping[str, Any] | None) -> Alternative:
-    """Return the way of which a plan is; where there is none with its micro-batches, another one
-    that recomputes the same, whose state is not that of the plan."""
+    """Return the alternative of a plan.
+
+    If none has the plan's number of micro-batches, return an alternative that recomputes the same
+    values, with other state.
+    """
     planned = "nothing, for inference" if training is None else training["recompute"]
     ways = [way for way in graphs if way.recompute == planned]
     if training is None or not ways:
@@ -93,10 +96,10 @@ def _planned_way(graphs: Graphs, training: Mapping[str, Any] | None) -> Alternat
 def pins_cost(
     graphs: Graphs, request: Request, found: FrontierResult, say: Say = _silent
 ) -> PinsCost | None:
-    """Return what the pins of ``request`` cost, which has ``found`` its points with them.
+    """Return the cost of the pins of ``request``, with which it has ``found`` its points.
 
-    Searches once more without them, for the ends of the frontier alone, in as much time as the
-    request has; ``None`` if that is not enough.
+    Searches again without pins, only for the ends of the frontier, within the time limit of the
+    request; ``None`` if that is too short.
     """
     free = replace(request, pins=(), forbid=(), annotations=None)
     limit = request.search_time
@@ -117,7 +120,7 @@ def pins_cost(
 
 
 def _interruptible(request: Request, graphs: Graphs, begun_s: float | None = None) -> SearchOptions:
-    """Return the options of a search that gives what it has found when it is interrupted."""
+    """Return the options of a search that returns its points so far if it is interrupted."""
     return replace(_options(request, request.search, graphs, begun_s), on_interrupt="return")
 
 
@@ -164,7 +167,7 @@ def _nodes(graphs: Graphs) -> int:
 def compare(
     graphs: Graphs, request: Request, searches: Sequence[str], say: Say = _silent
 ) -> list[Compared]:
-    """Return what each of ``searches`` finds in the first of ``graphs``, on the same tables."""
+    """Return the results of ``searches`` on the first of ``graphs``, with the same tables."""
     graph = next(iter(pinned_graphs(graphs, request).values()))
     options = [_options(request, search, graphs) for search in searches]
     return compare_methods(graph, request.meshes, request.description, options, say)
@@ -173,10 +176,10 @@ def compare(
 def fewest_devices(
     graphs: Graphs, request: Request, say: Say = _silent
 ) -> tuple[Request, FrontierResult]:
-    """Return the least number of devices on which something fits ``request.limit_bytes``.
+    """Return the request with the fewest devices on which a plan fits, and its frontier.
 
-    Tries 1, 2, 4, ... up to ``request.devices``, but none on which the sizes of the tensors alone
-    are too much; raises :class:`UserError` when none is enough.
+    Tries 1, 2, 4, ... up to ``request.devices``, except numbers for which the tensors alone are too
+    large. Raises :class:`UserError` if no plan fits ``request.limit_bytes``.
     """
     limit, exactly = request.limit_bytes or 0, False
     for count in device_counts(request.devices):
@@ -200,9 +203,9 @@ def _least_bytes(graphs: Graphs, count: int) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """What there is for one number of devices: ``points`` are those of ``result`` that fit.
+    """The result for one number of devices; ``points`` are its points that fit.
 
-    ``request`` is for that number. Without a point, ``why_not`` says why.
+    ``request`` is for that number. Without a point, ``why_not`` is the reason.
     """
 
     request: Request
@@ -221,7 +224,7 @@ class Row:
 
 
 def profile(graphs: Graphs, request: Request, say: Say = _silent) -> Iterator[Row]:
-    """Yield what fits for 1, 2, 4, ... devices: the fastest and the leanest point, at least."""
+    """Yield a row for 1, 2, 4, ... devices: with the fastest and the leanest point, at least."""
     for count in device_counts(request.devices):
         yield _row(graphs, request.on(count), say)
 
@@ -233,7 +236,7 @@ def _row(graphs: Graphs, request: Request, say: Say) -> Row:
         return Row(request, None, (), lacking(limit, least, exactly=False))
     options = _options(request, request.search, graphs)
     if request.memory is None:
-        # The ends are exact: where both of them fit, or neither does, they are enough.
+        # The ends are exact: if both of them fit, or neither does, they are enough.
         ends = _frontier(graphs, request, say, replace(options, epsilon=1.0))
         fits = points_within(ends.points, limit)
         if not fits or fastest(ends.points) in fits:

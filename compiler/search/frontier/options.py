@@ -38,7 +38,7 @@ PLACEMENTS = 5
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search, with the method ``name`` of ``methods/registry.py``.
+    """Options of a search with the method ``name`` of ``methods/registry.py``.
 
     Attributes:
         epsilon: the largest relative distance, in both objectives, from any plan to the nearest

@@ -1,4 +1,4 @@
-"""A plan that a person wrote or edited: its strategies, costed like those of a search."""
+"""Points of a plan that a person wrote or edited, costed like the points of a search."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = ["Layouts", "chosen_frontier", "number_of", "pinned_frontier"]
 _T = TypeVar("_T")
 
 Layouts = tuple[tuple[Layout, ...], tuple[Layout, ...]]
-"""Of the operands, and of the results."""
+"""The layouts of the operands, and of the results."""
 
 
 def pinned_frontier(graph: Graph, document: Mapping[str, Any], device: Device) -> FrontierResult:
-    """Return the points (`points_of`) of what ``document``, a plan.json, fixes for ``graph``.
+    """Return the points (`points_of`) of ``graph`` with the layouts of ``document``, a plan.json.
 
     Every op needs the strategy of its node, and it must be one that the op's rule offers.
     Parameters with one use follow that use. Linear in the operands, times the options of an op.
@@ -40,7 +40,7 @@ def pinned_frontier(graph: Graph, document: Mapping[str, Any], device: Device) -
     pins = _Pins(document)
     tables = MeshTables(graph, Mesh(tuple(document["mesh"]["shape"])), device)
     pins.check_ends(graph)
-    for index in tables.variables:  # before the ops, whose names depend on --dim too
+    for index in tables.variables:  # before the ops: their names depend on --dim too
         if graph.nodes[index].kind == "argument":
             _pinned(tables, index, pins)
     pins.check_ops(graph)
@@ -51,18 +51,18 @@ def pinned_frontier(graph: Graph, document: Mapping[str, Any], device: Device) -
 
 
 def _pinned(tables: MeshTables, index: int, pins: _Pins) -> int:
-    wanted = pins.of(tables.graph.nodes[index])
+    wanted = pins.layouts_of(tables.graph.nodes[index])
     return _flagged(lambda: number_of(tables, index, wanted))
 
 
 def _check_private(tables: MeshTables, assignment: Sequence[int], pins: _Pins) -> None:
-    """Refuse another layout for a parameter than its only use has, which decides it."""
+    """Refuse another layout for a parameter than the layout of its only use."""
     graph, chosen = tables.graph, dict(zip(tables.variables, assignment, strict=True))
     for node in graph.nodes:
         if node.private:
             user, operand = graph.values[node.results[0]].uses[0]
             lies = stored(tables.options[user][chosen[user]].operands[operand])
-            _, (wanted,) = pins.of(node)
+            _, (wanted,) = pins.layouts_of(node)
             if lies != wanted:
                 raise UserError(
                     f"--strategies: parameter '{node.name}' lies as node "
@@ -72,7 +72,7 @@ def _check_private(tables: MeshTables, assignment: Sequence[int], pins: _Pins) -
 
 
 def _flagged(action: Callable[[], _T]) -> _T:
-    """Return ``action()``; what it refuses came with the flag."""
+    """Return ``action()``; its errors name the flag."""
     try:
         return action()
     except UserError as error:
@@ -80,7 +80,7 @@ def _flagged(action: Callable[[], _T]) -> _T:
 
 
 def chosen_frontier(tables: MeshTables, assignment: Sequence[int]) -> FrontierResult:
-    """Return the one point that an assignment is: per choosing node, the number of its option.
+    """Return the point of an assignment: per choosing node, the number of its option.
 
     Raises UserError for a constant that would have to be communicated.
     """
@@ -122,8 +122,8 @@ class _Pins:
             if node.kind == "op":
                 _check_row(node, self.ops[node.name])
 
-    def of(self, node: Node) -> Layouts:
-        """Return what is fixed for ``node``; results are asked for in their order."""
+    def layouts_of(self, node: Node) -> Layouts:
+        """Return the layouts that are fixed for ``node``; results are requested in their order."""
         if node.kind == "argument":
             return (), (Layout.parse(self.arguments[node.name]["layout"]),)
         if node.kind == "op":
@@ -135,7 +135,7 @@ class _Pins:
 
 
 def _check_names(what: str, names: Sequence[str], rows: Mapping[str, Any]) -> None:
-    """Refuse names without a row and rows without a name; an op is found by its name alone."""
+    """Refuse names without a row and rows without a name; an op is found only by its name."""
     known = set(names)
     if len(known) < len(names):
         double = next(name for name, count in Counter(names).items() if count > 1)
@@ -184,7 +184,7 @@ def number_of(tables: MeshTables, index: int, wanted: Layouts) -> int:
 
 
 def _same(wanted: Layouts, option: Strategy) -> bool:
-    """Say whether an option has the wanted layouts; an empty one stands for no tensor."""
+    """Return whether an option has the wanted layouts; an empty layout stands for no tensor."""
     return all(
         len(side) == len(layouts)
         and all(not a.placements or a == b for a, b in zip(side, layouts, strict=True))
@@ -209,7 +209,7 @@ def _not_offered(
 
 
 def _misfit(tables: MeshTables, node: Node, wanted: Layouts) -> str | None:
-    """Return what keeps a layout from cutting its tensor, if that is why it is not offered."""
+    """Return the reason why a layout cannot split its tensor, if that is the mistake."""
     layouts, values = [*wanted[0], *wanted[1]], [*node.operands, *node.results]
     for layout, value in zip(layouts, values, strict=True):
         info = None if value is None else tables.graph.values[value].info
@@ -225,7 +225,7 @@ def _text(layouts: Layouts) -> str:
 
 
 def _check_reachable(tables: MeshTables, assignment: Sequence[int]) -> None:
-    """Refuse a constant that would have to be communicated, and what has to stay as it lies."""
+    """Refuse a communicated constant, and a reshard of a tensor with a fixed layout."""
     graph, picked = tables.graph, dict(zip(tables.variables, assignment, strict=True))
     for value, index, operand in graph.edges():
         held, wanted = graph.values[value], tables.options[index][picked[index]].operands[operand]

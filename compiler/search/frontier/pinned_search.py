@@ -1,4 +1,4 @@
-"""A search with pins: bound to every graph, explained where they leave nothing, and priced."""
+"""Search with pins: bound to every graph, explained if they leave no plan, and priced."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["PinsCost", "cost_between", "pinned_graphs", "search_pinned"]
 
 @dataclass(frozen=True)
 class PinsCost:
-    """By how much more, relatively, the fastest point takes and the leanest needs with pins."""
+    """Relative increase of the least time and of the least memory by pins."""
 
     time: float
     memory: float
 
 
 def pinned_graphs(graphs: Graphs, request: Request) -> Graphs:
-    """Return ``graphs`` with the pins of ``request``; UserError for one that fits none."""
+    """Return ``graphs`` with the pins of ``request``; UserError for a pin without a match."""
     pins = request.read_pins
     if not pins:
         return graphs
@@ -39,7 +39,7 @@ def pinned_graphs(graphs: Graphs, request: Request) -> Graphs:
 
 
 def _activations(request: Request) -> Activations:
-    """Return the names of tensors between nodes, where the file that has them is known."""
+    """Return the names of tensors between nodes, if the file that has them is known."""
     if request.model is None or all(pin.is_node for pin in request.read_pins):
         return {}
     from tensoropt.compiler.importer.value_names import activation_names
@@ -50,9 +50,9 @@ def _activations(request: Request) -> Activations:
 def search_pinned(
     graphs: Graphs, request: Request, search: Callable[[Graphs], FrontierResult]
 ) -> FrontierResult:
-    """Return what ``search`` finds in ``graphs`` with the pins of ``request``.
+    """Return the result of ``search`` in ``graphs`` with the pins of ``request``.
 
-    Where they leave no plan, raises UserError that names the fewest that are to blame.
+    If pins leave no plan, raises UserError that names the fewest pins that cause it.
     """
     own = pinned_graphs(graphs, request)
     try:
@@ -64,14 +64,14 @@ def search_pinned(
 
 
 def _contradiction(graph: Graph, request: Request) -> str:
-    """Return the line that says which pins leave no plan on the first mesh."""
+    """Return the message that names the pins that leave no plan on the first mesh."""
     conditions = [one for own in graph.conditions.values() for one in own]
     sources = list(dict.fromkeys(one.source for one in conditions))
     return least_culprits(sources, lambda kept: not _is_feasible(graph, request, kept))
 
 
 def _is_feasible(graph: Graph, request: Request, sources: Sequence[str]) -> bool:
-    """Say whether a plan is as ``sources`` say: by one min-plus elimination."""
+    """Return whether a plan meets ``sources``, by one min-plus elimination."""
     conditions = {
         index: tuple(one for one in own if one.source in sources)
         for index, own in graph.conditions.items()
@@ -85,7 +85,7 @@ def _is_feasible(graph: Graph, request: Request, sources: Sequence[str]) -> bool
 
 
 def cost_between(found: FrontierResult, free: FrontierResult) -> PinsCost:
-    """Return what ``found`` costs more than the points that were found ``free``, none below."""
+    """Return the cost of ``found`` over the points that were found without pins."""
     time_s = fastest(found.points).time_s / (fastest(free.points).time_s or 1.0)
     memory = leanest(found.points).process_bytes / (leanest(free.points).process_bytes or 1)
     return PinsCost(max(0.0, time_s - 1), max(0.0, memory - 1))

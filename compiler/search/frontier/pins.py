@@ -1,4 +1,4 @@
-"""Pins: what a person fixes or forbids of single tensors and nodes, as it is written.
+"""Pins: the notation for fixed or forbidden layouts of tensors and strategies of nodes.
 
 ``NAME=S(0)@x`` is about tensors, ``node:NAME=heads@x`` about nodes; docs/pins.md has the whole
 notation.
@@ -31,16 +31,16 @@ _BRACKET = re.compile(r"\s*(\[[^\[\]]*\]|\*)\s*")
 _MOST_AXIS = 63
 
 AxisText = tuple[str, int | None]
-"""What one axis does, as text; without an axis: all of them."""
+"""The text for one axis, or for all axes without a number."""
 
 
 @dataclass(frozen=True)
 class Pin:
-    """One pin as it was read: what it is about, and what it says of each axis.
+    """One pin: a pattern of tensors or nodes, and the text for each axis.
 
-    ``layouts`` has the exact layouts of the tensors it is about instead, operands before results,
-    ``None`` for any; ``operands`` says how many of a node's are operands. One with a ``signature``
-    is from annotations: it is about a node that the compiler may have changed since it was read.
+    ``layouts`` has exact layouts of the matched tensors instead, operands before results, ``None``
+    for any; ``operands`` is the number of operands among them. A pin with a ``signature`` is from
+    annotations: the compiler may have changed its node since.
     """
 
     source: str
@@ -53,7 +53,7 @@ class Pin:
     signature: Signature | None = None
 
     def matches(self, names: Iterable[str]) -> list[str]:
-        """Return those of ``names`` that are meant: the one of that name, or by pattern."""
+        """Return the ``names`` that it matches: an equal name, else by pattern."""
         every = list(names)
         if self.pattern in every:
             return [self.pattern]
@@ -102,7 +102,7 @@ def _check_axes(source: str, axes: Sequence[int | None]) -> None:
 
 
 def _placement(source: str, text: str) -> Placement:
-    """Return the placement that ``text`` is; an error names the pin."""
+    """Parse a placement; an error names the pin."""
     try:
         return Placement.parse(text)
     except UserError as error:
@@ -142,7 +142,7 @@ def _brackets(pin: Pin, text: str) -> list[tuple[str, ...] | None]:
 
 
 def annotated_pins(path: Path) -> tuple[Pin, ...]:
-    """Return the pins that the annotations of a model are."""
+    """Return the pins of the annotations of a model."""
     from tensoropt.compiler.importer.annotations import read_annotations
 
     return tuple(
@@ -160,10 +160,10 @@ def annotated_pins(path: Path) -> tuple[Pin, ...]:
 
 
 def read_pins_file(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the pins and the forbidden ones of a TOML file, as flags write them.
+    """Return the pins and the exclusions of a TOML file, in the notation of flags.
 
     Its tables ``[pin]`` and ``[forbid]`` have the left sides as keys; a value is a text, or a list
-    of such. Raises UserError.
+    of texts. Raises UserError.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))

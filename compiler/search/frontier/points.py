@@ -1,4 +1,4 @@
-"""The points of a frontier as every report sees them, and the ones worth a name."""
+"""Points of a frontier as every report shows them, and the points with names."""
 
 from __future__ import annotations
 
@@ -49,9 +49,11 @@ def mesh_name(mesh: tuple[int, ...]) -> str:
 
 
 class Point(Protocol):
-    """One trade-off between time per step and memory per device: ``process_bytes``, of which
-    ``memory_bytes`` are tensors. ``hidden_s`` of the communication goes on while operators run.
-    ``is_above_capacity`` if the process takes more memory than the device has.
+    """One trade-off between time per step and memory per device.
+
+    ``process_bytes`` includes the ``memory_bytes`` of tensors. ``hidden_s`` of the communication
+    overlaps with operators. ``is_above_capacity`` if the process takes more memory than the device
+    has.
     """
 
     @property
@@ -79,12 +81,12 @@ class Point(Protocol):
 
 
 def recompute_of(point: Point) -> str | None:
-    """Return what a training step computes anew in its backward pass; ``None`` for inference."""
+    """Return the recompute policy of a training step; ``None`` for inference."""
     return getattr(point, "recompute", None)
 
 
 def micro_batches_of(point: Point) -> int | None:
-    """Return how many micro-batches a training step is cut in; ``None`` for inference."""
+    """Return the number of micro-batches of a training step; ``None`` for inference."""
     return getattr(point, "micro_batches", None)
 
 
@@ -92,17 +94,17 @@ _P = TypeVar("_P", bound=Point)
 
 
 def fastest(points: Sequence[_P]) -> _P:
-    """Return the point of least time; among equals the one of least memory."""
+    """Return the point of least time, among equal points of least memory."""
     return min(points, key=lambda point: (point.time_s, point.process_bytes, point.index))
 
 
 def leanest(points: Sequence[_P]) -> _P:
-    """Return the point of least memory, of processes; among equals the one of least time."""
+    """Return the point of least process memory, among equal points of least time."""
     return min(points, key=lambda point: (point.process_bytes, point.time_s, point.index))
 
 
 def least_process_bytes(points: Sequence[Point]) -> int:
-    """Return what the process of a device takes at least, whichever of the points is taken."""
+    """Return the least memory that a process takes at any of the points."""
     return min(point.process_bytes for point in points)
 
 
@@ -110,12 +112,12 @@ _WORTH = 3  # per cent less memory for which a person still gives one per cent o
 
 
 def knee(points: Sequence[_P]) -> _P:
-    """Return the point of least ``time ** 3 * memory``; among equals the fastest.
+    """Return the point of least ``time ** 3 * memory``; among equal points the fastest.
 
     On logarithmic axes it is where the frontier touches a line of slope -3: a slower point does not
-    save 3% of memory for each 1% of time. Neither units nor points elsewhere on the frontier matter
-    (a slow tail, a limit of memory that cuts its other end), unlike for the distance from a line
-    between the two ends, which is nowhere positive where there are but two points.
+    save 3% of memory for each 1% of time. Neither units nor points elsewhere matter, such as a slow
+    tail or an end that a memory limit cuts. The distance from a line between the two ends depends
+    on both, and is never positive for two points.
     """
     return min(
         points,
@@ -139,13 +141,13 @@ def pick_point(points: Sequence[_P], which: str) -> _P:
 
 
 def check_pick(which: str) -> None:
-    """Raise UserError for what names no point of any frontier."""
+    """Raise UserError for a text that names no point of any frontier."""
     if not which.isdecimal():
         check_known("--pick: unknown point", which, [*PICKS, "the index of a point"])
 
 
 def _indices(found: Sequence[int]) -> str:
-    """Say which indices there are, sorted: those of points within a limit may have gaps."""
+    """Return the sorted indices as text: points within a limit may have gaps."""
     if found[-1] - found[0] < len(found):
         return f"from {found[0]} to {found[-1]}"
     return f"one of {', '.join(map(str, found))}"

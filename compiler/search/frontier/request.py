@@ -216,7 +216,7 @@ class Request:
 
     @cached_property
     def description(self) -> Device:
-        """The description of a device; raises UserError where there is none.
+        """The description of a device; raises UserError if it is unknown.
 
         Its capacity is unknown under a memory limit, which takes its place.
         """
@@ -245,24 +245,24 @@ class Request:
 
     @property
     def tensor_bytes(self) -> int | None:
-        """What that leaves for the tensors of a device, 1 at least, ``None`` for no limit."""
+        """The bytes that the limit leaves for tensors, at least 1; ``None`` without a limit."""
         limit = self.limit_bytes
         return None if limit is None else max(limit - self.rest_bytes, 1)
 
     @property
     def rest_bytes(self) -> int:
-        """What the process of a device takes before it has tensors."""
+        """The memory of the process of a device before it has tensors."""
         return self.description.rest_bytes(self.devices)
 
     @cached_property
     def search_memory_bytes(self) -> int | None:
-        """What the search may take, ``None`` for the default."""
+        """The memory limit of the search itself, ``None`` for the default."""
         text = self.search_memory
         return None if text is None else parse_bytes(text, "search memory")
 
     @cached_property
     def read_pins(self) -> tuple[Pin, ...]:
-        """What ``pins``, ``annotations`` and ``forbid`` say; UserError if one says nothing."""
+        """The pins of ``pins``, ``annotations`` and ``forbid``; UserError if a text is no pin."""
         given = tuple(read_pin(text) for text in self.pins)
         if self.annotations is not None:
             given += annotated_pins(Path(self.annotations))
@@ -279,7 +279,7 @@ class Request:
 
     @property
     def anytime(self) -> bool:
-        """Whether the search ends when a person has waited long enough."""
+        """True if the search ends when a person has waited long enough."""
         return self.epsilon is None and self.search_time is None
 
     @property
@@ -296,22 +296,22 @@ class Request:
 
     @property
     def tolerance(self) -> float:
-        """The bound of the search: nothing is gained by one finer than the resolution."""
+        """The bound of the search: a bound finer than the resolution gains nothing."""
         return self.resolution_used if self.epsilon is None else self.epsilon
 
     @property
     def found_by(self) -> str:
-        """What the plan names as its search."""
+        """The name of the search in the plan."""
         return self.search if self.strategies is None else PINNED
 
     @property
     def used_seed(self) -> int | None:
-        """The seed, where what is searched with takes one."""
+        """The seed, if the search takes one."""
         return (self.seed or 0) if self.found_by in takers("seed") else None
 
     @property
     def picked(self) -> str:
-        """The point to take: what ``pick`` says, else what the objective asks for."""
+        """The point to take: ``pick``, else by the objective."""
         if self.pick is not None:
             return self.pick
         return "leanest" if self.objective == "memory" else "fastest"

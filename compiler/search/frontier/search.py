@@ -1,4 +1,4 @@
-"""The frontier of a model over meshes: what `--pareto` shows."""
+"""The frontier of a model over meshes, for `--pareto`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """One trade-off: a mesh, a strategy per node of the graph, and what they cost."""
+    """One trade-off: a mesh, a strategy per node of the graph, and their cost."""
 
     index: int
     mesh: tuple[int, ...]
@@ -88,7 +88,7 @@ class FrontierPoint:
 
     @cached_property
     def process_bytes(self) -> int:
-        """What the process of a rank takes; linear in the program, the first time."""
+        """The memory of the process of a rank; linear in the program, the first time."""
         if self.tables.device.process is None:
             return self.memory_bytes
         held = footprint(self.tables, self.strategies, self.cost, self.running)
@@ -112,7 +112,7 @@ class FrontierPoint:
 
     @property
     def running(self) -> Running:
-        """What its process takes room for beside weights while it runs (decision 46)."""
+        """The memory of its running process without weights (decision 46)."""
         return evaluator_of(self.tables).running(self.assignment)
 
     @property
@@ -135,14 +135,14 @@ class FrontierPoint:
 
 
 def _number(options: Sequence[Strategy], chosen: Strategy) -> int:
-    """Return the number of an option, which is one of them and not only equal to it."""
+    """Return the number of ``chosen`` among the options, by identity."""
     return next(number for number, option in enumerate(options) if option is chosen)
 
 
 COARSER = 1.25
 """Factor between the resolutions that are tried until few enough points are left."""
 MIN_STEP = 1e-3
-"""The first of them if points are shown without a resolution."""
+"""The first resolution that is tried if none is given."""
 
 _T = TypeVar("_T")
 _P = TypeVar("_P", bound=FrontierPoint)
@@ -168,7 +168,7 @@ class FrontierResult:
         found: the number of points that the last runs of all candidates returned.
         left_out: the meshes without points.
         axes: if deeper meshes were left out for lack of time, the largest number of axes of the
-            meshes that ``epsilon`` is about, all of which were searched.
+            meshes that ``epsilon`` is about; all meshes up to it were searched.
         by_tables: the bounds are about cost tables, which may charge more memory than programs.
         interrupted: Ctrl-C ended the search.
         stopped: the cause that ended the search before its bound.
@@ -360,7 +360,7 @@ def _factor(point: FrontierPoint, other: FrontierPoint) -> float:
 
 
 def worst_bound(bounds: Sequence[float | None]) -> float | None:
-    """Return the largest bound; there is none where one is missing."""
+    """Return the largest bound; ``None`` if a bound is missing."""
     known = [bound for bound in bounds if bound is not None]
     return max(known, default=None) if len(known) == len(bounds) else None
 
@@ -425,7 +425,7 @@ def _tensors(program: _Program) -> tuple[float, int]:
 
 
 def _unbeaten(items: Iterable[_T], objectives: Callable[[_T], tuple[float, int]]) -> list[_T]:
-    """Return those that no other one beats in both objectives, sorted by the first."""
+    """Return the items that no other item beats in both objectives, sorted by the first."""
     kept: list[_T] = []
     least = math.inf
     for item in sorted(items, key=objectives):
@@ -436,7 +436,6 @@ def _unbeaten(items: Iterable[_T], objectives: Callable[[_T], tuple[float, int]]
 
 
 def undominated(points: Iterable[_P]) -> list[_P]:
-    """Return the points that none beats in both time and memory of the process, sorted by time,
-    numbered."""
+    """Return the points that none beats in time and process memory, sorted and numbered."""
     kept = _unbeaten(points, lambda one: (one.time_s, one.process_bytes))
     return [replace(point, index=index) for index, point in enumerate(kept)]

@@ -1,4 +1,4 @@
-"""How much of the work of a model a plan splits, and how much could be."""
+"""Shares of the work of a model that a plan splits, and that could be split."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ops_of(graph: Graph, device: Device) -> list[Op]:
 
 
 def split_shares(ops: Sequence[Op], point: FrontierPoint) -> list[float]:
-    """Return per mesh axis the part of the time of ``ops`` that it splits, 1 where they take none.
+    """Return, per mesh axis, the part of the time of ``ops`` that it splits, 1 if they take none.
 
     Linear in the ops.
     """
@@ -48,9 +48,9 @@ def split_shares(ops: Sequence[Op], point: FrontierPoint) -> list[float]:
 
 
 def divisible_share(ops: Iterable[Op], pieces: int, pads: Pads) -> float:
-    """Return the part of the time of ``ops`` that can be cut in ``pieces``, 1 where they take none.
+    """Return the part of the time of ``ops`` that can be cut in ``pieces``, 1 if they take none.
 
-    Cuts with padding count where ``pads`` offers them. Linear in the ops.
+    Cuts with padding count if ``pads`` offers them. Linear in the ops.
     """
     divides = _divisibility(pieces, pads)
     return _share((op.time_s, divides(op.rule)) for op in ops)
@@ -74,7 +74,7 @@ def whole_shares(ops: Sequence[Op], extents: Iterable[int], graph: Graph) -> dic
 
 
 def _is_scalar(info: OpInfo) -> bool:
-    """Return whether an op reads and makes single elements alone."""
+    """Return whether an op reads and makes only single elements."""
     known = [tensor for tensor in (*info.operands, *info.results) if tensor is not None]
     return all(size == 1 for tensor in known for size in tensor.shape)
 

@@ -23,7 +23,7 @@ from tensoropt.dialects.topt import keys
 __all__ = ["Graphs", "check_state", "read_graphs"]
 
 Graphs = Mapping[Alternative, Graph]
-"""The graphs to search by the ways to build a step; the one for inference by ``INFERENCE``."""
+"""The graphs to search, by alternative of a step; for inference by ``INFERENCE``."""
 
 
 def read_graphs(module: ir.Module) -> Graphs:
