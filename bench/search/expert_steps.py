@@ -207,7 +207,9 @@ def _is_leanest(own: Combination) -> bool:
 def main() -> int:
     """Print both frontiers and how they compare."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, nargs="?", help="default: Llama 3 8B, 64 texts of 2,048 tokens")
+    parser.add_argument(
+        "model", type=Path, nargs="?", help="default: Llama 3 8B, 64 texts of 2,048 tokens"
+    )
     parser.add_argument("--loss", default=LOSS, help="as for tensoropt-opt (%(default)s)")
     parser.add_argument("--devices", type=int, default=64)
     parser.add_argument("--device", default="h100")

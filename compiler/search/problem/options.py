@@ -81,7 +81,7 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
         offered = op_options(node.rule, len(node.operands), mesh, graph.samples)
         if not whole:
             return offered
-        # Gradients of a whole tensor are summed as they are, and reduced once after the last.
+        # Gradients of a whole tensor are summed as partial values and reduced after the last sum.
         summed = (s for s in offered if all(p.is_partial for p in s.results[0].placements))
         replicated = offered[0]
         return (next(summed, replicated) if node.phase == "backward" else replicated,)

@@ -138,7 +138,9 @@ def classify_constants(graph: Graph) -> None:
         node.private = node.is_parameter and uses == 1
         node.whole = uses > _FEW_USES and _bytes(graph, node) < limit
     for node in _computed_from_weights(graph):
-        forward = [n for v in node.results for n, _ in graph.values[v].uses if _is_forward(graph, n)]
+        forward = [
+            n for v in node.results for n, _ in graph.values[v].uses if _is_forward(graph, n)
+        ]
         node.whole = len(forward) > _FEW_USES and _bytes(graph, node) < limit
         if node.whole:
             for summing in _sums(graph, [gradient for _, gradient in node.gradients]):
