@@ -8,9 +8,9 @@ one min-plus elimination of what is left to choose.
 
 from __future__ import annotations
 
-from tensoropt.compiler.search.methods.batch import Batch, follow_batch
 from tensoropt.compiler.search.methods.pinning import fastest_with, furthest, subsets, wished
 from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
+from tensoropt.compiler.search.problem.batch import Batch, follow_batch
 from tensoropt.compiler.search.problem.problem import Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
 

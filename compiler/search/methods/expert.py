@@ -11,15 +11,11 @@ division.
 
 from __future__ import annotations
 
-from tensoropt.compiler.search.methods.batch import Batch, follow_batch
-from tensoropt.compiler.search.methods.megatron import (
-    has_attention,
-    is_linear,
-    model_factors,
-    output_factor,
-)
+from tensoropt.compiler.search.methods.megatron import model_factors, output_factor
 from tensoropt.compiler.search.methods.pinning import Wish, fastest_with, furthest, wished
 from tensoropt.compiler.search.methods.result import Case, Found, Limits, found
+from tensoropt.compiler.search.problem.attention import has_attention, is_linear
+from tensoropt.compiler.search.problem.batch import Batch, follow_batch
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 

@@ -7,34 +7,23 @@ any other product splits its columns, and its result is divided along them.
 
 from __future__ import annotations
 
-from tensoropt.compiler.search.methods.batch import factor_of, follow_batch
+from tensoropt.compiler.search.problem.attention import (
+    heads_of,
+    is_attention,
+    is_linear,
+    parameters,
+)
+from tensoropt.compiler.search.problem.batch import factor_of, follow_batch
 from tensoropt.compiler.search.problem.graph import Graph, Node
 
-__all__ = ["attention_heads", "has_attention", "is_linear", "model_factors", "output_factor"]
-
-_ATTENTION = frozenset(
-    {"Attention"} | {f"com.microsoft.{kind}Attention" for kind in ("", "MultiHead", "GroupQuery")}
-)
-_HEADS = 1
-"""Which factor of the rules of these is over heads."""
-_PRODUCTS = frozenset({"MatMul", "Gemm", "com.microsoft.FusedMatMul"})
-
-
-def has_attention(graph: Graph) -> bool:
-    """Say whether two values that both depend on the graph inputs are multiplied as matrices."""
-    return any(_is_attention(graph, node) for node in graph.nodes)
-
-
-def is_linear(graph: Graph, node: Node) -> bool:
-    """Say whether an op is a matrix product of a value with parameters."""
-    return _is_product(node) and len(_constants(graph, node)) == 1
+__all__ = ["model_factors", "output_factor"]
 
 
 def output_factor(graph: Graph, node: Node) -> int | None:
     """Return the factor along which only the parameters and the result of a product run."""
     assert node.rule is not None
-    (parameters,) = _constants(graph, node)
-    value, weights = node.rule.operands[1 - parameters], node.rule.operands[parameters]
+    (place,) = parameters(graph, node)
+    value, weights = node.rule.operands[1 - place], node.rule.operands[place]
     own = [f for f in node.rule.results[0] if f is not None and f in weights and f not in value]
     return own[-1] if own else None
 
@@ -61,15 +50,15 @@ def _factor(graph: Graph, node: Node, divided: dict[int, int], batch: int | None
     if is_linear(graph, node):
         rows = through is not None and node.rule.factors[through].reduction is not None
         return through if rows else output_factor(graph, node)
-    if _is_attention(graph, node):
-        return _heads(node, batch)
+    if is_attention(graph, node):
+        return heads_of(node, batch)
     if _is_embedding(graph, node):
         return node.rule.operands[0][0]
     return through
 
 
 def _is_decided(graph: Graph, node: Node) -> bool:
-    decides = (is_linear, _is_attention, _is_embedding)
+    decides = (is_linear, is_attention, _is_embedding)
     return any(is_kind(graph, node) for is_kind in decides)
 
 
@@ -78,45 +67,6 @@ def _divide(node: Node, factor: int | None, divided: dict[int, int]) -> None:
     for value, dims in zip(node.results, node.rule.results, strict=True):
         if factor is not None and factor in dims:
             divided[value] = dims.index(factor)
-
-
-def _is_product(node: Node) -> bool:
-    if node.info is None or node.constant or node.follows is not None:
-        return False
-    return node.info.name in _PRODUCTS
-
-
-def _constants(graph: Graph, node: Node) -> list[int]:
-    """Return which of the two factors of a product are parameters."""
-    values = [value for value in node.operands[:2] if value is not None]
-    return [number for number, value in enumerate(values) if graph.is_weight(value)]
-
-
-def _is_attention(graph: Graph, node: Node) -> bool:
-    return _is_product(node) and not _constants(graph, node)
-
-
-def _heads(node: Node, batch: int | None) -> int | None:
-    """Return the last factor, but for the batch, that both operands and the result run along."""
-    assert node.rule is not None
-    left, right, *_ = node.rule.operands
-    shared = [f for f in node.rule.results[0] if f is not None and f in left and f in right]
-    heads = [factor for factor in shared if factor != batch]
-    return heads[-1] if heads else None
-
-
-def attention_heads(graph: Graph) -> dict[int, int]:
-    """Return the factor over heads of each product of two activations, and of each op that is an
-    attention as a whole."""
-    batch, found = follow_batch(graph), dict[int, int]()
-    for index, node in enumerate(graph.nodes):
-        whole = node.info is not None and node.info.name in _ATTENTION
-        whole = whole and node.rule is not None and len(node.rule.factors) > _HEADS
-        if whole or _is_attention(graph, node):
-            factor = _HEADS if whole else _heads(node, batch.factors.get(index))
-            if factor is not None:
-                found[index] = factor
-    return found
 
 
 def _is_embedding(graph: Graph, node: Node) -> bool:

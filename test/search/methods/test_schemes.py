@@ -7,10 +7,10 @@ import pytest
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.methods.batch import follow_batch
 from tensoropt.compiler.search.methods.megatron import model_factors
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Assignment, Case, Limits
+from tensoropt.compiler.search.problem.batch import follow_batch
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
