@@ -243,7 +243,7 @@ def cuts_table(compiled: Sequence[Compiled]) -> str:
 
 def _all_compiled(given: argparse.Namespace) -> Iterator[Compiled]:
     device, mesh = load_device(given.device), square(given.devices)
-    options = SearchOptions("ft", 0, given.epsilon, given.limit, given.points)
+    options = SearchOptions(epsilon=given.epsilon, time_limit_s=given.limit, points=given.points)
     for name in given.models or SIZES:
         yield compile_step(name, SIZES[name], mesh, device, options)
 

@@ -45,6 +45,7 @@ from tensoropt.compiler.search.frontier.search import (
     distinct_meshes,
 )
 from tensoropt.compiler.search.methods.program import count_variables
+from tensoropt.compiler.search.methods.registry import solver
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.units import format_bytes, format_seconds
@@ -142,9 +143,9 @@ def run_case(
             refused = f"{columns} columns, more than --columns"
             case.attempts[method] = Attempt(method, None, 0.0, refused)
             continue
-        options = SearchOptions(method, 0, given.epsilon, given.limit, given.points)
+        options = SearchOptions(solver(method), given.epsilon, given.limit, points=given.points)
         started = time.process_time()
-        case.attempts[method] = attempt(tables, options)
+        case.attempts[method] = attempt(method, tables, options)
         case.cpu_s[method] = time.process_time() - started
     return case
 

@@ -33,23 +33,22 @@ __all__ = ["Solved", "load_instance", "main", "solve_instance"]
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A frontier, its least time, and the seconds of the solve alone.
-
-    The epsilon of the frontier is infinite for a method that proves none. ``min_time`` is at most
-    ``1 + time_epsilon`` times the least time; None is no bound.
-    """
+    """A frontier, and the seconds of the solve alone."""
 
     frontier: TableFrontier
-    min_time: float
     seconds: float
-    time_epsilon: float | None = 0.0
+
+    @property
+    def min_time(self) -> float:
+        """The least time of the points."""
+        return self.frontier.points[0].time
 
     def as_dict(self) -> dict[str, Any]:
         """The result as plain numbers; points are [memory, time] in the units of the file."""
         points = [[point.memory, point.time] for point in self.frontier.points]
         bounds = {"epsilon": _finite(self.frontier.epsilon)}
         if bounds["epsilon"] is None:
-            bounds["time_epsilon"] = _finite(self.time_epsilon)
+            bounds["time_epsilon"] = _finite(self.frontier.time_bound)
         return {
             "min_time": self.min_time,
             "min_memory": points[-1][0],
@@ -84,11 +83,8 @@ def solve_instance(problem: Problem, search: str = "ft", limits: Limits | None =
     """
     load_method(search)  # import it before the clock starts
     start = time.perf_counter()
-    result = run_method(search, Case(problem), limits or Limits())
-    seconds = time.perf_counter() - start
-    epsilon = math.inf if result.epsilon is None else result.epsilon
-    frontier = TableFrontier(result.points, epsilon, result.interrupted)
-    return Solved(frontier, frontier.points[0].time, seconds, result.time_epsilon)
+    frontier = run_method(search, Case(problem), limits or Limits())
+    return Solved(frontier, time.perf_counter() - start)
 
 
 def _problem(arrays: dict[str, Any]) -> Problem:

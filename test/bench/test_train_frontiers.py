@@ -28,7 +28,7 @@ DEVICES = 2
 
 def _compiled(name: str) -> Compiled:
     sizes: dict[str, Any] = {**TINY[name], "dtype": "float32"}
-    options = SearchOptions("ft", epsilon=0.2, points=5)
+    options = SearchOptions(epsilon=0.2, points=5)
     return compile_step(name, sizes, Mesh((DEVICES,)), load_device("h200"), options)
 
 

@@ -15,12 +15,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.search.engine.control import Control, OutOfTimeError
+from tensoropt.compiler.search.engine.control import OutOfTimeError
 from tensoropt.compiler.search.frontier import answer_time, anytime, clock, request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
@@ -122,14 +121,14 @@ def test_all_meshes_refused(refused, mlp: Path, monkeypatch) -> None:
 
 def _refuse(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Make the search refuse some meshes."""
-    run = anytime.run_method
+    solve = anytime.Anytime._solve
 
-    def refuse(name, case, limits):  # type: ignore[no-untyped-def]
-        if str(case.tables.mesh) in names:
+    def refuse(search, candidate, *given):  # type: ignore[no-untyped-def]
+        if str(candidate.mesh) in names:
             raise UserError("too wide")
-        return run(name, case, limits)
+        return solve(search, candidate, *given)
 
-    monkeypatch.setattr(anytime, "run_method", refuse)
+    monkeypatch.setattr(anytime.Anytime, "_solve", refuse)
 
 
 def test_no_time_still_gives_the_fastest_and_the_leanest(opt, mlp: Path) -> None:
@@ -243,17 +242,17 @@ def test_a_search_is_late_by_at_most_a_fifth_and_a_second(
     """On a clock of its own: tables take their time, and runs half a second more than allowed."""
     clock = _Clock(monkeypatch)
     clock.takes("check_tables", tables_s)
-    run = anytime.run_method
+    solve = anytime.solve_frontier
 
-    def late(name, case, limits):  # type: ignore[no-untyped-def]
-        wanted_s = limits.time_limit_s + 0.5
-        last_s = math.inf if limits.control.last_limit_s is None else limits.control.last_limit_s
+    def late(problem, time_limit_s, control, **options):  # type: ignore[no-untyped-def]
+        wanted_s = time_limit_s + 0.5
+        last_s = math.inf if control.last_limit_s is None else control.last_limit_s
         clock.now += min(wanted_s, last_s)
         if wanted_s > last_s:
             raise OutOfTimeError("time was over")
-        return run(name, case, replace(limits, time_limit_s=None, control=Control()))
+        return solve(problem, **options)
 
-    monkeypatch.setattr(anytime, "run_method", late)
+    monkeypatch.setattr(anytime, "solve_frontier", late)
     found = json.loads(
         opt(mlp, "--devices", "16", "--search-time", "2", "--pareto", "--format", "json").out
     )

@@ -12,6 +12,7 @@ from sharding.spmd import run_spmd
 
 from tensoropt.compiler.pipeline.driver import run_phase
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_frontier
+from tensoropt.compiler.search.methods.registry import solver
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
@@ -29,9 +30,13 @@ Make = Callable[[], ir.Module]
 _HYPER = {"learning_rate": 0.1, "step": 3, "seed": 5, "loss_scale": 8}
 
 
-def points(module: ir.Module, mesh: Mesh, **options: Any) -> list[FrontierPoint]:
-    """Return what a search finds for a training step on one mesh."""
-    return list(search_frontier(module, [mesh], ON_TENSORS, SearchOptions(**options)).points)
+def points(
+    module: ir.Module, mesh: Mesh, seed: int | None = None, **options: Any
+) -> list[FrontierPoint]:
+    """Return the frontier of a training step on one mesh, or with a ``seed`` a random point."""
+    solve = None if seed is None else solver("random", seed)
+    given = SearchOptions(solve, **options)
+    return list(search_frontier(module, [mesh], ON_TENSORS, given).points)
 
 
 def relative_error(

@@ -64,7 +64,7 @@ def test_it_follows_the_embedding_along_every_loop(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mesh", [Mesh((2,)), Mesh((2, 2))], ids=str)
 def test_random_plans_compute_the_same_step(tmp_path: Path, mesh: Mesh) -> None:
     for seed in range(2):
-        (point,) = points(step(tmp_path), mesh, name="random", seed=seed)
+        (point,) = points(step(tmp_path), mesh, seed=seed)
         assert relative_error(lambda: step(tmp_path), point) < 1e-4
 
 
@@ -99,7 +99,7 @@ def test_frozen_rows_are_those_of_padding_idx(tmp_path: Path) -> None:
 def test_frozen_rows_under_random_plans(tmp_path: Path) -> None:
     held = {"freeze_rows": (("table", (0, -1)),)}
     for seed in range(2):
-        (point,) = points(step(tmp_path, **held), Mesh((2,)), name="random", seed=seed)
+        (point,) = points(step(tmp_path, **held), Mesh((2,)), seed=seed)
         assert relative_error(lambda: step(tmp_path, **held), point) < 1e-4
 
 

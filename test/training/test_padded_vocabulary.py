@@ -67,7 +67,7 @@ def _is_split(point: FrontierPoint, name: str, dim: int) -> bool:
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_all_of_the_loss_is_over_parts(ranks: int, tmp_path: Path) -> None:
     path, mesh = _language_model(tmp_path), Mesh((ranks,))
-    found = (p for seed in range(99) for p in points(_make(path), mesh, name="random", seed=seed))
+    found = (p for seed in range(99) for p in points(_make(path), mesh, seed=seed))
     point = next(p for p in found if _is_split(p, "LogSoftmax", 2))
     assert relative_error(lambda: _make(path), point, WORDS) < 1e-4
 
@@ -76,7 +76,7 @@ def test_all_of_the_loss_is_over_parts(ranks: int, tmp_path: Path) -> None:
 def test_gradients_are_finite_whatever_padding_holds(ranks: int, tmp_path: Path) -> None:
     path, mesh = _scaled_features(tmp_path), Mesh((ranks,))
     step = build(path, spec_of("output:l"))
-    found = (p for seed in range(999) for p in points(step, mesh, name="random", seed=seed))
+    found = (p for seed in range(999) for p in points(step, mesh, seed=seed))
     split = {"scale": 0, "y": 1, "l.grad.Mul_1": 1, "y.grad.ReduceSum": 0, "scale.grad": 0}
     point = next(p for p in found if all(_is_split(p, *place) for place in split.items()))
     annotate(step, point, "cpu")

@@ -27,6 +27,7 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import SearchOptions, search_frontier
+from tensoropt.compiler.search.methods.registry import solver
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir
@@ -150,7 +151,7 @@ def _random_plan(path: Path, mesh: Mesh, seed: int) -> ir.Module:
     """Return the module, partitioned by random strategies."""
     module = driver.load(path, {})
     driver.advance(module, "rules")
-    options = SearchOptions("random", seed)
+    options = SearchOptions(solver("random", seed))
     [point] = search_frontier(module, [mesh], load_device("cpu"), options).points
     annotate(module, point, "cpu")
     driver.run_phase(module, "reshard")

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from tensoropt.compiler.layout.mesh import count_layouts
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
+from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.candidate import Candidate, Costed, Programs
 from tensoropt.compiler.search.frontier.clock import Clock
 from tensoropt.compiler.search.frontier.lessons import overhead_s
@@ -26,10 +27,13 @@ from tensoropt.compiler.search.frontier.options import (
     SearchOptions,
     Stop,
 )
-from tensoropt.compiler.search.methods.registry import run_method
-from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Limits
 from tensoropt.compiler.search.problem.pins import PinsError
-from tensoropt.compiler.search.problem.problem import NothingAllowedError
+from tensoropt.compiler.search.problem.problem import (
+    DoesNotFitError,
+    NothingAllowedError,
+    Problem,
+    TableFrontier,
+)
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.support.errors import UserError
@@ -73,7 +77,8 @@ class Anytime:
         self.interrupted = False
         self._is_stopping = False  # Ctrl-C came, and the method is about to return
         for number, candidate in enumerate(candidates, 1):
-            candidate.number, candidate.tolerance = number, self._first_tolerance()
+            candidate.number = number
+            candidate.tolerance = max(options.epsilon, LADDER[0])  # coarse: other runs follow
 
     def run(self) -> None:
         """Improve the worst candidate until the bound is reached or the time is over.
@@ -129,12 +134,6 @@ class Anytime:
         others = len(refused) - 1
         more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
         return UserError(f"{str(error) or 'out of memory'} (mesh {mesh}{more})")
-
-    def _first_tolerance(self) -> float:
-        """Return the tolerance of first runs: coarse if other runs follow."""
-        if self.options.name != "ft":
-            return self.options.epsilon
-        return max(self.options.epsilon, LADDER[0])
 
     def _gap(self, candidate: Candidate) -> float | None:
         return candidate.gap(self.programs, self.options)
@@ -245,9 +244,7 @@ class Anytime:
                 allowed = self.options.search_memory_bytes
                 candidate.left_bytes = check_tables(candidate.tables, too_large, allowed)
             problem = candidate.known.problem
-        case = Case(problem, candidate.tables)
-        limits = self._limits(candidate, share * self.clock.left_s, tell)
-        result = run_method(self.options.name, case, limits)
+        result = self._solve(candidate, problem, share * self.clock.left_s, tell)
         self.interrupted |= result.interrupted
         candidate.results.append(result)
         candidate.lines.append(result.lines)
@@ -263,7 +260,7 @@ class Anytime:
         """
         asked, found, tolerance = self.options.epsilon, candidate.results[-1], candidate.tolerance
         gap = self._gap(candidate)
-        if self.options.name != "ft" or found.epsilon is None or gap is None:
+        if self.options.solve is not None or gap is None:
             candidate.closed = True
         elif self._refines(candidate):
             return
@@ -302,7 +299,14 @@ class Anytime:
     def _last_s(self) -> float | None:
         return None if self.options.must_answer and not self.costed else self.clock.last_s
 
-    def _limits(self, candidate: Candidate, left_s: float, tell: Say) -> Limits:
+    def _solve(
+        self, candidate: Candidate, problem: Problem, left_s: float, tell: Say
+    ) -> TableFrontier:
+        """Return points of the tables of a candidate, found in ``left_s`` seconds."""
+        limit_s = None if math.isinf(left_s) else max(0.0, left_s)
+        if self.options.solve is not None:
+            return self.options.solve(candidate.tables, limit_s)
+
         def watch(status: Status) -> None:
             self._is_stopping = status.stopping
             tell(str(status))
@@ -313,15 +317,14 @@ class Anytime:
             (max(cost.time_s - overhead_s(owner.tables), 0.0), cost.memory_bytes)
             for owner, _, cost in self.costed
         ]
-        return Limits(
-            options.seed,
-            candidate.tolerance,
-            None if math.isinf(left_s) else max(0.0, left_s),
-            options.memory_bytes,
-            control,
-            known,
-            candidate.proven_lines,
-            candidate.left_bytes,
+        return solve_frontier(
+            problem,
+            epsilon=candidate.tolerance,
+            time_limit_s=limit_s,
+            control=control,
+            known=known,
+            lines=candidate.proven_lines,
+            memory_bytes=candidate.left_bytes,
         )
 
     def _teller(self, candidate: Candidate) -> Say:
@@ -340,7 +343,7 @@ class Anytime:
         points, last_s = candidate.points(self.options), self.clock.last_s
         end = math.inf if last_s is None else time.monotonic() + last_s
         # Tables that do not learn may charge more memory than a program needs.
-        learns = self.options.name == "ft" and candidate.tables.learns
+        learns = self.options.solve is None and candidate.tables.learns
         least, programs = 1.0 if learns else BY_FAR, [*self.programs]
         for number, at in enumerate(_ends_first(len(points))):
             point = points[at]

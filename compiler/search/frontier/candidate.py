@@ -13,9 +13,13 @@ from tensoropt.compiler.layout.mesh import wide_axes
 from tensoropt.compiler.search.frontier.bounds import Claim, proven
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.frontier.options import SearchOptions
-from tensoropt.compiler.search.methods.result import Found
 from tensoropt.compiler.search.problem.evaluate import ProgramCost
-from tensoropt.compiler.search.problem.problem import NO_LINES, Lines, TablePoint
+from tensoropt.compiler.search.problem.problem import (
+    NO_LINES,
+    Lines,
+    TableFrontier,
+    TablePoint,
+)
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.runtime.layout.mesh import Mesh
@@ -48,7 +52,7 @@ class Candidate:
     make_tables: Callable[[], MeshTables]
     alternative: Alternative = INFERENCE
     number: int = 0
-    results: list[Found] = field(default_factory=list)
+    results: list[TableFrontier] = field(default_factory=list)
     lines: list[Lines] = field(default_factory=list)
     tolerance: float = 0.0
     rounds: int = 0
@@ -74,7 +78,7 @@ class Candidate:
     @property
     def is_above_tolerance(self) -> bool:
         """True if the bound of its last run is above its tolerance, as if the clock ended it."""
-        return (self.results[-1].epsilon or 0.0) > self.tolerance
+        return self.results[-1].epsilon > self.tolerance
 
     @property
     def known(self) -> Lessons:
@@ -105,7 +109,9 @@ class Candidate:
         small = len(self.tables.graph.nodes) <= LARGE
         return self.known.cuts is not None and small and not self.is_too_wide
 
-    def points(self, options: SearchOptions, result: Found | None = None) -> list[TablePoint]:
+    def points(
+        self, options: SearchOptions, result: TableFrontier | None = None
+    ) -> list[TablePoint]:
         """Return the points of a result, the last by default, that are costed as programs.
 
         They are a spread over the frontier, and the points around the memory limit.
@@ -129,12 +135,12 @@ class Candidate:
         """
         if not self.results:
             return math.inf
-        if self.results[-1].epsilon is None:
+        if math.isinf(self.results[-1].epsilon):
             return None
         claims = [
             Claim(self.points(options, found), found.epsilon)
             for found in self.results
-            if found.epsilon is not None
+            if math.isfinite(found.epsilon)
         ]
         gap = proven(programs, claims, self.proven_lines, overhead_s(self.tables))
         if self.tables.learns:

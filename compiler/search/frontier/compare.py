@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.device import Device
@@ -18,6 +18,7 @@ from tensoropt.compiler.search.frontier.search import (
     frontier_point,
     search_tables,
 )
+from tensoropt.compiler.search.methods.registry import searched_by
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
@@ -32,9 +33,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Attempt:
-    """The result of a method, costed as the graphs it leads to, and the seconds that it took.
+    """The result of a method, with the costs of its graphs, and the seconds of all of it.
 
-    Without a result, ``refused`` is the reason.
+    Without a result, ``refused`` has the reason.
     """
 
     method: str
@@ -61,18 +62,23 @@ def compare_methods(
     graph: Graph,
     meshes: Iterable[Mesh],
     device: Device,
-    every: Sequence[SearchOptions],
+    every: Mapping[str, SearchOptions],
+    seed: int = 0,
     say: Say = lambda text: None,
 ) -> list[Compared]:
     """Return the fastest point of each method, its seconds, and its time over the least time.
 
-    The tables are made before, once for all methods; the seconds cover the search and the costs of
-    its points. Every point is costed as the graphs it leads to, the optimum too.
+    ``every`` has the options by method. All methods share the tables, which are made first. The
+    seconds include the costs of the points. The graphs of a point, and of the optimum, have the
+    printed costs.
     """
     kept = distinct_meshes(meshes, device, names_axes=graph.names_axes)
     tables = [mesh_tables(graph, mesh, device) for mesh in kept]
     least = min(_optimum(table, say).time_s for table in tables)
-    return [_compared(attempt(tables, options, say), options, least) for options in every]
+    return [
+        _compared(attempt(name, tables, options, seed, say), options, least)
+        for name, options in every.items()
+    ]
 
 
 def _optimum(tables: MeshTables, say: Say) -> FrontierPoint:
@@ -82,19 +88,21 @@ def _optimum(tables: MeshTables, say: Say) -> FrontierPoint:
 
 
 def attempt(
-    tables: Sequence[MeshTables], options: SearchOptions, say: Say = lambda text: None
+    name: str,
+    tables: Sequence[MeshTables],
+    options: SearchOptions,
+    seed: int = 0,
+    say: Say = lambda text: None,
 ) -> Attempt:
-    """Run one method on the tables of all meshes; a random assignment takes one of them."""
-    if options.name == "random":
-        tables = [random.Random(options.seed).choice(tables)]
-    started = time.perf_counter()
+    """Run the method ``name``, with the solver of ``options``, on the tables of all its meshes."""
+    own, started = searched_by(name, seed, tables), time.perf_counter()
     try:
-        result = search_tables(tables, options, lambda text: say(_of(options, text)))
+        result = search_tables(own, options, lambda text: say(f"{name}: {text}"))
         _fitting(result.points, options.memory_bytes)
     except UserError as error:
-        refused = str(error).removeprefix(f"--search {options.name}: ")
-        return Attempt(options.name, None, time.perf_counter() - started, refused)
-    return Attempt(options.name, result, time.perf_counter() - started, "")
+        refused = str(error).removeprefix(f"--search {name}: ")
+        return Attempt(name, None, time.perf_counter() - started, refused)
+    return Attempt(name, result, time.perf_counter() - started, "")
 
 
 def _compared(attempt: Attempt, options: SearchOptions, least_s: float) -> Compared:
@@ -104,10 +112,6 @@ def _compared(attempt: Attempt, options: SearchOptions, least_s: float) -> Compa
     point = fastest(_fitting(attempt.result.points, options.memory_bytes))
     ratio = point.time_s / least_s if least_s else 1.0
     return Compared(attempt.method, point, attempt.seconds, ratio, "")
-
-
-def _of(options: SearchOptions, text: str) -> str:
-    return f"{options.name}: {text}"
 
 
 def _fitting(points: Sequence[FrontierPoint], limit: int | None) -> Sequence[FrontierPoint]:

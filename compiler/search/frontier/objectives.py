@@ -24,12 +24,13 @@ from tensoropt.compiler.search.frontier.search import (
     FrontierResult,
     SearchOptions,
     as_step,
+    distinct_meshes,
     search_graphs,
 )
 from tensoropt.compiler.search.frontier.steps import Graphs, check_state
-from tensoropt.compiler.search.methods.registry import takers
-from tensoropt.compiler.search.methods.result import DoesNotFitError
+from tensoropt.compiler.search.methods.registry import searched_by, solver, takers
 from tensoropt.compiler.search.problem.bounds import least_bytes
+from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 
@@ -101,12 +102,12 @@ def pins_cost(
     Searches again without pins, only for the ends of the frontier, within the time limit of the
     request; ``None`` if that is too short.
     """
-    free = replace(request, pins=(), forbid=(), annotations=None)
+    free = replace(request, search="ft", pins=(), forbid=(), annotations=None)
     limit = request.search_time
     if limit is None:
         limit = search_time_s(time.monotonic(), _nodes(graphs))
     brief = replace(
-        _options(free, "ft", graphs),
+        _options(free, graphs),
         epsilon=1.0,
         time_limit_s=limit,
         must_answer=False,
@@ -121,12 +122,15 @@ def pins_cost(
 
 def _interruptible(request: Request, graphs: Graphs, begun_s: float | None = None) -> SearchOptions:
     """Return the options of a search that returns its points so far if it is interrupted."""
-    return replace(_options(request, request.search, graphs, begun_s), on_interrupt="return")
+    return replace(_options(request, graphs, begun_s), on_interrupt="return")
 
 
 def _frontier(graphs: Graphs, request: Request, say: Say, options: SearchOptions) -> FrontierResult:
     def searched(own: Graphs) -> FrontierResult:
-        return search_graphs(own, request.meshes, request.description, options, say)
+        device, names_axes = request.description, any(graph.names_axes for graph in own.values())
+        distinct = distinct_meshes(request.meshes, device, names_axes=names_axes)
+        meshes = searched_by(request.search, request.seed or 0, distinct)
+        return search_graphs(own, meshes, device, options, say)
 
     try:
         found = search_pinned(graphs, request, searched)
@@ -138,17 +142,14 @@ def _frontier(graphs: Graphs, request: Request, say: Say, options: SearchOptions
     return replace(found, time_limit_s=options.time_limit_s)
 
 
-def _options(
-    request: Request, search: str, graphs: Graphs, begun_s: float | None = None
-) -> SearchOptions:
+def _options(request: Request, graphs: Graphs, begun_s: float | None = None) -> SearchOptions:
     limit_s, processor_s = request.search_time, 0.0
-    if request.anytime and search in takers("epsilon"):
+    if request.anytime and request.search in takers("epsilon"):
         begun_s = time.monotonic() if begun_s is None else begun_s
         nodes = _nodes(graphs)
         limit_s, processor_s = search_time_s(begun_s, nodes), least_s(nodes)
     return SearchOptions(
-        search,
-        request.seed or 0,
+        solver(request.search, request.seed or 0, request.tensor_bytes),
         request.tolerance,
         limit_s,
         memory_bytes=request.tensor_bytes,
@@ -169,8 +170,9 @@ def compare(
 ) -> list[Compared]:
     """Return the results of ``searches`` on the first of ``graphs``, with the same tables."""
     graph = next(iter(pinned_graphs(graphs, request).values()))
-    options = [_options(request, search, graphs) for search in searches]
-    return compare_methods(graph, request.meshes, request.description, options, say)
+    every = {name: _options(replace(request, search=name), graphs) for name in searches}
+    seed = request.seed or 0
+    return compare_methods(graph, request.meshes, request.description, every, seed, say)
 
 
 def fewest_devices(
@@ -187,9 +189,7 @@ def fewest_devices(
         need = own.rest_bytes + _least_bytes(graphs, count)
         if need > limit:
             continue
-        brief = replace(
-            _options(own, own.search, graphs), epsilon=1.0, enough_bytes=own.tensor_bytes
-        )
+        brief = replace(_options(own, graphs), epsilon=1.0, enough_bytes=own.tensor_bytes)
         lean = least_process_bytes(_frontier(graphs, own, say, brief).points)
         if lean <= limit:
             return own, _frontier(graphs, own, say, _interruptible(own, graphs))
@@ -234,7 +234,7 @@ def _row(graphs: Graphs, request: Request, say: Say) -> Row:
     least = 0 if limit is None else request.rest_bytes + _least_bytes(graphs, request.devices)
     if limit is not None and least > limit:
         return Row(request, None, (), lacking(limit, least, exactly=False))
-    options = _options(request, request.search, graphs)
+    options = _options(request, graphs)
     if request.memory is None:
         # The ends are exact: if both of them fit, or neither does, they are enough.
         ends = _frontier(graphs, request, say, replace(options, epsilon=1.0))

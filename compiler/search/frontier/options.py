@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import count_layouts, wide_axes
 from tensoropt.runtime.layout.mesh import Mesh
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.problem.problem import TableFrontier
+    from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = [
     "PLACEMENTS",
@@ -16,12 +20,16 @@ __all__ = [
     "LeftOut",
     "Say",
     "SearchOptions",
+    "Solve",
     "Stop",
     "by_promise",
     "distinct_meshes",
 ]
 
 Say = Callable[[str], None]
+
+Solve = Callable[["MeshTables", float | None], "TableFrontier"]
+"""Returns points of the tables of a mesh within the given seconds, ``None`` for any time."""
 
 Stop = Literal["time", "memory", "tables"]
 """The cause that ended a search before its bound: the clock, the memory of the search, or tables
@@ -38,9 +46,11 @@ PLACEMENTS = 5
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of a search with the method ``name`` of ``methods/registry.py``.
+    """Options of one search.
 
     Attributes:
+        solve: solver of the tables of each mesh instead of frontier tracking. It runs once per
+            mesh: its points are final. Raises UserError if it refuses the tables.
         epsilon: the largest relative distance, in both objectives, from any plan to the nearest
             returned point; 0 is exact.
         resolution: the least relative difference of neighbouring points, in time and in memory.
@@ -57,8 +67,7 @@ class SearchOptions:
         search_memory_bytes: memory of the search itself, by default a quarter of the machine's.
     """
 
-    name: str = "ft"
-    seed: int = 0
+    solve: Solve | None = None
     epsilon: float = 0.0
     time_limit_s: float | None = None
     must_answer: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,6 @@ from tensoropt.compiler.search.frontier.options import (
     by_promise,
     distinct_meshes,
 )
-from tensoropt.compiler.search.methods.result import DoesNotFitError
 from tensoropt.compiler.search.problem.evaluate import (
     Evaluator,
     ProgramCost,
@@ -33,6 +31,7 @@ from tensoropt.compiler.search.problem.evaluate import (
 )
 from tensoropt.compiler.search.problem.footprint import footprint
 from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import Memo, MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables, new_memo
@@ -212,7 +211,7 @@ def search_graphs(
     """
     options = options or SearchOptions()
     names_axes = any(graph.names_axes for graph in graphs.values())
-    distinct = _chosen(distinct_meshes(meshes, device, names_axes=names_axes), options)
+    distinct = distinct_meshes(meshes, device, names_axes=names_axes)
     # The first and the last alternative have the fastest and the leanest plans.
     first, *rest = graphs
     candidates = []
@@ -260,7 +259,7 @@ def search_candidates(
     return FrontierResult(
         points,
         _widened(epsilon, found, points),
-        worst_bound([candidate.results[-1].time_epsilon for candidate in search.searched]),
+        worst_bound([candidate.results[-1].time_bound for candidate in search.searched]),
         sum(len(candidate.results[-1].points) for candidate in search.searched),
         _left_out(candidates),
         search.interrupted,
@@ -363,11 +362,6 @@ def worst_bound(bounds: Sequence[float | None]) -> float | None:
     """Return the largest bound; ``None`` if a bound is missing."""
     known = [bound for bound in bounds if bound is not None]
     return max(known, default=None) if len(known) == len(bounds) else None
-
-
-def _chosen(meshes: list[Mesh], options: SearchOptions) -> list[Mesh]:
-    """Return the meshes to search: all, or for a random assignment one of them."""
-    return [random.Random(options.seed).choice(meshes)] if options.name == "random" else meshes
 
 
 def points_of(tables: MeshTables, assignment: Assignment) -> list[FrontierPoint]:

@@ -16,8 +16,9 @@ import numpy as np
 
 from tensoropt.compiler.search.methods.blocks import Block, blocks_of
 from tensoropt.compiler.search.methods.layers import layers_of
-from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
+from tensoropt.compiler.search.methods.result import Assignment, Case, Limits, found
 from tensoropt.compiler.search.methods.starts import starts
+from tensoropt.compiler.search.problem.problem import TableFrontier
 
 __all__ = ["RESTARTS", "descend", "search"]
 
@@ -27,7 +28,7 @@ RESTARTS = 10
 _LEAST_GAIN = 1e-12
 
 
-def search(case: Case, limits: Limits) -> Found:
+def search(case: Case, limits: Limits) -> TableFrontier:
     """Return the fastest of :data:`RESTARTS` local minima; the same for the same seed."""
     blocks = blocks_of(case.problem, layers_of(case))
     rng = np.random.default_rng(limits.seed)

@@ -9,15 +9,15 @@ one min-plus elimination of what is left to choose.
 from __future__ import annotations
 
 from tensoropt.compiler.search.methods.pinning import fastest_with, furthest, subsets, wished
-from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
+from tensoropt.compiler.search.methods.result import Assignment, Case, Limits, found
 from tensoropt.compiler.search.problem.batch import Batch, follow_batch
-from tensoropt.compiler.search.problem.problem import Problem
+from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
 from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["data_parallel_choice", "search"]
 
 
-def search(case: Case, limits: Limits) -> Found:
+def search(case: Case, limits: Limits) -> TableFrontier:
     """Return the data-parallel assignment of a model."""
     assert case.tables is not None
     return found(case.problem, [data_parallel_choice(case.problem, case.tables)])

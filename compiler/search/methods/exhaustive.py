@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
-from tensoropt.compiler.search.problem.problem import Floats, nothing_allowed
+from tensoropt.compiler.search.methods.result import Assignment, Case, Limits, found
+from tensoropt.compiler.search.problem.problem import Floats, TableFrontier, nothing_allowed
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["MOST_ASSIGNMENTS", "search"]
@@ -16,7 +16,7 @@ MOST_ASSIGNMENTS = 10**7
 _PIECE = 1 << 15
 
 
-def search(case: Case, limits: Limits) -> Found:
+def search(case: Case, limits: Limits) -> TableFrontier:
     """Return the exact frontier by costing every assignment, a piece of them at a time.
 
     Raises :class:`UserError` above :data:`MOST_ASSIGNMENTS` and when no assignment is allowed.

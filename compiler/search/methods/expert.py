@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from tensoropt.compiler.search.methods.megatron import model_factors, output_factor
 from tensoropt.compiler.search.methods.pinning import Wish, fastest_with, furthest, wished
-from tensoropt.compiler.search.methods.result import Case, Found, Limits, found
+from tensoropt.compiler.search.methods.result import Case, Limits, found
 from tensoropt.compiler.search.problem.attention import has_attention, is_linear
 from tensoropt.compiler.search.problem.batch import Batch, follow_batch
+from tensoropt.compiler.search.problem.problem import TableFrontier
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 
@@ -25,7 +26,7 @@ Wishes = dict[int, list[Wish]]
 """Per op that an expert decides, how to split it: the first that its rule offers."""
 
 
-def search(case: Case, limits: Limits) -> Found:
+def search(case: Case, limits: Limits) -> TableFrontier:
     """Return the assignments of the scheme that fits the model, one per division of the mesh axes.
 
     Raises :class:`UserError` for a model with nothing that either scheme speaks of.

@@ -20,12 +20,14 @@ from tensoropt.compiler.search.methods.program import Program, build_program, co
 from tensoropt.compiler.search.methods.result import (
     Assignment,
     Case,
-    DoesNotFitError,
-    Found,
     Limits,
     found,
 )
-from tensoropt.compiler.search.problem.problem import nothing_allowed
+from tensoropt.compiler.search.problem.problem import (
+    DoesNotFitError,
+    TableFrontier,
+    nothing_allowed,
+)
 from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ MOST_VARIABLES = 2_000_000
 _TRIES = 8
 
 
-def search(case: Case, limits: Limits) -> Found:
+def search(case: Case, limits: Limits) -> TableFrontier:
     """Return an assignment of least time; ``time_epsilon`` is the gap that HiGHS reached.
 
     With ``memory_bytes`` its memory is within that: by the tables, and of a model also as the
@@ -72,7 +74,7 @@ def _emitted_bytes(case: Case, assignment: Assignment) -> float:
     return Evaluator(case.tables).evaluate(chosen).memory_bytes
 
 
-def _solve(case: Case, limits: Limits) -> Found:
+def _solve(case: Case, limits: Limits) -> TableFrontier:
     highspy = _highspy()
     count = count_variables(case.problem)
     if count > MOST_VARIABLES:

@@ -15,9 +15,9 @@ import math
 import numpy as np
 
 from tensoropt.compiler.search.methods.neighbours import Neighbours
-from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
+from tensoropt.compiler.search.methods.result import Assignment, Case, Limits, found
 from tensoropt.compiler.search.methods.starts import starts
-from tensoropt.compiler.search.problem.problem import Problem
+from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
 
 __all__ = ["PROPOSALS_PER_NODE", "search", "walk"]
 
@@ -27,7 +27,7 @@ PROPOSALS_PER_NODE = 1000
 _TOLERATED = 1e-3
 
 
-def search(case: Case, limits: Limits) -> Found:
+def search(case: Case, limits: Limits) -> TableFrontier:
     """Return the fastest assignment of a walk from data parallelism; the same for the same seed."""
     proposals = PROPOSALS_PER_NODE * len(case.problem.nodes)
     (start,) = starts(case, limits.seed, 1)

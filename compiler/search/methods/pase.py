@@ -20,8 +20,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensoropt.compiler.search.engine.ft import solve_min_time
-from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
-from tensoropt.compiler.search.problem.problem import Floats, Problem, nothing_allowed
+from tensoropt.compiler.search.methods.result import Assignment, Case, Limits, found
+from tensoropt.compiler.search.problem.problem import (
+    Floats,
+    Problem,
+    TableFrontier,
+    nothing_allowed,
+)
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["MOST_BYTES", "breadth_first", "generated_sequence", "search", "search_breadth_first"]
@@ -42,7 +47,7 @@ class _Step:
     factors: list[Factor] = field(default_factory=list)
 
 
-def search(case: Case, limits: Limits) -> Found:
+def search(case: Case, limits: Limits) -> TableFrontier:
     """Return an assignment of least time, in the order of PaSE's Fig. 3 (smallest dependent set
     first).
 
@@ -54,7 +59,7 @@ def search(case: Case, limits: Limits) -> Found:
     return found(problem, [solve_min_time(problem, order).assignment], time_epsilon=0.0)
 
 
-def search_breadth_first(case: Case, limits: Limits) -> Found:
+def search_breadth_first(case: Case, limits: Limits) -> TableFrontier:
     """Return an assignment of least time in breadth-first order, as PaSE's first recurrence takes
     it.
 
@@ -127,7 +132,7 @@ def _boundaries(near: Near, order: Sequence[int]) -> list[_Step]:
     return steps
 
 
-def _solve(problem: Problem, name: str, steps: list[_Step]) -> Found:
+def _solve(problem: Problem, name: str, steps: list[_Step]) -> TableFrontier:
     """Run the steps, each with the table of the one before."""
     _check_size(name, problem, steps)
     sizes = [len(node.time_s) for node in problem.nodes]

@@ -7,15 +7,20 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.search.methods.result import Case, Found, Limits, found
-from tensoropt.compiler.search.problem.problem import EdgeTable, Problem, nothing_allowed
+from tensoropt.compiler.search.methods.result import Case, Limits, found
+from tensoropt.compiler.search.problem.problem import (
+    EdgeTable,
+    Problem,
+    TableFrontier,
+    nothing_allowed,
+)
 
 __all__ = ["agreeing", "random_assignment", "search"]
 
 Allowed = list[NDArray[np.bool_]]
 
 
-def search(case: Case, limits: Limits) -> Found:
+def search(case: Case, limits: Limits) -> TableFrontier:
     """Return a random allowed assignment, the same for the same seed."""
     return found(case.problem, [random_assignment(case.problem, limits.seed)])
 

@@ -1,27 +1,44 @@
-"""The search methods by name; the code of one is imported when it is asked for."""
+"""The search methods by name. A method is a function from a case and limits to points.
+
+The code of a method is imported on first use.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.methods.result import Case, Found, Limits
+    from tensoropt.compiler.search.methods.result import Case, Limits
+    from tensoropt.compiler.search.problem.problem import TableFrontier
+    from tensoropt.compiler.search.problem.tables import MeshTables
 
-__all__ = ["COMPARED", "METHODS", "Method", "load_method", "run_method", "takers"]
+__all__ = [
+    "COMPARED",
+    "METHODS",
+    "Method",
+    "load_method",
+    "run_method",
+    "searched_by",
+    "solver",
+    "takers",
+]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Method:
-    """Where a method is (``module:function``), and what it can be told.
+    """The place of a method (``module:function``), and its options.
 
-    ``takes`` names the fields of :class:`Limits` that it heeds. One that ``needs_model`` reads the
-    graph and the layouts behind the options, not only their costs.
+    ``takes`` names the options that it heeds. A method that ``needs_model`` reads the graph and the
+    layouts of the options, not only their costs.
     """
 
     entry: str
@@ -56,27 +73,27 @@ METHODS: Mapping[str, Method] = {
 }
 
 COMPARED = ("ft", "data-parallel", "expert", "autoddl", "mcmc", "random")
-"""What ``--compare`` runs unless told."""
+"""The methods of ``--compare`` without names."""
 
 
-def load_method(name: str) -> Callable[[Case, Limits], Found]:
-    """Import the code of the method ``name`` of :data:`METHODS` and return what runs it.
+def load_method(name: str) -> Callable[[Case, Limits], TableFrontier]:
+    """Import the method ``name`` of :data:`METHODS` and return its function.
 
     Raises :class:`UserError` for an unknown name.
     """
     check_known("--search: unknown search", name, METHODS)
     module, function = METHODS[name].entry.split(":")
-    loaded: Callable[[Case, Limits], Found] = getattr(
+    loaded: Callable[[Case, Limits], TableFrontier] = getattr(
         importlib.import_module(f"{__package__}.{module}"), function
     )
     return loaded
 
 
-def run_method(name: str, case: Case, limits: Limits) -> Found:
-    """Return what the method ``name`` of :data:`METHODS` finds.
+def run_method(name: str, case: Case, limits: Limits) -> TableFrontier:
+    """Return the points that the method ``name`` of :data:`METHODS` finds.
 
     Raises :class:`UserError` for an unknown name, for tables without the model that the method
-    needs, and for what it refuses itself.
+    needs, and if the method refuses the case.
     """
     run = load_method(name)
     if METHODS[name].needs_model and case.tables is None:
@@ -88,6 +105,32 @@ def run_method(name: str, case: Case, limits: Limits) -> Found:
     return run(case, limits)
 
 
-def takers(field: str) -> list[str]:
-    """Return the names of the methods that heed ``field`` of :class:`Limits`."""
-    return [name for name, method in METHODS.items() if field in method.takes]
+def solver(
+    name: str, seed: int = 0, memory_bytes: float | None = None
+) -> Callable[[MeshTables, float | None], TableFrontier] | None:
+    """Return the method ``name`` as a solver for the loop over meshes; ``None`` for ``ft``.
+
+    ``seed`` and ``memory_bytes`` are as in :class:`Limits`. An unknown name raises
+    :class:`UserError`.
+    """
+    from tensoropt.compiler.search.methods.result import Case, Limits
+
+    run = load_method(name)
+    if name == "ft":
+        return None
+
+    def solve(tables: MeshTables, time_limit_s: float | None) -> TableFrontier:
+        limits = Limits(seed, time_limit_s=time_limit_s, memory_bytes=memory_bytes)
+        return run(Case(tables.problem, tables), limits)
+
+    return solve
+
+
+def searched_by(name: str, seed: int, meshes: Sequence[_T]) -> Sequence[_T]:
+    """Return the ``meshes`` that a method searches: one of them for a random assignment."""
+    return [random.Random(seed).choice(meshes)] if name == "random" else meshes
+
+
+def takers(option: str) -> list[str]:
+    """Return the names of the methods that heed ``option``."""
+    return [name for name, method in METHODS.items() if option in method.takes]

@@ -1,4 +1,4 @@
-"""What every search method is given and gives back."""
+"""Input and output of a method: a case, its limits, and points by the tables."""
 
 from __future__ import annotations
 
@@ -12,32 +12,26 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.search.engine.control import Control
 from tensoropt.compiler.search.problem.problem import (
-    NO_LINES,
-    Lines,
     Problem,
+    TableFrontier,
     TablePoint,
     nothing_allowed,
 )
-from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.problem.tables import MeshTables
 
-__all__ = ["Assignment", "Case", "DoesNotFitError", "Found", "Limits", "found"]
+__all__ = ["Assignment", "Case", "Limits", "found"]
 
 Assignment = NDArray[np.int32]
 """Per node of the problem, the number of its option."""
 
 
-class DoesNotFitError(UserError):
-    """No assignment on this mesh is within the memory limit; one on another may be."""
-
-
 @dataclass(frozen=True)
 class Case:
-    """A problem, and the model and mesh it was made from where there is one.
+    """A problem, with the tables of the model and mesh that it was made from, if it has a model.
 
-    Node ``i`` of the problem is node ``tables.leaders[i]`` of the graph; further ones are copies
+    Node ``i`` of the problem is node ``tables.leaders[i]`` of the graph; further nodes are copies
     of shared tensors.
     """
 
@@ -47,12 +41,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Limits:
-    """How far to search; a method heeds what its entry in the registry says.
+    """Limits of a run. A method heeds the fields that its entry in the registry names.
 
-    ``epsilon`` is as in ``solve_frontier``, ``memory_bytes`` what one device may use, ``None`` for
-    no limit. ``control``, ``known`` and ``lines`` are as in ``solve_frontier``; a method that does
-    not heed ``control`` raises KeyboardInterrupt on Ctrl-C. ``search_memory_bytes`` is what the
-    search may take beyond the tables it is given; 0 for a quarter of the machine's memory.
+    ``epsilon`` is as in ``solve_frontier``, ``memory_bytes`` the memory of one device. Only ``ft``
+    heeds ``control``; other methods raise KeyboardInterrupt on Ctrl-C.
     """
 
     seed: int = 0
@@ -60,38 +52,16 @@ class Limits:
     time_limit_s: float | None = None
     memory_bytes: float | None = None
     control: Control = field(default_factory=Control)
-    known: Sequence[tuple[float, float]] = ()
-    lines: Lines = field(default_factory=lambda: NO_LINES, repr=False)
-    search_memory_bytes: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """Points sorted by time, none beaten by another in both time and memory.
-
-    ``epsilon`` is the bound of a frontier, as in :class:`Frontier`, ``None`` where the points are
-    not one. The first point takes at most ``1 + time_epsilon`` of the least time; ``None``: no
-    bound is known. Both bounds hold for the costs of the tables. ``interrupted``: Ctrl-C ended the
-    search, which has returned what it had; ``short_of_memory``: a part of it was given up.
-    ``lines`` hold of every assignment.
-    """
-
-    points: list[TablePoint]
-    epsilon: float | None = None
-    time_epsilon: float | None = None
-    interrupted: bool = False
-    short_of_memory: bool = False
-    lines: Lines = field(default_factory=lambda: NO_LINES, repr=False)
 
 
 def found(
     problem: Problem,
     assignments: Sequence[Assignment],
     *,
-    epsilon: float | None = None,
+    epsilon: float = math.inf,
     time_epsilon: float | None = None,
-) -> Found:
-    """Cost ``assignments`` from the tables and keep those that no other one beats.
+) -> TableFrontier:
+    """Return the points of those ``assignments`` that no other one beats, by the tables.
 
     Raises :class:`UserError` when none of them has a finite time.
     """
@@ -102,4 +72,5 @@ def found(
             points.append(point)
     if not points:
         raise nothing_allowed()
-    return Found(points, epsilon, time_epsilon)
+    is_bound = time_epsilon is not None
+    return TableFrontier(points, epsilon, whole=is_bound, time_epsilon=time_epsilon or 0.0)

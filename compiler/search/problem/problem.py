@@ -13,6 +13,7 @@ from tensoropt.compiler.support.errors import UserError
 
 __all__ = [
     "NO_LINES",
+    "DoesNotFitError",
     "EdgeTable",
     "Floats",
     "Lines",
@@ -102,6 +103,11 @@ class TableFrontier:
     time_epsilon: float = 0.0
     lines: Lines = field(default_factory=lambda: NO_LINES, repr=False)
 
+    @property
+    def time_bound(self) -> float | None:
+        """The bound of the first point's time, ``None`` if none is known."""
+        return self.time_epsilon if self.whole else None
+
 
 class Problem:
     """The choice of one option per node, with costs per node and per edge.
@@ -179,6 +185,10 @@ class Problem:
                 f"assignment of node {index}: no such option, "
                 f"expected 0 to {sizes[index] - 1}, got: {assignment[index]}"
             )
+
+
+class DoesNotFitError(UserError):
+    """No assignment on this mesh is within the memory limit; on another mesh one may be."""
 
 
 class NothingAllowedError(UserError):

@@ -22,6 +22,7 @@ from tensoropt.compiler.exporter.rank import export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_graphs
+from tensoropt.compiler.search.methods.registry import solver
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.training.alternatives import INFERENCE
 from tensoropt.dialects import onnx as views
@@ -209,7 +210,7 @@ def _point(module: ir.Module, choice: Choice) -> FrontierPoint:
     """Return the random plan of a choice, or that with ample memory; ``choice.whole`` run the whole
     op on every rank."""
     graph, mesh = read_graph(module), Mesh(choice.mesh)
-    options = SearchOptions("random", choice.seed)
+    options = SearchOptions(solver("random", choice.seed))
     device = load_device(choice.device)
     points = search_graphs({INFERENCE: graph}, [mesh], device, options).points
     point = points[choice.seed % len(points)]

@@ -32,7 +32,7 @@ def try_ranks(graph: Graph, seed: int) -> Outcome:
             return build(path, spec_of(graph.loss))
 
         try:
-            (point,) = points(make(), mesh, name="random", seed=seed)
+            (point,) = points(make(), mesh, seed=seed)
             device = DEVICES[seed % 2]
             error = relative_error(make, point, given=graph.leaves, device=device)
         except Exception as error:  # a crash is what this looks for
