@@ -10,10 +10,12 @@ from pathlib import Path
 from graphs.trained import TRAINED
 from search_graphs import training_spec
 
+from tensoropt.compiler.comparison.data_parallel import data_parallel_choice
+from tensoropt.compiler.comparison.pinning import fastest_with
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.points import fastest, leanest, recompute_of
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
@@ -21,8 +23,6 @@ from tensoropt.compiler.search.frontier.search import (
     frontier_point,
 )
 from tensoropt.compiler.search.frontier.steps import read_graphs
-from tensoropt.compiler.search.methods.data_parallel import data_parallel_choice
-from tensoropt.compiler.search.methods.pinning import fastest_with
 from tensoropt.compiler.search.problem.clusters import Cluster
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.tables import tensor_bytes

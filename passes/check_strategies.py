@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.planning.request import PINNED
 from tensoropt.compiler.search.frontier.pinned import Layouts, chosen_frontier, number_of
-from tensoropt.compiler.search.frontier.request import PINNED
 from tensoropt.compiler.search.frontier.search import as_step
 from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.reader import read_graph

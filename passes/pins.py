@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tensoropt.compiler.search.frontier.pinned_search import PinsCost
-from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.planning.pinned_search import PinsCost
+from tensoropt.compiler.planning.request import Request
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import PINS, PINS_COST
 from tensoropt.runtime.plan.entries import PinsEntry

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.layout.collective_overlap import AMPLE
-from tensoropt.compiler.search.frontier.memory_limit import check_capacity, pick
-from tensoropt.compiler.search.frontier.pinned_search import PinsCost
+from tensoropt.compiler.planning.memory_limit import check_capacity, pick
+from tensoropt.compiler.planning.pinned_search import PinsCost
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.points import micro_batches_of, recompute_of
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.reader import is_node
@@ -64,8 +64,8 @@ class SearchReport:
 
     def add_pins(self, graphs: Graphs) -> None:
         """Add the notes about pins and their cost, after the search."""
+        from tensoropt.compiler.planning.objectives import pins_cost
         from tensoropt.compiler.search.frontier.binding import unsplit_notes
-        from tensoropt.compiler.search.frontier.objectives import pins_cost
 
         assert self.request is not None
         assert self.result is not None
@@ -110,7 +110,7 @@ class SearchStrategiesPass(Request, Pass):
         settle(module, report.point, report.request, report.result, report.pins_cost)
 
     def _search(self, module: ir.Module) -> FrontierPoint:
-        from tensoropt.compiler.search.frontier.objectives import search
+        from tensoropt.compiler.planning.objectives import search
         from tensoropt.compiler.search.frontier.steps import read_graphs
 
         report = self.report

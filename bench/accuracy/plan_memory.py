@@ -43,12 +43,12 @@ from sections import write_section
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.anytime import Anytime
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.frontier.options import SearchOptions, by_promise, distinct_meshes
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import worst_bound
 from tensoropt.compiler.search.problem.evaluate import evaluator_of
 from tensoropt.compiler.search.problem.graph import Graph

@@ -35,8 +35,8 @@ from train_runs import run_plan
 from training_data import batch_size, draw
 
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.points import fastest, knee, leanest
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.compiler.training.cut import copy_of
 from tensoropt.passes.build_training_step import BuildTrainingStepPass

@@ -46,7 +46,7 @@ from tensoropt.compiler.calibrate.sample_file import read_samples, write_samples
 from tensoropt.compiler.calibrate.samples import Measurements, PlanSample
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of
 from tensoropt.runtime.support.flags import Parser, run_command

@@ -25,9 +25,9 @@ from search_graphs import prepare_model, training_spec
 
 from cluster.profiles import TABLE
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier import objectives
+from tensoropt.compiler.planning import objectives
+from tensoropt.compiler.planning.request import Request, device_counts
 from tensoropt.compiler.search.frontier.points import fastest, leanest
-from tensoropt.compiler.search.frontier.request import Request, device_counts
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
 from tensoropt.compiler.training.alternatives import Alternative

@@ -26,7 +26,7 @@ from graphs.runnable import TRAINED
 from search_graphs import training_spec
 
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.planning.request import Request
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.dtypes import Array

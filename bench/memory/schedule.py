@@ -43,9 +43,9 @@ from zoo import DIMS, provide
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.pipeline.phases import Compilation
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.schedule.schedule import depth_first, in_order, lower_peak
 from tensoropt.compiler.schedule.tasks import Tasks, peaks, read_tasks
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.dialects import onnx as ops
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.build_training_step import BuildTrainingStepPass

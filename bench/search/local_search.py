@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from sections import write_section
 
 from tensoropt.compiler.cli.instance import load_instance, solve_instance
+from tensoropt.compiler.comparison.autoddl import RESTARTS
+from tensoropt.compiler.comparison.case import Limits
+from tensoropt.compiler.comparison.mcmc import PROPOSALS_PER_NODE
 from tensoropt.compiler.search.engine.ft import solve_min_time
-from tensoropt.compiler.search.methods.autoddl import RESTARTS
-from tensoropt.compiler.search.methods.mcmc import PROPOSALS_PER_NODE
-from tensoropt.compiler.search.methods.result import Limits
 from tensoropt.compiler.search.problem.problem import Problem
 from tensoropt.runtime.support.flags import Parser, run_command
 

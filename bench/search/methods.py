@@ -35,17 +35,17 @@ from graphs.catalog import MODELS
 from search_graphs import model_graph
 from sections import write_section
 
+from tensoropt.compiler.comparison.compare import Attempt, attempt
+from tensoropt.compiler.comparison.program import count_variables
+from tensoropt.compiler.comparison.registry import solver
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.mesh import factorisations
-from tensoropt.compiler.search.frontier.compare import Attempt, attempt
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     SearchOptions,
     distinct_meshes,
 )
-from tensoropt.compiler.search.methods.program import count_variables
-from tensoropt.compiler.search.methods.registry import solver
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.units import format_bytes, format_seconds
@@ -215,8 +215,8 @@ def _summary(cases: Sequence[Case], methods: Sequence[str]) -> str:
 
 
 def _budget(given: argparse.Namespace) -> str:
-    from tensoropt.compiler.search.methods.autoddl import RESTARTS
-    from tensoropt.compiler.search.methods.mcmc import PROPOSALS_PER_NODE
+    from tensoropt.compiler.comparison.autoddl import RESTARTS
+    from tensoropt.compiler.comparison.mcmc import PROPOSALS_PER_NODE
 
     return (
         f"Device {given.device}; epsilon {given.epsilon:g}, {given.points} points and at most "

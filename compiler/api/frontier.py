@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tensoropt.compiler.api.program import Found, Program, Say
 from tensoropt.compiler.api.progress import reporting_to
+from tensoropt.compiler.planning.memory_limit import (
+    check_capacity,
+    nothing_fits,
+    passed_over,
+    pick,
+    points_within,
+)
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.notes import (
     endings,
@@ -22,14 +30,6 @@ from tensoropt.compiler.report.notes import (
 from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.search.frontier import points as points_of
-from tensoropt.compiler.search.frontier.memory_limit import (
-    check_capacity,
-    nothing_fits,
-    passed_over,
-    pick,
-    points_within,
-)
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
 from tensoropt.dialects.topt.keys import ANNOTATED

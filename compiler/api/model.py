@@ -50,7 +50,7 @@ from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import Sizes, parse_ranges, sizes_text
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier.request import Request
+    from tensoropt.compiler.planning.request import Request
 
 __all__ = ["Model", "load"]
 

@@ -14,7 +14,7 @@ from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.driver import compile_plan
 from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.pipeline.text import placed_error
-from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of
@@ -24,9 +24,9 @@ from tensoropt.passes.base import PassError
 from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPass
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier.compare import Compared
-    from tensoropt.compiler.search.frontier.objectives import Row
-    from tensoropt.compiler.search.frontier.pinned_search import PinsCost
+    from tensoropt.compiler.comparison.compare import Compared
+    from tensoropt.compiler.planning.objectives import Row
+    from tensoropt.compiler.planning.pinned_search import PinsCost
     from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
 
 __all__ = ["Found", "Program", "Say", "Source", "silent"]
@@ -141,7 +141,7 @@ class Program:
 
     def profile(self, request: Request, say: Say = silent) -> Iterator[Row]:
         """Yield the fitting points for 1, 2, 4, ... devices, see :func:`objectives.profile`."""
-        from tensoropt.compiler.search.frontier.objectives import profile
+        from tensoropt.compiler.planning.objectives import profile
 
         with self.source.placed(), request.interface.naming():
             yield from profile(self.graphs, request, say)
@@ -169,7 +169,7 @@ class Program:
         self, request: Request, searches: Sequence[str], say: Say = silent
     ) -> list[Compared]:
         """Return the result of each of ``searches``, see :func:`objectives.compare`."""
-        from tensoropt.compiler.search.frontier.objectives import compare
+        from tensoropt.compiler.planning.objectives import compare
 
         with self.source.placed():
             return compare(self.graphs, request, searches, say)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
 from tensoropt.compiler.layout.mesh import parse_mesh
-from tensoropt.compiler.search.frontier.pins import read_pins_file
-from tensoropt.compiler.search.frontier.request import (
+from tensoropt.compiler.planning.request import (
     COMBINATIONS,
     MANY_DEVICES,
     Request,
     check_searches,
     check_size,
 )
+from tensoropt.compiler.search.frontier.pins import read_pins_file
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface, Option, check_combinations, options_of
 from tensoropt.runtime.layout.mesh import Mesh

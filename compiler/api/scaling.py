@@ -14,7 +14,7 @@ from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.api.html import table_html
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier.objectives import Row
+    from tensoropt.compiler.planning.objectives import Row
 
 __all__ = ["Scaling"]
 

@@ -12,7 +12,7 @@ from tensoropt.compiler.training.micro_batches import MOST, check_text, is_searc
 from tensoropt.compiler.training.spec import RECOMPUTE, Optimizer, parse_patterns
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier.request import Request
+    from tensoropt.compiler.planning.request import Request
     from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 __all__ = ["Training", "step_of"]

@@ -16,9 +16,9 @@ from tensoropt.compiler.calibrate.samples import PlanSample
 from tensoropt.compiler.cost.expected_error import MeasuredModel
 from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier.given_plan import read_given_plan
+from tensoropt.compiler.planning.given_plan import read_given_plan
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.points import fastest, leanest
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of

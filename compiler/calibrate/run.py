@@ -21,7 +21,7 @@ from tensoropt.compiler.calibrate.processes import measure_process, plan_process
 from tensoropt.compiler.calibrate.ranks import Ranks
 from tensoropt.compiler.calibrate.samples import Basics, Measurements, PlanSample
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.search.frontier.request import device_counts
+from tensoropt.compiler.planning.request import device_counts
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.support.rank_options import RankOptions
 

@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tensoropt.compiler.search.frontier.request import OBJECTIVES as SEARCH_OBJECTIVES
-from tensoropt.compiler.search.frontier.request import Request
-from tensoropt.compiler.search.methods.registry import COMPARED
+from tensoropt.compiler.comparison.registry import COMPARED
+from tensoropt.compiler.planning.request import OBJECTIVES as SEARCH_OBJECTIVES
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.support.options import Interface, Option, options_of
 from tensoropt.compiler.support.phases import PHASE_NAMES
 from tensoropt.compiler.support.version import TOOL

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from tensoropt.compiler.search.frontier import request
+from tensoropt.compiler.planning import request
 from tensoropt.compiler.support.options import Combination
 from tensoropt.compiler.support.phases import PHASE_NAMES
 

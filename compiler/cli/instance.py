@@ -16,11 +16,11 @@ import numpy as np
 from tensoropt.compiler.api.request import make_request
 from tensoropt.compiler.cli.arguments import add_option
 from tensoropt.compiler.cli.output import write_text
+from tensoropt.compiler.comparison.case import Case, Limits
+from tensoropt.compiler.comparison.registry import METHODS, load_method, run_method, takers
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.report.notes import interruption
 from tensoropt.compiler.search.engine.control import Control, Status
-from tensoropt.compiler.search.frontier.request import Request
-from tensoropt.compiler.search.methods.registry import METHODS, load_method, run_method, takers
-from tensoropt.compiler.search.methods.result import Case, Limits
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem, TableFrontier
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface, options_of

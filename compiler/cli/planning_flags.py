@@ -8,7 +8,7 @@ from tensoropt.compiler.api.request import make_request
 from tensoropt.compiler.api.training import step_of
 from tensoropt.compiler.cli.arguments import FORMATS, OBJECTIVES
 from tensoropt.compiler.cli.training_flags import read_training
-from tensoropt.compiler.search.frontier.request import SEARCHES, Request
+from tensoropt.compiler.planning.request import SEARCHES, Request
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.options import Interface, options_of
 from tensoropt.passes.build_training_step import BuildTrainingStepPass

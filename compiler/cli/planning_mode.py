@@ -18,7 +18,9 @@ from tensoropt.compiler.cli.planning_flags import compared_searches, read_reques
 from tensoropt.compiler.cli.profile_mode import run_profile
 from tensoropt.compiler.cli.standard import check_standard, write_standard
 from tensoropt.compiler.cli.tracing import tracing
+from tensoropt.compiler.comparison.compare import Compared
 from tensoropt.compiler.exporter.plan.writer import check_replaceable
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.report.comparison import (
     Comparison,
     comparison_csv,
@@ -30,8 +32,6 @@ from tensoropt.compiler.report.machine import frontier_csv, frontier_json
 from tensoropt.compiler.report.notes import interruption
 from tensoropt.compiler.report.plot import check_plot_path, plot_comparison
 from tensoropt.compiler.report.table import frontier_table
-from tensoropt.compiler.search.frontier.compare import Compared
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.passes.build_training_step import BuildTrainingStepPass

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tensoropt.compiler.api.program import Program
 from tensoropt.compiler.cli.output import write_text
+from tensoropt.compiler.planning.memory_limit import limit_name, remedy
+from tensoropt.compiler.planning.objectives import Row
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.report.frontier import ScalingReport
 from tensoropt.compiler.report.machine import profile_csv, profile_json
 from tensoropt.compiler.report.plot import plot_profile
 from tensoropt.compiler.report.table import profile_table
-from tensoropt.compiler.search.frontier.memory_limit import limit_name, remedy
-from tensoropt.compiler.search.frontier.objectives import Row
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.support.units import format_bytes

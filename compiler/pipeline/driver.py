@@ -14,7 +14,7 @@ from tensoropt.passes.search_strategies import settle
 from tensoropt.runtime.plan.dims import Sizes
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier.request import Request
+    from tensoropt.compiler.planning.request import Request
     from tensoropt.compiler.search.frontier.search import FrontierResult
     from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
@@ -84,7 +84,7 @@ def train(module: ir.Module, step: BuildTrainingStepPass) -> None:
 
 def frontier(module: ir.Module, request: Request, say: Say = _silent) -> FrontierResult:
     """Return the frontier of ``module``, which has rules and is not changed."""
-    from tensoropt.compiler.search.frontier import objectives
+    from tensoropt.compiler.planning import objectives
     from tensoropt.compiler.search.frontier.steps import read_graphs
 
     return objectives.frontier(read_graphs(module), request, say)

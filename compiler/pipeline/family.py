@@ -42,8 +42,8 @@ from tensoropt.runtime.training.integrity import header_digest, seal
 from tensoropt.runtime.training.plan import TrainingPlan
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier.objectives import Row
-    from tensoropt.compiler.search.frontier.request import Request
+    from tensoropt.compiler.planning.objectives import Row
+    from tensoropt.compiler.planning.request import Request
     from tensoropt.compiler.search.frontier.search import FrontierPoint
 
 __all__ = ["FamilyWriter", "check_family_replaceable", "family_folder"]

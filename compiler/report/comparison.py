@@ -12,7 +12,7 @@ from tensoropt.compiler.search.frontier.points import as_dict, mesh_name
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier.compare import Compared
+    from tensoropt.compiler.comparison.compare import Compared
 
 __all__ = ["Comparison", "comparison_csv", "comparison_json", "comparison_table"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from tensoropt.compiler.planning.pinned_search import PinsCost
 from tensoropt.compiler.report.frontier import FrontierReport
-from tensoropt.compiler.search.frontier.pinned_search import PinsCost
 from tensoropt.compiler.search.frontier.points import Point, mesh_name, names_of
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.dialects.mlir import ir

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tensoropt.compiler.search.frontier.compare import Compared
+    from tensoropt.compiler.comparison.compare import Compared
 
 __all__ = ["comparison_figure"]
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tensoropt.compiler.planning.request import MANY_DEVICES
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.notes import undivided_note, unsplit_note, unsplit_ops_note
-from tensoropt.compiler.search.frontier.request import MANY_DEVICES
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.frontier.search import FrontierPoint

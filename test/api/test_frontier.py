@@ -239,7 +239,7 @@ def test_what_it_explains(frontier: to.Frontier) -> None:
 
 
 def test_ctrl_c_keeps_what_was_found(model: to.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensoropt.compiler.search.frontier import objectives
+    from tensoropt.compiler.planning import objectives
 
     search = objectives.search
 

@@ -20,8 +20,8 @@ from graphs.vit import Vit
 from tiny import TINY, write_tiny
 
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.points import fastest, leanest
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.runtime.inference.jobs import check_plans
 
 GRAPHS = Path(__file__).parent.parent.parent / "bench" / "graphs"

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 
+from tensoropt.compiler.planning import answer_time, request
 from tensoropt.compiler.search.engine.control import OutOfTimeError
-from tensoropt.compiler.search.frontier import answer_time, anytime, clock, request
+from tensoropt.compiler.search.frontier import anytime, clock
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.search.methods.registry import COMPARED, METHODS
+from tensoropt.compiler.comparison.registry import COMPARED, METHODS
 
 
 def test_compare(opt, mlp: Path) -> None:

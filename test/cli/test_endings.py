@@ -199,7 +199,7 @@ sys.exit(command.load()())
 @pytest.mark.parametrize(
     ("command", "module"),
     [
-        ("tensoropt-opt", "tensoropt.compiler.search.frontier.request"),
+        ("tensoropt-opt", "tensoropt.compiler.planning.request"),
         ("tensoropt-profile", "tensoropt.compiler.cli.training_flags"),
         ("tensoropt-run", "tensoropt.runtime.support.job"),
     ],

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tensoropt.compiler.search.frontier import objectives
+from tensoropt.compiler.planning import objectives
 from tensoropt.runtime.family.family import Family
 
 TRAIN = ("--train", "--loss", "mse:y,t", "--recompute", "none")

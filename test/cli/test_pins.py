@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from tensoropt.compiler.comparison.registry import METHODS
 from tensoropt.compiler.search.frontier.pins import read_pin
-from tensoropt.compiler.search.methods.registry import METHODS
 from tensoropt.compiler.support.errors import UserError
 
 

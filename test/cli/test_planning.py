@@ -220,7 +220,7 @@ def test_plan_and_report_at_once(opt, mlp: Path, tmp_path: Path) -> None:
 
 def test_a_folder_of_somebody_is_refused_before_the_search(refused, mlp, tmp_path, monkeypatch):
     (tmp_path / "thesis.tex").write_text("years of work")
-    monkeypatch.setattr("tensoropt.compiler.search.frontier.objectives.search", None)
+    monkeypatch.setattr("tensoropt.compiler.planning.objectives.search", None)
     message = refused(mlp, "--devices", "2", "-o", tmp_path)
     assert "got: a folder with 'thesis.tex', which is not part of a plan" in message
 

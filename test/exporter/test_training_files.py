@@ -18,8 +18,8 @@ from safetensors.numpy import load_file
 
 from tensoropt.compiler.cost.compute import work_of
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.points import pick_point
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.passes.build_training_step import BuildTrainingStepPass

@@ -9,8 +9,8 @@ from pathlib import Path
 import zoo
 
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.points import fastest, leanest
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
 
 __all__ = ["compiled"]

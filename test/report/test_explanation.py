@@ -12,11 +12,11 @@ from importer.models import F32, model, node, saved, untyped, value
 from onnx import numpy_helper
 
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.planning.objectives import frontier
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.report.explain.explain import explain
 from tensoropt.compiler.report.explain.text import explanation_text
 from tensoropt.compiler.report.explanation import Explanation, Layer
-from tensoropt.compiler.search.frontier.objectives import frontier
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.frontier.steps import read_graphs
 from tensoropt.compiler.support.units import format_bytes

@@ -14,13 +14,13 @@ from browser import Browser, Page, find_browser
 from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.html import blocks
 from tensoropt.compiler.report.html.layouts import layout_words
 from tensoropt.compiler.report.html.page import page_of
 from tensoropt.compiler.report.html.report import check_report_path, report_page, write_report
 from tensoropt.compiler.search.frontier.points import knee
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.support.errors import UserError
 

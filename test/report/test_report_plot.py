@@ -10,12 +10,12 @@ import pytest
 from matplotlib.figure import Figure
 from spots import spot
 
+from tensoropt.compiler.comparison.compare import Compared
 from tensoropt.compiler.report.comparison import Comparison
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.plot import plot_comparison, plot_frontier, plot_profile
 from tensoropt.compiler.report.plot_axes import begin, byte_scale, second_scale
 from tensoropt.compiler.report.plot_labels import Text, place_labels
-from tensoropt.compiler.search.frontier.compare import Compared
 from tensoropt.compiler.support.errors import UserError
 
 

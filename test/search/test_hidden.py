@@ -12,7 +12,7 @@ from small_steps import EVEN, ODD, Sizes, random_step
 
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.dialects import onnx
 from tensoropt.dialects.topt.keys import OVERLAP, PHASE, START

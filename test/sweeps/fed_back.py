@@ -9,7 +9,7 @@ from typing import Any
 
 from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.planning.request import Request
 
 __all__ = ["changed_entries"]
 

@@ -27,8 +27,8 @@ from emitted_memory import emitted_memory
 from fed_back import changed_entries
 
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.points import fastest, knee, leanest
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.inference.jobs import check_plans

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from on_tensors import ON_TENSORS
 from sharding.spmd import run_spmd
 
+from tensoropt.compiler.comparison.registry import solver
 from tensoropt.compiler.pipeline.driver import run_phase
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_frontier
-from tensoropt.compiler.search.methods.registry import solver
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of

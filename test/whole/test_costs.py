@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import zoo
 
+from tensoropt.compiler.comparison.registry import solver
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
@@ -17,7 +18,6 @@ from tensoropt.compiler.search.frontier.search import (
     SearchOptions,
     search_frontier,
 )
-from tensoropt.compiler.search.methods.registry import solver
 from tensoropt.compiler.search.problem.evaluate import Evaluator, evaluator_of
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables

@@ -10,8 +10,8 @@ from train_plans import Plan, trained, write_plan
 from train_runs import difference
 
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.points import fastest
-from tensoropt.compiler.search.frontier.request import Request
 
 STEPS = 3
 

@@ -23,11 +23,11 @@ from onnx import TensorProto, helper, numpy_helper
 from sharding.harness import any_padding
 from sharding.spmd import run_spmd
 
+from tensoropt.compiler.comparison.registry import solver
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import SearchOptions, search_frontier
-from tensoropt.compiler.search.methods.registry import solver
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir

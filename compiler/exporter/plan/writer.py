@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tensoropt.compiler.search.frontier.given_plan import PLAN_FILE
+from tensoropt.compiler.planning.given_plan import PLAN_FILE
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing_folder
 from tensoropt.runtime.plan.document import document_sha256, schema_error

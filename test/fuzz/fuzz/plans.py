@@ -16,13 +16,13 @@ from fuzz.builder import session_of
 from fuzz.graphs import Case
 from fuzz.joined import join, prefix
 from fuzz.noise import spread
+from tensoropt.compiler.comparison.registry import solver
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_graphs
-from tensoropt.compiler.search.methods.registry import solver
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.training.alternatives import INFERENCE
 from tensoropt.dialects import onnx as views

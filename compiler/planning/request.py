@@ -1,0 +1,347 @@
+"""Request for a search: the devices, the search method and its effort, and the point to pick.
+
+:class:`Request` declares every option of a search. The flags of tensoropt-opt, the options of the
+pass `search-strategies` and the arguments in Python derive from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler.comparison.registry import METHODS, takers
+from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.layout.collective_overlap import OVERLAPS
+from tensoropt.compiler.layout.mesh import factorisations, parse_mesh
+from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
+from tensoropt.compiler.search.frontier.points import check_pick, mesh_name
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.options import (
+    Combination,
+    Interface,
+    Option,
+    number,
+    one_of,
+    options_of,
+    size,
+    whole,
+)
+from tensoropt.compiler.support.units import parse_bytes
+from tensoropt.runtime.layout.mesh import Mesh
+
+__all__ = [
+    "ANSWER_S",
+    "COMBINATIONS",
+    "DEFAULT_DEVICES",
+    "MANY_DEVICES",
+    "MAX_DEVICES",
+    "OBJECTIVES",
+    "PINNED",
+    "SEARCHES",
+    "Request",
+    "check_searches",
+    "check_size",
+    "device_counts",
+]
+
+SEARCHES = tuple(METHODS)
+PINNED = "pinned"
+"""The name of the search in a plan with given strategies."""
+
+DEFAULT_DEVICES = 4
+MAX_DEVICES = 1024
+MANY_DEVICES = 64
+"""Number of devices above which only meshes of up to three axes are searched; also the largest
+number that ``objective`` devices tries by default."""
+MANY_AXES = 3
+ANSWER_S = 10.0
+"""Seconds from the start of the command to the answer without ``epsilon`` and ``search_time``."""
+RESOLUTION = 0.01
+"""Default relative distance of shown points: nobody chooses between closer plans."""
+MOST_POINTS = 25
+"""Largest number of points without ``resolution`` and ``epsilon``: more are not compared."""
+OBJECTIVES = ("time", "memory", "devices")
+
+
+def check_size(place: str, mesh: Mesh) -> None:
+    """Raise UserError if ``mesh`` has too many devices or axes; ``place`` begins the error."""
+    if mesh.size > MAX_DEVICES:
+        raise UserError(
+            f"{place}: expected at most {MAX_DEVICES} devices, got: mesh {mesh} of {mesh.size}"
+        )
+    axes = MANY_DEVICES.bit_length() - 1
+    if len(mesh.shape) > axes:  # more axes include some of extent 1, which multiply choices
+        raise UserError(
+            f"{place}: expected at most {axes} axes, got: mesh {mesh} of {len(mesh.shape)}"
+        )
+
+
+def _mesh(name: str, given: object) -> str:
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        given = mesh_name(tuple(given))
+    check_size(name, parse_mesh(str(given)))
+    return str(given)
+
+
+def _device(name: str, given: object) -> str:
+    """Return a description, or the list of several, as :func:`load_device` takes it."""
+    if isinstance(given, str):
+        return given
+    several = [*map(str, given)] if isinstance(given, Sequence) else [str(given)]
+    odd = next((each for each in several if "," in each), None)
+    if odd is not None:
+        raise UserError(f"{name}: expected a name or path without a comma, got: '{odd}'")
+    return ",".join(several)
+
+
+def _pick(name: str, given: object) -> str:
+    check_pick(str(given))
+    return str(given)
+
+
+def _texts(name: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return tuple(map(str, given))
+    return (str(given),)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of a search, checked. Raises :class:`UserError`, which names the option.
+
+    ``devices`` is the size of ``mesh``, if there is one. ``model`` is the file with the names of
+    tensors that pins may use, and ``annotations`` a model with multi-device annotations, which are
+    more pins. ``interface`` is the origin of the options.
+    """
+
+    devices: int = Option(
+        "N", "number of devices; all their meshes are searched", whole(1, MAX_DEVICES)
+    ).field(DEFAULT_DEVICES)
+    mesh: str | None = Option(
+        "AxB", "search one mesh only, such as 2x4", _mesh, in_python=" or (2, 4)"
+    ).field(None)
+    device: str = Option(
+        "NAME|FILE.toml",
+        "device description; of several for one kind of machine, the first that has a value counts",
+        _device,
+        repeats=True,
+    ).field("cpu")
+    memory: str | None = Option(
+        "SIZE",
+        "memory limit of one device's process, such as 16GiB (default: the device's capacity)",
+        size,
+    ).field(None)
+    objective: str = Option(
+        "WHAT",
+        "minimize time, memory, or devices: the fewest on which a plan fits",
+        one_of("objective", OBJECTIVES),
+        in_command="; or profile: one plan per number of devices",
+    ).field(OBJECTIVES[0])
+    search: str = Option(
+        "NAME", f"search method: {', '.join(SEARCHES)}", one_of("search", SEARCHES)
+    ).field("ft")
+    seed: int | None = Option(
+        "K",
+        f"seed of {{search}} {', '.join(takers('seed'))} (default 0)",
+        whole(0, 2**32 - 1),
+        owners=takers("seed"),
+    ).field(None)
+    epsilon: float | None = Option(
+        "E",
+        "relative slack of the frontier: 0 is exact, 0.05 within 5%; the search then has no time "
+        "limit",
+        number("a number from 0 to 1", 0, 1),
+        owners=takers("epsilon"),
+    ).field(None)
+    resolution: float | None = Option(
+        "R",
+        "least relative difference in time and in memory between points (default 0.01, at most "
+        "{epsilon}; coarser without {epsilon} for more than 25 points)",
+        number("a number from 0 to 1", 0, 1),
+        owners=takers("epsilon"),
+    ).field(None)
+    search_time: float | None = Option(
+        "S",
+        f"seconds for {{search}} {' or '.join(takers('time_limit_s'))}, all meshes together "
+        f"(default: answer {ANSWER_S:g} s after the start; no limit with {{epsilon}})",
+        number("seconds, at least 0", 0),
+        owners=takers("time_limit_s"),
+    ).field(None)
+    search_memory: str | None = Option(
+        "SIZE",
+        "memory limit of the search itself, such as 4GiB (default: a quarter of this machine's)",
+        size,
+        owners=takers("search_memory_bytes"),
+    ).field(None)
+    strategies: str | None = Option(
+        "PLAN.json", "use the strategies of a plan, edited or not, instead of searching"
+    ).field(None)
+    pick: str | None = Option(
+        "WHICH", "the point to use: an index, fastest, leanest or knee", _pick
+    ).field(None)
+    overlap: str = Option(
+        "WHICH",
+        "overlap collectives with compute if that saves time: auto or off",
+        one_of("choice", OVERLAPS),
+    ).field("auto")
+    pins: tuple[str, ...] = Option(
+        "WHAT=HOW",
+        "fix the layout of a tensor or the strategy of a node: 'w*=S(0)@x', 'node:/attn/*=heads'",
+        _texts,
+        in_python="; a Path is a .toml file with pins, or an .onnx model with annotations",
+        flag="pin",
+        repeats=True,
+    ).field((), in_pipeline=False)
+    forbid: tuple[str, ...] = Option(
+        "WHAT=HOW", "exclude a layout or a strategy", _texts, repeats=True
+    ).field((), in_pipeline=False)
+    model: str | None = field(default=None, metadata={"option": False})
+    annotations: str | None = field(default=None, metadata={"option": False})
+    interface: Interface = field(
+        default=Interface.COMMAND, compare=False, repr=False, metadata={"option": False}
+    )
+
+    def __post_init__(self) -> None:
+        for name, option in options_of(self).items():
+            given = getattr(self, name)
+            if given is not None:
+                with self.interface.naming():
+                    value = option.read(self.interface.name_of(name), given)
+                object.__setattr__(self, name, value)
+        if self.mesh is not None:
+            object.__setattr__(self, "devices", parse_mesh(self.mesh).size)
+
+    @cached_property
+    def description(self) -> Device:
+        """The description of a device; raises UserError if it is unknown.
+
+        Its capacity is unknown under a memory limit, which takes its place.
+        """
+        device = load_device(self.device)
+        device = device if self.memory is None else device.without_capacity()
+        return device.without_overlap() if self.overlap == "off" else device
+
+    @cached_property
+    def meshes(self) -> list[Mesh]:
+        """The meshes to search."""
+        if self.mesh:
+            return [parse_mesh(self.mesh)]
+        axes = self.devices if self.devices <= MANY_DEVICES else MANY_AXES
+        return [mesh for mesh in factorisations(self.devices) if len(mesh.shape) <= axes]
+
+    @cached_property
+    def memory_bytes(self) -> int | None:
+        """The memory that ``memory`` allows one device, ``None`` without it."""
+        return None if self.memory is None else parse_bytes(self.memory, "memory")
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The memory limit of one device: ``memory``, else its capacity; ``None`` without both."""
+        own = self.memory_bytes
+        return self.description.memory_capacity_bytes if own is None else own
+
+    @property
+    def tensor_bytes(self) -> int | None:
+        """The bytes that the limit leaves for tensors, at least 1; ``None`` without a limit."""
+        limit = self.limit_bytes
+        return None if limit is None else max(limit - self.rest_bytes, 1)
+
+    @property
+    def rest_bytes(self) -> int:
+        """The memory of the process of a device before it has tensors."""
+        return self.description.rest_bytes(self.devices)
+
+    @cached_property
+    def search_memory_bytes(self) -> int | None:
+        """The memory limit of the search itself, ``None`` for the default."""
+        text = self.search_memory
+        return None if text is None else parse_bytes(text, "search memory")
+
+    @cached_property
+    def read_pins(self) -> tuple[Pin, ...]:
+        """The pins of ``pins``, ``annotations`` and ``forbid``; UserError if a text is no pin."""
+        given = tuple(read_pin(text) for text in self.pins)
+        if self.annotations is not None:
+            given += annotated_pins(Path(self.annotations))
+        return given + tuple(read_pin(text, forbids=True) for text in self.forbid)
+
+    @cached_property
+    def given_plan(self) -> Mapping[str, Any] | None:
+        """The plan.json of ``strategies``."""
+        if self.strategies is None:
+            return None
+        from tensoropt.compiler.planning.given_plan import read_given_plan
+
+        return read_given_plan(Path(self.strategies))
+
+    @property
+    def anytime(self) -> bool:
+        """True if the search ends when a person has waited long enough."""
+        return self.epsilon is None and self.search_time is None
+
+    @property
+    def resolution_used(self) -> float:
+        """The relative distance of shown points: 1%, less for a finer bound."""
+        if self.resolution is not None:
+            return self.resolution
+        return RESOLUTION if self.epsilon is None else min(RESOLUTION, self.epsilon)
+
+    @property
+    def most_points(self) -> int | None:
+        """The largest number of points of a default search."""
+        return MOST_POINTS if self.resolution is None and self.epsilon is None else None
+
+    @property
+    def tolerance(self) -> float:
+        """The bound of the search: a bound finer than the resolution gains nothing."""
+        return self.resolution_used if self.epsilon is None else self.epsilon
+
+    @property
+    def found_by(self) -> str:
+        """The name of the search in the plan."""
+        return self.search if self.strategies is None else PINNED
+
+    @property
+    def used_seed(self) -> int | None:
+        """The seed, if the search takes one."""
+        return (self.seed or 0) if self.found_by in takers("seed") else None
+
+    @property
+    def picked(self) -> str:
+        """The point to take: ``pick``, else by the objective."""
+        if self.pick is not None:
+            return self.pick
+        return "leanest" if self.objective == "memory" else "fastest"
+
+    def on(self, devices: int) -> Request:
+        """Return the same request for another number of devices."""
+        return replace(self, devices=devices, mesh=None)
+
+
+COMBINATIONS = (
+    Combination(
+        ["strategies"],
+        "{given} fixes the plan, expected no {other}",
+        excludes=[
+            *("devices", "mesh", "search", "seed", "epsilon", "search_time", "pick", "objective"),
+            *("pin", "forbid", "pins"),
+        ],
+    ),
+)
+"""The refused combinations of options, with ``--pin`` for texts among the pins."""
+
+
+def check_searches(given: Iterable[str], searches: Sequence[str], interface: Interface) -> None:
+    """Raise UserError if none of ``searches`` uses one of the ``given`` options."""
+    options = options_of(Request)
+    for name in options.keys() & given:
+        options[name].check_owner("search", searches, interface)
+
+
+def device_counts(most: int) -> list[int]:
+    """Return 1, 2, 4, 8, ... up to ``most``, and ``most`` itself."""
+    powers = [2**power for power in range(most.bit_length()) if 2**power <= most]
+    return powers if powers[-1] == most else [*powers, most]
