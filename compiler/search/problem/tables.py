@@ -424,11 +424,15 @@ class MeshTables:
     @cached_property
     def ample(self) -> Self:
         """The tables of the same plans, with programs in which collectives start early."""
-        assert self.options  # computed once for both tables
         tables = copy(self)
+        tables.options = self.options
         tables.device, tables.evaluator = self.device.with_ample_memory(), None
         tables.forget_edges()
         return tables
+
+    def build(self) -> Problem:
+        """Return the problem; the first call builds it and all records about it."""
+        return self.problem
 
     def forget_edges(self) -> None:
         """Free the problem and the tables of its edges; they are made again on the next use."""

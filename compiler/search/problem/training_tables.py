@@ -170,7 +170,7 @@ class TrainingTables(MeshTables):
     def learns(self) -> bool:
         """True if the tables charge at most the memory of programs, as in small steps."""
         if self._is_exact is None:
-            assert self.problem
+            self.build()
         return bool(self._is_exact)
 
     @property

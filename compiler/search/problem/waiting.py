@@ -121,7 +121,7 @@ class Waits:
 
     def __init__(self, tables: MeshTables) -> None:
         self.tables, self.graph = tables, tables.graph
-        assert tables.problem  # which records producers and copies
+        tables.build()
         self._position = {node: n for n, node in enumerate(tables.variables)}
         self._known = _Known()
 
