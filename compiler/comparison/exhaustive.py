@@ -30,10 +30,12 @@ def search(case: Case, limits: Limits) -> TableFrontier:
             f"got: {_counted(count)}"
         )
     kept: list[Assignment] = []
+    free = [node for node, size in enumerate(sizes) if size > 1]  # NumPy limits the dimensions
     for start in range(0, count, _PIECE):
         numbers = np.arange(start, min(start + _PIECE, count))
-        assignments = np.stack(np.unravel_index(numbers, sizes), 1) if sizes else np.zeros((1, 0))
-        piece = assignments.astype(np.int32)
+        piece = np.zeros((len(numbers), len(sizes)), np.int32)
+        if free:
+            piece[:, free] = np.stack(np.unravel_index(numbers, [sizes[v] for v in free]), 1)
         time, static, transient = problem.costs(piece)
         kept += [piece[i] for i in _best(time, static + transient)]
     if not kept:

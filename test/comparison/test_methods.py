@@ -115,6 +115,13 @@ def test_exhaustive_is_the_enumerated_frontier(seed: int) -> None:
     assert _covers(points, want) and _covers(want, points)
 
 
+def test_exhaustive_passes_over_nodes_without_a_choice() -> None:
+    """NumPy has at most 64 dimensions."""
+    problem = Problem([NodeTable([1.0])] * 99 + [NodeTable([2.0, 1.0])])
+    (point,) = run_method("exhaustive", Case(problem), Limits()).points
+    assert (point.time, point.assignment[-1]) == (100, 1)
+
+
 def _covers(points: list[tuple[float, float]], others: list[tuple[float, float]]) -> bool:
     factor = 1 + CLOSE
     return all(
