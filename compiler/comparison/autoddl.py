@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensoropt.compiler.comparison.blocks import Block, blocks_of
-from tensoropt.compiler.comparison.case import Assignment, Case, Limits, found
+from tensoropt.compiler.comparison.case import Assignment, Case, Limits, collect
 from tensoropt.compiler.comparison.layers import layers_of
 from tensoropt.compiler.comparison.starts import starts
 from tensoropt.compiler.search.problem.problem import TableFrontier
@@ -34,7 +34,7 @@ def search(case: Case, limits: Limits) -> TableFrontier:
     rng = np.random.default_rng(limits.seed)
     ends = [descend(blocks, start, rng) for start in starts(case, limits.seed, RESTARTS)]
     best = min(ends, key=lambda assignment: case.problem.cost(assignment).time)
-    return found(case.problem, [best])
+    return collect(case.problem, [best])
 
 
 def descend(blocks: list[Block], start: Assignment, rng: np.random.Generator) -> Assignment:

@@ -1,4 +1,4 @@
-"""Parts of a problem, each solved while the rest stays as it is."""
+"""Parts of a problem, each solved while the rest is unchanged."""
 
 from __future__ import annotations
 

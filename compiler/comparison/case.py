@@ -21,7 +21,7 @@ from tensoropt.compiler.search.problem.problem import (
 if TYPE_CHECKING:
     from tensoropt.compiler.search.problem.tables import MeshTables
 
-__all__ = ["Assignment", "Case", "Limits", "found"]
+__all__ = ["Assignment", "Case", "Limits", "collect"]
 
 Assignment = NDArray[np.int32]
 """Per node of the problem, the number of its option."""
@@ -54,7 +54,7 @@ class Limits:
     control: Control = field(default_factory=Control)
 
 
-def found(
+def collect(
     problem: Problem,
     assignments: Sequence[Assignment],
     *,

@@ -1,14 +1,14 @@
 """Data parallelism: every op splits its batch, over as many ranks as that divides by.
 
 The batch is the leading dimension of the graph inputs, followed through the factors of the rules.
-An op whose batch cannot be split runs whole on every rank; an op without a batch, and how shared
-parameters and copies lie, is chosen best for the rest. Linear in the operands of the graph, plus
-one min-plus elimination of what is left to choose.
+An op runs whole on every rank if its batch cannot be split. Ops without a batch, and the layouts of
+shared parameters and copies, are chosen best for the rest. Linear in the operands of the graph, and
+one min-plus elimination of the free choices.
 """
 
 from __future__ import annotations
 
-from tensoropt.compiler.comparison.case import Assignment, Case, Limits, found
+from tensoropt.compiler.comparison.case import Assignment, Case, Limits, collect
 from tensoropt.compiler.comparison.pinning import fastest_with, furthest, subsets, wished
 from tensoropt.compiler.search.problem.batch import Batch, follow_batch
 from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
@@ -20,7 +20,7 @@ __all__ = ["data_parallel_choice", "search"]
 def search(case: Case, limits: Limits) -> TableFrontier:
     """Return the data-parallel assignment of a model."""
     assert case.tables is not None
-    return found(case.problem, [data_parallel_choice(case.problem, case.tables)])
+    return collect(case.problem, [data_parallel_choice(case.problem, case.tables)])
 
 
 def data_parallel_choice(problem: Problem, tables: MeshTables) -> Assignment:
@@ -35,7 +35,7 @@ def data_parallel_choice(problem: Problem, tables: MeshTables) -> Assignment:
 
 
 def _pin(tables: MeshTables, index: int, batch: Batch) -> int | None:
-    """Return the number of the option that splits the batch furthest; None for what has none."""
+    """Return the number of the option that splits the batch furthest; None without a batch."""
     node = tables.graph.nodes[index]
     if node.kind == "op":
         if index not in batch.factors:

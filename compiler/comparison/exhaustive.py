@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tensoropt.compiler.comparison.case import Assignment, Case, Limits, found
+from tensoropt.compiler.comparison.case import Assignment, Case, Limits, collect
 from tensoropt.compiler.search.problem.problem import Floats, TableFrontier, nothing_allowed
 from tensoropt.compiler.support.errors import UserError
 
@@ -40,7 +40,7 @@ def search(case: Case, limits: Limits) -> TableFrontier:
         kept += [piece[i] for i in _best(time, static + transient)]
     if not kept:
         raise nothing_allowed()
-    return found(problem, kept, epsilon=0.0, time_epsilon=0.0)
+    return collect(problem, kept, epsilon=0.0, time_epsilon=0.0)
 
 
 def _counted(count: int) -> str:

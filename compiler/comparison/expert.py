@@ -1,17 +1,16 @@
-"""What experts do by hand: Megatron-LM for transformers, "one weird trick" for CNNs.
+"""Splits that experts choose by hand: Megatron-LM for transformers, one weird trick for CNNs.
 
 Megatron-LM (arXiv 1909.08053, section 3): of two products in a row the first splits its columns,
 the second its rows, so that only the second needs an all-reduce; attention splits its heads, an
 embedding its vocabulary. The minor mesh axes do so, the major ones split the batch; every division
 of the axes is tried. One weird trick (arXiv 1404.5997): convolutions split the batch, fully
-connected layers their columns. These ops are pinned; what lies between them is chosen best. Linear
-in the operands of the graph and one min-plus elimination of what is left to choose, for each
-division.
+connected layers their columns. These ops are pinned; the ops between them are chosen best. Linear
+in the operands of the graph and one min-plus elimination of the free choices, for each division.
 """
 
 from __future__ import annotations
 
-from tensoropt.compiler.comparison.case import Case, Limits, found
+from tensoropt.compiler.comparison.case import Case, Limits, collect
 from tensoropt.compiler.comparison.megatron import model_factors, output_factor
 from tensoropt.compiler.comparison.pinning import Wish, fastest_with, furthest, wished
 from tensoropt.compiler.search.problem.attention import has_attention, is_linear
@@ -39,7 +38,7 @@ def search(case: Case, limits: Limits) -> TableFrontier:
             "product with or an embedding in parameters, got: none"
         )
     pins = [_pins(case.tables, wishes) for wishes in schemes]
-    return found(case.problem, [fastest_with(case.problem, pin) for pin in pins])
+    return collect(case.problem, [fastest_with(case.problem, pin) for pin in pins])
 
 
 def _schemes(tables: MeshTables) -> list[Wishes]:

@@ -1,9 +1,9 @@
 """Integer programming as in Alpa (arXiv 2201.12023, section 4.2), solved by HiGHS.
 
-A binary variable per option of a node, one of which is 1; the product of two of them is a
-variable of its own per pair of options of an edge, tied to both by linear constraints. That
-is a column per entry of a table, and a row per node and per option at either end of an edge;
-solving is exponential in the worst case.
+Each option of a node has a binary variable, and one variable of a node is 1. The product of two of
+them is another variable, one per pair of options of an edge, tied to both by linear constraints. So
+a table has a column per entry; each node, and each option at either end of an edge, has a row.
+Solving is exponential in the worst case.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tensoropt.compiler.comparison.case import (
     Assignment,
     Case,
     Limits,
-    found,
+    collect,
 )
 from tensoropt.compiler.comparison.program import Program, build_program, count_variables
 from tensoropt.compiler.search.problem.problem import (
@@ -83,15 +83,15 @@ def _solve(case: Case, limits: Limits) -> TableFrontier:
         )
     started = time.monotonic()
     program = build_program(case.problem, limits.memory_bytes)
-    solver = _solved(highspy, program, _left(limits, started))
+    solver = _solved(highspy, program, _seconds_left(limits, started))
     if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
         # HiGHS 1.15 has found programs infeasible that are not, in presolve.
-        solver = _solved(highspy, program, _left(limits, started), presolve="off")
+        solver = _solved(highspy, program, _seconds_left(limits, started), presolve="off")
     _check_solved(highspy, solver, limits)
     assignment = program.decode(solver.getSolution().col_value)
     info = solver.getInfo()
     gap = _gap(info.objective_function_value, info.mip_dual_bound)
-    return found(case.problem, [assignment], time_epsilon=gap)
+    return collect(case.problem, [assignment], time_epsilon=gap)
 
 
 def _highspy() -> ModuleType:
@@ -105,7 +105,7 @@ def _highspy() -> ModuleType:
     return highspy
 
 
-def _left(limits: Limits, started: float) -> float | None:
+def _seconds_left(limits: Limits, started: float) -> float | None:
     if limits.time_limit_s is None:
         return None
     return max(limits.time_limit_s - (time.monotonic() - started), 0.0)
@@ -162,6 +162,6 @@ def _check_solved(highspy: ModuleType, solver: Highs, limits: Limits) -> None:
 
 
 def _gap(reached: float, bound: float) -> float:
-    """Return how far, relatively, ``reached`` may lie above the least; rounding is no gap."""
+    """Return how far, relatively, ``reached`` may be above the least; rounding is no gap."""
     gap = reached / bound - 1 if bound > 0 else (math.inf if reached > 1e-9 else 0.0)
     return max(gap, 0.0) if gap > 1e-9 else 0.0

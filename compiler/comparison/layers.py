@@ -15,10 +15,10 @@ __all__ = ["layers_of"]
 def layers_of(case: Case) -> list[list[int]]:
     """Return the nodes of the problem in layers, each in order; linear in the edges.
 
-    An op with weights opens a layer: a product, a convolution, a look-up in a table. Whatever else
-    depends on the graph inputs belongs to the layer of its latest operand, what comes before the
-    first layer and what is constant to that of its first use. Without a model every node is a
-    layer.
+    An op with weights opens a layer: a product, a convolution, a look-up in a table. Any other
+    op that depends on the graph inputs belongs to the layer of its latest operand. Constants, and
+    ops before the first layer, belong to the layer of their first use. Without a model every node
+    is a layer.
     """
     count = len(case.problem.nodes)
     if case.tables is None:

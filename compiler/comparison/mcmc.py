@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from tensoropt.compiler.comparison.case import Assignment, Case, Limits, found
+from tensoropt.compiler.comparison.case import Assignment, Case, Limits, collect
 from tensoropt.compiler.comparison.neighbours import Neighbours
 from tensoropt.compiler.comparison.starts import starts
 from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
@@ -31,7 +31,7 @@ def search(case: Case, limits: Limits) -> TableFrontier:
     """Return the fastest assignment of a walk from data parallelism; the same for the same seed."""
     proposals = PROPOSALS_PER_NODE * len(case.problem.nodes)
     (start,) = starts(case, limits.seed, 1)
-    return found(case.problem, [walk(case.problem, start, proposals, limits.seed)])
+    return collect(case.problem, [walk(case.problem, start, proposals, limits.seed)])
 
 
 def walk(problem: Problem, start: Assignment, proposals: int, seed: int) -> Assignment:

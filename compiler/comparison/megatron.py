@@ -1,7 +1,7 @@
-"""Which factor of which op Megatron-LM splits, read from the graph alone.
+"""The factors of ops that Megatron-LM splits, read from the graph alone.
 
 Walking the ops in order, a value is *divided* along one dimension or not at all. A product of
-parameters with a value divided along what it sums over splits its rows, and its result is whole;
+parameters with a value divided along the summed factor splits its rows, and its result is whole;
 any other product splits its columns, and its result is divided along them.
 """
 
@@ -70,7 +70,7 @@ def _divide(node: Node, factor: int | None, divided: dict[int, int]) -> None:
 
 
 def _is_embedding(graph: Graph, node: Node) -> bool:
-    """Say whether an op looks up rows of a parameter by what depends on the graph inputs."""
+    """Say if an op looks up rows of a parameter by indices that depend on the graph inputs."""
     if node.info is None or node.info.name != "Gather" or node.constant:
         return False
     table = node.operands[0]

@@ -6,8 +6,8 @@ least time of all that it settles.
 
 With n vertices of at most K options and dependent sets of at most M vertices: O(n K^(M+1))
 time and O(n K^M) memory, as each table is kept for decoding; O(n^2 M) to put them in order. PaSE's
-order is one of elimination, so the engine takes it; the breadth-first order, whose tables may be
-separate and still carried on, is followed here.
+order is an order of elimination, which the engine takes. The breadth-first order is followed here:
+its tables may be separate and still be carried on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tensoropt.compiler.comparison.case import Assignment, Case, Limits, found
+from tensoropt.compiler.comparison.case import Assignment, Case, Limits, collect
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.problem.problem import (
     Floats,
@@ -56,7 +56,7 @@ def search(case: Case, limits: Limits) -> TableFrontier:
     problem, near = case.problem, _near(case.problem)
     order = generated_sequence(near)
     _check_size("pase", problem, _dependent_sets(near, order))
-    return found(problem, [solve_min_time(problem, order).assignment], time_epsilon=0.0)
+    return collect(problem, [solve_min_time(problem, order).assignment], time_epsilon=0.0)
 
 
 def search_breadth_first(case: Case, limits: Limits) -> TableFrontier:
@@ -121,7 +121,7 @@ def _dependent_sets(near: Near, order: Sequence[int]) -> list[_Step]:
 
 
 def _boundaries(near: Near, order: Sequence[int]) -> list[_Step]:
-    """Return the steps whose scopes are all later neighbours of what was taken so far."""
+    """Return the steps: a scope has all later neighbours of the vertices taken so far."""
     boundary: set[int] = set()
     done: set[int] = set()
     steps = []
@@ -139,7 +139,7 @@ def _solve(problem: Problem, name: str, steps: list[_Step]) -> TableFrontier:
     total = _run(steps, sizes, _factors(problem))
     if not math.isfinite(total):
         raise nothing_allowed()
-    return found(problem, [_decoded(steps, len(sizes))], time_epsilon=0.0)
+    return collect(problem, [_decoded(steps, len(sizes))], time_epsilon=0.0)
 
 
 def _factors(problem: Problem) -> list[Factor]:

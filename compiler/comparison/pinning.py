@@ -1,4 +1,4 @@
-"""Some nodes decided, the others chosen best: how a hand-made scheme becomes a whole assignment."""
+"""A whole assignment from a hand-made scheme: some nodes decided, the others chosen best."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _pinned(problem: Problem, pins: Mapping[int, int]) -> Problem:
 def wished(tables: MeshTables, node: int, wishes: Sequence[Wish]) -> int | None:
     """Return the number of the first option of an op that splits as one of ``wishes`` says.
 
-    None when its rule and what is pinned offer none of them, as where a size does not divide.
+    None when its rule and the pins offer none of them, as when a size does not divide.
     """
     axes = tables.mesh.axes
     offered = {option.roles: number for number, option in enumerate(tables.choices(node))}

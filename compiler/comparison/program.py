@@ -63,7 +63,7 @@ def count_variables(problem: Problem) -> int:
 
 
 def build_program(problem: Problem, memory_bytes: float | None = None) -> Program:
-    """Return the program whose solutions are the allowed assignments within ``memory_bytes``.
+    """Return the program of the allowed assignments within ``memory_bytes``: its solutions.
 
     A limit that no assignment exceeds has no rows. Transient bytes are a maximum: a last column is
     at least those of every node and edge.
@@ -85,7 +85,7 @@ def build_program(problem: Problem, memory_bytes: float | None = None) -> Progra
 
 
 def _blocks(problem: Problem) -> tuple[list[_Block], list[_Block]]:
-    """Return a block per node and per edge; what is infinite has no column."""
+    """Return a block per node and per edge; infinite entries have no column."""
     first, nodes, edges = 0, [], []
     for node in problem.nodes:
         nodes.append(_Block(node, first, np.nonzero(np.isfinite(node.time_s))))
@@ -99,7 +99,7 @@ def _blocks(problem: Problem) -> tuple[list[_Block], list[_Block]]:
 
 
 class _Rows:
-    """Collects sparse rows, one after the other."""
+    """Collects sparse rows in sequence."""
 
     def __init__(self) -> None:
         self.index: list[NDArray[np.intp]] = []

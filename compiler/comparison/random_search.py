@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.comparison.case import Case, Limits, found
+from tensoropt.compiler.comparison.case import Case, Limits, collect
 from tensoropt.compiler.search.problem.problem import (
     EdgeTable,
     Problem,
@@ -22,7 +22,7 @@ Allowed = list[NDArray[np.bool_]]
 
 def search(case: Case, limits: Limits) -> TableFrontier:
     """Return a random allowed assignment, the same for the same seed."""
-    return found(case.problem, [random_assignment(case.problem, limits.seed)])
+    return collect(case.problem, [random_assignment(case.problem, limits.seed)])
 
 
 def random_assignment(problem: Problem, seed: int) -> NDArray[np.int32]:
@@ -45,7 +45,7 @@ def random_assignment(problem: Problem, seed: int) -> NDArray[np.int32]:
 
 
 def agreeing(problem: Problem, wished: Mapping[int, int]) -> dict[int, int]:
-    """Return the ``wished`` options, by node, but for those that the ones before rule out.
+    """Return the ``wished`` options, by node, except those that earlier ones rule out.
 
     A constant that is pinned rules out what its readers could wish for: it cannot be sent between
     ranks. Checked is arc consistency, over pairs that are forbidden alone.
@@ -94,7 +94,7 @@ class _Search:
         return allowed
 
     def decide(self, allowed: Allowed) -> bool:
-        """Decide the nodes one by one, with an explicit stack of what is still to try."""
+        """Decide the nodes one by one, with an explicit stack of the options still to try."""
         stack = [self._options(allowed, 0)] if len(allowed) else []
         self.result = allowed
         while stack:

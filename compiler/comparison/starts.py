@@ -1,4 +1,4 @@
-"""Where local searches start."""
+"""Start points of local searches."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def starts(case: Case, seed: int, count: int) -> Iterator[Assignment]:
 
 
 def plain_start(case: Case) -> Assignment | None:
-    """Return data parallelism; of tables without a model, what moves the least between nodes.
+    """Return data parallelism, or for tables without a model the least movement between nodes.
 
-    Data parallelism is what needs no resharding; so among tables alone the assignment of least time
-    on edges stands for it, the fastest of them. None when it is not allowed.
+    Data parallelism needs no resharding. So in tables alone the assignment of least time on edges
+    stands for it, the fastest of them. None when it is not allowed.
     """
     if case.tables is not None:
         from tensoropt.compiler.comparison.data_parallel import data_parallel_choice

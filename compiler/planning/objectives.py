@@ -185,7 +185,7 @@ def fewest_devices(
     """
     limit, exactly = request.limit_bytes or 0, False
     for count in device_counts(request.devices):
-        own, exactly = request.on(count), False
+        own, exactly = request.with_devices(count), False
         need = own.rest_bytes + _least_bytes(graphs, count)
         if need > limit:
             continue
@@ -226,7 +226,7 @@ class Row:
 def profile(graphs: Graphs, request: Request, say: Say = _silent) -> Iterator[Row]:
     """Yield a row for 1, 2, 4, ... devices: with the fastest and the leanest point, at least."""
     for count in device_counts(request.devices):
-        yield _row(graphs, request.on(count), say)
+        yield _row(graphs, request.with_devices(count), say)
 
 
 def _row(graphs: Graphs, request: Request, say: Say) -> Row:

@@ -316,7 +316,7 @@ class Request:
             return self.pick
         return "leanest" if self.objective == "memory" else "fastest"
 
-    def on(self, devices: int) -> Request:
+    def with_devices(self, devices: int) -> Request:
         """Return the same request for another number of devices."""
         return replace(self, devices=devices, mesh=None)
 
