@@ -1,5 +1,5 @@
-// One build serves old and new processors: the loader picks the clone. It does before a sanitizer
-// is up, which the choice would need.
+// One build serves old and new processors: the loader picks the clone. It does so before a
+// sanitizer is initialised, so builds with a sanitizer have no clones.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
@@ -9,7 +9,7 @@
 #define TENSOROPT_CLONES
 #endif
 
-// What a clone calls has to become a part of it.
+// Functions that a clone calls must be inlined into it.
 #if defined(__GNUC__)
 #define TENSOROPT_INLINE inline __attribute__((always_inline))
 #else

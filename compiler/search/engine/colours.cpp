@@ -5,7 +5,7 @@
 namespace tensoropt::search {
 namespace {
 
-// Numbers tables by where they are met first: addresses differ from run to run.
+// Numbers tables in the order of their first use: addresses differ from run to run.
 class Labels {
  public:
   std::uint64_t of(const TableRef& table) {
@@ -24,7 +24,7 @@ std::vector<std::uint64_t> colours_of(const Model& model, int reach) {
   for (const TableRef& node : model.nodes) colours.push_back(labels.of(node));
   for (const Edge& edge : model.edges) edges.push_back(labels.of(edge.table));
   for (int round = 0; round < reach; ++round) {
-    std::vector<std::uint64_t> around(colours.size(), 0);  // sums: the order of edges tells nothing
+    std::vector<std::uint64_t> around(colours.size(), 0);  // sums do not depend on the order
     for (std::size_t e = 0; e < edges.size(); ++e) {
       const auto [a, b, table] = model.edges[e];
       around[a] += blend(blend(1, edges[e]), colours[b]);

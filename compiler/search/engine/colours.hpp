@@ -1,4 +1,4 @@
-// Which nodes look alike, with what is around them: colour refinement.
+// Colour refinement: finds nodes with equal tables and equal surroundings.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace tensoropt::search {
 
-// Goes on hashing a number with another one.
+// Continues a hash with another number.
 inline std::uint64_t blend(std::uint64_t a, std::uint64_t b) {
   a = (a ^ (b + 0x9E3779B97F4A7C15ull)) * 0xFF51AFD7ED558CCDull;
   return a ^ (a >> 32);
 }
 
-// Per node a number that is the same for nodes with equal tables up to `reach` edges away (colour
+// Returns a number per node, equal for nodes with equal tables up to `reach` edges away (colour
 // refinement, Weisfeiler and Lehman 1968). Linear in the number of edges times `reach`.
 std::vector<std::uint64_t> colours_of(const Model& model, int reach);
 

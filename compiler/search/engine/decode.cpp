@@ -1,4 +1,4 @@
-// From values back to choices.
+// From values back to assignments.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -10,9 +10,9 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::size_t kRowSums = 32;  // what a row takes beside its sums, in sums
+constexpr std::size_t kRowSums = 32;  // overhead of a row, in sums
 
-// The sum of the inputs at one entry.
+// Returns the sum of the inputs at one entry.
 double sum_at(const Step& step, const Values& values, const std::size_t* at, std::size_t v) {
   double sum = 0;
   for (std::size_t i = 0; i < step.inputs.size(); ++i)
@@ -33,7 +33,7 @@ int best_value(const Step& step, const Values& values, const Values* second,
   return best;
 }
 
-// hit[x] = open[x] and total[x] is best[x]; whether there is any.
+// Sets hit[x] = open[x] and total[x] is best[x]; returns whether any is set.
 TENSOROPT_CLONES bool find_hits(char* hit, const char* open, const double* total,
                                 const double* best, std::size_t n) {
   char any = 0;
@@ -48,12 +48,12 @@ TENSOROPT_CLONES void add_hits(char* into, const char* hit, std::size_t n) {
   for (std::size_t x = 0; x < n; ++x) into[x] |= hit[x];
 }
 
-// Where hit, into = min(into, a).
+// Sets into = min(into, a) at the hits.
 TENSOROPT_CLONES void min_hits(double* into, const double* a, const char* hit, std::size_t n) {
   for (std::size_t x = 0; x < n; ++x) into[x] = hit[x] && a[x] < into[x] ? a[x] : into[x];
 }
 
-// The totals of a step's inputs over a row of its output, at one v; false if all are infinite.
+// Adds up the inputs over a row of a step's output, at one v; false if all sums are infinite.
 bool add_inputs(std::vector<double>& total, const Step& step, const Values& values,
                 const std::size_t* offset, std::size_t v) {
   double sum = 0;
@@ -74,7 +74,7 @@ bool add_inputs(std::vector<double>& total, const Step& step, const Values& valu
   return true;
 }
 
-// Which cells a best choice may pass through, and what they cost at least under other weights.
+// Cells that a best assignment may pass through, and their least cost under other weights.
 class Ties {
  public:
   Ties(const Plan& plan, const Values& first, const Token* token)
@@ -116,8 +116,8 @@ class Ties {
     }
   }
 
-  // Calls f(offset of the row, offsets of the inputs, v, hit) for each row of the output with cells
-  // that are open and reach their value by v: where `hit` is not 0.
+  // Calls f(offset of the row, offsets of the inputs, v, hit) for each row of the output. `hit`
+  // marks the open cells that reach their value by v; rows without a hit are skipped.
   template <class F>
   void each_tie(const Step& step, F f) const {
     const auto& open = open_[step.output];

@@ -1,4 +1,4 @@
-// Configurations that can be replaced by another one at no loss.
+// Options that another option of the same node can replace at no loss.
 #include <algorithm>
 #include <map>
 
@@ -8,20 +8,20 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::size_t kProbe = 8;  // neighbours looked at before all of them
+constexpr std::size_t kProbe = 8;  // neighbour's options tested before all of them
 
-// An edge as seen from one of its ends: a row per configuration of that end.
+// An edge as seen from one of its ends: a row per option of that end.
 struct Side {
   const Table* table;
   std::size_t neighbours;
   bool operator==(const Side&) const = default;
 };
 
-// What is not a number (both entries infinite) is ignored.
+// A difference that is not a number (both entries infinite) is ignored.
 TENSOROPT_INLINE double larger(double top, double d) { return d > top ? d : top; }
 
-// Largest increase from one row to another; where the first is infinite, nothing is asked of the
-// second.
+// Returns the largest increase from one row to another. An infinite entry of the first row imposes
+// nothing on the second.
 TENSOROPT_CLONES double most_more(const double* from, const double* to, std::size_t n) {
   double lane[8] = {-kInfinity, -kInfinity, -kInfinity, -kInfinity,
                     -kInfinity, -kInfinity, -kInfinity, -kInfinity};
@@ -32,16 +32,16 @@ TENSOROPT_CLONES double most_more(const double* from, const double* to, std::siz
   return *std::max_element(lane, lane + 8);
 }
 
-// Upper limits of what replacing one configuration by another adds over one edge; false if it may
-// break a restriction or raise the transient memory. Looks at the first `n` neighbours only.
+// Adds upper limits of the cost of replacing an option over one edge. False if it may violate a
+// restriction or raise the transient memory. Looks at the neighbour's first `n` options only.
 bool replace_over(const Side& side, int worse, int better, double transient, std::size_t n,
                   double& time, double& fixed) {
   const Table& table = *side.table;
   const std::size_t from = worse * side.neighbours, to = better * side.neighbours;
   const double more_time = most_more(&table.time[from], &table.time[to], n);
   if (more_time == kInfinity) return false;
-  if (more_time == -kInfinity) {  // none of these choices of the neighbour goes with the worse one
-    if (n < side.neighbours) time = -kInfinity;  // the others may, at any gain
+  if (more_time == -kInfinity) {                 // the worse option forbids all of these
+    if (n < side.neighbours) time = -kInfinity;  // the others may gain any amount
     return true;
   }
   time += more_time;
@@ -69,7 +69,7 @@ bool dominates(const Table& node, const std::vector<Side>& sides, int better, in
   return time <= 0 && fixed <= 0;
 }
 
-// The edges at every node, each table turned so that the node's configurations are its rows.
+// The edges at every node, each table transposed so that the node's options are its rows.
 class Sides {
  public:
   explicit Sides(const Model& model) : of(model.nodes.size()) {
@@ -88,8 +88,8 @@ class Sides {
   std::map<std::pair<const Table*, std::size_t>, TableRef> turned_;
 };
 
-// Marks the entries of one node that no other remaining entry replaces; when time is up, those not
-// looked at stay.
+// Marks the entries of a node that no other remaining entry replaces. Entries that are not tested
+// in time stay.
 std::vector<char> screen(const Table& node, const std::vector<Side>& sides, const Enough& enough) {
   const int size = int(node.size());
   std::vector<char> alive(node.size(), 1);
@@ -108,7 +108,7 @@ std::vector<char> screen(const Table& node, const std::vector<Side>& sides, cons
 Keep undominated(const Model& model, const Enough& enough) {
   const Sides sides(model);
   using Key = std::pair<const Table*, std::vector<std::pair<const Table*, std::size_t>>>;
-  std::map<Key, std::vector<char>> known;  // nodes that are the same in the same surroundings
+  std::map<Key, std::vector<char>> known;  // equal nodes with equal edges
   Keep keep;
   for (std::size_t n = 0; n < model.nodes.size(); ++n) {
     Key key{model.nodes[n].get(), {}};

@@ -1,4 +1,4 @@
-// Points between two others, made of the configurations of points that are known.
+// Points between two others, combined from the options of known points.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace tensoropt::search {
 
-// Points in the box among the choices that take every configuration from one of `points`. A small
-// effort: none may be found though there are some, also at the token's end.
+// Returns points in the box among the assignments that take every option from one of `points`. The
+// effort is small: points may be missing, also at the token's end.
 std::vector<Solution> search_mixed(const Model& model, const std::vector<const Solution*>& points,
                                    const Box& box, const Token& token);
 

@@ -21,7 +21,7 @@ TENSOROPT_INLINE double larger_finite(double top, double value) {
 }
 
 TENSOROPT_CLONES double largest_finite(std::span<const double> values) {
-  double lane[8] = {};  // eight maxima at once: one would wait for itself
+  double lane[8] = {};  // eight independent maxima: a single one is bound by latency
   std::size_t i = 0;
   for (; i + 8 <= values.size(); i += 8)
     for (std::size_t l = 0; l < 8; ++l) lane[l] = larger_finite(lane[l], values[i + l]);
@@ -29,7 +29,7 @@ TENSOROPT_CLONES double largest_finite(std::span<const double> values) {
   return *std::max_element(lane, lane + 8);
 }
 
-// The power of two that makes `total` come out just below 2^52, so that sums stay whole.
+// Returns the power of two that brings `total` just below 2^52, so that sums stay whole.
 double unit_for(double total) {
   if (!(total > 0)) return 1;
   int exponent;
@@ -37,7 +37,7 @@ double unit_for(double total) {
   return std::ldexp(1.0, exponent - 52);
 }
 
-// Adding 2^52 to a number below it leaves no room for a fraction; infinity stays what it is.
+// Adding 2^52 to a number below it drops the fraction; infinity stays infinite.
 TENSOROPT_CLONES void round_to(std::vector<double>& values, double unit) {
   const double factor = 1 / unit;
   for (double& value : values) value = value * factor + 0x1p52 - 0x1p52;
@@ -55,9 +55,9 @@ std::vector<double> rounded_memory(std::span<const double> values, double unit) 
   return largest_finite(out) > 0 ? out : std::vector<double>{};
 }
 
-// What one look at a table tells.
+// The properties of a table that one pass finds.
 struct Seen {
-  std::uint64_t hash = 0;  // of the bits: what is equal but not the same there only costs a copy
+  std::uint64_t hash = 0;  // of the bits: equal numbers with other bits only cost a copy
   Cost largest;
 };
 
@@ -78,7 +78,7 @@ bool same(const Given& a, const Given& b) {
   return equal(a.time, b.time) && equal(a.fixed, b.fixed) && equal(a.transient, b.transient);
 }
 
-// For each table, the first one of equal content.
+// Returns, for each table, the first table of equal content.
 std::vector<std::size_t> distinct(const std::vector<Given>& tables, const std::vector<Seen>& seen) {
   std::unordered_multimap<std::uint64_t, std::size_t> known;
   std::vector<std::size_t> first(tables.size());

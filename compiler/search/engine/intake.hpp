@@ -1,4 +1,4 @@
-// The user's tables, and the model made of them.
+// The caller's tables, and the model made from them.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace tensoropt::search {
 
-// The costs that become 1, both powers of two.
+// The costs that become 1 in the model, both powers of two.
 struct Units {
   double time = 1, memory = 1;
 };
 
-// A problem as it is given; the engine reads the tables where they are.
+// A problem in the caller's memory; the engine reads the tables without a copy.
 struct Intake {
   struct Given {
     std::span<const double> time, fixed, transient;  // memory left out is zero
@@ -28,8 +28,8 @@ struct Intake {
   std::vector<std::size_t> nodes;  // node -> table
   std::vector<Pair> edges;
 
-  // The model: equal tables are one, and costs are whole numbers of units of 2^-52 of the largest
-  // total of each objective, each table counted as often as it is used: `units` tells them.
+  // Builds the model: equal tables are stored once, and costs are whole numbers of `units`. A unit
+  // is 2^-52 of the largest total of its objective. The total counts each table once per use.
   Model model(Units& units, int threads) const;
 };
 

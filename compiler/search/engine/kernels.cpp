@@ -22,8 +22,8 @@ TENSOROPT_INLINE void min_block(double* out, const double* a, std::size_t stride
   for (std::size_t k = 0; k < B; ++k) out[k] = low[k];
 }
 
-// The last block is moved back to end with the row: what it has in common with the one before comes
-// out the same twice.
+// The last block is moved back to end with the row; the overlap is computed twice, with equal
+// results.
 template <std::size_t B>
 TENSOROPT_INLINE void min_blocks(double* out, const double* a, std::size_t stride,
                                  const double* sum, std::size_t values, std::size_t n) {
@@ -31,7 +31,7 @@ TENSOROPT_INLINE void min_blocks(double* out, const double* a, std::size_t strid
   if (n % B != 0) min_block<B>(out + n - B, a + n - B, stride, sum, values);
 }
 
-// B doubles in a register, or in as many as they need.
+// B doubles in a register, or in several.
 template <std::size_t B>
 struct Pack {
   // NOLINTNEXTLINE(modernize-use-using): only a typedef takes the attribute everywhere

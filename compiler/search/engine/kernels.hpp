@@ -1,4 +1,4 @@
-// Loops over the rows of tables of numbers.
+// Inner loops over the rows of tables of numbers.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the points of one cell must keep to be of use in a box.
+// Limits that the points of a cell must meet to be of use in a box.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ inline bool allows(const Limits& limits, double time, double fixed, std::int32_t
          time + limits.slope * fixed <= limits.mixed[level];
 }
 
-// Limits of every cell: what is left of the box after the best of everything else.
+// Limits of every cell: the box, less the least cost of everything outside the cell.
 class Limiter {
  public:
   Limiter(const Cost& base, const Box& box, const Bounds& bounds, const std::vector<double>& levels)

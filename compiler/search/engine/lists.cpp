@@ -11,8 +11,8 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::uint64_t kLook = 1u << 20;  // candidates between two looks at clock and effort
-constexpr double kListSums = 100;          // of numbers: what it takes at least to look at a list
+constexpr std::uint64_t kLook = 1u << 20;  // candidates between two checks of clock and effort
+constexpr double kListSums = 100;          // least cost of visiting a list, in sums of numbers
 
 class Eliminator {
  public:
@@ -38,7 +38,7 @@ class Eliminator {
   Lists& lists_of(int id) { return tables_[plan_.same[id]]; }
   const Lists& lists_of(int id) const { return tables_[plan_.same[id]]; }
 
-  // Per table, the last step that reads it, of those that are computed.
+  // Returns, per table, the last computed step that reads it.
   std::vector<const Step*> last_readers() const {
     std::vector<const Step*> last(tables_.size());
     for (const Step& step : plan_.steps)
@@ -73,7 +73,7 @@ class Eliminator {
     return in_parallel(step, rows, parts);
   }
 
-  // A rough count of the sums to form: every list of average length.
+  // Estimates the sums to form, with lists of average length.
   double work_of(const Step& step) const {
     double work = double(plan_.cells[step.output]) * double(step.values);
     for (int id : step.inputs)
@@ -152,7 +152,7 @@ class Eliminator {
     out.begin.push_back(std::uint32_t(out.time.size()));
   }
 
-  // Keeps, of each of `cap` slices of the range of time, the point nearest to the mixed line.
+  // Keeps the point nearest to the mixed line in each of `cap` slices of the range of time.
   void store_some(const Step& step, const CountedVector<Joined>& points,
                   const std::vector<Partial>& partials, Lists& out) const {
     const double first = points.front().time, span = points.back().time - first + 1;
@@ -185,7 +185,7 @@ class Eliminator {
     if (inputs > 1) out.from.push_back(point.right);
   }
 
-  // The frontier of the sums of all inputs but the last, without limits.
+  // Returns the frontier of the sums of all inputs except the last, without limits.
   Partial join_all(const Step& step, const std::size_t* offset, std::size_t x, std::size_t v,
                    CellMerger& inner) const {
     Partial total(input_at(step, offset, x, v, 0));
@@ -194,7 +194,7 @@ class Eliminator {
     return total;
   }
 
-  // Follows the points back; `index[table]` is the point's place among all points of the table.
+  // Traces a point back; `index[table]` is its place among all points of the table.
   std::vector<int> choice_of(std::uint32_t root) const {
     std::vector<int> choice(plan_.domain.size(), 0);
     std::vector<std::uint32_t> index(plan_.scope.size(), 0);
@@ -212,8 +212,7 @@ class Eliminator {
     return choice;
   }
 
-  // Decodes the result, checks each decoded choice against its point, and drops those that a
-  // point of a lower level beats once the transient maximum is added.
+  // Decodes the result, and checks each assignment against its point.
   std::vector<Solution> solutions() const {
     const Lists& root = tables_[plan_.last().output];
     std::vector<Solution> found;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t(1) << 21;
 
-// One of eight sizes between two powers of two: so a block fits many that ask.
+// Rounds up to one of eight sizes between two powers of two, so that blocks can be reused.
 std::size_t rounded(std::size_t bytes) {
   const std::size_t step = std::max<std::size_t>(std::bit_floor(bytes) / 8, 1);
   return (bytes + step - 1) / step * step;
@@ -21,11 +21,11 @@ std::size_t rounded(std::size_t bytes) {
 void* mapped(std::size_t size) {
   void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) throw std::bad_alloc();
-  if (size >= kHugePage) madvise(at, size, MADV_HUGEPAGE);  // where the system has them
+  if (size >= kHugePage) madvise(at, size, MADV_HUGEPAGE);  // if the system has them
   return at;
 }
 
-// Blocks that nobody has, by their size.
+// Free blocks, by size.
 struct Free {
   std::mutex mutex;
   std::multimap<std::size_t, void*> blocks;
@@ -40,7 +40,7 @@ struct Free {
     return block;
   }
 
-  // The largest go first.
+  // Frees the largest blocks first.
   void shrink(double most) {
     while (!blocks.empty() && double(bytes) > most) {
       const auto last = std::prev(blocks.end());
@@ -62,7 +62,7 @@ void* Blocks::take(std::size_t bytes) {
   const std::size_t size = rounded(bytes);
   const std::scoped_lock lock(pool().mutex);
   if (void* block = pool().find(size)) return block;
-  pool().shrink(Budget::left());  // what is asked for is counted already
+  pool().shrink(Budget::left());  // the request is counted already
   return mapped(size);
 }
 

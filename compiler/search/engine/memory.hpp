@@ -1,4 +1,4 @@
-// How much memory a search may use.
+// The memory budget of a search, and the allocator that keeps it.
 #pragma once
 
 #include <unistd.h>
@@ -21,12 +21,12 @@ inline double memory_budget() {
   return budget;
 }
 
-// What is asked for is more than the budget leaves.
+// Thrown by an allocation that exceeds the budget.
 struct OutOfMemory : std::exception {
   const char* what() const noexcept override { return "the search is over its memory budget"; }
 };
 
-// What all counted vectors of the process take together, and may take.
+// Counts the bytes of all counted vectors of the process, and limits them.
 class Budget {
  public:
   static void limit(double bytes) { limit_ = bytes; }
@@ -51,22 +51,22 @@ class Budget {
   inline static std::atomic<std::int64_t> used_{0};
 };
 
-// Large blocks of memory. The heap would keep what is freed, and what is counted would not be what
-// is taken; the system takes longer to give a page than an elimination to fill it. So blocks that
-// are free are kept for the next that asks, as far as the budget has room, until they are dropped.
+// Large blocks of memory, taken from the system: the heap would keep freed memory uncounted. The
+// system takes longer to provide a page than an elimination takes to fill it. So free blocks are
+// kept for reuse while the budget has room, until they are dropped.
 class Blocks {
  public:
   static bool is_large(std::size_t bytes) { return bytes >= std::size_t(1) << 16; }
 
-  // What is in a block is not said. Throws std::bad_alloc.
+  // The content of a block is undefined. Throws std::bad_alloc.
   static void* take(std::size_t bytes);
   static void give_back(void* at, std::size_t bytes) noexcept;
-  // Gives what is free back to the system.
+  // Returns the free blocks to the system.
   static void drop() noexcept;
 };
 
-// The allocator of what grows with a search: tables of numbers, bounds, lists of points. Values
-// that nobody gave are not set.
+// The allocator of data that grows with a search: tables of numbers, bounds, lists of points.
+// Elements without an initial value stay uninitialised.
 template <class T>
 struct Counted {
   using value_type = T;  // NOLINT(readability-identifier-naming): the standard's name

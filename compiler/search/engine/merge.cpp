@@ -6,7 +6,7 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::uint64_t kSortBelow = 96;  // so few sums are gathered and sorted, more go by heap
+constexpr std::uint64_t kSortBelow = 96;  // fewer sums are collected and sorted, more use a heap
 
 bool before(const Joined& a, const Joined& b) {
   return std::tie(a.time, a.fixed, a.level) < std::tie(b.time, b.fixed, b.level);
@@ -30,7 +30,7 @@ void CellMerger::begin(const Limits& limits) {
   pairs_ = 0;
 }
 
-// Lists are kept until `finish`, when their number decides how they are merged.
+// Lists are kept until `finish`: their number decides how they are merged.
 void CellMerger::add(std::int32_t v, List left, List right) {
   pairs_ += std::uint64_t(left.size) * right.size;
   const bool swapped = right.size < left.size;
@@ -43,7 +43,7 @@ template <bool L>
 void CellMerger::add_rows(std::int32_t v, List shifts, List stream, bool swapped) {
   if (stream.size == 0) return;
   double least = stream.time[0] + limits_->slope * stream.fixed[0];
-  if (shifts.size > 1)  // a row whose best sum is over the limit is not begun
+  if (shifts.size > 1)  // a row is skipped if its best sum is over the limit
     for (std::uint32_t j = 1; j < stream.size; ++j)
       least = std::min(least, stream.time[j] + limits_->slope * stream.fixed[j]);
   for (std::uint32_t i = 0; i < shifts.size; ++i) {
@@ -55,7 +55,7 @@ void CellMerger::add_rows(std::int32_t v, List shifts, List stream, bool swapped
   }
 }
 
-// Moves the row on to its next sum that is within the limits and not beaten; false at its end.
+// Moves the row to its next sum within the limits that is not dominated; false at its end.
 template <bool L>
 bool CellMerger::settle(Row& row) {
   const double slope = limits_->slope;

@@ -9,8 +9,8 @@
 
 namespace tensoropt::search {
 
-// A view of a list of points, sorted by time. `level` is the index of the transient maximum;
-// without levels (all zero) the static memory strictly falls along the list.
+// A view of a list of points, sorted by time. `level` is the index of the transient maximum.
+// Without levels (all zero) the static memory strictly falls along the list.
 struct List {
   const double* time = nullptr;
   const double* fixed = nullptr;
@@ -18,14 +18,14 @@ struct List {
   std::uint32_t size = 0;
 };
 
-// A point of the union: which v and which point of either list it came from.
+// A point of the union, its v, and its point in either list.
 struct Joined {
   double time, fixed;
   std::int32_t level, v;
   std::uint32_t left, right;
 };
 
-// What a point must not exceed to be of use, per level (each falls as the level rises).
+// Limits that a useful point must meet, per level (each falls as the level rises).
 struct Limits {
   double time = 0;
   std::vector<double> fixed;  // static memory must be below this
@@ -33,21 +33,21 @@ struct Limits {
   double slope = 0;
 };
 
-// Collects pairs of lists (one pair per v, any number), then emits the points of all sums that no
-// other sum beats and that keep the limits. Sums are exact, so equal points are met as equals.
+// Collects pairs of lists (one pair per v, any number). Then emits the sums that meet the limits
+// and that no other sum dominates. Sums are exact, so duplicates compare equal.
 class CellMerger {
  public:
   explicit CellMerger(bool levels) : levels_(levels) {}
 
   void begin(const Limits& limits);
   void add(std::int32_t v, List left, List right);
-  // The points in order of time; valid until the next begin.
+  // Returns the points in order of time; valid until the next `begin`.
   const CountedVector<Joined>& finish(const Token& token);
 
-  std::uint64_t candidates = 0;  // sums looked at, over all cells
+  std::uint64_t candidates = 0;  // sums formed, over all cells
 
  private:
-  // One stream: the longer list shifted by one point of the shorter one.
+  // A stream: the longer list shifted by one point of the shorter list.
   struct Row {
     double time, fixed;  // of the sum at `at`
     double shift_time, shift_fixed;
@@ -57,7 +57,7 @@ class CellMerger {
     bool swapped;
   };
 
-  // The heap holds what is compared, so that moving an element moves little.
+  // The heap stores only the compared fields, so that moving an element is cheap.
   struct Head {
     double time, fixed;
     std::int32_t level;
@@ -86,7 +86,7 @@ class CellMerger {
 
   const bool levels_;
   const Limits* limits_ = nullptr;
-  std::uint64_t pairs_ = 0;   // sums of the lists of this cell
+  std::uint64_t pairs_ = 0;   // number of sums in this cell
   std::vector<double> best_;  // lowest static memory so far among points up to each level
   CountedVector<Row> rows_;
   CountedVector<Head> heap_;

@@ -9,14 +9,14 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr double kWorthDropping = 3e6;  // sums of an elimination: below that, more of them are less
-constexpr double kWorthwhile = 0.8;     // another round where less than this share of work is left
+constexpr double kWorthDropping = 3e6;  // sums of an elimination; smaller problems are not narrowed
+constexpr double kWorthwhile = 0.8;     // another round if less than this share of work is left
 
 struct Bound {
   double first = 0, second = 0;
 };
 
-// Two weighted sums, of which the second one decides among equals if it has a weight.
+// Two weighted sums; the second breaks ties if it has a weight.
 struct Aim {
   Line first, second;
 
@@ -27,11 +27,11 @@ struct Aim {
   }
 };
 
-// The best choice so far, and its second sum.
+// The best assignment so far, and its second sum.
 struct Best {
   Supported found{};
   double second = 0;
-  double least = 0;  // of the first sum, for all choices
+  double least = 0;  // lower bound of the first sum, for all assignments
 
   void take(const Bound& value, const Model& model, const std::vector<int>& choice) {
     if (std::pair(value.first, value.second) >= std::pair(found.bound, second)) return;
@@ -40,7 +40,7 @@ struct Best {
   }
 };
 
-// Least weighted sum over a range of levels, dividing the range where it can still hold the best.
+// Finds the least weighted sum over a range of levels, and divides the range if necessary.
 struct LevelSearch {
   const Model& model;
   const Plan& plan;
@@ -49,7 +49,7 @@ struct LevelSearch {
   const Aim aim;
   Best& best;
 
-  // Whether no level from `low` on can hold anything better, when all choices are at least `known`.
+  // Returns whether no level from `low` on can be better, if `known` is a bound for all of them.
   bool hopeless(std::ptrdiff_t low, const Bound& known) const {
     const double a = known.first + aim.first.memory * levels[low];
     const double b = known.second + aim.second.memory * levels[low];
@@ -77,7 +77,7 @@ struct LevelSearch {
   }
 };
 
-// Drops what cannot be part of a choice as good as the best known one, again and again.
+// Drops entries that cannot be part of an assignment as good as the best known, repeatedly.
 class Dropping {
  public:
   Dropping(const Aim& aim, const Token* token, Best& best, Outside* around)
@@ -94,7 +94,7 @@ class Dropping {
     for (std::size_t table = 0; table < plan.base.size(); ++table)
       if (plan.same[table] == int(table)) raise(*plan.base[table], around[table], rest);
     note_least(model, rest);
-    // One more choice often tells enough to make the problem smaller; else it is solved as it is.
+    // Another assignment often makes the problem smaller; otherwise it is solved unchanged.
     for (bool first = true;; first = false) {
       const auto next = promising(model, rest);
       if (!next) return ties(model, plan, rest, around);
@@ -109,7 +109,7 @@ class Dropping {
   }
 
  private:
-  // What the choices up to each level take at least, and for which levels that is known exactly.
+  // Lower bounds of the assignments up to each level, and whether each is exact.
   struct Levels {
     const std::vector<double>& at;
     std::vector<double> least;
@@ -122,7 +122,7 @@ class Dropping {
     return rest.least[i] + Aim::value(aim_.first, model.base) + aim_.first.memory * rest.at[i];
   }
 
-  // The level that may hold the least sum, if one may hold less than is found.
+  // Returns the level with the least lower bound, if that is below the best sum.
   std::optional<std::size_t> promising(const Model& model, const Levels& rest) const {
     std::optional<std::size_t> best;
     double least = best_.found.bound;
@@ -134,7 +134,7 @@ class Dropping {
     return best;
   }
 
-  // What was dropped on the way to this model is not as good as the best choice.
+  // Raises the lower bound for all: entries dropped so far are worse than the best assignment.
   void note_least(const Model& model, const Levels& rest) {
     double least = best_.found.bound;
     for (std::size_t i = 0; i < rest.at.size(); ++i)
@@ -148,7 +148,7 @@ class Dropping {
     LevelSearch{model, plan, levels, token_, aim_, best_}.search(0, last, last, {});
   }
 
-  // Of the choices with the least sum, which is known, finds the one with the least second sum.
+  // Finds the least second sum among the assignments with the least sum, which is known.
   void ties(const Model& model, const Plan& plan, const Levels& rest, const Outside& around) {
     if (!aim_.breaks_ties()) return;
     auto left = part(model, plan, rest.at, around);
@@ -162,7 +162,7 @@ class Dropping {
     finish(*left, make_number_plan(*left, false), levels);
   }
 
-  // What can be part of a choice as good as the best one.
+  // Returns the entries that can be part of an assignment as good as the best.
   std::optional<Model> part(const Model& model, const Plan& plan, const std::vector<double>& levels,
                             const Outside& around) const {
     const double base = Aim::value(aim_.first, model.base), low = levels.front();
@@ -174,7 +174,7 @@ class Dropping {
     });
   }
 
-  // The least sums up to a level; nothing where no choice is left there.
+  // Returns the least sums up to a level; nothing if no assignment is left there.
   std::optional<Values> try_level(const Model& model, const Plan& plan, Levels& rest,
                                   std::size_t at) {
     Values values = eliminate(plan, {aim_.first.time, aim_.first.memory, rest.at[at]}, token_);
@@ -193,7 +193,7 @@ class Dropping {
     return values;
   }
 
-  // Whatever is chosen of a table takes at least the least of its entries up to the level.
+  // Every assignment costs at least the least of a table's entries up to its level.
   void raise(const Table& table, const Numbers& around, Levels& rest) const {
     if (table.transient.empty()) return;
     std::vector<double> own(rest.at.size(), kInfinity);
@@ -212,7 +212,7 @@ class Dropping {
   const Aim& aim_;
   const Token* token_;
   Best& best_;
-  Outside* around_;  // of the whole, if it is asked for
+  Outside* around_;  // bounds of the whole problem, if requested
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ void add(Table& into, std::size_t at, const Cost& cost) {
   }
 }
 
-// Square by square, so that what is read and what is written stay in the cache.
+// Copies square by square, so that reads and writes stay in the cache.
 Table transposed(const Table& table, std::size_t rows, std::size_t columns) {
   constexpr std::size_t kSide = 16;
   auto turn = [&](const std::vector<double>& from) {
@@ -45,7 +45,7 @@ std::uint64_t mix(std::uint64_t hash, const double* values, std::size_t size) {
   constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15ull;
   std::uint64_t lane[4] = {hash, hash ^ 1, hash ^ 2, hash ^ 3}, bits[4];
   std::size_t i = 0;
-  for (; i + 4 <= size; i += 4) {  // four lanes, whose multiplications overlap
+  for (; i + 4 <= size; i += 4) {  // the multiplications of four lanes overlap
     std::memcpy(bits, &values[i], sizeof bits);
     for (int l = 0; l < 4; ++l) {
       lane[l] = (lane[l] ^ bits[l]) * kFactor;
@@ -82,7 +82,7 @@ void merge_parallel(Model& model) {
   for (std::size_t e = 0; e < model.edges.size(); ++e)
     groups[std::minmax(model.edges[e].a, model.edges[e].b)].push_back(e);
   if (groups.size() == model.edges.size()) return;
-  using Key = std::pair<int, std::vector<std::pair<const Table*, bool>>>;  // with the rows
+  using Key = std::pair<int, std::vector<std::pair<const Table*, bool>>>;  // with the count of rows
   std::map<Key, TableRef> sums;
   std::vector<Edge> merged;
   for (const auto& [ends, group] : groups) {

@@ -1,4 +1,4 @@
-// The problem as the engine sees it: one cost table per variable and per edge.
+// The problem in the engine: one cost table per variable and per edge.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace tensoropt::search {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Times and bytes are held as whole numbers in doubles (see `Intake`), so that sums are exact in
-// any order: ties stay ties, and a bound can be compared with a cost without a tolerance.
+// Times and bytes are whole numbers in doubles (see `Intake`), so that sums are exact in any order.
+// Ties stay ties, and a bound compares with a cost without a tolerance.
 struct Cost {
   double time = 0, fixed = 0, transient = 0;
   double memory() const { return fixed + transient; }
@@ -34,14 +34,14 @@ struct Table {
   bool operator==(const Table&) const = default;
 };
 
-// Tables are shared: equal ones are one, so that they are compared by their address.
+// Equal tables are stored once, so that tables are compared by address.
 using TableRef = std::shared_ptr<const Table>;
 
-// Goes on hashing with more values.
+// Continues a hash with more values.
 std::uint64_t mix(std::uint64_t hash, const double* values, std::size_t size);
 std::uint64_t hash_of(const Table& table);
 
-// Finds the table of equal content.
+// Stores each distinct table once.
 class Interner {
  public:
   TableRef of(Table&& table, std::uint64_t hash);
@@ -62,10 +62,10 @@ struct Edge {
 struct Model {
   std::vector<TableRef> nodes;
   std::vector<Edge> edges;
-  Cost base;                              // what the variables already fixed cost
+  Cost base;                              // cost of the variables that are fixed
   std::vector<int> source;                // node -> variable of the user's problem
-  std::vector<std::vector<int>> configs;  // node -> the user's configuration of each entry
-  std::vector<int> choice;                // user's variable -> configuration once fixed, else -1
+  std::vector<std::vector<int>> configs;  // node -> the user's option of each entry
+  std::vector<int> choice;                // user's variable -> option once fixed, else -1
 
   int size(int node) const { return int(nodes[node]->size()); }
 };
@@ -77,28 +77,28 @@ void add(Table& into, std::size_t at, const Cost& cost);
 
 Table transposed(const Table& table, std::size_t rows, std::size_t columns);
 
-// Adds up parallel edges, so that every pair of nodes has at most one.
+// Adds up parallel edges, so that every pair of nodes has at most one edge.
 void merge_parallel(Model& model);
 
-// Drops the entries not in `keep` and absorbs nodes with one entry left; nothing if no choice is
-// left.
+// Drops the entries not in `keep` and absorbs nodes with one entry left; nothing if no assignment
+// is left.
 std::optional<Model> reduce(Model model, const Keep& keep);
 
-// The bytes of the tables, equal ones once.
+// Returns the bytes of the tables, each distinct table once.
 double table_bytes(const Model& model);
 
 Keep keep_all(const Model& model);
 std::size_t count(const Keep& keep);
 
-// Drops configurations that another one of the same node beats or equals in time, static and
-// transient memory whatever the neighbours choose. Stops looking when `enough` says so.
+// Drops dominated options: another option of the node is at least as good in time, static and
+// transient memory for all options of the neighbours. Stops early if `enough` returns true.
 using Enough = std::function<bool()>;
 Keep undominated(const Model& model, const Enough& enough);
 
-// Cost of a choice given per node of this model.
+// Returns the cost of an assignment to the nodes of this model.
 Cost cost_of(const Model& model, const std::vector<int>& choice);
 
-// The user's choice (one configuration per user variable) for a choice per node.
+// Returns the user's assignment (one option per user variable) for an assignment of this model.
 CountedVector<int> expand(const Model& model, const std::vector<int>& choice);
 
 }  // namespace tensoropt::search

@@ -1,4 +1,4 @@
-// The Python face of the engine: tensoropt.compiler.search._engine.
+// The Python interface of the engine: tensoropt.compiler.search._engine.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -26,18 +26,19 @@ namespace {
 
 using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 
-// Of the tables of a problem: they themselves, those of the problem less some configurations, and
-// those of a gap.
+// Memory to reserve for cost tables, in multiples of the problem's tables: these, and narrowed
+// copies for the whole problem and for gaps.
 constexpr double kCopies = 2;
 constexpr double kLeast = 16 << 20;  // bytes that any search may take
 
-constexpr double kRounding = 1e-9;  // of sums that are handed in
+constexpr double kRounding = 1e-9;  // relative error of sums that are passed in
 
-// Of the time there is, for dropping configurations before the search.
+// Share of the time limit for dropping options before the search.
 constexpr double kScreening = 0.2;
 
-// The two ends of a search, and how Ctrl-C brings them about: with `forgive` the first one cancels
-// `enough` and leaves `last` some seconds, else and the second time it cancels both.
+// The two ends of a search, and the effect of Ctrl-C. With `forgive`, the first Ctrl-C cancels
+// `enough` and leaves `last` some seconds. The second one cancels both, as does any without
+// `forgive`.
 struct Ends {
   Token enough, last;
   bool forgive = false;
@@ -47,7 +48,7 @@ struct Ends {
     enough.cancel();
     last.cancel();
   }
-  // Whether the search goes on after the exception that is set.
+  // Returns whether the search goes on after the exception that is set.
   bool survive() {
     const bool first =
         forgive && !enough.cancelled() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
@@ -59,8 +60,8 @@ struct Ends {
   }
 };
 
-// Runs f on another thread, so that Ctrl-C is seen meanwhile; its exception comes back. Calls
-// `watch` between, which may set a Python exception as well.
+// Runs f on another thread, so that Ctrl-C is seen, and rethrows its exception. Calls `watch` now
+// and then, which may set a Python exception as well.
 template <class F, class Watch>
 void interruptible(Ends& ends, F f, Watch watch) {
   std::mutex mutex;
@@ -104,7 +105,7 @@ nb::object to_numpy(std::vector<T> values, std::vector<std::size_t> shape) {
   return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.data(), owner));
 }
 
-// What a search has taken goes back to the system at its end.
+// Returns the memory of a search to the system at its end.
 struct Dropping {
   Dropping() = default;
   Dropping(const Dropping&) = delete;
@@ -125,10 +126,10 @@ class Engine {
 
   void add_edge(int a, int b, std::size_t table) { intake_.edges.push_back({a, b, table}); }
 
-  // Rounds the costs to whole units and absorbs nodes without a choice; false if none is allowed.
-  // With `numbers_only` there is no frontier, only the least time; `order`, if not empty, is then
-  // that of the elimination. Throws TooLarge when its tables would need more than `budget_bytes`
-  // even for one thread.
+  // Rounds the costs to whole units and absorbs nodes without a choice; false if no assignment is
+  // allowed. With `numbers_only` it prepares for the least time only, in the given `order` of
+  // elimination unless that is empty. Throws TooLarge if the tables would need more than
+  // `budget_bytes` even for one thread.
   bool prepare(bool always_share, double budget_bytes, bool numbers_only,
                const std::vector<int>& order, int threads) {
     always_share_ = always_share;
@@ -155,10 +156,10 @@ class Engine {
     return true;
   }
 
-  // The user's variable that is in most tables of the widest step, when that is too large.
+  // Returns the user's variable in most tables of the widest step, if that is too large.
   int widest() const { return widest_; }
 
-  // The steps of an elimination over numbers, and how many of them are computed: equal ones once.
+  // Returns the steps of an elimination over numbers, and how many of them are distinct.
   nb::tuple steps() const {
     const Plan& plan = whole_.numbers;
     const auto computed =
@@ -167,8 +168,8 @@ class Engine {
     return nb::make_tuple(plan.steps.size(), computed);
   }
 
-  // The choice (int32 per node) of least time, None if there is none; past `last_limit_s` it throws
-  // Stopped.
+  // Returns the assignment (int32 per node) of least time, or None. Throws Stopped past
+  // `last_limit_s`.
   nb::object min_time(double last_limit_s) {
     std::vector<int> choice;
     bool allowed = false;
@@ -186,10 +187,9 @@ class Engine {
     return to_numpy(std::vector<std::int32_t>(choice.begin(), choice.end()), {size});
   }
 
-  // Past `last_limit_s`, or `grace_s` after a forgiven Ctrl-C, even the fastest and the leanest
-  // point are given up: throws Stopped. `watch`, if any, is called now and then as watch(phase,
-  // epsilon, gaps done, gaps, whether it is stopping). `known` has the time and memory of points
-  // found elsewhere, which count as found.
+  // Throws Stopped if the extremes are not found before `last_limit_s`, or `grace_s` after a
+  // forgiven Ctrl-C. Calls `watch`, if any, as watch(phase, epsilon, gaps done, gaps, is stopping).
+  // `known` has the time and memory of points found elsewhere, which count as found.
   nb::dict frontier(double epsilon, double time_limit_s, int threads, double direct_sums,
                     double box_sums, double line_sums, bool hull_only, bool forgive,
                     double last_limit_s, double grace_s, const nb::object& watch,
@@ -219,7 +219,7 @@ class Engine {
   }
 
  private:
-  // Pairs of time and memory, rounded up: what they beat they do beat.
+  // Converts pairs of time and memory, rounded up: dominated points stay dominated.
   std::vector<Cost> in_units(std::span<const double> pairs) const {
     std::vector<Cost> costs;
     for (std::size_t i = 0; i + 1 < pairs.size(); i += 2)
@@ -232,7 +232,7 @@ class Engine {
     return array ? std::span(array->data(), array->size()) : std::span<const double>{};
   }
 
-  // Triples of weights of time and memory and the least of their sum, rounded down.
+  // Converts triples: weights of time and memory, and the least weighted sum, rounded down.
   std::vector<Support> lines_in_units(std::span<const double> triples) const {
     std::vector<Support> lines;
     for (std::size_t i = 0; i + 2 < triples.size(); i += 3)
@@ -267,7 +267,7 @@ class Engine {
     }
   }
 
-  // Tables that turn out too large are refused as those that are known to be.
+  // Refuses tables that turn out too large like tables that are known to be.
   template <class F>
   void within_budget(F solve) {
     Budget::limit(std::max(left_bytes(), kLeast));
@@ -282,7 +282,7 @@ class Engine {
     }
   }
 
-  // What the tables leave of the budget: those of the problem, and as many narrowed ones.
+  // Returns the budget without the problem's tables and narrowed copies of them.
   double left_bytes() const {
     return std::max(budget_bytes_ - kCopies * tables_bytes_, std::min(budget_bytes_, kLeast));
   }
@@ -313,7 +313,7 @@ class Engine {
     check_size(plan, left_bytes(), threads_);
   }
 
-  // The user's order without the variables that are fixed.
+  // Returns the user's order without the variables that are fixed.
   std::vector<int> order_of_nodes() const {
     std::vector<int> node(width_, -1), order;
     for (std::size_t n = 0; n < whole_.model.source.size(); ++n)
@@ -340,7 +340,7 @@ class Engine {
     return out;
   }
 
-  // What the user gave, until it is prepared.
+  // The caller's input, until it is prepared.
   std::vector<Array> arrays_;  // kept alive
   Intake intake_;
 
@@ -348,7 +348,7 @@ class Engine {
   std::vector<int> order_;
   double budget_bytes_ = 0, tables_bytes_ = 0;
   Units units_;
-  int threads_ = 1;  // as many as the budget has room for
+  int threads_ = 1;  // the most that fit into the budget
   int widest_ = -1;
   std::size_t width_ = 0;  // variables of the user's problem
   Prepared whole_;

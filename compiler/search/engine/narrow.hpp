@@ -1,11 +1,11 @@
-// A model without the entries that are of no use.
+// A model without its useless entries.
 #pragma once
 
 #include "minplus.hpp"
 
 namespace tensoropt::search {
 
-// Forbids the entries of an edge for which `useful` does not hold; `table` is its number.
+// Forbids the entries of an edge that are not `useful`; `table` is the edge's number.
 template <class Useful>
 void drop_entries(const Model& model, const Plan& plan, int table, Edge& edge,
                   const Useful& useful) {
@@ -23,8 +23,8 @@ void drop_entries(const Model& model, const Plan& plan, int table, Edge& edge,
   if (left) edge.table = std::move(left);
 }
 
-// The model with the entries for which `useful(table, place in it, cost)` holds; nothing if that
-// leaves no choice. Of tables that are the same in the plan, the first is asked about.
+// Returns the model with the entries for which `useful(table, place in it, cost)` is true; nothing
+// if no assignment is left. Of tables that are equal in the plan, only the first is tested.
 template <class Useful>
 std::optional<Model> useful_part(const Model& model, const Plan& plan, const Useful& useful) {
   Model copy = model;

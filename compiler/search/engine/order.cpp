@@ -53,7 +53,7 @@ class Orderer {
     factors_.push_back({std::move(scope), label});
   }
 
-  // How a table looks to one of its variables, the same for equal tables in equal places.
+  // Returns a hash of a table for one of its variables, equal for equal tables in equal places.
   std::uint64_t seen_from(const Factor& factor, int v) const {
     const auto at = std::find(factor.scope.begin(), factor.scope.end(), v) - factor.scope.begin();
     return blend(factor.label, std::uint64_t(at) + 1);
@@ -89,7 +89,7 @@ class Orderer {
     if (it->second.empty()) alike_.erase(it);
   }
 
-  // Among the looks, the least cells per place that looks so.
+  // Returns the variable with the fewest cells per place of the same look.
   int most_shared() const {
     std::pair<double, double> least{kInfinity, kInfinity};
     int best = -1;
@@ -101,8 +101,8 @@ class Orderer {
     return best;
   }
 
-  // Removes all that look so, but for neighbours of each other: what is left of a chain of equal
-  // parts is again a chain of equal ones, half as long.
+  // Removes all variables of this look except neighbours of each other. A chain of equal parts
+  // becomes a chain of equal parts again, half as long.
   void remove_alike(std::uint64_t look) {
     const std::set<int> alike = alike_.at(look);
     for (int v : alike)
@@ -124,7 +124,7 @@ class Orderer {
     for (int u : scope) enter(u);
   }
 
-  // Puts the output table in the place of the tables of v.
+  // Replaces the tables of v by the output table.
   void join(int v, const std::set<int>& scope) {
     std::vector<std::pair<std::uint64_t, int>> sorted;
     for (int u : scope) {

@@ -1,4 +1,4 @@
-// Which variable is eliminated next.
+// The order in which variables are eliminated.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,9 @@
 
 namespace tensoropt::search {
 
-// The nodes, each time the one whose output table is smallest. With `share`, the cells of an output
-// count as divided by how many places look the same, since they are computed once.
+// Returns the nodes in order of elimination: the node with the smallest output table comes next.
+// With `share`, the cells of an output are divided by the number of equal places, which are
+// computed once.
 std::vector<int> elimination_order(const Model& model, bool share);
 
 }  // namespace tensoropt::search

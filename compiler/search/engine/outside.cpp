@@ -1,4 +1,4 @@
-// What every entry of every table costs at best.
+// The least sum outside every entry of every table.
 #include <algorithm>
 
 #include "kernels.hpp"
@@ -8,14 +8,14 @@
 namespace tensoropt::search {
 namespace {
 
-// Lowers the joint minimum of every input entry by what passes through it, a row of the output at a
+// Lowers the joint minimum of every input entry by the sums through it, one row of the output at a
 // time.
 struct StepDown {
   const Step& step;
   std::vector<const double*> tables;
   std::vector<double*> joint;
   std::vector<std::size_t> rows,
-      singles;  // inputs that have the row's dimensions, and that have not
+      singles;  // inputs that have the row's dimensions, and inputs without them
   std::vector<double> total;
 
   StepDown(const Plan& plan, const Step& s, const Values& values, Outside& result)
@@ -67,8 +67,7 @@ void transpose(std::vector<double>& to, const double* from, std::size_t stride, 
     for (std::size_t c = 0; c < columns; ++c) to[c * rows + r] = from[r * stride + c];
 }
 
-// The same for a product: what passes through the factor, and through the terms, are products
-// again.
+// The same for a product: the minima for the factor and for the terms are products again.
 struct ProductDown : Product {
   std::vector<double*> joint;
   std::vector<double> turned, turned_factor, low;
@@ -136,7 +135,7 @@ void step_down(const Plan& plan, const Step& step, const Values& values, Outside
   }
 }
 
-// From the least totals through the entries of a table to what lies outside it.
+// Turns the least totals through the entries of a table into the least sums outside it.
 void take_off(Numbers& total, const double* own) {
   for (std::size_t i = 0; i < total.size(); ++i)
     if (total[i] != kInfinity) total[i] -= own[i];
@@ -151,7 +150,7 @@ Outside outside(const Plan& plan, Values values, Around which, const Token* toke
     if (known.empty()) known.assign(plan.cells[id], kInfinity);
   };
   result[plan.last().output] = {values.total()};
-  // Whatever reads one of equal tables comes after the first of them.
+  // A step that reads one of several equal tables comes after the first of them.
   for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step) {
     if (plan.same[step->output] != step->output) continue;
     for (int id : step->inputs) ready(id);

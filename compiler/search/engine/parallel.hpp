@@ -10,7 +10,7 @@
 
 namespace tensoropt::search {
 
-// Runs f(0..count-1) on several threads; the first exception comes back.
+// Runs f(0..count-1) on several threads and rethrows the first exception.
 inline void parallel(std::size_t count, int threads, const std::function<void(std::size_t)>& f) {
   std::atomic<std::size_t> next{0};
   std::vector<std::exception_ptr> failed(std::max(1, threads));

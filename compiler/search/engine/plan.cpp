@@ -12,13 +12,13 @@ namespace tensoropt::search {
 namespace {
 
 constexpr double kWorthSharing = 1e6;  // sums: below that, another order gains nothing
-constexpr int kReach = 4;              // edges: what places have in common that are searched as one
+constexpr int kReach = 4;              // edges: lists are shared if all is equal up to here
 
 class Planner {
-  using Looks = std::pair<std::uint64_t, std::uint64_t>;  // of both ends of an edge
+  using Looks = std::pair<std::uint64_t, std::uint64_t>;  // colours of both ends of an edge
 
  public:
-  // Tables are the same only between nodes of the same colours.
+  // Tables are shared only between nodes of the same colours.
   Planner(const Model& model, std::vector<std::uint64_t> colours)
       : model_(model), colours_(std::move(colours)) {}
 
@@ -63,7 +63,7 @@ class Planner {
     }
   }
 
-  // Base tables are the same when their content and their ends' colours are.
+  // Base tables are shared if their contents and the colours of their ends are equal.
   void add_content(const TableRef& table, bool flip, std::size_t columns, Looks ends) {
     const int id = int(plan_.flipped.size());
     plan_.flipped.push_back(flip);
@@ -123,7 +123,7 @@ class Planner {
     return 0;
   }
 
-  // Number of innermost dimensions that each input has all of or none of.
+  // Returns the number of innermost dimensions that each input has all or none of.
   std::size_t row_dims(const Step& step, const std::vector<int>& scope) const {
     std::size_t dims = 0;
     for (; dims < scope.size(); ++dims) {
@@ -164,7 +164,7 @@ class Planner {
     return step.output;
   }
 
-  // Steps are the same when they do the same to the same tables.
+  // Steps are shared if they do the same to the same tables.
   int class_of(const Step& step) {
     std::vector<std::size_t> key{step.values, step.row, step.outer.size()};
     key.insert(key.end(), step.outer.begin(), step.outer.end());
@@ -178,7 +178,7 @@ class Planner {
     return by_key_.try_emplace(std::move(key), step.output).first->second;
   }
 
-  // Sums to form.
+  // Returns the number of sums to form.
   double step_work(const Step& step) const {
     return double(plan_.cells[step.output]) * double(step.values) * double(step.inputs.size());
   }
@@ -196,7 +196,7 @@ class Planner {
   const Model& model_;
   Plan plan_;
   std::vector<char> live_;
-  std::vector<std::vector<int>> tables_of_;  // node -> tables, some of them not live any more
+  std::vector<std::vector<int>> tables_of_;  // node -> tables, some no longer live
   const std::vector<std::uint64_t> colours_;
   std::map<std::tuple<const Table*, bool, std::size_t, Looks>, int> by_content_;
   std::map<std::vector<std::size_t>, int> by_key_;
@@ -207,7 +207,7 @@ class Planner {
 // Transposes of edge tables, by the table and its number of columns.
 using Transposes = std::map<std::pair<const Table*, std::size_t>, TableRef>;
 
-// Fills in the base tables, turned where they are flipped.
+// Fills in the base tables, transposed if they are flipped.
 Plan with_base(const Model& model, Plan plan, Transposes known) {
   plan.base = model.nodes;
   for (const Edge& edge : model.edges) {
@@ -234,12 +234,12 @@ Transposes transposes_of(const Model& model, const Plan& plan) {
   return known;
 }
 
-// Looks that tell no places apart: numbers do not depend on what lies around a table.
+// One colour for all nodes: numbers do not depend on a table's surroundings.
 std::vector<std::uint64_t> nowhere(const Model& model) {
   return std::vector<std::uint64_t>(model.nodes.size(), 0);
 }
 
-// Plans for numbers in this order, or in one that meets more equal parts.
+// Plans for numbers in this order, or in an order that meets more equal parts.
 Plan shared(const Model& model, const std::vector<int>& order, bool always) {
   Plan best = Planner(model, nowhere(model)).build(order);
   if (best.distinct_work >= kWorthSharing || always) {

@@ -1,4 +1,4 @@
-// The order in which variables are eliminated, and the tables that come of it.
+// The order in which variables are eliminated, and the tables that result.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tensoropt::search {
 
-// How one input of a step lies over the step's loops.
+// The strides of one input of a step over the step's loops.
 struct Access {
   std::size_t stride_v = 0;        // step from one entry of the eliminated variable to the next
   std::vector<std::size_t> outer;  // strides over the outer dimensions of the output
@@ -16,7 +16,7 @@ struct Access {
 };
 
 // output[scope] = combine over v of the sum of the inputs. With var < 0 nothing is eliminated: the
-// step only adds tables up (a table into one whose scope contains its own, or the separate parts).
+// step only adds up tables (a table into a larger scope, or the separate parts).
 struct Step {
   int var = -1;
   std::size_t values = 1;  // entries of the eliminated variable
@@ -28,39 +28,40 @@ struct Step {
 };
 
 // Tables are numbered: nodes, edges, then one per step. Their dimensions are in order of
-// elimination, so the eliminated variable is the first one of each input, and rows are contiguous
-// without a copy.
+// elimination. So the eliminated variable is the first dimension of each input, and rows are
+// contiguous without a copy.
 struct Plan {
   std::vector<int> position;            // node -> place in the order of elimination
-  std::vector<std::size_t> domain;      // node -> its number of configurations
+  std::vector<std::size_t> domain;      // node -> its number of options
   std::vector<std::vector<int>> scope;  // table -> nodes, in order of elimination
   std::vector<std::size_t> cells;       // table -> its size
-  std::vector<TableRef> base;           // node and edge tables, turned into the order of the scope
+  std::vector<TableRef> base;           // node and edge tables, transposed as the scope requires
   std::vector<char> flipped;            // base table -> whether it is the transpose of the model's
   std::vector<Step> steps;              // the last one has the result, a single cell
-  std::vector<int> same;                // table -> the first of those that are computed as one
+  std::vector<int> same;                // table -> the first table that is computed as one with it
 
   double distinct_work = 0;  // sums to form over numbers, equal steps once
   double table_cells = 0;    // cells of all tables together, equal ones once
   std::string widest;        // the widest table in words, for messages
-  int busiest = -1;          // of the nodes of the widest table, the one that is in most tables
+  int busiest = -1;          // the node of the widest table that is in most tables
   const Step& last() const { return steps.back(); }
 };
 
-// A plan for lists: eliminates, again and again, the variable whose output table is smallest, or
-// where much is equal in the order that meets more equal parts, if that is less work. Tables are
-// the same when their content is and they lie in equal surroundings, so that they are of use alike.
+// Makes a plan for lists: always eliminates the variable with the smallest output table. If many
+// tables are equal, it also tries an order that meets more equal parts, and takes the cheaper one.
+// Tables are shared if their content and their surroundings are equal, so that the same entries are
+// useful.
 Plan make_plan(const Model& model);
 
-// A plan for numbers: tables of equal content are the same wherever they are. Eliminates in the
-// order of `lists`, or in one that meets more equal parts where that is less work or
-// `always_share` (for tests).
+// Makes a plan for numbers: tables of equal content are shared wherever they are. Eliminates in the
+// order of `lists`, or in an order that meets more equal parts. The second is used if it is less
+// work or `always_share` is set (for tests).
 Plan make_shared_plan(const Model& model, const Plan& lists, bool always_share);
 
-// The same without a plan for lists.
+// Makes a plan for numbers without a plan for lists.
 Plan make_number_plan(const Model& model, bool always_share);
 
-// A plan for numbers in a given order of the nodes.
+// Makes a plan for numbers in a given order of the nodes.
 Plan make_ordered_plan(const Model& model, const std::vector<int>& order);
 
 // Calls f(output offset, offset per input) for each row of the output; offsets exclude v.
@@ -88,7 +89,7 @@ void each_row(const Step& step, std::size_t begin, std::size_t end, F f) {
   }
 }
 
-// The cell of a table that a choice per node selects.
+// Returns the cell of a table that an assignment selects.
 std::size_t offset_of(const Plan& plan, int table, const std::vector<int>& choice);
 
 inline std::size_t rows_of(const Step& step) {

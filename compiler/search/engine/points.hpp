@@ -9,8 +9,8 @@
 
 namespace tensoropt::search {
 
-// The lists of all cells of a table, one after the other, and where each point came from: the value
-// of the eliminated variable and the point of each input of the step (`width` of them).
+// The lists of all cells of a table in sequence, and the origin of each point: the value of the
+// eliminated variable and the point of each input of the step (`width` of them).
 struct Lists {
   CountedVector<std::uint32_t> begin{0};
   Numbers time, fixed;
@@ -24,7 +24,7 @@ struct Lists {
             begin[cell + 1] - b};
   }
 
-  // What is left is enough to trace a point back.
+  // Frees the costs; the rest is enough to trace a point back.
   void forget_costs() {
     time = Numbers();
     fixed = Numbers();
@@ -43,19 +43,19 @@ struct Lists {
   }
 };
 
-// Sum of the lists of several inputs of a step, and where each point came from.
+// The sum of the lists of several inputs of a step, and the origin of each point.
 class Partial {
  public:
   Partial() = default;
   explicit Partial(List first);
 
-  // Adds a list, without limits on what is of use, and keeps the points that no other beats.
+  // Adds a list, without limits, and keeps the points that are not dominated.
   void join(List more, std::size_t levels, CellMerger& merger, const Token& token);
 
   List view() const {
     return {time_.data(), fixed_.data(), level_.data(), std::uint32_t(time_.size())};
   }
-  // Per list, the place of its point behind each point of the sum.
+  // Per list, the index of its point in each point of the sum.
   const std::vector<CountedVector<std::uint32_t>>& from() const { return from_; }
 
  private:

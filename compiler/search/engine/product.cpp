@@ -34,7 +34,7 @@ Product::Terms Product::sums(const std::size_t* offset) {
   return {sum_.data(), m};
 }
 
-// The only input besides the factor, if its entries lie side by side.
+// Returns the only input other than the factor, if its entries are contiguous.
 std::optional<std::size_t> Product::only_term() const {
   const std::size_t other = 1 - factor;
   if (tables.size() == 2 && along[other] == 1) return other;

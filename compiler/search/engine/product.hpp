@@ -1,4 +1,4 @@
-// Steps that are products of matrices, with min and + for plus and times.
+// Steps that are matrix products, with min and + for plus and times.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,11 @@
 
 namespace tensoropt::search {
 
-// The place of the only input with rows, if all rows along the last outer dimension are made of the
-// same row of it: out[r][x] = min over v of terms[v][r] + factor[v][x].
+// Returns the place of the only input with rows, if rows along the last outer dimension share a row
+// of it: out[r][x] = min over v of terms[v][r] + factor[v][x].
 std::optional<std::size_t> factor_of(const Step& step);
 
-// Such a step, an m x n block of its output at a time.
+// A product step, computed in m x n blocks of its output.
 struct Product {
   // Entry (v, r) is at first[v * stride + r].
   struct Terms {
@@ -27,7 +27,7 @@ struct Product {
 
   Product(const Step& s, std::size_t place, const Values& values);
 
-  // The sums of the inputs but the factor, for the block that lies at these offsets.
+  // Returns the sums of the inputs except the factor, for the block at these offsets.
   Terms sums(const std::size_t* offset);
 
  private:

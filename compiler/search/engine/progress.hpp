@@ -1,4 +1,4 @@
-// What a search is at, for a reader on another thread.
+// The state of a search, for a reader on another thread.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// A model without some of its entries.
+// Reduction of a model to some of its entries.
 #include <cmath>
 #include <map>
 #include <tuple>
@@ -21,7 +21,7 @@ Table select(const Table& table, const std::vector<int>& rows, const std::vector
   return {pick(table.time), pick(table.fixed), pick(table.transient)};
 }
 
-// Work of `reduce`: which entries stay and where each node went.
+// The state of `reduce`: the entries that stay, and the new number of each node.
 struct Reduction {
   Model& old;
   Model next;
@@ -49,7 +49,7 @@ struct Reduction {
     return std::isfinite(old.base.time);
   }
 
-  // The rows and columns that stay; `b` is -1 for the table of a node.
+  // Returns the rows and columns that stay; `b` is -1 for the table of a node.
   TableRef part(const TableRef& table, int a, int b) {
     const std::size_t width = b < 0 ? 1 : old.size(b);
     if (kept[a].size() * (b < 0 ? 1 : kept[b].size()) == table->size()) return table;

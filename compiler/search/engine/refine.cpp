@@ -13,7 +13,7 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::size_t kCap = 16;  // points per cell when looking for places to divide it
+constexpr std::size_t kCap = 16;  // points per cell in the search for places to divide a box
 constexpr int kRounds = 6;
 constexpr double kWorthwhile = 0.95;  // another round when fewer entries than this share are left
 constexpr double kSplitAt = 0.125;    // share of the slack that the range of levels may take up
@@ -40,12 +40,12 @@ struct Range {
   double low, high;  // of the transient maximum
 };
 
-// A model on its way down, with what is known of it.
+// A model that is being narrowed, with its bounds.
 struct State {
   Model model;
   Plan plan;
   Bounds bounds;
-  double slack = kInfinity;  // how far the best choice is below the mixed line
+  double slack = kInfinity;  // distance of the best assignment below the mixed line
 };
 
 class BoxSearch {
@@ -59,7 +59,7 @@ class BoxSearch {
   }
 
  private:
-  // Drops entries until nothing more goes; nothing if the box is proven empty.
+  // Drops entries until hardly any more go; nothing if the box is proven empty.
   std::optional<State> narrow(Model model, Plan plan, const Bounds* known, Range range) {
     for (int round = 0;; ++round) {
       token_.check();
@@ -81,7 +81,7 @@ class BoxSearch {
     return total;
   }
 
-  // Fills in the bounds of the three lines; false if one of them excludes every choice.
+  // Computes the bounds of the three lines; false if one of them excludes every assignment.
   bool bound(State& state, const Bounds* known, Range range) const {
     const double low = transient_floor(state.model, range);
     auto line = [&](const Line& line, Outside& outside_of, const Outside* ready) {
@@ -117,7 +117,7 @@ class BoxSearch {
            loosen(line.limit);
   }
 
-  // Whether an entry can be part of a choice in the box, as far as the three lines tell.
+  // Returns whether the three lines allow an entry in an assignment in the box.
   bool useful(const State& state, int table, std::size_t entry, const Cost& cost, double low,
               double high) const {
     if (cost.time == kInfinity || cost.transient > high) return false;
@@ -135,7 +135,7 @@ class BoxSearch {
     });
   }
 
-  // Splits a wide range of levels, or lists the frontier of what is left.
+  // Splits a wide range of levels, or lists the frontier of the rest.
   void finish(State& state, Range range) {
     const auto levels = transient_levels(state.model, range.low, range.high);
     if (levels.empty()) return;
@@ -146,7 +146,7 @@ class BoxSearch {
     list(std::move(state), levels);
   }
 
-  // Lists the frontier of the box; a box that takes too long is divided at some good points first.
+  // Lists the frontier of the box; a box that takes too long is first divided at some good points.
   void list(State state, const std::vector<double>& levels) {
     if (box_.mixed.limit == kInfinity) return keep(frontier(state, levels, effort_));
     try {
@@ -173,7 +173,7 @@ class BoxSearch {
     return frontier_of(state.model, state.plan, box_, state.bounds, levels, effort, token_);
   }
 
-  // Searches what is left of the box between neighbouring points.
+  // Searches the rest of the box between neighbouring points.
   void divide(const Prepared& whole, Range range, const std::vector<Solution>& points) {
     for (std::size_t i = 0; i <= points.size(); ++i) {
       Box part = box_;
@@ -184,7 +184,7 @@ class BoxSearch {
     }
   }
 
-  // The largest value that is still better than a found one by more than the box's factor.
+  // Returns the largest value that improves a found one by more than the box's factor.
   double covered(double value) const {
     return std::min(value - 1, std::floor(value / box_.shrink));
   }
@@ -195,13 +195,13 @@ class BoxSearch {
   }
 
   void split(State& state, const std::vector<double>& levels) {
-    state.bounds = {};  // of both parts anew
+    state.bounds = {};  // to be computed for each part
     const std::size_t half = levels.size() / 2;
     for (Range part : {Range{levels.front(), levels[half - 1]}, Range{levels[half], levels.back()}})
       if (auto next = narrow(state.model, state.plan, nullptr, part)) finish(*next, part);
   }
 
-  // Drops configurations that another one replaces; false if that leaves no choice.
+  // Drops dominated options; false if no assignment is left.
   bool screen(State& state, Range range) const {
     const Keep keep = undominated(state.model, [&] { return token_.expired(); });
     if (count(keep) == count(keep_all(state.model))) return true;
@@ -235,7 +235,7 @@ std::vector<double> transient_levels(const Model& model, double lowest, double h
 }
 
 double need_of(const Plan& plan, int threads) {
-  constexpr double kBytesPerCell = 24;  // the numbers, those among ties, and bounds
+  constexpr double kBytesPerCell = 24;  // values, values among ties, and bounds
   return plan.table_cells * kBytesPerCell * threads;
 }
 

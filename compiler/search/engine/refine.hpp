@@ -7,30 +7,30 @@
 
 namespace tensoropt::search {
 
-// A model with its plans, and the bounds of the time and memory lines if they are known already.
+// A model with its plans, and the bounds of the time and memory lines if already computed.
 struct Prepared {
   Model model;
   Plan plan;     // for lists
-  Plan numbers;  // for numbers, which are shared among equal parts
+  Plan numbers;  // for numbers; equal parts are shared
   Bounds bounds;
 };
 
-// The values that the transient maximum can take, ascending: none below `lowest` or below what
-// every choice reaches, none above `highest`.
+// Returns the values that the transient maximum can take, ascending: at least `lowest` and the
+// level that every assignment reaches, at most `highest`.
 std::vector<double> transient_levels(const Model& model, double lowest = 0,
                                      double highest = kInfinity);
 
-// What the tables of the plan need in bytes, where so many threads each eliminate over them.
+// Returns the bytes of the plan's tables if each of `threads` threads has its own.
 double need_of(const Plan& plan, int threads);
 
-// Throws TooLarge when that is more than `budget`.
+// Throws TooLarge if that is more than `budget`.
 void check_size(const Plan& plan, double budget, int threads = 2);
 
-// Finds all Pareto points in the box; those found so far are in `found` when an exception ends it.
-// Narrows the model to the configurations that can be part of one, range of transient levels by
-// range, until elimination of what is left is cheap. Past `effort.sums` a box is divided, or
-// OverBudget or OutOfMemory thrown if it has no mixed line to go by. Throws Stopped at the token's
-// end, OutOfMemory where not even a part that cannot be divided has room.
+// Finds all Pareto points in the box; after an exception, `found` has the points so far. Narrows
+// the model to useful options, one range of transient levels at a time, until its elimination is
+// cheap. A box over `effort.sums` is divided. Without a mixed line it cannot be, and OverBudget or
+// OutOfMemory is thrown. Throws Stopped at the token's end, and OutOfMemory if an indivisible part
+// has no room.
 void search_box(const Prepared& whole, const Box& box, const Effort& effort, const Token& token,
                 std::vector<Solution>& found);
 

@@ -14,44 +14,44 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr double kCoarse = 0.01;  // above this epsilon, all points are soon more work than few
-constexpr double kAgain = 30;     // times the first effort, once there is a bound to fall back on
-constexpr std::size_t kFillReach = 15;  // points beside a gap to take configurations from
+constexpr double kCoarse = 0.01;        // above this epsilon, a few points take less work than all
+constexpr double kAgain = 30;           // times the first effort, once a bound is known
+constexpr std::size_t kFillReach = 15;  // points on each side of a gap that supply options
 constexpr std::size_t kKnown = 32;
 constexpr double kStages[] = {0.05, 0.02, 0.01};
-constexpr std::size_t kLines = 12;     // that bound a large problem before it is swept
-constexpr std::size_t kLateLines = 4;  // of these, however late it is
-constexpr std::size_t kLevels = 10;    // up to which the leanest choice is bounded meanwhile
+constexpr std::size_t kLines = 12;     // that bound a large problem before the sweep
+constexpr std::size_t kLateLines = 4;  // of these, even if the time is over
+constexpr std::size_t kLevels = 10;    // that are bounded for the leanest assignment
 constexpr std::size_t kLateLevels = 4;
-constexpr double kFirst = 0.15;  // of the time of a large problem, for these where more is to come
-constexpr double kEnds = 0.5;    // of what is left then, for its best ends
-constexpr double kEndsWork = 7;  // eliminations that those take
-constexpr std::size_t kBatch = 4;  // gaps at once, fixed: results do not depend on threads
+constexpr double kFirst = 0.15;    // of the time of a large problem, for lines and levels
+constexpr double kEnds = 0.5;      // of the remaining time, for its exact ends
+constexpr double kEndsWork = 7;    // eliminations for the exact ends
+constexpr std::size_t kBatch = 4;  // gaps per batch, fixed: results do not depend on threads
 
-// Sums of an elimination from which on it is worth while to narrow a model first.
+// Least sums of an elimination for which narrowing a model pays.
 constexpr double kWorthNarrowing = 3e6;
-constexpr double kNarrower = 0.9;  // of the work: less is left, or the narrowed model is dropped
+constexpr double kNarrower = 0.9;  // a narrowed model with more than this share of work is dropped
 
-// A part of a problem without the choices that are of no use somewhere; none for the whole.
+// A part of a problem without useless entries; null for the whole problem.
 using Part = std::shared_ptr<const Prepared>;
 
-// Time and memory, at most.
+// Upper limits of time and memory.
 struct Corner {
   double time, memory;
 };
 
-// Two neighbouring points found so far, left one faster.
+// Two neighbouring points found so far; the left one is faster.
 struct Gap {
   std::size_t left, right;  // among the result's points
   double left_time, left_memory, right_time, right_memory;
   double slope = 0, error = kInfinity;
   bool refined = false;           // no supported point is known to be missing between them
-  Part part = {};                 // what may hold points of use between them
-  std::vector<Support> own = {};  // what is known to hold of those
+  Part part = {};                 // contains all useful points between them
+  std::vector<Support> own = {};  // bounds that are valid in `part`
 };
 
-// What minimising along the line of a gap gave, and what is of use before and after the point that
-// was found, if anything.
+// The result of minimising along the line of a gap: the best assignment, and the useful parts
+// before and after it, if any.
 struct Swept {
   Supported best;
   std::optional<Part> parts[2];
@@ -79,12 +79,12 @@ class Frontier {
   }
 
  private:
-  // Points found by others have no choice.
+  // Returns whether a point comes from elsewhere; such points have no assignment.
   bool is_known(std::size_t point) const {
     return std::ptrdiff_t(point) >= known_.first && std::ptrdiff_t(point) < known_.second;
   }
 
-  // A search that the clock will end gets its bound down everywhere before it goes on anywhere.
+  // With a time limit, the bound falls everywhere before the search goes on anywhere.
   std::vector<double> stages() const {
     std::vector<double> stages;
     if (token_.limited() && !options_.hull_only)
@@ -94,7 +94,7 @@ class Frontier {
     return stages;
   }
 
-  // A large problem that the clock may end.
+  // Returns whether the problem is large and the time is limited.
   bool hurries() const {
     const bool large = whole_.numbers.distinct_work >= options_.line_sums;
     return large && token_.limited() && !options_.hull_only;
@@ -112,12 +112,13 @@ class Frontier {
     const bool first = known_.first == known_.second;
     if (first && (epsilon > 0 || token_.limited())) take_in_known();
     if (late) return;
-    // An exact search that may take its time finds the same points in fewer, wider boxes.
+    // An exact search without a time limit finds the same points in fewer, wider boxes.
     if (epsilon > 0 || token_.limited()) fill_gaps();
     if (epsilon > 0 || hurries() || !search_directly(kAgain * options_.direct_sums)) search_gaps();
   }
 
-  // Parts of a problem are for one bound. Of a large problem, what is of no use in any gap goes.
+  // Resets the parts, which are valid for one bound only. Narrows a large problem to the entries
+  // that are useful in some gap.
   void start_stage() {
     std::vector<Corner> corners;
     double slope = 0, error = 0;
@@ -143,7 +144,7 @@ class Frontier {
     return target_ > 0 && !options_.hull_only && whole_.numbers.distinct_work >= kWorthNarrowing;
   }
 
-  // Adds what a point in a gap takes at most, if no point is as good within the bound.
+  // Adds upper limits of the points in a gap that no known point covers within the bound.
   void corners_of(const Gap& gap, std::vector<Corner>& corners) const {
     double memory = gap.left_memory, last = gap.right_time;
     std::vector<Cost> between;
@@ -170,8 +171,8 @@ class Frontier {
     return outside(whole_.numbers, std::move(values), Around::Given, &token_);
   }
 
-  // The part of a part that holds the choices below one of the corners, as far as what lies around
-  // each entry tells, along a line and in time and memory; nothing if there are none.
+  // Narrows a part to assignments below one of the corners; nothing if there are none. The test is
+  // by the bounds around each entry, along a line, in time and in memory.
   std::optional<Part> narrowed(const Part& base, double slope, const Outside& mixed,
                                const std::vector<Corner>& corners) const {
     if (mixed.empty()) return base;
@@ -198,7 +199,7 @@ class Frontier {
     return worth ? Part(std::move(next)) : base;
   }
 
-  // Cut short by the last token alone; false if no choice is allowed.
+  // Finds both extremes; only the last token ends it. False if no assignment is allowed.
   bool find_extremes() {
     Supported best[2];
     parallel(2, options_.threads, [&](std::size_t i) {
@@ -217,9 +218,9 @@ class Frontier {
     add_point(std::move(best.solution));
   }
 
-  // Both ends of a large problem: first what one elimination says of each, and lines between them;
-  // then the best choices, where there is the time. To find the leanest one takes longest of all,
-  // while a few eliminations may bound it as well.
+  // Finds both ends of a large problem: first by one elimination each and lines between them, then
+  // exactly, if there is time. The leanest assignment takes longest to find, but a few eliminations
+  // may bound it well.
   bool find_ends() {
     const auto started = Token::Clock::now();
     if (!draw({{1, 0}, {0, 1}})) return false;
@@ -245,7 +246,7 @@ class Frontier {
       if (best[i]) take_end(std::move(*best[i]), i == 0 ? 1 : 0, i == 0 ? 0 : 1);
   }
 
-  // Lines between the ends on one thread, on another the lean end: nothing else says much of it.
+  // Draws lines on one thread, and bounds the lean end on another: lines say little about it.
   void bound_ends_and_middle(const Token& token) {
     const double fixed = supports_.back().bound - levels_[0];
     double known = memory_of(leanest());
@@ -259,18 +260,19 @@ class Frontier {
     for (Solution& solution : lean.found) add_point(std::move(solution));
   }
 
-  // What is known of the leanest choice: what all take at least, and some that take little.
+  // A lower bound for the leanest assignment, and some lean assignments.
   struct Lean {
     double bound;
     std::vector<Solution> found = {};
   };
 
-  // Bounds the leanest choice by the least that stays up to some levels of the transient maximum:
-  // from one of them to the next, all takes as much as up to the second, and more than the first.
+  // Bounds the leanest assignment by ranges of levels of the transient maximum. In a range, static
+  // memory is at least the least up to its higher level; transient memory is at least the lower
+  // level.
   Lean bounded_leanest(double fixed, double known, const Token& token) const {
     struct Part {
       std::size_t low, high;  // levels
-      double fixed;           // the least up to the higher one
+      double fixed;           // the least static memory up to `high`
     };
     std::vector<Part> parts{{0, levels_.size() - 1, fixed}};
     auto least = [&](const Part& part) { return part.fixed + levels_[part.low]; };
@@ -296,7 +298,7 @@ class Frontier {
     return {least(*worst), std::move(found)};
   }
 
-  // The level in the middle of two, of those that are of use; below the higher one.
+  // Returns the level in the middle of the useful levels between two, below the higher one.
   std::size_t middle(std::size_t low, std::size_t high, double most) const {
     const double half = (levels_[low] + std::min(levels_[high], most)) / 2;
     const auto first = levels_.begin();
@@ -305,7 +307,7 @@ class Frontier {
     return std::max(std::size_t(above - first), low + 1) - 1;
   }
 
-  // The least that stays, of the choices up to a level; adds the one that it was found by.
+  // Returns the least static memory of assignments up to a level, and adds the assignment found.
   double least_fixed(double level, std::vector<Solution>& found) const {
     const Values values = eliminate(whole_.numbers, {0, 1, level}, &last_);
     if (values.total() == kInfinity) return kInfinity;
@@ -314,7 +316,7 @@ class Frontier {
     return values.total() + whole_.model.base.fixed;
   }
 
-  // Looks for the leanest choice again, in all the time that is left.
+  // Searches for the leanest assignment again, in all the time that is left.
   void find_leanest() {
     if (token_.expired()) return;
     try {
@@ -330,7 +332,7 @@ class Frontier {
     }
   }
 
-  // How much more the fastest and the leanest point may take than any choice.
+  // Returns the largest relative excess of the fastest or leanest point over any assignment.
   double fastest_error() const {
     double least = kInfinity;
     for (const Solution& point : result_.points) least = std::min(least, point.cost.time);
@@ -342,9 +344,9 @@ class Frontier {
     return least == 0 ? 0 : error_of({0, 0, 0, least, kInfinity, 0});
   }
 
-  // What one elimination up to the highest level gives along each line: a bound of all choices, if
-  // not as good as the one by the best choice along the line, which takes several; and a choice.
-  // False if none is allowed. Throws Stopped at the last token's end.
+  // Runs one elimination up to the highest level along each line, for a bound and an assignment.
+  // The best assignment along the line gives a better bound, but takes several eliminations. False
+  // if no assignment is allowed. Throws Stopped at the last token's end.
   bool draw(const std::vector<Line>& lines) {
     std::vector<Supported> drawn(lines.size());
     parallel(lines.size(), options_.threads, [&](std::size_t i) {
@@ -364,7 +366,7 @@ class Frontier {
     return true;
   }
 
-  // Lines along the worst gaps between all points that are known, one at a time.
+  // Draws lines along the worst gaps between all known points, one at a time.
   void draw_lines(const Token& token) {
     std::vector<double> drawn;
     while (drawn.size() < kLines) {
@@ -381,15 +383,15 @@ class Frontier {
     }
   }
 
-  // The gaps between the points, of which only those stay that no other one beats.
+  // Makes the gaps between the points that are not dominated.
   void make_gaps() {
     keep_best(result_.points);
     gaps_.clear();
     for (std::size_t i = 1; i < result_.points.size(); ++i) gaps_.push_back(make_gap(i - 1, i));
   }
 
-  // The slopes of the two worst gaps between points of this problem and others, as far as lines are
-  // not drawn along them.
+  // Returns the slopes of the two worst gaps between points of this problem and others. Slopes that
+  // are drawn already are left out.
   std::vector<double> slopes_of_worst(const std::vector<double>& drawn) const {
     std::vector<Cost> costs = thinned(options_.known);
     for (const Solution& point : result_.points) costs.push_back(point.cost);
@@ -415,7 +417,7 @@ class Frontier {
     return slopes;
   }
 
-  // A few of many points, both ends among them: each makes a gap, which has to be looked at.
+  // Picks a few of many points, both ends included: each makes a gap, which takes time.
   static std::vector<Cost> thinned(const std::vector<Cost>& known) {
     if (known.size() <= kKnown) return known;
     std::vector<Cost> some;
@@ -424,8 +426,8 @@ class Frontier {
     return some;
   }
 
-  // Takes the points known from elsewhere as ends of gaps. Not before the sweep, which is shorter
-  // between points of a hull.
+  // Makes points from elsewhere ends of gaps. Not before the sweep, which is shorter between points
+  // of a hull.
   void take_in_known() {
     known_.first = std::ptrdiff_t(result_.points.size());
     for (const Cost& cost : thinned(options_.known)) add_point({cost, {}});
@@ -440,8 +442,8 @@ class Frontier {
     gaps_ = std::move(parts);
   }
 
-  // The gap between two neighbours of all points: a part of one of those of the points so far, of
-  // the best where several reach over it. Beyond the ends of these there is none.
+  // Returns the gap between two neighbours of all points, as a part of the best gap that contains
+  // it. Beyond the ends of all gaps it is new.
   Gap gap_between(std::size_t left, std::size_t right) const {
     const Gap* best = nullptr;
     for (const Gap& gap : gaps_)
@@ -458,7 +460,7 @@ class Frontier {
     return best;
   }
 
-  // A part of a gap: what is known of the whole holds of it too.
+  // Returns a part of a gap: bounds of the whole are valid for it.
   Gap part_of(const Gap& whole, std::size_t left, std::size_t right) const {
     Gap part = inside(whole, left, right);
     part.error = std::min(part.error, whole.error);
@@ -476,7 +478,7 @@ class Frontier {
     return error;
   }
 
-  // The part of the first effort that finding all points may take where fewer would do.
+  // Returns the share of the first effort for finding all points if fewer suffice.
   double quick() const {
     return options_.epsilon > kCoarse ? std::pow(kCoarse / options_.epsilon, 3) : 1;
   }
@@ -486,7 +488,7 @@ class Frontier {
     progress_.epsilon = largest_error();
   }
 
-  // What the rest costs at least, per entry of every table: once for time, once for memory.
+  // Computes the least sums outside every entry of every table, for time and for memory.
   void know_bounds() {
     if (!whole_.bounds.time.empty()) return;
     Outside bounds[2];
@@ -513,7 +515,7 @@ class Frontier {
     return gap;
   }
 
-  // A gap between points in another one: what holds there holds here.
+  // Returns a gap between points inside another gap; the bounds of that are valid here.
   Gap inside(const Gap& gap, std::size_t left, std::size_t right) const {
     Gap part = make_gap(left, right);
     part.part = gap.part;
@@ -522,8 +524,9 @@ class Frontier {
     return part;
   }
 
-  // A choice not within e of either point lies below the corner (right_time, left_memory) / (1 +
-  // e), and above every support; so the largest e that leaves room is the least over the supports.
+  // An assignment not within e of either point is below the corner (right_time, left_memory) / (1 +
+  // e). It is above every support. So the largest e that leaves room is the least over the
+  // supports.
   double error_of(const Gap& gap) const {
     double error = kInfinity;
     for (const auto* lines : {&supports_, &gap.own})
@@ -538,7 +541,7 @@ class Frontier {
     return std::max(line.within, corner / line.bound - 1);
   }
 
-  // The open gaps with the largest errors.
+  // Returns the open gaps with the largest errors.
   std::vector<std::size_t> worst(std::size_t most,
                                  const std::function<bool(const Gap&)>& open) const {
     std::vector<std::size_t> picked;
@@ -550,8 +553,8 @@ class Frontier {
     return picked;
   }
 
-  // Minimises along the line through both ends of the worst gaps, until each gap is either small
-  // enough or known to have no supported point inside.
+  // Minimises along the line through both ends of the worst gaps. Ends when each gap is small
+  // enough or has no supported point inside.
   void sweep() {
     auto open = [](const Gap& gap) { return !gap.refined; };
     for (;;) {
@@ -575,7 +578,7 @@ class Frontier {
     result_.hull_epsilon = largest_error();
   }
 
-  // The best choice along the line of a gap, of those that are of use in it.
+  // Finds the best useful assignment along the line of a gap.
   Swept sweep_gap(const Gap& gap) const {
     Outside around;
     Outside* wanted = narrows() ? &around : nullptr;
@@ -604,7 +607,7 @@ class Frontier {
            memory < gap.left_memory && memory > gap.right_memory;
   }
 
-  // Takes in what minimising along a gap's line gave: a new point that splits it, or a certificate.
+  // Applies the result of a gap's line: a new point that splits the gap, or a certificate.
   void settle(std::size_t at, Swept swept) {
     Gap gap = gaps_[at];
     Supported& best = swept.best;
@@ -623,14 +626,14 @@ class Frontier {
     }
   }
 
-  // Where nothing of use is left, no choice is further from the points than the bound worked for.
+  // If nothing useful is left, every assignment is within the target of a point.
   Gap with_part(Gap gap, const std::optional<Part>& part) const {
     gap.part = part.value_or(nullptr);
     if (!part) gap.error = std::min(gap.error, target_);
     return gap;
   }
 
-  // The part of a gap that neither of its ends covers within epsilon.
+  // Returns the part of a gap that neither of its ends covers within epsilon.
   Box box_of(const Gap& gap) const {
     const double shrink = 1 + target_ * (1 - 1e-9);
     Box box;
@@ -641,10 +644,11 @@ class Frontier {
     return box;
   }
 
-  // Where a line supports many choices, the sweep finds only the ends of them: equal layers, say,
-  // each of which may switch or not. So look among the choices made of configurations of both ends.
+  // If a line supports many assignments, the sweep finds only their ends: for example, each of
+  // several equal layers may switch or not. So this searches the assignments made of options of
+  // both ends.
   void fill_gaps() {
-    const std::size_t most = target_ > 0 ? kFillReach : 0;  // for 0 few points save no work
+    const std::size_t most = target_ > 0 ? kFillReach : 0;  // with 0, a few points save no work
     for (std::size_t reach = 0; reach <= most; reach = 2 * reach + 1) fill_gaps(reach);
   }
 
@@ -660,7 +664,7 @@ class Frontier {
     for (std::size_t i = 0; i < todo.size(); ++i) divide(todo[i], found[i]);
   }
 
-  // The points in order of time, of equally fast ones the leaner first.
+  // Returns the points in order of time; of equally fast points the leaner is first.
   std::vector<std::size_t> in_order() const {
     std::vector<std::size_t> order(result_.points.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -671,7 +675,7 @@ class Frontier {
     return order;
   }
 
-  // Both ends of a gap and up to `reach` points beyond either, of those that have a choice.
+  // Returns both ends of a gap and up to `reach` points beyond either that have an assignment.
   std::vector<const Solution*> around(const std::vector<std::size_t>& order, const Gap& gap,
                                       std::size_t reach) const {
     std::vector<const Solution*> points;
@@ -684,8 +688,7 @@ class Frontier {
     return points;
   }
 
-  // Replaces a gap by those between the points found in it, of which none misses more than
-  // `proven`.
+  // Replaces a gap by the gaps between points found in it; none misses more than `proven`.
   void divide(std::size_t at, std::vector<Solution>& found, double proven = kInfinity) {
     keep_best(found);
     gaps_[at].error = std::min(gaps_[at].error, proven);
@@ -748,7 +751,7 @@ class Frontier {
     search_box(part, box_of(gap), effort, token_, found);
   }
 
-  // Small problems are eliminated once, over the whole plane; false if it would take too long.
+  // Eliminates a small problem once, over the whole plane; false if that takes too long.
   bool search_directly(double most) {
     if (gaps_.empty()) return true;
     if (options_.hull_only || most <= 0) return false;
@@ -776,12 +779,12 @@ class Frontier {
   const std::vector<double> levels_;
   struct {
     Outside time, memory;
-  } around_;           // what lies outside every entry of a large problem
-  double target_ = 0;  // the bound that is worked for
+  } around_;           // least sums outside every entry of a large problem
+  double target_ = 0;  // the bound to reach
   std::vector<Support> supports_;
   std::vector<Gap> gaps_;
   Result result_;
-  std::pair<std::ptrdiff_t, std::ptrdiff_t> known_{};  // where they are among the result's points
+  std::pair<std::ptrdiff_t, std::ptrdiff_t> known_{};  // range of known points in the result
 };
 
 }  // namespace

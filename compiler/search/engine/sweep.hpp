@@ -9,8 +9,8 @@
 
 namespace tensoropt::search {
 
-// What holds of every choice that is not within a factor 1 + `within` of a point:
-// time * t + memory * M >= bound.
+// A lower bound: time * t + memory * M >= bound for every assignment, unless it is within a factor
+// 1 + `within` of a point.
 struct Support {
   double time, memory, bound;
   double within = 0;
@@ -19,35 +19,35 @@ struct Support {
 struct Options {
   double epsilon = 0;
   int threads = 1;
-  double direct_sums = 0;  // effort to spend on one elimination over the whole plane first
-  double box_sums = 0;     // effort to spend on a gap before it is divided
-  double line_sums = 1e8;  // sums of an elimination from which on lines come first, where time ends
-  bool hull_only = false;  // stop when the supported points are known
-  std::vector<Cost> known = {};  // points that others have found: what they beat need not be found
-  std::vector<Support> lines = {};  // that are known to hold
+  double direct_sums = 0;           // effort for one elimination over the whole plane first
+  double box_sums = 0;              // effort for a gap before it is divided
+  double line_sums = 1e8;           // with a time limit, larger eliminations draw lines first
+  bool hull_only = false;           // stop when the supported points are known
+  std::vector<Cost> known = {};     // found elsewhere: points that these dominate may be missing
+  std::vector<Support> lines = {};  // bounds known from elsewhere
 };
 
 struct Result {
   std::vector<Solution> points;  // sorted by time, none beats another
-  double epsilon = 0;       // every other choice is within this of one of the points, or of `known`
-  double time_epsilon = 0;  // of the least time that the fastest point may take more
-  std::vector<Support> lines;    // that hold of every choice, but for those that were given
+  double epsilon = 0;            // every assignment is within this of a point, or of `known`
+  double time_epsilon = 0;       // largest relative excess of the fastest point's time
+  std::vector<Support> lines;    // valid for every assignment, without the given lines
   int supported = 0;             // points found by the sweep
-  double hull_epsilon = 0;       // what was certified before any gap was searched
-  int gaps = 0, open_gaps = 0;   // gaps that had to be searched; those the limits left open
-  bool short_of_memory = false;  // a gap stayed open for want of memory
+  double hull_epsilon = 0;       // the bound before any gap was searched
+  int gaps = 0, open_gaps = 0;   // gaps to search; gaps that the limits left open
+  bool short_of_memory = false;  // a gap stayed open for lack of memory
 };
 
-// When to stop: at the end of `enough` with the points found so far, of which the fastest and the
-// leanest are always two, but of a large problem the best known by then; at the end of `last` with
-// nothing if there are none.
+// The ends of a search. At the end of `enough` it returns the points so far. These include the
+// fastest and the leanest, in a large problem only the best known ones. At the end of `last` it
+// gives up if there are no points.
 struct Until {
   const Token& enough;
   const Token& last;
 };
 
-// The frontier, empty if no choice is allowed; `progress` follows the search. Throws Stopped
-// when `until.last` ends before any two points are known.
+// Returns the frontier, empty if no assignment is allowed; `progress` follows the search. Throws
+// Stopped if `until.last` ends before two points are known.
 Result solve_frontier(Prepared& whole, const Options& options, const Until& until,
                       Progress& progress);
 

@@ -1,4 +1,4 @@
-// When to stop: a deadline, or someone who cancels.
+// The end of a search: a deadline or a cancellation.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ struct Stopped : std::exception {
   const char* what() const noexcept override { return "stopped before the search was complete"; }
 };
 
-// The problem needs more memory than there is; `what` says how much.
+// The problem needs more memory than available; `what` has the figures.
 struct TooLarge : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -23,10 +23,10 @@ class Token {
   using Clock = std::chrono::steady_clock;
 
   explicit Token(double limit_s) { end_within(limit_s); }
-  // Ends with the other one, or before it.
+  // Ends with the other token, or before it.
   Token(const Token& whole, double limit_s) : whole_(&whole) { end_within(limit_s); }
 
-  // Brings the end forward; it is never put off.
+  // Brings the end forward, never back.
   void end_within(double limit_s) {
     if (limit_s < 1e9)
       end_ = std::min(end_.load(), Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -52,11 +52,11 @@ class Token {
   const Token* const whole_ = nullptr;
 };
 
-// Looks at a token now and then: after as many pieces of work as take some milliseconds.
+// Checks a token now and then: after work of some milliseconds.
 class Lookout {
  public:
   Lookout(const Token* token, double sums_each) : token_(token), each_(sums_each) {}
-  // Before the work begins: thousands of steps may each take less than that.
+  // Checks before the work begins: thousands of steps may each be too short for `done`.
   void look() const {
     if (token_) token_->check();
   }
