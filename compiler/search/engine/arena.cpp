@@ -12,11 +12,11 @@ namespace tensoropt::search {
 namespace {
 
 constexpr std::int64_t kRounded = 256;                   // sizes of blocks are multiples of it
-constexpr std::int64_t kDead = std::int64_t(128) << 20;  // a block so much too large is cut
-// Of the first block (runtime/device/host_memory.py).
+constexpr std::int64_t kDead = std::int64_t(128) << 20;  // a block with this much excess is split
+// Limits of the size of the first block (runtime/device/host_memory.py).
 constexpr std::int64_t kLeast = std::int64_t(64) << 20, kMost = (std::int64_t(1) << 31) - 1;
 
-// A birth or a death. In a moment births come first, in the order of the tensors.
+// A birth or a death. At one time births come first, in the order of the tensors.
 struct Change {
   std::int64_t moment;
   bool dies;
@@ -35,7 +35,7 @@ std::vector<Change> changes_of(const std::vector<Life>& lives) {
   return found;
 }
 
-// Blocks at addresses; free ones by address, and by size, then address.
+// Blocks at addresses; free blocks by address, and by size, then address.
 class Arena {
  public:
   explicit Arena(std::int64_t size) : end_(size) { release(0, size); }
@@ -46,7 +46,7 @@ class Arena {
     auto found = by_size_.lower_bound({rounded, 0});
     if (found == by_size_.end()) {
       const std::int64_t size = std::max(rounded, end_);
-      release(end_ + 1, size);  // next to no other
+      release(end_ + 1, size);  // not adjacent to another block
       end_ += size + 1;
       found = by_size_.lower_bound({rounded, 0});
     }
@@ -60,7 +60,7 @@ class Arena {
     return {start, size};
   }
 
-  // Frees a block, which becomes one with those beside it.
+  // Frees a block and merges it with adjacent free blocks.
   void give_back(std::int64_t start, std::int64_t size) {
     auto after = by_start_.lower_bound(start);
     if (after != by_start_.end() && after->first == start + size) {

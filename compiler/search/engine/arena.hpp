@@ -1,4 +1,4 @@
-// How much of ONNX Runtime's arena tensors touch that come and go (decision 46).
+// Bytes of ONNX Runtime's arena that transient tensors ever write to (decision 46).
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,14 @@
 
 namespace tensoropt::search {
 
-// A tensor that is there from one moment to another, both included.
+// The live range of a transient tensor, both ends included, and its size.
 struct Life {
   std::int64_t first, last, bytes;
 };
 
-// How many bytes of an arena are ever written. It takes the smallest free block that is large
-// enough and cuts it where twice as large; its first block has room for `expected` bytes, twice,
-// another is added where nothing fits. O(n log n) for n lives.
+// Returns the bytes of an arena that are ever written. The arena takes the smallest free block that
+// is large enough, and splits it if it is twice as large. Its first block has room for twice
+// `expected` bytes; a block is added when nothing fits. O(n log n) for n lives.
 std::int64_t touched_bytes(const std::vector<Life>& lives, std::int64_t expected);
 
 }  // namespace tensoropt::search

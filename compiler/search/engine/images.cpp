@@ -5,7 +5,7 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::int64_t kStep = 4;  // moments here for one of the walk: copies are between two
+constexpr std::int64_t kStep = 4;  // ticks per step of the walk: copies are between two steps
 
 bool reads_blocks(std::uint16_t node, const std::vector<ReadTensor*>& read) {
   if (node & Images::Blocks) return true;
@@ -19,7 +19,7 @@ bool reads_blocks(std::uint16_t node, const std::vector<ReadTensor*>& read) {
   return found;
 }
 
-// Whether a node becomes part of what made an operand that ends with it.
+// Returns whether a node is fused into the producer of an operand that dies with it.
 bool joins(std::uint16_t node, const ReadTensor& operand) {
   if (node & Images::InPlace) return true;
   if (operand.is_blocked())
@@ -77,7 +77,7 @@ void note_run(std::uint16_t node, std::int64_t moment, const std::vector<ReadTen
   });
   if (part == read.end() || made.empty()) return;
   made.front()->takes_in(**part);
-  // A convolution adds to what it sums with where that lies, if nothing else reads it.
+  // A convolution adds to its other summand in place, if nothing else reads that.
   if (!((*part)->is_of(Images::Folds) && node & Images::Sums)) return;
   for (ReadTensor* tensor : read)
     if (tensor != *part && tensor->is_blocked() && tensor->ends(moment))

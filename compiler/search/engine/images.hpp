@@ -1,7 +1,7 @@
-// What comes and goes on a rank while ONNX Runtime runs an assignment, in its arena: the tensors of
-// a walk, and copies of images. Convolutions and what follows them have images in blocks of
-// channels (NCHWc), which all else has not, collectives among them. A copy is made right before
-// what reads it.
+// Live ranges in ONNX Runtime's arena while a rank runs an assignment: the tensors of a walk, and
+// copies of images. Convolutions and some of their readers store images in blocks of channels
+// (NCHWc). All other operations, collectives included, need the plain format. A copy is made right
+// before its first reader.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@
 
 namespace tensoropt::search {
 
-// What nodes and values are to that, in the numbers of a `Program`.
+// The properties of nodes and values that decide about copies, numbered as in a `Program`.
 struct Images {
   enum Node : std::uint16_t {
     Op = 1,            // it runs
-    Blocks = 2,        // it reads images in blocks, whatever made them, and gives such
-    Keeps = 4,         // it does where all of its images are in blocks
-    Fuses = 8,         // it becomes part of what made its operand, where that is in blocks
-    Sums = 16,         // it becomes part of a convolution before it
-    Folds = 32,        // sums become part of it
-    InPlace = 64,      // its result lies where its operand does
-    Product = 128,     // a sum with a weight becomes part of it
-    AddsWeight = 256,  // it is such a sum
-    Copies = 512,      // it holds a copy of its result while it runs
-    CopiesBoth = 1024  // and another one
+    Blocks = 2,        // it always reads and produces blocked images
+    Keeps = 4,         // it does so if all of its images are blocked
+    Fuses = 8,         // it is fused into the producer of its operand, if that is blocked
+    Sums = 16,         // it is fused into a convolution before it
+    Folds = 32,        // sums are fused into it
+    InPlace = 64,      // its result overwrites its operand
+    Product = 128,     // a sum with a weight is fused into it
+    AddsWeight = 256,  // it is a sum with a weight
+    Copies = 512,      // it stores a copy of its result while it runs
+    CopiesBoth = 1024  // and a second copy
   };
   enum Value : std::uint8_t {
     Image = 1,
-    Outside = 2  // an input or an output, which lies outside of the arena
+    Outside = 2  // an input or an output, stored outside the arena
   };
   std::vector<std::uint16_t> nodes;
   std::vector<std::uint8_t> values;
 };
 
-// A tensor of a walk, with its reads in blocks and as it is: the first and last moment of each.
+// A tensor of a walk, with its first and last read in each format (blocked and plain).
 class ReadTensor {
  public:
   ReadTensor(std::int64_t first, std::int64_t last, std::int64_t bytes, std::uint8_t value)
@@ -48,11 +48,11 @@ class ReadTensor {
 
   void read(std::int64_t moment, bool in_blocks);
   void made(std::uint16_t maker, bool in_blocks);
-  // Lets an operand be this tensor from its beginning.
+  // Takes over the memory of an operand: this tensor is live from the operand's start.
   void takes_in(ReadTensor& operand);
-  // Lets what makes it hold so many copies meanwhile.
+  // Adds copies of the result that its producer stores while it runs.
   void copied(std::int64_t moment, int copies);
-  // Adds its life, and those of its copies if there are any.
+  // Adds its live range, and the live ranges of its copies.
   void add_to(std::vector<Life>& lives) const;
 
  private:
@@ -67,7 +67,7 @@ class ReadTensor {
   std::vector<Life> copies_;
 };
 
-// Notes that a node runs which reads and makes these.
+// Records the run of a node that reads and makes these tensors.
 void note_run(std::uint16_t node, std::int64_t moment, const std::vector<ReadTensor*>& read,
               const std::vector<ReadTensor*>& made);
 

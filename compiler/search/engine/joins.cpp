@@ -13,19 +13,19 @@ using Number = std::int32_t;
 constexpr Number kEnd = std::numeric_limits<Number>::max();
 constexpr int kRounds = 4;
 
-// Seconds of collectives alike that put in so many bytes together.
+// Returns the seconds of a fused collective of `bytes` bytes, packing included.
 double joined_s(const CollectiveTime& time, double bytes) {
   return time.at(bytes) + time.packing_s_per_byte * bytes;
 }
 
-// Collectives that are to be one.
+// Collectives that are to be fused.
 struct Bucket {
   std::vector<Number> members;
-  Number slot;  // it stands before this task
+  Number slot;  // it runs before this task
   Number deadline;
   double bytes;
-  std::int64_t waiting = 0;     // of what members read and nothing else does any more
-  std::vector<Number> pending;  // what members read and something may read until the slot
+  std::int64_t waiting = 0;     // operands of members without other readers left
+  std::vector<Number> pending;  // operands of members that others may read before the slot
 };
 
 class Joiner {
@@ -48,7 +48,7 @@ class Joiner {
     for (int round = 0; round < kRounds; ++round) {
       Joined found = ordered(grow(limit));
       if (!found.any || found.peak <= peak) return found;
-      limit -= found.peak - peak;  // what follows a collective weighs too
+      limit -= found.peak - peak;  // tensors after a collective count too
     }
     return ordered({});
   }
@@ -57,7 +57,7 @@ class Joiner {
   std::size_t count() const { return tasks_.count(); }
   bool is_collective(Number task) const { return tasks_.key[task] >= 0; }
 
-  // Between which tasks each collective can stand, where the others stay.
+  // Finds the tasks between which each collective can run, with the others in place.
   void find_ends() {
     ready_.assign(count(), 0);
     deadline_.assign(count(), kEnd);
@@ -73,7 +73,8 @@ class Joiner {
 
   double time_s(Number key, double bytes) const { return times_[key].at(bytes); }
 
-  // Seconds saved where so many bytes join so many others; packing is paid for the first ones too.
+  // Returns the seconds saved by adding `bytes` to a bucket of `joined` bytes. The first addition
+  // pays for packing both.
   double saved_s(Number key, double joined, double bytes, bool is_first) const {
     const double packed = is_first ? joined + bytes : bytes;
     return time_s(key, joined) + time_s(key, bytes) - time_s(key, joined + bytes) -
@@ -107,14 +108,14 @@ class Joiner {
     return {{task}, task, deadline_[task], tasks_.bytes[task], 0, {reads.begin(), reads.end()}};
   }
 
-  // Adds a collective to a bucket if that is possible, worth its while, and fits.
+  // Adds a collective to a bucket if that is possible, saves time and fits into memory.
   bool takes(Bucket& bucket, Number task, std::int64_t limit) {
     const Number deadline = std::min(bucket.deadline, deadline_[task]);
     const bool is_first = bucket.members.size() == 1;
     const double bytes = bucket.bytes + tasks_.bytes[task];
     if (saved_s(tasks_.key[task], bucket.bytes, tasks_.bytes[task], is_first) <= 0) return false;
     if (joined_s(times_[tasks_.key[task]], bytes) > most_s_) return false;
-    Number slot = std::max(bucket.slot, ready_[task]);  // as early as it can stand, or where it is
+    Number slot = std::max(bucket.slot, ready_[task]);  // as early as possible, else in its place
     if (slot > deadline || !fits(bucket, task, slot, limit)) {
       slot = std::max(bucket.slot, task);
       if (slot > deadline || !fits(bucket, task, slot, limit)) return false;
@@ -128,7 +129,7 @@ class Joiner {
     return true;
   }
 
-  // Adds the bytes that are alive longer, unless there are then more than `limit` anywhere.
+  // Adds the bytes that live longer, unless some place would then exceed `limit`.
   bool fits(const Bucket& bucket, Number task, Number slot, std::int64_t limit) {
     const Number from = bucket.slot;
     const Number until = std::max(slot, task) + 1;
@@ -152,7 +153,7 @@ class Joiner {
     return true;
   }
 
-  // Lets a bucket stand later.
+  // Moves a bucket to a later slot.
   void advance(Bucket& bucket, Number slot) {
     bucket.slot = slot;
     std::erase_if(bucket.pending, [&](Number tensor) {
@@ -179,8 +180,8 @@ class Joiner {
     return found;
   }
 
-  // Lists the tasks in their order, a bucket before the task of its slot, and what waits for it
-  // after it. Says whether all could be listed.
+  // Lists the tasks in order: a bucket before the task of its slot, its dependents after it.
+  // Returns whether all could be listed.
   bool emit(const std::vector<Bucket>& buckets, Joined& found) const {
     std::vector<std::uint8_t> listed(count(), 0);
     std::vector<std::vector<Number>> waiting;

@@ -1,4 +1,4 @@
-// Which collectives of a program become one, and in which order it then runs.
+// Fusion of collectives, and the order in which the program then runs.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace tensoropt::search {
 
-// The time of collectives alike in bytes: the least of lines, or the greatest, and what grows with
-// the square root; and of packing.
+// The time of collectives of one key, by bytes: the least (or the greatest) of some lines, plus a
+// term in the square root. Packing is charged for fused collectives.
 struct CollectiveTime {
   std::vector<std::pair<double, double>> lines;  // seconds, seconds per byte
   bool greatest = false;
@@ -23,30 +23,30 @@ struct CollectiveTime {
 };
 
 struct Joined {
-  std::vector<std::int32_t> order;  // tasks; those of a group stand together
-  std::vector<std::int32_t> group;  // per task the first of its group, -1 for one alone
-  std::int64_t peak = 0;            // bytes alive in that order
+  std::vector<std::int32_t> order;  // tasks; members of a group are adjacent
+  std::vector<std::int32_t> group;  // per task the first task of its group, -1 if not fused
+  std::int64_t peak = 0;            // live bytes in that order
   bool any = false;
 };
 
-// Joins what takes less time as one, packing counted, and needs no more memory than the program
-// takes anyway; nothing that takes more than `most_s` as one. Linear in the program, but for a few
+// Fuses collectives if that takes less time, packing included, and does not raise the peak memory
+// of the program. No fused collective takes more than `most_s`. Linear in the program, times a few
 // rounds.
 Joined join(const Tasks& tasks, const std::vector<CollectiveTime>& times,
             double most_s = std::numeric_limits<double>::infinity());
 
-// Seconds of one collective, or of several that are one.
+// Returns the seconds of one collective, or of several that are fused.
 double group_s(const Tasks& tasks, const std::vector<CollectiveTime>& times,
                std::span<const std::int32_t> members);
 
-// Seconds that each group takes less than its collectives alone, and in which part.
+// Returns the seconds that each group saves by fusion, and its part of the training step.
 std::vector<std::pair<double, std::uint8_t>> saved_s(const Joined& joined, const Tasks& tasks,
                                                      const std::vector<CollectiveTime>& times);
 
-// The tasks in their order, those of a group together, as parts of it.
+// Returns the tasks in their order as units; the members of a group are one unit.
 std::vector<std::span<const std::int32_t>> units_of(const Joined& joined);
 
-// Per task its place in the order; those of a group have one.
+// Returns the place of each task in the order; members of a group share a place.
 std::vector<std::int32_t> places(const Joined& joined);
 
 }  // namespace tensoropt::search

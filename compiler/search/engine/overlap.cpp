@@ -11,18 +11,18 @@ namespace {
 
 using Number = std::int32_t;
 using What = Overlapped::What;
-constexpr int kRounds = 8;         // of fewer starts, for want of memory
+constexpr int kRounds = 8;         // of fewer starts, if memory is short
 constexpr int kSweeps = 8;         // of wider windows
 constexpr int kDrops = 3;          // of windows that gain nothing
-constexpr int kHalves = 4;         // of what is joined at most
-constexpr double kExposed = 0.01;  // of a collective's time, for which no window is widened
+constexpr int kHalves = 4;         // of the limit on fused collectives
+constexpr double kExposed = 0.01;  // share of a collective's time that may stay exposed
 
 constexpr double kEndless = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kNoLimit =
-    std::numeric_limits<std::int64_t>::max() / 2;  // one can add to it
+    std::numeric_limits<std::int64_t>::max() / 2;  // sums do not overflow
 
-// A task, or collectives that are one. It begins before the unit at `start`, and is waited for
-// before that at `wait`; where it is not started, these are its own place and the next.
+// A task, or fused collectives. It begins before the unit at `start`, and is waited for before the
+// unit at `wait`. If it is not started early, these are its own place and the next.
 struct Unit {
   std::span<const Number> members;
   double compute_s = 0, sent_s = 0;
@@ -30,10 +30,10 @@ struct Unit {
   std::uint8_t part = 0;
   Number ready = 0, deadline = 0;  // the first place to begin at, the last to wait at
   Number start = 0, wait = 0;
-  Number read_until = 0, made_until = 0;  // the last places at which these are alive anyway
+  Number read_until = 0, made_until = 0;  // last places at which these are live anyway
   std::int64_t read_bytes = 0, made_bytes = 0;
-  bool leaves = false;  // what it makes is handed out of the program
-  bool lands = false;   // it is written where old state was, but elsewhere while it is under way
+  bool leaves = false;  // its result leaves the program
+  bool lands = false;   // its result overwrites old state, but is stored elsewhere while in flight
   bool barred = false;
 
   bool is_started(Number own) const { return start < own || wait > own + 1; }
@@ -50,8 +50,8 @@ class Overlapper {
     own_alive_ = alive_bytes(tasks, Places(unit_of_));
   }
 
-  // Finds nothing where nothing gains. What needs more memory than the program takes anyway is
-  // given up, if it is to keep to that: of what is put off, more is alive than was counted before.
+  // Finds nothing if nothing gains. With a peak to keep, windows that exceed it are given up:
+  // delayed tasks keep more bytes live than was counted before.
   Overlapped run() {
     const std::int64_t peak = how_.keeps_peak ? highest(own_alive_) : kNoLimit;
     for (int round = 0; round < kRounds; ++round) {
@@ -72,7 +72,7 @@ class Overlapper {
   }
 
  private:
-  // What is not started, and a start, has one number; its wait the next.
+  // The number of a unit's run or start; its wait has the next number.
   static Number event(Number unit, bool waits) { return 2 * unit + Number(waits); }
   Number count() const { return Number(units_.size()); }
   bool is_started(Number unit) const { return units_[unit].is_started(unit); }
@@ -159,7 +159,7 @@ class Overlapper {
     }
   }
 
-  // Bars what is under way at a place among the events.
+  // Bars the collectives that are in flight at a place among the events.
   void bar(Number place, const Places& places) {
     for (Unit& unit : units_) {
       const Number first = unit.members.front();
@@ -176,7 +176,7 @@ class Overlapper {
     std::array<double, 2> hidden_s{};
   };
 
-  // Widens windows where the program waits for a collective, and gives up those that gain too
+  // Widens windows of collectives that the program waits for, and gives up windows that gain too
   // little.
   void widen(std::int64_t limit) {
     for (int drop = 0; drop <= kDrops; ++drop) {
@@ -201,7 +201,7 @@ class Overlapper {
     wait_sooner(clocked());
   }
 
-  // What lands in the place of old state is waited for once it has ended: until then it takes room.
+  // Waits for results that overwrite old state once they end: until then they take memory.
   void wait_sooner(const Clocked& clocks) {
     for (Number number = 0; number < count(); ++number) {
       Unit& unit = units_[number];
@@ -213,8 +213,8 @@ class Overlapper {
     }
   }
 
-  // By how much each collective would have to begin earlier so that nothing waits for it, or for
-  // one that follows it on the link without a pause.
+  // Returns how much earlier each collective would have to begin so that nothing waits for it. This
+  // includes waits for collectives that follow it on the link without a pause.
   std::vector<double> lateness_s(const Clocked& clocks) const {
     std::vector<double> late_s(units_.size(), 0);
     std::vector<Number> row;
@@ -240,9 +240,9 @@ class Overlapper {
     return late_s;
   }
 
-  // Gives up those that gain too little, of what leaves the program or of what does not. Of what
-  // leaves none, where the program then ends later: what is not started waits in its place for all
-  // that is under way, while operators could run, and what is started waits for it at the end.
+  // Gives up windows that gain too little, of results that leave the program or of others. Results
+  // that leave keep their windows if the program would end later without: an unstarted collective
+  // waits in its place for all in flight, while operators could run.
   bool give_up(const std::vector<double>& stalls, bool leaves) {
     const auto before = std::pair(units_, alive_);
     const double before_s = leaves ? hidden_s() : 0;
@@ -266,8 +266,8 @@ class Overlapper {
     return how_.start_s + (unit.leaves ? how_.copied_s_per_byte * double(unit.made_bytes) : 0);
   }
 
-  // Lets a collective begin earlier, or else be waited for later, until so many more seconds of
-  // operators lie between; says whether it could.
+  // Starts a collective earlier, or else waits for it later, until its window has `seconds` more of
+  // operators. Returns whether it could.
   bool widen(Number number, double seconds, std::int64_t limit) {
     Unit& unit = units_[number];
     if (unit.beside == Beside::Never || unit.barred) return false;
@@ -295,14 +295,14 @@ class Overlapper {
     }
   }
 
-  // Bytes that are alive at a place behind a collective only as it is still waited for.
+  // Returns the bytes at a place after a collective that are live only until its wait.
   static std::int64_t held_bytes(const Unit& unit, Number place) {
     std::int64_t bytes = place > unit.made_until ? unit.made_bytes : 0;
     if (unit.beside == Beside::Holds && place > unit.read_until) bytes += unit.read_bytes;
     return bytes;
   }
 
-  // The same of what lands, which is alive at all places between start and wait.
+  // The same for results that overwrite old state, which are live in the whole window.
   std::int64_t landing_bytes(Number number, Number place) const {
     const Unit& unit = units_[number];
     return place > number ? held_bytes(unit, place) : unit.made_bytes;
@@ -322,15 +322,15 @@ class Overlapper {
     unit.barred = true;
   }
 
-  // Seconds of operators from a place to the next that waits for the link, so far as nothing that
-  // is moved goes on meanwhile.
+  // A range of places before the next unstarted collective, and the seconds of its operators during
+  // which no transfer runs.
   struct Gap {
     Number begin, end;
     double left_s;
   };
 
-  // A collective that is not started waits for all that have begun before it. So the others begin
-  // behind it where operators hide them before the next one, if the program then ends earlier.
+  // An unstarted collective waits for all that began before it. So a started one begins after it if
+  // operators hide it there, and if the program then ends earlier.
   void begin_later() {
     const std::vector<Unit> before = units_;
     std::vector<double> passed_s(units_.size() + 1, 0);
@@ -354,8 +354,7 @@ class Overlapper {
     if (hidden_s() <= before_s) units_ = before;
   }
 
-  // Lets a collective begin in the first gap before its wait that hides all of it, or else the
-  // most.
+  // Starts a collective in the first gap before its wait that hides all of it, or else the most.
   static void move_to_gap(Unit& unit, std::vector<Gap>& gaps, const std::vector<Number>& gap_of,
                           const std::vector<double>& passed_s) {
     double best_s = -1;
@@ -380,14 +379,14 @@ class Overlapper {
     return own_s + update_s;
   }
 
-  // Units that begin before a place, or are waited for there, as lists.
+  // Lists of the units that begin before a place, or are waited for there.
   struct Due {
     std::vector<Number> first, next;
     explicit Due(std::size_t count) : first(count, -1), next(count, -1) {}
     void add(Number place, Number unit) { next[unit] = std::exchange(first[place], unit); }
   };
 
-  // The events in their order: each where it is due, or once all is there that it needs.
+  // Returns the events in order: each when it is due, or once its inputs exist.
   std::vector<Number> listed() const {
     const auto size = std::size_t(count());
     std::vector<Number> missing(2 * size, 1), order;
@@ -424,8 +423,8 @@ class Overlapper {
     return order;
   }
 
-  // Runs the events on two clocks. Operators beside a transfer take longer; a collective that is
-  // not started waits for those that are.
+  // Runs the events on two clocks. Operators take longer during a transfer; an unstarted collective
+  // waits for started ones.
   Clocked clocked() const {
     Clocked found{listed(),
                   std::vector<double>(count(), 0),
@@ -465,7 +464,7 @@ class Overlapper {
     return found;
   }
 
-  // When operators of so many seconds end that begin now, while transfers run until `busy`.
+  // Returns the end of `seconds` of operators that begin now, with transfers until `busy`.
   double computed(double now, double busy, double seconds) const {
     const double beside = std::max(0.0, busy - now), done = beside * (1 - how_.share);
     return seconds <= done ? now + seconds / (1 - how_.share) : now + beside + seconds - done;
@@ -504,7 +503,7 @@ class Overlapper {
   std::vector<std::int64_t> own_alive_, alive_;
 };
 
-// Seconds of the longest of the collectives that are several in one.
+// Returns the seconds of the longest fused collective.
 double longest_s(const Joined& joined, const Tasks& tasks,
                  const std::vector<CollectiveTime>& times) {
   double longest = 0;

@@ -1,4 +1,4 @@
-// Which collectives run while operators do, and what of their time that hides.
+// Overlap of collectives with operators, and the communication time that this hides.
 #pragma once
 
 #include <array>
@@ -11,21 +11,21 @@
 
 namespace tensoropt::search {
 
-// What it takes to let a collective run beside operators.
+// The costs of running a collective while operators run.
 struct Overlapping {
-  double start_s = 0;            // a start and its wait, beyond the collective alone
-  double share = 1;              // of a transfer's time, which operators beside it lose
-  double copied_s_per_byte = 0;  // of what a wait hands out of the program
-  bool keeps_peak = true;        // whether it may take no more memory than the program does anyway
+  double start_s = 0;            // a start and its wait, on top of the collective alone
+  double share = 1;              // of a transfer's time, lost by operators that run during it
+  double copied_s_per_byte = 0;  // of a collective's result that leaves the program
+  bool keeps_peak = true;        // no more peak memory than without overlap
 
   bool gains() const { return share < 1; }
 };
 
-// A program in which some collectives begin before, and are waited for behind, what runs meanwhile.
+// A program in which some collectives start early and are waited for late.
 struct Overlapped {
   enum class What : std::uint8_t { Runs, Starts, Waits };
   struct Event {
-    std::int32_t task;  // of collectives that are one the first
+    std::int32_t task;  // the first of fused collectives
     What what;
   };
   std::vector<Event> events;         // in their order
@@ -33,20 +33,20 @@ struct Overlapped {
   std::vector<double> begin_s;       // of each task
   std::array<double, 2> hidden_s{};  // by part of a training step
   std::int64_t peak = 0;
-  bool any = false;  // whether a collective begins early
+  bool any = false;  // whether a collective starts early
 };
 
-// Lets collectives begin early and wait late where two clocks, of operators and of collectives, say
-// that it hides more than it costs, within the memory that the program takes anyway if the peak is
-// to be kept: nothing begins earlier or is waited for later than that needs, but for waits that
-// cost no more memory. What would delay a collective that is not started begins behind it, where
-// that gains. All collectives keep one order, that of their starts. Linear in the program, times a
-// few rounds.
+// Starts collectives early and waits for them late. Two clocks, of operators and of collectives,
+// tell whether this hides more than it costs. With `keeps_peak` the program takes no more memory
+// than before. Windows are as narrow as possible, except that waits move back if that costs no
+// memory. A started collective that would delay an unstarted one begins after it, if that gains.
+// All collectives keep one order, the order of their starts. Linear in the program, times a few
+// rounds.
 Overlapped overlap(const Tasks& tasks, const Joined& joined,
                    const std::vector<CollectiveTime>& times, const Overlapping& how);
 
-// Joins collectives, and overlaps what comes of it, so that the program ends first: a larger one
-// starts later. Several limits to what is joined are tried.
+// Fuses collectives and overlaps the result, so that the program ends first: a larger collective
+// starts later. Tries several limits on the time of a fused collective.
 std::pair<Joined, Overlapped> join_beside(const Tasks& tasks,
                                           const std::vector<CollectiveTime>& times,
                                           const Overlapping& how);

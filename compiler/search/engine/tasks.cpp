@@ -58,7 +58,7 @@ std::vector<Span> spans_of(const Tasks& tasks, const Places& places) {
 }
 
 std::vector<std::int64_t> alive_bytes(const Tasks& tasks, const Places& places) {
-  // What is given is alive at the first place, even where nothing runs.
+  // Given tensors are live at the first place, even if nothing runs.
   const auto& until = places.until;
   const Number count = until.empty() ? 1 : *std::max_element(until.begin(), until.end()) + 1;
   std::vector<std::int64_t> bytes(std::size_t(count) + 1, 0);

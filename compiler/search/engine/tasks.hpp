@@ -1,4 +1,4 @@
-// A program as tasks that read and make tensors, and how long these are alive.
+// A program as tasks that read and make tensors, and the live ranges of these.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tensoropt::search {
 
-// Numbers in rows, appended one after another.
+// Numbers in rows, appended in sequence.
 struct Rows {
   std::vector<std::int32_t> begin{0}, values;
 
@@ -19,45 +19,44 @@ struct Rows {
   }
 };
 
-// What a collective does to its operands if operators run beside it.
+// The effect of a collective on its operands if operators run during it.
 enum class Beside : std::uint8_t {
-  Never,   // none can: it is part of a task that computes, or it is no collective
-  Frees,   // reads them when it begins
+  Never,   // cannot overlap: part of a task that computes, or no collective
+  Frees,   // reads them when it starts
   Holds,   // reads them until it ends
-  Blocks,  // it is sent, and no operator can run meanwhile
+  Blocks,  // is sent, and no operator can run during it
 };
 
-// A program as tasks, the last of which is its return. Tensors that come and go are numbers; what
-// stays is none. Only collectives of one key may become one, and only those of one part of a
-// training step.
+// A program as tasks; the last task is its return. Transient tensors are numbered, static ones are
+// left out. Only collectives of one key and of one part of a training step can be fused.
 struct Tasks {
-  std::vector<std::int32_t> key;  // -1 for what is never one with others
-  std::vector<double> bytes;      // that one rank puts in
+  std::vector<std::int32_t> key;  // -1 if it is never fused
+  std::vector<double> bytes;      // of one rank's part
   std::vector<std::uint8_t> part;
   Rows reads, makes;                // tensors
   Rows after;                       // tasks
   std::vector<std::int64_t> size;   // of each tensor
-  std::vector<std::int32_t> given;  // tensors that are there at first
-  std::vector<double> compute_s;    // seconds of each task on its own,
-  std::vector<double> sent_s;       // and of what it sends
+  std::vector<std::int32_t> given;  // tensors that exist at the start
+  std::vector<double> compute_s;    // seconds of each task on its own
+  std::vector<double> sent_s;       // seconds of its communication
   std::vector<Beside> beside;
   std::vector<std::int64_t>
-      lands;  // bytes written where old state was; elsewhere, if it is started
+      lands;  // bytes written over old state; stored elsewhere, if it starts early
 
   std::size_t count() const { return key.size(); }
 };
 
-// What may run later: a tail reads nothing that comes and goes but what collectives made, tails
-// made of it, or something made of what stays; and nothing but tails reads what it makes. The
-// level of a tail is the number of collectives before it.
+// Tasks that may run later. A tail reads only transient tensors made by collectives, by tails of
+// these, or from static tensors; and only tails read its results. The level of a tail is the number
+// of collectives before it.
 struct Tails {
   std::vector<std::uint8_t> is_tail;
   std::vector<std::int32_t> level;
 };
 Tails tails_of(const Tasks& tasks);
 
-// Where tasks are in an order. What a task makes is there until `until` at the least, and what it
-// reads too if it holds it.
+// The places of tasks in an order. A task's results are live at least until `until`, and so are its
+// operands if it holds them.
 struct Places {
   std::vector<std::int32_t> place, until;
   std::vector<std::uint8_t> holds;
@@ -66,13 +65,13 @@ struct Places {
       : place(std::move(given)), until(place), holds(place.size(), 0) {}
 };
 
-// The first and the last place of a tensor; of what nothing makes or reads the last is -1.
+// The first and the last place of a tensor; the last is -1 if nothing makes or reads it.
 struct Span {
   std::int32_t first, last;
 };
 std::vector<Span> spans_of(const Tasks& tasks, const Places& places);
 
-// Bytes alive at each place, and nothing behind the last.
+// Returns the live bytes at each place, then a zero.
 std::vector<std::int64_t> alive_bytes(const Tasks& tasks, const Places& places);
 
 std::int64_t highest(const std::vector<std::int64_t>& bytes);

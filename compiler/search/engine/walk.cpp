@@ -70,7 +70,7 @@ const Path& Walk::path_of(std::int32_t value, std::int32_t source, std::int32_t 
   return paths_.emplace(key, costing_->path(value, source, target)).first->second;
 }
 
-// The path by which a tensor is made of another one of its view.
+// Returns the path from a tensor's source to the tensor.
 const Path& Walk::path_to(std::int32_t tensor) {
   const Tensor& target = tensors_[tensor];
   Branch& branch = *target.branch;
@@ -79,7 +79,7 @@ const Path& Walk::path_to(std::int32_t tensor) {
   return *branch.path;
 }
 
-// Notes which layouts there will be.
+// Creates a tensor for each layout that a node reads or makes.
 void Walk::lay_out(std::span<const std::int32_t> assignment) {
   tensors_.clear();
   reads_.clear();
@@ -113,9 +113,9 @@ void Walk::lay_out_node(std::size_t node) {
   }
 }
 
-// What an operand is read from: it may have to be made of what its producer makes.
+// Returns the tensor that an operand reads, to be made from the producer's result if necessary.
 std::int32_t Walk::tensor_of(std::int32_t view, std::int32_t layout) {
-  if (first_[view] < 0) {  // a view: there from the start, as its value lies
+  if (first_[view] < 0) {  // a view: it exists from the start, in its value's layout
     const std::int32_t made = first_[program_.whole(view)];
     if (made < 0) throw std::logic_error("a value is read before it is made");
     tensors_[add(view, tensors_[made].layout)].present = true;
@@ -134,7 +134,7 @@ std::int32_t Walk::add(std::int32_t view, std::int32_t layout) {
   return at;
 }
 
-// Runs a node, after the reshards of what it is the first to read.
+// Runs a node, after the reshards that it is the first to need.
 void Walk::visit(std::size_t node) {
   const Strategy& strategy = *picked_[node];
   const std::uint8_t flags = program_.flags[node];
@@ -170,7 +170,7 @@ void Walk::visit(std::size_t node) {
   if (flags & Program::Update) cost_.update_s += cost_.compute_s + cost_.communication_s - before_s;
 }
 
-// The seconds that a node computes, including copies of what a reshard keeps it from updating in
+// Returns the compute seconds of a node, including the copy if a reshard prevents an update in
 // place.
 double Walk::compute_s(std::size_t node) const {
   const std::int32_t begin = program_.operands_begin[node];
@@ -180,12 +180,12 @@ double Walk::compute_s(std::size_t node) const {
   return total_s;
 }
 
-// What makes a value, in the layout in which it is made, comes before the node that runs.
+// Adds a dependency on the maker of a value's first layout.
 void Walk::await(std::int32_t value) {
   if (value >= 0 && first_[value] >= 0) depend(maker_of(first_[value]));
 }
 
-// The life of what a node reads: that of the last copy of an operand that is filled.
+// Returns the life that a node reads: the last filled copy of the operand, if there is one.
 std::int32_t Walk::life_read(std::size_t node, std::int32_t place) const {
   for (auto own = filled_.rbegin(); own != filled_.rend(); ++own)
     if (own->place == place) return own->life;
@@ -199,7 +199,7 @@ void Walk::depend_on_read(std::size_t node, std::int32_t place) {
     if (own.place == place) depend(own.maker);
 }
 
-// Copies operands with something else in their padding, one after another.
+// Copies operands with another padding, in sequence.
 void Walk::fill(std::size_t node) {
   filled_.clear();
   for (const auto& [place, bytes] : picked_[node]->fills) {
@@ -218,7 +218,7 @@ void Walk::use_operands(std::size_t node) {
   }
 }
 
-// Moves what a result of the program reads, before the node that runs.
+// Reshards the operands of a result of the program, before the current node.
 void Walk::hand(std::int32_t result) {
   const std::int32_t running = std::exchange(running_, result);
   const std::int32_t end = program_.operands_begin[result + 1];
@@ -227,7 +227,7 @@ void Walk::hand(std::int32_t result) {
   running_ = running;
 }
 
-// How often a step runs the node that runs.
+// Returns how often a step runs the current node.
 double Walk::times() const {
   return (program_.flags[running_] & Program::Update) ? 1 : program_.batches;
 }
@@ -269,7 +269,7 @@ void Walk::set_maker(std::int32_t tensor, std::int32_t maker) {
   makers_[tensor] = maker;
 }
 
-// Of what does not run, the maker is that of what it reads.
+// A node that does not run passes on the maker of its operand.
 void Walk::note_makers(std::size_t node) {
   const std::int32_t reads = program_.operands_begin[node];
   const bool is_made = runs_now(node), reads_any = reads < program_.operands_begin[node + 1];
@@ -282,13 +282,13 @@ bool Walk::runs_now(std::size_t node) const {
   return (program_.flags[node] & Program::Runs) && !(program_.flags[node] & Program::Passes);
 }
 
-// Whether a node is a result of the program, which its return reads, the last step.
+// Returns whether a node is a result of the program; the last step, the return, reads it.
 bool Walk::ends(std::size_t node) const {
   return !(program_.flags[node] & Program::Runs) &&
          program_.results_begin[node] == program_.results_begin[node + 1];
 }
 
-// Makes a tensor from another one of its view, which may have to be made first.
+// Makes a tensor from its source, which may have to be made first.
 void Walk::reshard(std::int32_t view, std::int32_t target) {
   if (tensors_[target].source < 0) plant(view);
   const std::int32_t source = tensors_[target].source;
@@ -296,7 +296,7 @@ void Walk::reshard(std::int32_t view, std::int32_t target) {
   if (!tensors_[target].present) move(source, target);
 }
 
-// Finds from which tensor each tensor of a view is made; a constant is cut as it lies.
+// Finds the source of each tensor of a view; a constant is sliced directly.
 void Walk::plant(std::int32_t view) {
   const std::int32_t root = first_[view], value = program_.whole(view);
   if (program_.folded[value]) {
@@ -327,8 +327,8 @@ void Walk::plant(std::int32_t view) {
   if (record_) note_readers(view, found->second, wanted);
 }
 
-// What others are made of is made for the first that reads one of them; the tensors from `wanted`
-// on are in between, and nothing else reads them.
+// An intermediate tensor is made for the first reader of a tensor made from it. The tensors from
+// `wanted` on are intermediate, and nothing else reads them.
 void Walk::note_readers(std::int32_t view, std::span<const Branch> tree, std::size_t wanted) {
   for (std::size_t between = wanted; between < tensors_.size(); ++between)
     tensors_[between].reader = std::int32_t(program_.nodes());
@@ -339,11 +339,11 @@ void Walk::note_readers(std::int32_t view, std::span<const Branch> tree, std::si
   }
 }
 
-// Walks the steps from one layout to another; each holds what it reads and what it makes.
+// Walks the steps from one layout to another; each step holds its operand and its result.
 void Walk::move(std::int32_t source, std::int32_t target) {
   const std::int32_t value = program_.whole(tensors_[target].view);
   tensors_[target].present = true;
-  if (program_.folded[value]) return;  // cut when the graph is loaded
+  if (program_.folded[value]) return;  // sliced when the graph is loaded
   const std::int32_t from = tensors_[source].layout, to = tensors_[target].layout;
   const Path& path = path_to(target);
   if (record_)
@@ -381,8 +381,8 @@ void Walk::move(std::int32_t source, std::int32_t target) {
   cut_rest(target);
 }
 
-// Cuts what nothing but a cut reads any more, now that a node has run. What is there before
-// anything runs is cut once all of it is known.
+// Runs reshards that free memory and have the only remaining read, now that a node has run. Inputs
+// of the program are resharded once all of them are known.
 void Walk::end_reads(std::size_t node) {
   const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
   bool any = false;
@@ -405,20 +405,20 @@ void Walk::cut_inputs() {
   for (const std::int32_t tensor : std::exchange(inputs_, {})) cut_rest(tensor);
 }
 
-// Makes the last tensor that is yet to be made of one, if that frees memory.
+// Makes the last tensor that a source still needs to make, if that frees memory.
 void Walk::cut_last(std::int32_t target) {
   const std::int32_t source = tensors_[target].source;
   if (frees(source, target)) move(source, target);
 }
 
-// Whether a tensor that comes and goes is larger than what is made of it.
+// Returns whether a transient tensor is larger than the tensor made from it.
 bool Walk::frees(std::int32_t source, std::int32_t target) {
   if (tensors_[source].life < 0 || tensors_[target].updated) return false;
   const Path& path = path_to(target);
   return !path.steps.empty() && path.steps.back().bytes < lives_[tensors_[source].life].bytes;
 }
 
-// What was never defined takes no room.
+// A tensor without a life takes no memory.
 void Walk::use(std::int32_t life) {
   if (life < 0) return;
   lives_[life].last = step_;
@@ -447,8 +447,7 @@ void Walk::note_task(std::int32_t key, double bytes, double compute_s, double se
     times_.push_back(costing_->collective(std::int32_t(times_.size())));
 }
 
-// Costs the program with what is one collective in it, and what runs beside operators, in the
-// order in which it then runs.
+// Costs the program with fused and overlapped collectives, in the order in which it then runs.
 void Walk::arrange_collectives() {
   end_task(0, 0);  // the return
   for (const Record::Life& life : lives_) tasks_.size.push_back(life.bytes);
@@ -470,7 +469,7 @@ void Walk::arrange_collectives() {
   record_->until = overlapped.places.until;
 }
 
-// What would be written where old state was is alive elsewhere meanwhile, if it is started.
+// A started collective stores its result elsewhere until it can overwrite old state.
 void Walk::note_lives(const Places& places) {
   const std::vector<Span> spans = spans_of(tasks_, places);
   for (std::size_t life = 0; life < lives_.size(); ++life) {
@@ -485,7 +484,7 @@ void Walk::note_lives(const Places& places) {
   }
 }
 
-// Each constant counts once per layout in which it is read.
+// Counts each constant once per layout in which it is read.
 std::int64_t Walk::constant_bytes() {
   std::sort(constants_.begin(), constants_.end());
   std::int64_t total = 0;
@@ -494,7 +493,7 @@ std::int64_t Walk::constant_bytes() {
   return total;
 }
 
-// The most bytes alive in any step; what a step reads and makes is alive in it.
+// Returns the most live bytes in any step; operands and results of a step are live in it.
 std::int64_t Walk::peak_bytes() const {
   std::vector<std::int64_t> change(std::size_t(step_) + 2, 0);
   for (const Record::Life& life : lives_) {

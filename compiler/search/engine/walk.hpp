@@ -1,4 +1,4 @@
-// What one assignment costs: a walk over the program in the order of the emitted graphs.
+// The cost of one assignment: a walk over the program in the order of the emitted graphs.
 #pragma once
 
 #include <cstddef>
@@ -15,42 +15,42 @@
 
 namespace tensoropt::search {
 
-// What the nodes that choose read and make, whatever they choose. Nodes are numbered in program
-// order. State that is read in a later part of a training step counts as another value, a view:
-// view v is of value v % values. Lists of all nodes lie behind each other: those of node n begin at
-// `operands_begin[n]` and `results_begin[n]`.
+// The program independent of its strategies: operands and results of the nodes that choose. Nodes
+// are numbered in program order. State that is read in a later part of a training step counts as
+// another value, a view: view v shows value v % values. The lists of all nodes are concatenated:
+// node n begins at `operands_begin[n]` and `results_begin[n]`.
 struct Program {
-  // What a node is.
+  // Properties of a node.
   enum Flag : std::uint8_t {
     Runs = 1,       // it is a step
-    Passes = 2,     // it does not run, though it is an op
+    Passes = 2,     // an op that does not run
     Alias = 4,      // it makes nothing: its result is its first operand
-    Writes = 8,     // its first operand is written where the old state was
+    Writes = 8,     // its first operand overwrites the old state
     Update = 16,    // it belongs to the update of a training step
     Constant = 32,  // it is folded at load
   };
   std::vector<std::uint8_t> flags;
-  std::vector<std::int64_t> inner_bytes;  // what its bodies hold
+  std::vector<std::int64_t> inner_bytes;  // memory of its bodies
   std::vector<std::int32_t> operands_begin, results_begin;
   std::vector<std::int32_t> operands;  // views; private parameters left out
-  std::vector<std::int32_t> constant;  // per operand, which constant it is of, -1 for none
+  std::vector<std::int32_t> constant;  // per operand, the number of its constant, -1 for none
   std::vector<std::int32_t> results;   // values
-  std::vector<std::uint8_t> stays;   // per result, whether it is folded or counted with what stays
-  std::vector<std::int32_t> alike;   // per value, the first of the same shape and type
-  std::vector<std::uint8_t> folded;  // per value, whether it is folded at load
-  std::vector<std::int32_t> awaits;  // per node a value that it waits for, unread, -1 for none
-  std::int32_t last = -1;            // the last node before the update of a training step,
-  std::vector<std::int32_t> handed;  // before which what these read is moved, though they end it
+  std::vector<std::uint8_t> stays;     // per result, whether it is folded or counted as static
+  std::vector<std::int32_t> alike;     // per value, the first of the same shape and type
+  std::vector<std::uint8_t> folded;    // per value, whether it is folded at load
+  std::vector<std::int32_t> awaits;    // per node a value that it awaits but does not read, or -1
+  std::int32_t last = -1;              // the last node before the update of a training step
+  std::vector<std::int32_t> handed;    // results; their operands are resharded before `last`
   std::size_t views = 0;
-  double batches = 1;  // how often a step runs what is not its update
+  double batches = 1;  // how often a step runs everything except its update
 
   std::size_t nodes() const { return flags.size(); }
   std::int32_t whole(std::int32_t view) const { return view % std::int32_t(alike.size()); }
 };
 
-// What one strategy costs all nodes alike. Layouts are numbers. Bytes are of one rank's part, of
-// operands those of constants alone. Before it runs, operands are filled: copied one after another,
-// with masks that are constants of their own.
+// The cost of one strategy, the same for all nodes of a kind. Layouts are numbers. Bytes are per
+// rank; operands have bytes only if they are constants. Before the node runs, operands are filled:
+// copied in sequence with another padding. The masks for this are constants too.
 struct Strategy {
   double compute_s = 0, inner_s = 0;
   std::int64_t static_bytes = 0;
@@ -59,14 +59,14 @@ struct Strategy {
   using Sized = std::pair<std::int32_t, std::int64_t>;
   std::vector<Sized> fills;  // places of operands, and the bytes of their copies
   std::vector<Sized> masks;  // numbers and bytes
-  // Places of operands that the node updates in place, and its additional seconds if one of them is
-  // resharded first: the whole result is then written to a tensor of its own.
+  // Places of operands that the node updates in place, and its additional seconds if that operand
+  // is resharded first: the whole result is then written to a tensor of its own.
   std::vector<std::pair<std::int32_t, double>> apart;
 };
 
-// A reshard: its time, and of each of its steps the layout and bytes after it, the key of its
-// collective (-1 for what is never one with others), the bytes that one rank puts in, its time, and
-// whether it sends: what it does to its operand if operators run beside it.
+// A reshard: its time and its steps. A step has the layout and bytes after it, and the key of its
+// collective (-1: never fused). It also has the bytes of one rank's part, its time, and its effect
+// on operands under overlap.
 struct Path {
   struct Step {
     std::int32_t layout;
@@ -80,91 +80,88 @@ struct Path {
   std::vector<Step> steps;
 };
 
-// Who knows these, when they are first asked for. `value` stands for all values alike.
+// Supplies costs on demand. `value` is the first of all values of the same shape and type.
 class Costing {
  public:
   virtual ~Costing() = default;
   virtual Strategy strategy(std::size_t node, std::int32_t picked) = 0;
   virtual Path path(std::int32_t value, std::int32_t source, std::int32_t target) = 0;
-  // Pairs of layouts: each of `targets`, and of others in between, and what it is made from.
+  // Pairs of layouts: one of `targets` or an intermediate layout, and the layout it is made from.
   using Tree = std::vector<std::pair<std::int32_t, std::int32_t>>;
   virtual Tree tree(std::int32_t value, std::int32_t source,
                     const std::vector<std::int32_t>& targets) = 0;
   virtual CollectiveTime collective(std::int32_t key) = 0;
 };
 
-// What a walk did, for who wants to see it.
+// The details of a walk, on request.
 struct Record {
-  // A node that was run, or with a `value` its move between two layouts for that node.
+  // The run of a node or, with a `value`, a reshard between two layouts for that node.
   struct Event {
     std::int32_t node, value, source, target, moment;
-    std::int32_t life = -1;  // what a move reads, a place in `lives`, -1 for none
+    std::int32_t life = -1;  // read by a reshard, an index into `lives`, -1 for none
   };
-  // A tensor that comes and goes; no layout between the steps of a move, no value inside of bodies.
+  // A transient tensor: without layout between steps of a reshard, without value inside bodies.
   struct Life {
     std::int32_t value, layout;
     std::int64_t first, last, bytes;
   };
   std::vector<Event> events;
   std::vector<Life> lives;
-  std::vector<std::int32_t> group;  // per moment the first of the collectives that are one, -1
-  std::vector<std::int32_t> place;  // per moment where it is among those of lives, if not the same
-  // Where collectives run beside operators, per moment when it begins, and among those of lives
-  // that at which it is waited for.
+  std::vector<std::int32_t> group;  // per step the first of its fused collectives, -1 for none
+  std::vector<std::int32_t> place;  // per step its place in the order of `lives`, if that differs
+  // If collectives overlap: per step its begin, and the place of its wait in the order of `lives`.
   std::vector<double> begin_s;
   std::vector<std::int32_t> until;
 };
 
-// Seconds are those of a whole step.
+// Seconds of a whole training step.
 struct Walked {
   double compute_s = 0, communication_s = 0, update_s = 0;
-  double hidden_s = 0;  // of communication, as operators run meanwhile; the update is without it
+  double hidden_s = 0;  // communication hidden by operators; `update_s` is without it
   std::int64_t static_bytes = 0, transient_bytes = 0;
   std::int64_t sent_bytes = 0;    // of the largest tensor that a collective reads or makes
-  std::int64_t passed_bytes = 0;  // of all that they make
+  std::int64_t passed_bytes = 0;  // of all results of collectives
   std::int32_t moves = 0;         // collectives and slices
 };
 
-// Costs assignments; what they share is asked for once.
+// Costs assignments, and caches the costs that they share.
 class Walk {
  public:
-  // `kinds` numbers the nodes alike from 0. `how` is what it takes to let collectives run beside
-  // operators.
+  // `kinds` numbers equal nodes from 0. `how` has the costs of overlap.
   Walk(const Program& program, std::vector<std::int32_t> kinds, const Overlapping& how);
   Walk(const Walk&) = delete;
   Walk& operator=(const Walk&) = delete;
 
-  // Costs the program as it is emitted where `joins`; else with each collective alone and in its
-  // place, as the tables charge it. Moments are those of the order before collectives are joined,
-  // but for those of lives. Adds to the seconds that are spent before the first node, and to those
-  // of them for the update. Linear in the operands of the program. The record, if there is one, is
-  // empty before.
+  // Costs the emitted program if `joins`. Otherwise each collective runs alone and in its place, as
+  // the tables charge it. Events are numbered in the order before fusion, lives in the order after
+  // it. `compute_s` are the seconds before the first node, `update_s` their part for the update. A
+  // record must be empty. Linear in the operands of the program.
   Walked run(Costing& costing, std::span<const std::int32_t> assignment, double compute_s,
              double update_s, bool joins, Record* record);
 
-  // What comes and goes in ONNX Runtime's arena, copies of images included, in the last walk, of
-  // which this is the record. Linear in the operands of the program.
+  // Returns the live ranges in ONNX Runtime's arena in the last walk, copies of images included.
+  // `record` is the record of that walk. Linear in the operands of the program.
   std::vector<Life> lives(const Images& images, const Record& record) const;
 
  private:
-  // A pair of a tree, and how to get from one to the other once that was asked for.
+  // A pair of a tree, and the path between its layouts once it is known.
   struct Branch {
     std::int32_t to, from;
     const Path* path = nullptr;
   };
-  // A view in a layout. Those of a view hang together in the order in which they are wanted, the
-  // one that its producer makes first. One that is only another's name lies in its `memory`.
+  // A view in a layout. The tensors of a view are a list in the order of their readers, with the
+  // producer's result first. An alias shares the `memory` of another tensor.
   struct Tensor {
     std::int32_t view, layout, memory, reader, next = -1, life = -1, source = -1;
-    Branch* branch = nullptr;  // by which it is made of its source
+    Branch* branch = nullptr;  // with the path from its source
     bool present = false, updated = false, counted = false;
   };
-  // Of what lies in one memory: how many reads are `left`, and how many tensors are yet to be made
-  // of it; `unmade` is the exclusive or of their numbers, so of one its number.
+  // Pending uses of one memory: the reads that are `left`, and the number of tensors still to be
+  // made from it. `unmade` is the exclusive or of their numbers: the number itself, if one is left.
   struct Reads {
     std::int32_t left = 0, children = 0, unmade = 0;
   };
-  // The operand at a place with its padding filled, and the task that does it.
+  // The filled copy of the operand at a place, and the task that makes it.
   struct Copy {
     std::int32_t place, life, maker;
   };
@@ -198,10 +195,10 @@ class Walk {
   void move(std::int32_t source, std::int32_t target);
   std::int32_t life_read(std::size_t node, std::int32_t place) const;
   void depend_on_read(std::size_t node, std::int32_t place);
-  // Of what frees memory.
+  // Reshards that free memory.
   void end_reads(std::size_t node);
   void cut_inputs();
-  // Makes what is made of a tensor last, where nothing else reads that any more.
+  // Makes the last pending derived tensor once its source has no other readers.
   void cut_rest(std::int32_t tensor) {
     const Reads& reads = reads_[tensors_[tensor].memory];
     if (reads.left == 1 && reads.children == 1) cut_last(reads.unmade);
@@ -212,7 +209,7 @@ class Walk {
   std::int32_t define(std::int32_t value, std::int32_t layout, std::int64_t bytes);
   std::int64_t constant_bytes();
   std::int64_t peak_bytes() const;
-  // Of the program as tasks, one for each moment.
+  // The program as tasks, one per step of the walk.
   std::int32_t maker_of(std::int32_t tensor) const;
   void set_maker(std::int32_t tensor, std::int32_t maker);
   void note_makers(std::size_t node);
@@ -237,32 +234,32 @@ class Walk {
                  std::int64_t lands = 0);
   void arrange_collectives();
   void note_lives(const Places& places);
-  // The lives of tensors, each once, but for one that is only another's name.
+  // The lives of a node's tensors, each once; an alias makes none.
   std::vector<std::int32_t> lives_read(std::size_t node) const;
   std::vector<std::int32_t> lives_made(std::size_t node) const;
 
   const Program& program_;
   const std::vector<std::int32_t> kinds_;
   const Overlapping how_;
-  std::vector<std::vector<const Strategy*>> known_;  // per kind and number
-  std::deque<Strategy> strategies_;                  // which stay where they are
+  std::vector<std::vector<const Strategy*>> known_;  // per kind and option
+  std::deque<Strategy> strategies_;                  // a deque keeps their addresses
   std::unordered_map<std::uint64_t, Path> paths_;
   std::unordered_map<TreeKey, std::vector<Branch>, TreeHash> trees_;
 
-  // Of the walk that goes on.
+  // The state of the current walk.
   std::vector<const Strategy*> picked_;
   std::vector<Tensor> tensors_;
-  std::vector<Reads> reads_;                // per tensor that is a memory
-  std::vector<std::int32_t> memory_;        // per operand, that of its tensor
+  std::vector<Reads> reads_;                // per tensor that owns memory
+  std::vector<std::int32_t> memory_;        // per operand, the memory of its tensor
   std::vector<std::int32_t> first_, last_;  // per view, its tensors
   std::vector<std::int32_t> read_, made_;   // per operand and result, its tensor
-  std::vector<std::int32_t> inputs_;        // tensors that are there before anything runs
-  std::vector<Copy> filled_;                // operands of the node that runs
+  std::vector<std::int32_t> inputs_;        // tensors that exist before the first step
+  std::vector<Copy> filled_;                // filled operands of the current node
   std::vector<Record::Life> lives_;
-  std::vector<Record::Life> landings_;  // what is written where old state was, at its own moment
+  std::vector<Record::Life> landings_;  // results that overwrite old state, at their own step
   std::vector<std::pair<std::uint64_t, std::int64_t>> constants_;
   bool joins_ = false;
-  bool is_there_ = false;  // what is defined is made by no task
+  bool is_there_ = false;  // no task makes the tensors that are defined
   Tasks tasks_;
   std::vector<std::int32_t> makers_;   // per tensor the task that makes it, -1 for none
   std::vector<CollectiveTime> times_;  // per key

@@ -1,4 +1,4 @@
-// The Python face of the walk: tensoropt.compiler.search._engine.Walk.
+// The Python interface of the walk: tensoropt.compiler.search._engine.Walk.
 #include "walk_module.hpp"
 
 #include <nanobind/ndarray.h>
@@ -64,8 +64,8 @@ Program program(const Array<std::uint8_t>& flags, const Array<std::int64_t>& inn
           .batches = batches};
 }
 
-// The lines of a collective (seconds, seconds per byte), whether the greatest counts, seconds per
-// root of a byte, and seconds per byte of packing.
+// Converts a tuple: lines of (seconds, seconds per byte) and whether the greatest of them counts;
+// then seconds per root of a byte, and seconds per byte of packing.
 CollectiveTime time_of(const nb::handle& given) {
   auto [lines, greatest, root, packing] =
       nb::cast<std::tuple<std::vector<std::pair<double, double>>, bool, double, double>>(given);
@@ -87,7 +87,7 @@ Rows rows_of(const std::vector<std::vector<std::int32_t>>& lists) {
   return rows;
 }
 
-// Asks Python.
+// Gets costs from Python.
 class Asked : public Costing {
  public:
   explicit Asked(nb::object source) : source_(std::move(source)) {}
@@ -150,8 +150,8 @@ class PyWalk {
                           record.group, record.place, record.begin_s, record.until);
   }
 
-  // What the assignment touches of ONNX Runtime's arena, the largest tensor of a collective, all
-  // that collectives make, and how many collectives and slices there are.
+  // Returns the bytes that the assignment touches in ONNX Runtime's arena. Then the largest tensor
+  // of a collective, all bytes that collectives make, and the number of collectives and slices.
   nb::tuple arena(const nb::object& costing, const Array<std::int32_t>& assignment,
                   const Images& images) {
     Record record;
