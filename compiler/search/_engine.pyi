@@ -78,9 +78,9 @@ _Cost = tuple[float, float, int, int, float, float]
 
 _CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
 
-# Seconds of compute and of collectives inside, static bytes; then numbers of layouts and bytes of
-# operands, and of results; places of operands that are filled, with the bytes of the copy, and
-# numbers of masks, with theirs: ``Strategy`` of ``engine/walk.hpp``.
+# ``Strategy`` of ``engine/walk.hpp``: seconds of compute and of collectives inside, static bytes;
+# layouts and bytes of operands, then of results; filled operands with the bytes of their copies,
+# masks with their bytes; operands updated in place, with seconds.
 _StrategyCost: TypeAlias = tuple[
     float,
     float,
@@ -94,8 +94,8 @@ _StrategyCost: TypeAlias = tuple[
     list[tuple[int, float]],
 ]
 
-# The layout and bytes after a move, the key of its collective, the bytes put in, its time, and what
-# it does to its operand beside operators: ``Path::Step`` of ``engine/walk.hpp``.
+# ``Path::Step`` of ``engine/walk.hpp``: the layout and bytes after a step, the key of its
+# collective, the bytes of one rank's part, its time, and its effect on operands under overlap.
 _PathStep: TypeAlias = tuple[int, int, int, float, float, int]
 
 class _Costing(Protocol):

@@ -1,4 +1,4 @@
-"""Problems whose tables do not fit: one node is fixed to each of its options in turn."""
+"""Problems with tables too large for memory: one node is fixed to each option in turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tensoropt.compiler.support.errors import UserError
 __all__ = ["TooWideError", "best_of_parts", "best_points", "frontier_of_parts", "with_option"]
 
 MOST_PARTS = 4096
-RESOLUTION = 2.0**-50  # of the sum of all tables' largest costs
+RESOLUTION = 2.0**-50  # relative to the sum of the largest costs of all tables
 
 
 class TooWideError(UserError):
@@ -43,14 +43,14 @@ def frontier_of_parts(
     control: Control,
     solve: Callable[[Problem, int, float | None, Control], TableFrontier],
 ) -> TableFrontier:
-    """Unite the frontiers for each option of ``wide.variable``; exact if they are.
+    """Unite the frontiers for each option of ``wide.variable``; exact if these are exact.
 
-    ``solve(part, parts, limit, control)`` returns a frontier; what is left of the time is shared
-    evenly among the parts to come. ``parts`` is in how many the problem as a whole is divided
-    already. When the last limit is over, the parts to come are left out.
+    ``solve(part, parts, limit, control)`` returns a frontier. The remaining time is shared evenly
+    among the remaining parts. ``parts`` is the number of parts that the whole problem already has.
+    Past the last limit the remaining parts are left out.
 
-    Raises ``wide`` when that makes too many parts, OutOfTimeError when time is over before the
-    first part is solved, and UserError when no assignment is allowed.
+    Raises ``wide`` if that makes too many parts, and OutOfTimeError if the time is over before the
+    first part is solved. Raises UserError if no assignment is allowed.
     """
     clock = _Clock(time_limit_s, control)
     found: list[TablePoint] = []
@@ -70,7 +70,7 @@ def frontier_of_parts(
         whole &= frontier.whole
         full |= frontier.short_of_memory
         epsilon = max(epsilon, frontier.epsilon)
-        found += [_with(problem, point, wide.variable, k) for point in frontier.points]
+        found += [_restore(problem, point, wide.variable, k) for point in frontier.points]
     if not found:
         raise nothing_allowed() if whole else OutOfTimeError("search: no part was solved in time")
     bound = epsilon if whole else math.inf
@@ -78,7 +78,7 @@ def frontier_of_parts(
 
 
 class _Clock:
-    """What is left of the time of a whole problem for its next part."""
+    """The remaining time of a whole problem, shared among its parts."""
 
     def __init__(self, time_limit_s: float | None, control: Control) -> None:
         self.control = control
@@ -87,7 +87,7 @@ class _Clock:
         self.interrupted = False
 
     def interrupt(self) -> None:
-        """From now on, only the fastest and the leanest point of each part, if there is grace."""
+        """Restrict the remaining parts to their extremes, if there is grace for these."""
         self.interrupted, self.limit_s = True, 0.0
         grace = self._past() + self.control.grace_s
         self.last_s = grace if self.last_s is None else min(self.last_s, grace)
@@ -98,12 +98,12 @@ class _Clock:
     def share(self, k: int, size: int) -> tuple[float | None, Control]:
         """Return the time limit and the control of part ``k`` of ``size``.
 
-        Raises OutOfTimeError past the last limit: of parts that begin then there can be thousands.
+        Raises OutOfTimeError past the last limit: thousands of parts could begin after it.
         """
         past = self._past()
         limit = None if self.limit_s is None else max(0.0, self.limit_s - past) / (size - k)
         whole = replace(self.control, last_limit_s=self.last_s, watch=self._watch(k, size))
-        control = whole.after(past)
+        control = whole.advance(past)
         return limit, replace(control, on_interrupt="raise") if self.interrupted else control
 
     def _watch(self, k: int, size: int) -> Callable[[Status], None] | None:
@@ -114,7 +114,7 @@ class _Clock:
 def best_of_parts(
     problem: Problem, wide: TooWideError, parts: int, solve: Callable[[Problem, int], TablePoint]
 ) -> TablePoint:
-    """Return the fastest point over the options of ``wide.variable``; raises likewise."""
+    """Return the fastest point over the options of ``wide.variable``; raises the same errors."""
 
     def only(part: Problem, number: int, limit: float | None, control: Control) -> TableFrontier:
         return TableFrontier([solve(part, number)], 0.0)
@@ -125,7 +125,7 @@ def best_of_parts(
 def _parts(
     problem: Problem, wide: TooWideError, parts: int
 ) -> Iterator[tuple[int, Problem, int, int]]:
-    """Each option, the problem with it fixed, the number of parts, and of options."""
+    """Yield each option, the problem with it fixed, and the numbers of parts and of options."""
     size = len(problem.nodes[wide.variable].time_s)
     if size == 1 or parts * size > MOST_PARTS:
         raise wide
@@ -134,7 +134,7 @@ def _parts(
 
 
 def with_option(problem: Problem, variable: int, k: int) -> Problem:
-    """Return the problem with a node fixed to its option ``k``, which becomes its only one."""
+    """Return the problem with option ``k`` as the only option of a node."""
     nodes = list(problem.nodes)
     at = slice(k, k + 1)
     node = nodes[variable]
@@ -151,14 +151,14 @@ def _cut(edge: EdgeTable, variable: int, at: slice) -> EdgeTable:
     )
 
 
-def _with(problem: Problem, point: TablePoint, variable: int, k: int) -> TablePoint:
+def _restore(problem: Problem, point: TablePoint, variable: int, k: int) -> TablePoint:
     assignment = point.assignment.copy()
     assignment[variable] = k
     return problem.cost(assignment)
 
 
 def best_points(problem: Problem, points: list[TablePoint]) -> list[TablePoint]:
-    """Return the points no other one beats; differences that a search does not resolve are none."""
+    """Return the points that are not dominated, within the resolution of a search."""
     tables: list[NodeTable] = [*problem.nodes, *problem.edges]
     time_step = RESOLUTION * sum(_largest(table.time_s) for table in tables)
     memory_step = RESOLUTION * (

@@ -1,4 +1,4 @@
-"""How a search is watched, and how it ends before it is complete: by the clock or by Ctrl-C."""
+"""Progress of a search, and its early end: by the clock or by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PHASES = ("fastest and leanest", "supported points", "points between", "gaps")
 
 
 class OutOfTimeError(UserError):
-    """The time was over before there was anything to return."""
+    """The time was over before a result was found."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """What a search is at: a phase, the bound proven so far, and how many gaps are searched.
+    """State of a search: its phase, the bound proved so far, and the number of searched gaps.
 
-    ``part`` numbers the parts of a problem that is divided (``3 of 16``).
+    ``part`` numbers the parts of a divided problem (``3 of 16``).
     """
 
     phase: int
@@ -51,13 +51,13 @@ class Status:
 
 @dataclass(frozen=True)
 class Control:
-    """Who watches a search, and what ends it beyond its time limit.
+    """The callback of a search, and the limits other than its time limit.
 
-    Past ``last_limit_s`` even the fastest and the leanest point are given up, with
-    :class:`OutOfTimeError`; ``None`` for never. Ctrl-C raises KeyboardInterrupt. With
-    ``on_interrupt`` "return" the first one ends the search as a time limit would, with ``grace_s``
-    for those two points, and only a second one raises. ``watch`` is called now and then, and
-    ends the search by raising.
+    Past ``last_limit_s`` (``None`` for no such limit) even the search for the fastest and the
+    leanest point ends, with :class:`OutOfTimeError`. Ctrl-C raises KeyboardInterrupt. With
+    ``on_interrupt`` "return" the first Ctrl-C ends the search like a time limit, with ``grace_s``
+    for these two points; only a second Ctrl-C raises. ``watch`` is called now and then, and ends
+    the search by raising.
     """
 
     last_limit_s: float | None = None
@@ -65,10 +65,10 @@ class Control:
     grace_s: float = math.inf
     watch: Callable[[Status], None] | None = None
 
-    def after(self, past_s: float) -> Control:
-        """Return the same ``past_s`` seconds later: the last limit is that much nearer.
+    def advance(self, past_s: float) -> Control:
+        """Return the control after ``past_s`` seconds: the last limit is that much shorter.
 
-        Raises :class:`OutOfTimeError` when it is over.
+        Raises :class:`OutOfTimeError` if the last limit is over.
         """
         if self.last_limit_s is None:
             return self
@@ -81,9 +81,9 @@ class Control:
 def alarm(end: float | None) -> Iterator[None]:
     """Raise :class:`OutOfTimeError` in the block once ``time.monotonic()`` is past ``end``.
 
-    Only the main thread can be interrupted, and only while nobody else uses the timer; elsewhere
-    the block runs to its end. The exception comes between two steps of our own code: in
-    a destructor, or in what else is called back, it would be lost, or end something else.
+    Only the main thread can be interrupted, and only if the timer is free; otherwise the block
+    runs to its end. The exception is raised only in code of this package. In a destructor or
+    another callback it would be lost, or end something else.
     """
     main = threading.current_thread() is threading.main_thread()
     if end is None or not main or signal.getitimer(signal.ITIMER_REAL)[0]:
@@ -94,13 +94,13 @@ def alarm(end: float | None) -> Iterator[None]:
 
     def ring(number: int, frame: FrameType | None) -> None:
         name = "" if frame is None else str(frame.f_globals.get("__name__"))
-        # Not in this module: an alarm that did not come to its own end would ring on.
+        # Not in this module: an exception in the cleanup below would leave the timer on.
         if name.startswith(_OURS) and name != __name__:
             raise OutOfTimeError("time is over")
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        # Again and again, until it comes in our own code.
+        # The timer repeats until it rings in code of this package.
         signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-6), 0.02)
         yield
     finally:

@@ -1,7 +1,7 @@
 """Frontier tracking: the whole (memory, time) frontier by exact variable elimination.
 
-The frontier is the one of TensorOpt (arXiv 2004.10856), the numbers-only case that of PaSE
-(arXiv 2407.04001). The engine is in ``engine/``.
+The frontier follows TensorOpt (arXiv 2004.10856), its numbers-only case PaSE (arXiv 2407.04001).
+The algorithm is described in ``README.md``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
 
 _NO_CONTROL = Control()
-_THREADS = 2  # unless a caller says how many
+_THREADS = 2
 
 
 def solve_frontier(
@@ -57,21 +57,22 @@ def solve_frontier(
     lines: Lines = NO_LINES,
     memory_bytes: float = 0.0,
 ) -> TableFrontier:
-    """Return the Pareto points of a problem in (memory, time), each with an assignment that reaches
-    it.
+    """Return the Pareto points of a problem in (memory, time), each with an assignment.
 
     With ``epsilon`` 0 every Pareto point is returned (one assignment each). Otherwise every
-    assignment is within a factor ``1 + epsilon`` of a returned point in both objectives; the
-    fastest and the leanest point are exact. ``Frontier.epsilon`` is the bound proven: larger than
-    asked for only if ``time_limit_s`` ran out first, or ``memory_bytes`` (0 for a quarter of the
-    machine's memory) did not hold its tables, bounds and lists of points. The same arguments give
-    the same points unless that is so. ``control`` says who watches, and what Ctrl-C does. ``known``
-    holds the time and the memory of points of other problems: assignments that they cover need not
-    be found, and the bound is that of all points together. ``lines`` are known to hold, such as
-    those of an earlier search: they need not be found again.
+    assignment is within a factor ``1 + epsilon`` of a returned point in both objectives. The
+    fastest and the leanest point are exact. ``TableFrontier.epsilon`` is the proved bound. It
+    exceeds ``epsilon`` only if ``time_limit_s`` ran out first, or if ``memory_bytes`` (0 for a
+    quarter of the machine's memory) was too small for tables, bounds and lists of points. In all
+    other cases the same arguments give the same points.
 
-    Raises OutOfTimeError past ``control.last_limit_s``; UserError for options out of range, when no
-    assignment is allowed (every one has an infinite time), and when the tables do not fit into
+    ``control`` has the progress callback and the effect of Ctrl-C. ``known`` has the time and the
+    memory of points of other problems. Assignments that they cover may be missing, and the bound
+    is about all points together. ``lines`` are valid lower bounds, such as the lines of an earlier
+    search of the problem.
+
+    Raises OutOfTimeError past ``control.last_limit_s``. Raises UserError for options out of range,
+    if no assignment is allowed (all have an infinite time), and if the tables do not fit into
     memory even with nodes fixed one by one.
     """
     _check_options(epsilon, time_limit_s, threads)
@@ -80,7 +81,7 @@ def solve_frontier(
 
 
 def certified_gap(problem: Problem) -> float:
-    """Return the epsilon that the frontier's convex hull alone proves, with no gap searched.
+    """Return the epsilon that the convex hull alone proves, with no gap searched.
 
     Raises UserError as solve_frontier does.
     """
@@ -88,15 +89,15 @@ def certified_gap(problem: Problem) -> float:
 
 
 def solve_min_time(problem: Problem, order: Sequence[int] = ()) -> TablePoint:
-    """Return an assignment of least time, whatever its memory.
+    """Return an assignment of least time, with any memory.
 
-    Nodes are eliminated in ``order``, if it is given: all of them. Otherwise in one that keeps
-    tables small, and where they do not fit into memory, in parts.
+    Nodes are eliminated in ``order`` if it is given; it lists all nodes. Otherwise the order keeps
+    tables small, and a problem with tables too large for memory is solved in parts.
 
-    Raises UserError when no assignment is allowed and when the tables do not fit into memory.
+    Raises UserError if no assignment is allowed, and if the tables do not fit into memory.
     """
     if order:
-        return _decided(problem, _engine(problem, numbers_only=True, order=order).min_time())
+        return _to_point(problem, _engine(problem, numbers_only=True, order=order).min_time())
     return _fastest(problem)
 
 
@@ -108,12 +109,12 @@ def _solve(
     options: dict[str, Any],
     parts: int = 1,
 ) -> TableFrontier:
-    """The frontier, in parts where the tables do not fit."""
+    """Return the frontier, in parts if the tables do not fit into memory."""
     try:
         result = _run(problem, epsilon, time_limit_s, control=control, **options)
     except TooWideError as wide:
         if parts == 1 and time_limit_s is not None:
-            return _within(problem, wide, epsilon, time_limit_s, control, options)
+            return _solve_in_time(problem, wide, epsilon, time_limit_s, control, options)
         return _in_parts(problem, wide, epsilon, time_limit_s, control, options, parts)
     return _frontier(problem, result)
 
@@ -146,7 +147,7 @@ def _in_parts(
     return found if found.whole or parts > 1 else _with_fastest(problem, found, ended)
 
 
-def _within(
+def _solve_in_time(
     problem: Problem,
     wide: TooWideError,
     epsilon: float,
@@ -154,26 +155,26 @@ def _within(
     control: Control,
     options: dict[str, Any],
 ) -> TableFrontier:
-    """The frontier where a clock runs: first a bound, then part after part while there is time."""
+    """Return the frontier within a time limit: first a bound, then parts while there is time."""
     started, ended = time.monotonic(), _end_of(control)
     solve, known = _solver(epsilon, options), options.get("known", ())
     found = frontier_within(problem, wide, time_limit_s, control, known, solve)
     past_s = time.monotonic() - started
     left_s = max(0.0, time_limit_s - past_s)
     if found is None:
-        return _in_parts(problem, wide, epsilon, left_s, control.after(past_s), options, 1)
+        return _in_parts(problem, wide, epsilon, left_s, control.advance(past_s), options, 1)
     if found.interrupted or found.epsilon <= epsilon or left_s <= 0:
         return _with_fastest(problem, found, ended)
     try:
         own = replace(control, last_limit_s=left_s)
         parts = _in_parts(problem, wide, epsilon, left_s, own, options, 1)
-    except UserError:  # no time for any
+    except UserError:  # no time for any part
         return _with_fastest(problem, found, ended)
-    return _better(problem, found, parts)
+    return _unite(problem, found, parts)
 
 
 def _solver(epsilon: float, options: dict[str, Any]) -> Solve:
-    """What solves a problem whole, in at most so many bytes; 0 for all there are."""
+    """Return a function that solves a problem whole, within a number of bytes (0: no limit)."""
 
     def solve(part: Problem, limit: float | None, own: Control, most: float) -> TableFrontier:
         sizes = [size for size in (most, options.get("budget", 0.0)) if size]
@@ -183,8 +184,8 @@ def _solver(epsilon: float, options: dict[str, Any]) -> Solve:
     return solve
 
 
-def _better(problem: Problem, found: TableFrontier, parts: TableFrontier) -> TableFrontier:
-    """Return what is found in two ways together, with the better bound."""
+def _unite(problem: Problem, found: TableFrontier, parts: TableFrontier) -> TableFrontier:
+    """Return the points of two frontiers of a problem, with the better bound."""
     if parts.epsilon <= found.epsilon:
         return parts
     points = best_points(problem, [*found.points, *parts.points])
@@ -192,20 +193,22 @@ def _better(problem: Problem, found: TableFrontier, parts: TableFrontier) -> Tab
 
 
 def _end_of(control: Control) -> float:
-    """Return when even the fastest point is given up, on the clock."""
+    """Return the time of the clock at which even the fastest point is given up."""
     limit_s = control.last_limit_s
     return math.inf if limit_s is None else time.monotonic() + limit_s
 
 
 def _with_fastest(problem: Problem, frontier: TableFrontier, ended: float) -> TableFrontier:
-    """Add the fastest point to a frontier of some parts, if numbers alone fit into memory and it is
-    found before it has ``ended``."""
+    """Add the fastest point to a frontier of some parts.
+
+    Return the frontier unchanged if numbers alone do not fit into memory, or past ``ended``.
+    """
     try:
         engine = _engine(problem, numbers_only=True)
         assignment = engine.min_time(max(0.0, ended - time.monotonic()))
     except (TooWideError, StoppedError):
         return frontier
-    fastest = _decided(problem, assignment)
+    fastest = _to_point(problem, assignment)
     if frontier.points[0].time <= fastest.time:
         return frontier
     leaner = [point for point in frontier.points if point.memory < fastest.memory]
@@ -217,10 +220,10 @@ def _fastest(problem: Problem, parts: int = 1, budget: float = 0.0) -> TablePoin
         assignment = _engine(problem, budget=budget, numbers_only=True).min_time()
     except TooWideError as wide:
         return best_of_parts(problem, wide, parts, lambda part, n: _fastest(part, n, budget))
-    return _decided(problem, assignment)
+    return _to_point(problem, assignment)
 
 
-def _decided(problem: Problem, assignment: NDArray[np.int32] | None) -> TablePoint:
+def _to_point(problem: Problem, assignment: NDArray[np.int32] | None) -> TablePoint:
     if assignment is None:
         raise nothing_allowed()
     return problem.cost(assignment)
@@ -246,14 +249,14 @@ def _engine(
     order: Sequence[int] = (),
     threads: int = _THREADS,
 ) -> Engine:
-    """The engine, ready to solve in `budget` bytes; 0 for a quarter of the machine's memory.
+    """Return an engine ready to solve in `budget` bytes (0: a quarter of the machine's memory).
 
-    With `numbers_only` it knows times alone, and only the least can be asked for.
+    With `numbers_only` it gets times alone, and can only find the least time.
 
-    Raises TooWideError when the tables would need more.
+    Raises TooWideError if the tables would need more memory.
     """
     engine = Engine()
-    known: dict[tuple[int, ...], int] = {}  # tables that are the same arrays are handed over once
+    known: dict[tuple[int, ...], int] = {}  # tables of the same arrays are passed once
 
     def add_table(table: NodeTable) -> int:
         memory = () if numbers_only else (table.static_bytes, table.transient_bytes)
@@ -277,7 +280,7 @@ def _engine(
 
 
 def _or_none(memory: Floats) -> Floats | None:
-    """None for the zeros that stand for memory left out."""
+    """Return None for the zeros that replace a memory table left out."""
     return None if left_out(memory) else memory
 
 
@@ -297,15 +300,17 @@ def _run(
     known: Sequence[tuple[float, float]] = (),
     lines: Lines = NO_LINES,
 ) -> Frontier:
-    """The engine's result. `direct_sums` is the effort spent on doing without the hull first,
-    `box_sums` that on a gap before it is divided, counted in sums of two points; an elimination of
-    `line_sums` is one of a large problem, which lines bound first if time ends; `always_share`
-    takes the order of elimination that meets most equal parts even where it is more work.
+    """Return the engine's result.
+
+    `direct_sums` is the effort for a first try without the hull. `box_sums` is the effort for a gap
+    before it is divided. Both are in sums of two points. With a time limit, problems of `line_sums`
+    per elimination are bounded by lines first. `always_share` takes the order of elimination that
+    meets most equal parts even if it is more work.
     """
     started = time.monotonic()
     engine = _engine(problem, always_share=always_share, budget=budget, threads=threads)
     past = time.monotonic() - started
-    limit, last = (_left(limit, past) for limit in (time_limit_s, control.last_limit_s))
+    limit, last = (_subtract(limit, past) for limit in (time_limit_s, control.last_limit_s))
     forgive, watch = control.on_interrupt == "return", _watcher(control)
     effort = (epsilon, limit, threads, direct_sums, box_sums, line_sums, hull_only)
     ends = (forgive, last, control.grace_s, watch)
@@ -322,7 +327,7 @@ def _run(
 
 
 def _best_of(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the pairs of time and memory that no other one beats, sorted by time."""
+    """Return the pairs of time and memory that are not dominated, sorted by time."""
     best: list[tuple[float, float]] = []
     for time_s, memory_bytes in sorted(pairs):
         if not best or memory_bytes < best[-1][1]:
@@ -330,7 +335,7 @@ def _best_of(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return best
 
 
-def _left(limit_s: float | None, past_s: float) -> float:
+def _subtract(limit_s: float | None, past_s: float) -> float:
     return math.inf if limit_s is None else max(0.0, limit_s - past_s)
 
 
@@ -340,7 +345,7 @@ def _watcher(control: Control) -> Callable[..., None] | None:
 
 
 def _points(problem: Problem, assignments: NDArray[np.int32]) -> list[TablePoint]:
-    """Cost assignments anew from the user's tables and drop what rounding made equal or worse."""
+    """Cost assignments from the user's tables; drop points that rounding made equal or worse."""
     time, static, transient = problem.costs(assignments)
     memory = static + transient
     points, low = [], math.inf

@@ -1,9 +1,9 @@
-"""Problems whose tables do not fit, and a clock runs: bounded with nodes taken apart.
+"""Relaxation of problems with tables too large for memory: nodes are split, within a time limit.
 
-A node that is in too many tables is taken apart into two, each with a part of its edges. Whatever
-is chosen for it can be chosen for both, so the points of what comes of that, which has smaller
-tables, bound those of the problem. Its own points are found with those nodes fixed to what the
-others chose for them.
+A node in too many tables is split into two, each with a part of its edges. An option of the node
+can be taken for both, so every assignment of the problem is an assignment of this relaxation. The
+points of the relaxation, which has smaller tables, are thus lower bounds. Points of the problem
+itself are found with the split nodes fixed to options that points of the relaxation take.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from tensoropt.compiler.support.errors import UserError
 __all__ = ["Solve", "frontier_within"]
 
 BYTES = float(2**28)
-"""What the tables of a problem that was taken apart may need: it is to be solved in a moment."""
+"""Memory limit for the tables of a relaxation, so that it is solved quickly."""
 SHARE = 0.4
-"""Of the time, for the bound."""
+"""Fraction of the time for the relaxation."""
 TRIES = 6
-"""The most ways to fix the nodes that were taken apart."""
+"""Largest number of ways to fix the split nodes."""
 MOST = 200
-"""The most nodes that are."""
+"""Largest number of splits."""
 
 Solve = Callable[[Problem, float | None, Control, float], TableFrontier]
-"""Solves a problem within so many seconds, in so many bytes; raises TooWideError."""
+"""Solves a problem within a number of seconds and of bytes; raises TooWideError."""
 
 
 def frontier_within(
@@ -53,11 +53,11 @@ def frontier_within(
 ) -> TableFrontier | None:
     """Return points of a problem too ``wide`` to be solved, and their bound.
 
-    ``control`` is that of the whole problem; each part has what is left of its last limit.
+    ``control`` is for the whole problem; each part gets the rest of its last limit.
 
-    The bound is that of all points together, those ``known`` included; the frontier is not whole:
-    its ends need not be exact. ``None`` where no node could be taken apart, or no choice was found
-    for all.
+    The bound is about all points together, ``known`` points included. The frontier is not whole:
+    its ends need not be exact. Return ``None`` if no node can be split, or if no assignment is
+    found.
     """
     started = time.monotonic()
 
@@ -65,9 +65,9 @@ def frontier_within(
         return max(0.0, time_limit_s - (time.monotonic() - started))
 
     def in_time(part: Problem, limit_s: float | None, own: Control, most: float) -> TableFrontier:
-        return solve(part, limit_s, own.after(time.monotonic() - started), most)
+        return solve(part, limit_s, own.advance(time.monotonic() - started), most)
 
-    solved = _taken_apart(problem, wide, SHARE * time_limit_s, control, in_time)
+    solved = _solve_split(problem, wide, SHARE * time_limit_s, control, in_time)
     if solved is None:
         return None
     below, apart = solved
@@ -78,7 +78,7 @@ def frontier_within(
             break
         share = left_s() / (len(choices) - number)
         try:
-            found += _fixed_to(problem, fixed, share, control, in_time)
+            found += _solve_fixed(problem, fixed, share, control, in_time)
         except UserError:  # no choice, no time or still too wide
             continue
     if not found:
@@ -90,11 +90,11 @@ def frontier_within(
     return TableFrontier(points, bound, *ended, lines=below.lines)
 
 
-def _taken_apart(
+def _solve_split(
     problem: Problem, wide: TooWideError, limit_s: float, control: Control, solve: Solve
 ) -> tuple[TableFrontier, list[int]] | None:
-    """Return the frontier with as many nodes taken apart as it needs, and these nodes."""
-    origin = list(range(len(problem.nodes)))  # of each node, and of what was taken from it
+    """Return the frontier of the first relaxation that fits into memory, and its split nodes."""
+    origin = list(range(len(problem.nodes)))  # of each node, new nodes included
     variable, apart = wide.variable, []
     for _ in range(MOST):
         if sum(variable in (edge.a, edge.b) for edge in problem.edges) < 2:
@@ -112,7 +112,7 @@ def _taken_apart(
 
 
 def _split(problem: Problem, variable: int) -> Problem:
-    """Give the later half of the edges of a node to another one, which costs nothing by itself."""
+    """Move the later half of a node's edges to a new node without costs of its own."""
     own = [n for n, edge in enumerate(problem.edges) if variable in (edge.a, edge.b)]
 
     def neighbour(number: int) -> int:
@@ -122,20 +122,20 @@ def _split(problem: Problem, variable: int) -> Problem:
     other = len(problem.nodes)
     moved = set(sorted(own, key=neighbour)[len(own) // 2 :])
     edges = [
-        _moved(edge, variable, other) if number in moved else edge
+        _move_end(edge, variable, other) if number in moved else edge
         for number, edge in enumerate(problem.edges)
     ]
     size = len(problem.nodes[variable].time_s)
     return Problem([*problem.nodes, NodeTable(np.zeros(size))], edges)
 
 
-def _moved(edge: EdgeTable, variable: int, to: int) -> EdgeTable:
+def _move_end(edge: EdgeTable, variable: int, to: int) -> EdgeTable:
     a, b = (to if end == variable else end for end in (edge.a, edge.b))
     return EdgeTable(a, b, edge.time_s, edge.static_bytes, edge.transient_bytes)
 
 
 def _choices(below: TableFrontier, apart: Sequence[int]) -> Iterator[dict[int, int]]:
-    """Yield what points choose for the nodes that were taken apart, those of both ends first."""
+    """Yield the options that points take for the split nodes, both ends first."""
     count = len(below.points)
     places = np.linspace(0, count - 1, min(count, TRIES)).round().astype(int).tolist()
     seen = set()
@@ -146,7 +146,7 @@ def _choices(below: TableFrontier, apart: Sequence[int]) -> Iterator[dict[int, i
             yield dict(zip(apart, chosen, strict=True))
 
 
-def _fixed_to(
+def _solve_fixed(
     problem: Problem, fixed: dict[int, int], limit_s: float, control: Control, solve: Solve
 ) -> list[TablePoint]:
     part = problem
@@ -162,7 +162,7 @@ def _fixed_to(
 
 
 def _shortfall(below: Sequence[TablePoint], pairs: Sequence[tuple[float, float]]) -> float:
-    """Return by which factor the best of pairs of time and memory is worse than any point."""
+    """Return the largest factor by which the best of ``pairs`` is worse than a point."""
     costs = np.maximum(np.array(pairs, dtype=np.float64), np.finfo(float).tiny)
     least = np.maximum([[p.time, p.memory] for p in below], np.finfo(float).tiny)
     return float((costs[None] / least[:, None]).max(axis=2).min(axis=1).max(initial=1.0))
