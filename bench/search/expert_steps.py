@@ -32,15 +32,15 @@ from graphs.trained import LOSS
 
 from tensoropt.compiler.api.model import Model
 from tensoropt.compiler.api.training import Training, step_of
+from tensoropt.compiler.comparison.megatron import model_factors
+from tensoropt.compiler.planning.objectives import search
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.report.frontier import FrontierReport, Reference
 from tensoropt.compiler.report.plot import plot_frontier
 from tensoropt.compiler.search.engine.ft import solve_min_time
-from tensoropt.compiler.search.frontier.objectives import search
-from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.frontier.steps import Graphs
-from tensoropt.compiler.search.methods.batch import follow_batch
-from tensoropt.compiler.search.methods.megatron import model_factors
+from tensoropt.compiler.search.problem.batch import follow_batch
 from tensoropt.compiler.search.problem.evaluate import evaluator_of
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.problem import NodeTable, Problem

@@ -18,7 +18,7 @@ from tensoropt.compiler.exporter.plan.writer import (
 )
 from tensoropt.compiler.pipeline.export import export_initial, fill_training_plan
 from tensoropt.compiler.pipeline.phases import Compilation
-from tensoropt.compiler.search.frontier.memory_limit import limit_name, remedy
+from tensoropt.compiler.planning.memory_limit import limit_name, remedy
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.cut import copy_of

@@ -25,8 +25,8 @@ from tensoropt.compiler.search.frontier.search import (
     search_candidates,
     search_tables,
 )
-from tensoropt.compiler.search.methods.result import Case, Found, Limits
 from tensoropt.compiler.search.problem.evaluate import Cost
+from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.runtime.layout.mesh import Mesh
@@ -142,18 +142,17 @@ def test_tables_that_lessons_made_too_wide_are_searched_without_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Earlier points remain, and the search goes on to the requested bound."""
-    run, refused, searches = anytime.run_method, list[float](), list[float]()
-
-    def refusing(name: str, case: Case, limits: Limits) -> Found:
-        assert case.tables is not None
-        if case.problem is not case.tables.problem:
-            refused.append(limits.epsilon)
-            raise UserError("too wide")
-        searches.append(limits.epsilon)
-        return run(name, case, limits)
-
-    monkeypatch.setattr(anytime, "run_method", refusing)
+    run, refused, searches = anytime.solve_frontier, list[float](), list[float]()
     tables = tables_of(random_module(1), Mesh((4,)))
+
+    def refusing(problem: Problem, *, epsilon: float, **options: Any) -> TableFrontier:
+        if problem is not tables.problem:
+            refused.append(epsilon)
+            raise UserError("too wide")
+        searches.append(epsilon)
+        return run(problem, epsilon=epsilon, **options)
+
+    monkeypatch.setattr(anytime, "solve_frontier", refusing)
     found = searched([Candidate(Mesh((4,)), lambda: tables)])
     assert found.points
     assert len(refused) == 1
