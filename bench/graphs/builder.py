@@ -16,7 +16,7 @@ __all__ = ["IR_VERSION", "OPSET", "Builder"]
 
 OPSET, IR_VERSION = 20, 10
 _PAGE_BYTES = 4096
-_INTEGERS = {"int8": (-127, 127), "uint8": (0, 255), "int32": (-4096, 4096)}
+_INTEGERS = {"int8": (-63, 63), "uint8": (0, 255), "int32": (-4096, 4096)}
 
 
 @dataclass(frozen=True)

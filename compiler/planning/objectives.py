@@ -137,7 +137,9 @@ def _frontier(graphs: Graphs, request: Request, say: Say, options: SearchOptions
     except DoesNotFitError:
         if request.memory is not None:
             raise
-        options = replace(options, memory_bytes=None)  # points above the capacity are shown
+        # Points above the capacity are shown.
+        anything = solver(request.search, request.seed or 0)
+        options = replace(options, solve=anything, memory_bytes=None)
         found = search_pinned(graphs, request, searched)
     return replace(found, time_limit_s=options.time_limit_s)
 
