@@ -2,9 +2,9 @@
 
 Before each product the activations are quantised and dequantised (QDQ). Its weights are 8-bit
 integers of 7 bits with a scale per channel, its bias 32-bit integers: on processors without VNNI,
-ONNX Runtime adds pairs of products in 16 bits, which would saturate with 8 bits. If ``exact``, every scale is a power of
-two: sums of the integer products are exact in any order, so that runs agree to the bit. With other
-scales a sum may round to the next of 256 steps.
+ONNX Runtime adds pairs of products in 16 bits, which would saturate with 8 bits. If ``exact``,
+every scale is a power of two: sums of the integer products are exact in any order, so that runs
+agree to the bit. With other scales a sum may round to the next of 256 steps.
 """
 
 from __future__ import annotations
