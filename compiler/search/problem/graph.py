@@ -18,6 +18,7 @@ from tensoropt.compiler.search.problem.pins import Conditions
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.support.drawing import RANDOM
 
 _PARTS = {"forward": 0, "recompute": 1, "backward": 1, "update": 2}
 
@@ -77,6 +78,11 @@ class Node:
     @property
     def is_parameter(self) -> bool:
         return self.kind == "argument" and self.constant
+
+    @property
+    def is_random(self) -> bool:
+        """True for an op that draws random numbers."""
+        return self.info is not None and self.info.name in RANDOM
 
     @property
     def is_fed(self) -> bool:
@@ -142,6 +148,22 @@ class Graph:
     def trains(self) -> bool:
         """True for a training step."""
         return any(node.state for node in self.nodes)
+
+    @cached_property
+    def weight_ops(self) -> frozenset[int]:
+        """The forward ops that read weights, literals and results of such ops alone.
+
+        Random ops are none of them. Linear in the operands.
+        """
+        arguments = (node for node in self.nodes if node.is_parameter or node.state is not None)
+        fixed, found = {value for node in arguments for value in node.results}, list[int]()
+        for index, node in enumerate(self.nodes):
+            if node.kind != "op" or node.phase not in (None, "forward") or node.is_random:
+                continue
+            if fixed.issuperset(value for value in node.operands if value is not None):
+                fixed.update(node.results)
+                found.append(index)
+        return frozenset(found)
 
     def names(self, kind: str) -> list[str]:
         """Return the names of the nodes of one kind, in program order."""

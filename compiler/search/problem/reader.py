@@ -137,11 +137,12 @@ def classify_constants(graph: Graph) -> None:
         uses = sum(len(graph.values[value].uses) for value in node.results)
         node.private = node.is_parameter and uses == 1
         node.whole = uses > _FEW_USES and _bytes(graph, node) < limit
-    for node in _computed_from_weights(graph):
-        forward = [
-            n for v in node.results for n, _ in graph.values[v].uses if _is_forward(graph, n)
-        ]
-        node.whole = len(forward) > _FEW_USES and _bytes(graph, node) < limit
+    for node in (graph.nodes[index] for index in graph.weight_ops):
+        if node.constant:
+            continue
+        readers = (graph.nodes[n] for v in node.results for n, _ in graph.values[v].uses)
+        uses = sum(reader.phase == "forward" for reader in readers)
+        node.whole = uses > _FEW_USES and _bytes(graph, node) < limit
         if node.whole:
             for summing in _sums(graph, [gradient for _, gradient in node.gradients]):
                 summing.whole = True
@@ -154,21 +155,6 @@ def _sums(graph: Graph, gradients: Sequence[int]) -> Iterator[Node]:
         if node.follows is None and node.info is not None and node.info.name == "Sum":
             yield node
             yield from _sums(graph, [value for value in node.operands if value is not None])
-
-
-def _computed_from_weights(graph: Graph) -> Iterator[Node]:
-    """Yield the ops of a forward pass that read trained parameters, constants and such results."""
-    fixed = {v for n in graph.nodes if n.constant or n.state == "parameter" for v in n.results}
-    for index, node in enumerate(graph.nodes):
-        if node.kind != "op" or node.constant or not _is_forward(graph, index):
-            continue
-        if fixed.issuperset(v for v in node.operands if v is not None):
-            fixed.update(node.results)
-            yield node
-
-
-def _is_forward(graph: Graph, index: int) -> bool:
-    return graph.trains and graph.nodes[index].phase == "forward"
 
 
 def _bytes(graph: Graph, node: Node) -> int:

@@ -96,13 +96,14 @@ class Recomputation:
         place = self.place.get(value)
         if place is None or value in self.crossing:
             return True
-        info, block = _info(self.graph.nodes[self.ops[place]]), self.block_of[place]
+        node, block = self.graph.nodes[self.ops[place]], self.block_of[place]
+        info = _info(node)
         if policy == "light" and info.name in _CONTRACTIONS:
             return True
         every = 2 if policy == "half" else 1
         if block == self.last_block or block % every:
             return True
-        return _is_random(info) or len(info.bodies) > 0
+        return node.is_random or len(info.bodies) > 0
 
 
 def _info(node: Node) -> OpInfo:
@@ -110,32 +111,25 @@ def _info(node: Node) -> OpInfo:
     return node.info
 
 
-def _is_random(info: OpInfo) -> bool:
-    return onnx.is_random_name(f"onnx.{info.name}")
-
-
 def _forward_ops(graph: Graph) -> list[int]:
     """Return the forward ops that depend on more than weights and literals, in order."""
-    fixed, found = set[int](), []
-    for index, node in enumerate(graph.nodes):
-        if node.kind == "argument" and (node.constant or node.state is not None):
-            fixed.update(node.results)
-        if node.kind != "op" or node.phase not in (None, "forward"):
-            continue
-        read = {value for value in node.operands if value is not None}
-        if _is_random(_info(node)) or not read <= fixed:
-            found.append(index)
-        else:
-            fixed.update(node.results)
-    return found
+    return [
+        index
+        for index, node in enumerate(graph.nodes)
+        if node.kind == "op" and node.phase in (None, "forward") and index not in graph.weight_ops
+    ]
 
 
 class _Derivation:
-    """One derivation. New nodes and values are numbered after those of the step until the end."""
+    """Derivation of the graph of one policy.
+
+    Until the end, new nodes and values have numbers after the nodes and values of the step.
+    """
 
     def __init__(self, plan: Recomputation, policy: str) -> None:
         self.plan, self.policy, self.step = plan, policy, plan.graph
         self.nodes = [*self.step.nodes]
+        self.operands: dict[int, list[int | None]] = {}  # of backward ops, with clones
         self.values = [*self.step.values]
         self.order: list[int] = []  # the nodes in the order of the program
         self.clones: dict[int, int] = {}  # value -> its clone
@@ -149,10 +143,8 @@ class _Derivation:
         """Walk the step, and clone forward ops before the first backward op that reads them."""
         for index, node in enumerate(self.step.nodes):
             if node.phase == "backward":
-                self.nodes[index] = copy(node)
-                self.nodes[index].operands = [
-                    None if v is None else self._read(v) for v in node.operands
-                ]
+                operands = [None if v is None else self._read(v) for v in node.operands]
+                self.operands[index] = operands
             self.order.append(index)
             if not node.constant:
                 self.arrived = next((v for v in node.results if v in self.gradients), self.arrived)
@@ -265,7 +257,8 @@ class _Derivation:
 
         def numbered(old: int) -> Node:
             node = copy(self.nodes[old])  # much faster than replace
-            node.operands = [None if v is None else value_of[v] for v in node.operands]
+            operands = self.operands.get(old, node.operands)
+            node.operands = [None if v is None else value_of[v] for v in operands]
             node.results = [value_of[v] for v in node.results]
             node.follows = None if node.follows is None else node_of[node.follows]
             node.repeats = None if node.repeats is None else node_of[node.repeats]
