@@ -38,7 +38,7 @@ from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.report.frontier import FrontierReport, Reference
 from tensoropt.compiler.report.plot import plot_frontier
 from tensoropt.compiler.search.engine.ft import solve_min_time
-from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.search.frontier.search import FrontierPoint, unbeaten
 from tensoropt.compiler.search.frontier.steps import Graphs
 from tensoropt.compiler.search.problem.batch import follow_batch
 from tensoropt.compiler.search.problem.evaluate import evaluator_of
@@ -155,17 +155,8 @@ def _narrowed(problem: Problem, masks: Mapping[int, Flags]) -> Problem:
     return Problem([narrowed(n, node) for n, node in enumerate(problem.nodes)], problem.edges)
 
 
-def undominated(found: Sequence[Combination]) -> list[Combination]:
-    """Return the combinations that no other one beats in time and memory, fastest first."""
-    kept: list[Combination] = []
-    for each in sorted(found, key=lambda own: (own.time_s, own.memory_bytes)):
-        if not kept or each.memory_bytes < kept[-1].memory_bytes:
-            kept.append(each)
-    return kept
-
-
 def worst_ratio(experts: Sequence[Combination], points: Sequence[FrontierPoint]) -> float:
-    """Return the largest ratio of the time of a found plan to that of an expert's plan.
+    """Return the largest ratio of a found plan's time to an expert plan's time.
 
     Each plan of an expert is compared with the fastest found plan that needs no more memory.
     """
@@ -224,7 +215,7 @@ def main() -> int:
         path = arguments.model or _llama(Path(folder))
         graphs = Model(path, {}).program(step).graphs
     found = list(combinations(graphs, request))
-    experts = undominated(found)
+    experts = unbeaten(found, lambda own: (own.time_s, own.memory_bytes))
     print(f"{len(found)} combinations by hand, {len(experts)} undominated:")
     print(*experts, sep="\n")
     _, result = search(graphs, request)

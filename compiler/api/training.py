@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tensoropt.compiler.support.choices import check_known, whole_number
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.micro_batches import MOST, check_text, is_searched
-from tensoropt.compiler.training.spec import RECOMPUTE, Optimizer, parse_patterns
+from tensoropt.compiler.training.spec import AUTO, RECOMPUTE, Optimizer, parse_patterns
 
 if TYPE_CHECKING:
     from tensoropt.compiler.planning.request import Request
@@ -129,11 +129,11 @@ class Training:
         pinned = None if planned is None else str(planned["training"]["recompute"])
         given = self.recompute
         if given is None:
-            given = pinned or ("none" if compared else "auto")
-        check_known("--recompute: unknown choice", given, (*RECOMPUTE, "auto"))
+            given = pinned or ("none" if compared else AUTO)
+        check_known("--recompute: unknown choice", given, (*RECOMPUTE, AUTO))
         if pinned is not None and given != pinned:
             raise UserError(f"--recompute: expected {pinned}, as --strategies has it, got: {given}")
-        if given == "auto" and compared:
+        if given == AUTO and compared:
             listed = ", ".join(RECOMPUTE)
             raise UserError(f"--recompute: expected one of {listed} with --compare, got: auto")
         return given

@@ -21,6 +21,7 @@ from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.support.options import check_combinations
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.support.version import TOOL
+from tensoropt.compiler.training.spec import AUTO
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.plan.dims import mean_of, parse_ranges
 from tensoropt.runtime.session.session import cores
@@ -164,7 +165,7 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
 
     started_s = time.monotonic()
     step = step_of(read_training(args), None)
-    if step is not None and step.recompute == "auto":
+    if step is not None and step.recompute == AUTO:
         step = replace(step, recompute="none")
     options = RankOptions(**options_in(args, RankOptions))
     budget_s = args.budget or (_QUICK_S if args.quick else _BUDGET_S)

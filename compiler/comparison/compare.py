@@ -35,9 +35,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Attempt:
-    """The result of a method, with the costs of its graphs, and the seconds of all of it.
+    """The result of a method, with the costs of its graphs, and the seconds of its run.
 
-    Without a result, ``refused`` has the reason.
+    Without a result, ``refused`` is the reason.
     """
 
     method: str

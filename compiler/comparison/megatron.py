@@ -44,7 +44,7 @@ def model_factors(graph: Graph) -> dict[int, int]:
 
 
 def _factor(graph: Graph, node: Node, divided: dict[int, int], batch: int | None) -> int | None:
-    """Return the factor of ``node`` that is split, that of a divided operand if nothing else."""
+    """Return the factor of ``node`` that is split, by default the factor of a divided operand."""
     assert node.rule is not None
     through = factor_of(node, divided)
     if is_linear(graph, node):

@@ -54,6 +54,7 @@ __all__ = [
     "search_frontier",
     "search_graphs",
     "search_tables",
+    "unbeaten",
     "undominated",
     "worst_bound",
 ]
@@ -252,7 +253,7 @@ def search_candidates(
     ]
     if not options.may_exceed(max(_tensors(program)[1] for program in programs)):
         # The process memory of all points would take seconds to compute; near a limit it counts.
-        programs = _unbeaten(programs, _tensors)
+        programs = unbeaten(programs, _tensors)
     found = undominated(map(_point, programs))
     points = apart(found, options)
     epsilon, axes = _bound(search)
@@ -418,7 +419,7 @@ def _tensors(program: _Program) -> tuple[float, int]:
     return cost.time_s, cost.memory_bytes
 
 
-def _unbeaten(items: Iterable[_T], objectives: Callable[[_T], tuple[float, int]]) -> list[_T]:
+def unbeaten(items: Iterable[_T], objectives: Callable[[_T], tuple[float, int]]) -> list[_T]:
     """Return the items that no other item beats in both objectives, sorted by the first."""
     kept: list[_T] = []
     least = math.inf
@@ -431,5 +432,5 @@ def _unbeaten(items: Iterable[_T], objectives: Callable[[_T], tuple[float, int]]
 
 def undominated(points: Iterable[_P]) -> list[_P]:
     """Return the points that none beats in time and process memory, sorted and numbered."""
-    kept = _unbeaten(points, lambda one: (one.time_s, one.process_bytes))
+    kept = unbeaten(points, lambda one: (one.time_s, one.process_bytes))
     return [replace(point, index=index) for index, point in enumerate(kept)]
