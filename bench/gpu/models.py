@@ -80,8 +80,8 @@ def write_plan(model: Path, ranks: int, way: str, device: str, folder: Path) -> 
     if plan.is_dir():
         return plan
     flags = {
-        "fastest": ["--epsilon", "0.05"],
-        "leanest": ["--epsilon", "0.05", "--pick", "leanest"],
+        "fastest": ["--pick", "fastest"],
+        "leanest": ["--pick", "leanest"],
         "expert": ["--search", "expert"],
     }[way]
     tensoropt_opt(model, "--devices", str(ranks), "--device", device, *flags, "-o", plan)

@@ -34,7 +34,7 @@ def switches(setting: Setting) -> Part:
     subject = _subject(setting, folder, ranks)
     rows, failures = list[Row](), list[str]()
     given, options = environment(subject, folder / "reads"), _options(setting)
-    with elastic_job(subject, "gpu-check", _STEPS, 1, given, **options) as client:
+    with elastic_job(subject, "gpu-check", _STEPS, 1, given, **options) as (client, _):
         for devices, method in ((ranks, "live"), (1, "live"), (ranks, "stop-resume")):
             setting.say(f"to {devices} devices, {method}")
             try:

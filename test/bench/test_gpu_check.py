@@ -187,6 +187,19 @@ def test_on_the_stand_ins(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
+def test_switches_on_the_stand_ins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TENSOROPT_STAND_IN", "")  # set by the flag, and reset after the test
+    flags = ["--stand-in", str(stand_ins()), "--tiny", "--ranks", "2"]
+    status = check.main([*flags, "--only", "switches"])
+    said = capsys.readouterr().out
+    assert status == 0, said
+    assert said.count(" | live | ") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few")
 def test_times_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(*words: Path | str) -> None:  # takes a while, and has its own tests
         shutil.copy(str(files("tensoropt.compiler.cost") / "devices/cpu.toml"), words[-1])
