@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tensoropt.dialects.elements import element_of, to_dense
+from tensoropt.dialects.kernels import is_bfloat16, is_lacking
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.opsets import PAD_OPERANDS_SINCE, SQUEEZE_OPERANDS_SINCE
 from tensoropt.dialects.sizes import tensor_type
@@ -106,7 +107,40 @@ class Build:
         results: Sequence[ir.Type],
         **attributes: ir.Attribute,
     ) -> list[ir.Value]:
-        """Return the results of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
+        """Return the results of a new ``onnx.<op_type>``; attributes are MLIR attributes.
+
+        An op without a bfloat16 kernel in ONNX Runtime is computed in float32.
+        """
+        types = [value.type for value in operands]
+        if is_lacking(op_type, self.opset, types, results, attributes):
+            return self._widened(op_type, operands, results, **attributes)
+        return self._created(op_type, operands, results, **attributes)
+
+    def _widened(
+        self,
+        op_type: str,
+        operands: Sequence[ir.Value],
+        results: Sequence[ir.Type],
+        **attributes: ir.Attribute,
+    ) -> list[ir.Value]:
+        wide = [self.cast(v, ir.F32Type.get()) if is_bfloat16(v.type) else v for v in operands]
+        kinds = [
+            ir.RankedTensorType.get(ir.RankedTensorType(kind).shape, ir.F32Type.get())
+            if is_bfloat16(kind)
+            else kind
+            for kind in results
+        ]
+        found = self.onnx_many(op_type, wide, kinds, **attributes)
+        pairs = zip(found, results, strict=True)
+        return [self.cast(v, ir.BF16Type.get()) if is_bfloat16(kind) else v for v, kind in pairs]
+
+    def _created(
+        self,
+        op_type: str,
+        operands: Sequence[ir.Value],
+        results: Sequence[ir.Type],
+        **attributes: ir.Attribute,
+    ) -> list[ir.Value]:
         op = ir.Operation.create(
             f"onnx.{op_type}",
             results=list(results),

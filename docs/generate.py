@@ -26,7 +26,7 @@ from tensoropt.compiler.training.gradients.registry import (
     forward_form_of,
     registered,
 )
-from tensoropt.compiler.training.kernels import runs_on_cuda
+from tensoropt.dialects.kernels import runs_on_cuda
 from tensoropt.elastic.api.app import openapi_text
 from tensoropt.passes.base import Pass, option_fields
 from tensoropt.passes.registry import PASSES, UPSTREAM, pass_class
@@ -104,7 +104,7 @@ def _on_cpu() -> str:
     return (
         f"ONNX Runtime has CUDA kernels for all of these, and for all ops that gradients are made "
         f"of, except: {', '.join(lists[0])}; and, in models of opset {_NEWER} and later, "
-        f"{', '.join(lists[1])}. Those run on the CPU (`compiler/training/cuda_kernels.txt`)."
+        f"{', '.join(lists[1])}. Those run on the CPU (`dialects/cuda_kernels.txt`)."
     )
 
 

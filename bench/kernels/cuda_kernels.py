@@ -1,6 +1,6 @@
 """Write the operators and types with CUDA kernels in the installed onnxruntime-gpu.
 
-    python bench/kernels/cuda_kernels.py > compiler/training/cuda_kernels.txt
+    python bench/kernels/cuda_kernels.py > dialects/cuda_kernels.txt
 
 The library of the CUDA provider must load, so its dependencies must be installed. A line is an
 operator, the versions of it that a kernel implements, and the types of each type parameter. Kernels

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tensoropt.compiler.training.kernels import count_missing_kernels, runs_on_cuda
 from tensoropt.dialects import onnx
+from tensoropt.dialects.kernels import count_missing_kernels, runs_on_cuda
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 

@@ -20,8 +20,8 @@ __all__ = ["lower_step"]
 
 Shape = Sequence[Size]
 
-_PAD_SINCE = 13
-"""First opset with a Pad that takes all element types."""
+_SLICE_OPERANDS_SINCE = 10
+"""First opset whose Slice reads its bounds from operands."""
 
 
 def lower_step(
@@ -43,16 +43,16 @@ def lower_step(
 
 
 def _resized(make: Build, x: ir.Value, sizes: Shape) -> ir.Value:
-    """Return ``x`` padded with zeros or cropped to ``sizes``, along its one changed dimension."""
+    """Return ``x`` padded or cropped to ``sizes``, along its one changed dimension."""
     old = sizes_of_type(ir.RankedTensorType(x.type))
     ((dim, own, wanted),) = (
         (dim, *pair) for dim, pair in enumerate(zip(old, sizes, strict=True)) if pair[0] != pair[1]
     )
     assert isinstance(own, int) and isinstance(wanted, int), f"padding of a symbolic size: {own}"
-    if make.opset < _PAD_SINCE:  # Pad lacks some element types: gather, repeating the last point
-        made = make.take(x, make.ints([min(n, own - 1) for n in range(wanted)]), dim)
-    elif wanted > own:
-        made = make.pad(x, dim, (0, wanted - own), 0)
+    if wanted > own:  # any value will do: copies of the last point, as Pad lacks bfloat16
+        made = make.concat([x, make.take(x, make.ints([own - 1] * (wanted - own)), dim)], dim)
+    elif make.opset < _SLICE_OPERANDS_SINCE:
+        made = make.take(x, make.ints(range(wanted)), dim)
     else:
         made = make.slice(x, dim, 0, wanted)
     made.set_type(tensor_type(list(sizes), _element(x)))

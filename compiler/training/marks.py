@@ -14,7 +14,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tensoropt.compiler.training.kernels import is_lacking
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build
 from tensoropt.dialects.mlir import ir
@@ -74,20 +73,13 @@ class Marking(Build):
     phase: str = "forward"
     follows: int | None = None
 
-    def onnx_many(
+    def _created(
         self,
         op_type: str,
         operands: Sequence[ir.Value],
         results: Sequence[ir.Type],
         **attributes: ir.Attribute,
     ) -> list[ir.Value]:
-        """Return the results of a new, marked ``onnx.<op_type>``.
-
-        An op without a bfloat16 kernel in ONNX Runtime is computed in float32.
-        """
-        types = [value.type for value in operands]
-        if is_lacking(op_type, self.opset, types, results, attributes):
-            return self._widen(op_type, operands, results, **attributes)
         marks = {**keys.ID.item(self.marker.number()), **keys.PHASE.item(self.phase)}
         if self.follows is not None:
             marks |= keys.FOLLOWS.item(self.follows)
@@ -97,32 +89,9 @@ class Marking(Build):
         self.marker.made.append(ir.OpResult(values[0]).owner.operation)
         return values
 
-    def _widen(
-        self,
-        op_type: str,
-        operands: Sequence[ir.Value],
-        results: Sequence[ir.Type],
-        **attributes: ir.Attribute,
-    ) -> list[ir.Value]:
-        wide = [self.cast(v, ir.F32Type.get()) if _is_narrow(v.type) else v for v in operands]
-        kinds = [
-            ir.RankedTensorType.get(ir.RankedTensorType(kind).shape, ir.F32Type.get())
-            if _is_narrow(kind)
-            else kind
-            for kind in results
-        ]
-        found = self.onnx_many(op_type, wide, kinds, **attributes)
-        pairs = zip(found, results, strict=True)
-        return [self.cast(v, ir.BF16Type.get()) if _is_narrow(kind) else v for v, kind in pairs]
-
     def following(self, leader: int | None) -> Marking:
         """Return a copy of this builder for ops that follow ``leader``."""
         return dataclasses.replace(self, follows=leader)
-
-
-def _is_narrow(kind: ir.Type) -> bool:
-    ranked = isinstance(kind, ir.RankedTensorType)
-    return ranked and isinstance(ir.RankedTensorType(kind).element_type, ir.BF16Type)
 
 
 def follow(op: ir.Operation, leader: ir.Operation) -> None:

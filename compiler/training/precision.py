@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import cache
 
-from tensoropt.compiler.training.kernels import computes_in
 from tensoropt.compiler.training.marks import Marker
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import element_type, shape_of, tensor_type
 from tensoropt.dialects.elements import Array
+from tensoropt.dialects.kernels import computes_in
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["NARROW", "WIDE", "compute_in"]

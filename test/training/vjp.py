@@ -18,11 +18,11 @@ from tensoropt.compiler.exporter.rank import export_model
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.driver import load
 from tensoropt.compiler.training.gradients.registry import Training
-from tensoropt.compiler.training.kernels import count_missing_kernels
 from tensoropt.compiler.training.marks import Marker
 from tensoropt.compiler.training.reverse import Reverse, is_float, tape
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.dialects.build import element_type, tensor_type
+from tensoropt.dialects.kernels import count_missing_kernels
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import opsets
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline

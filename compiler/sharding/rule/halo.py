@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_halo", "can_exchange", "cut_windows", "halos_of", "inner_exchange", "widen"]
 
-_TYPES = frozenset(("float16", "float32", "float64", "int8", "uint8"))
+_TYPES = frozenset(("float16", "bfloat16", "float32", "float64", "int8", "uint8"))
 
 
 def halos_of(info: OpInfo) -> tuple[Window, ...]:

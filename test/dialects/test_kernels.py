@@ -13,7 +13,7 @@ from steps import Array, Node, build, model_of, spec_of
 
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.training.gradients.registry import registered
-from tensoropt.compiler.training.kernels import count_missing_kernels, has_kernel
+from tensoropt.dialects.kernels import count_missing_kernels, has_kernel
 from tensoropt.dialects.mlir import ir
 
 RNG = np.random.default_rng(0)
@@ -121,7 +121,7 @@ def test_kernels_by_version_and_type() -> None:
 def test_inlined_functions_have_no_kernel_anywhere() -> None:
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
 
-    from tensoropt.compiler.training import kernels
+    from tensoropt.dialects import kernels
 
     on_cpu = {held.op_name for held in get_all_opkernel_def() if not held.domain}
     standard = {name for name in registered() if "." not in name}

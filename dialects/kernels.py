@@ -26,6 +26,7 @@ __all__ = [
     "computes_in",
     "count_missing_kernels",
     "has_kernel",
+    "is_bfloat16",
     "is_lacking",
     "runs_on_cuda",
 ]
@@ -122,6 +123,12 @@ def binding(schema: OpSchema, operands: Sequence[str], results: Sequence[str]) -
     return found
 
 
+def is_bfloat16(kind: ir.Type) -> bool:
+    """Return whether ``kind`` is a tensor of bfloat16."""
+    ranked = isinstance(kind, ir.RankedTensorType)
+    return ranked and isinstance(ir.RankedTensorType(kind).element_type, ir.BF16Type)
+
+
 def is_lacking(
     op_type: str,
     opset: int,
@@ -130,13 +137,13 @@ def is_lacking(
     attributes: Mapping[str, ir.Attribute],
 ) -> bool:
     """Return whether a standard op has a bfloat16 operand or result but no kernel for it."""
-    types = [[_name(kind) for kind in kinds] for kinds in (operands, results)]
     is_standard = op_type != "Constant" and "." not in op_type
-    if not is_standard or not any("bfloat16" in names for names in types):
+    if not is_standard or not any(map(is_bfloat16, (*operands, *results))):
         return False
     if op_type == "ScatterElements" and "reduction" in attributes:
         return True  # its kernel adds all 16-bit elements as float16
-    return not _has_kernel(op_type, opset, *map(tuple, types))
+    types = [tuple(_name(kind) for kind in kinds) for kinds in (operands, results)]
+    return not _has_kernel(op_type, opset, *types)
 
 
 @cache
