@@ -32,13 +32,12 @@ def inference(setting: Setting) -> Part:
     """Compare plans of every model on every number of ranks with the model on one device."""
     rows, failures = list[Row](), list[str]()
     for name, dtype, ranks in _cases(setting):
-        setting.say(f"{name} in {dtype} on {ranks} ranks")
         try:
             found = _compared(setting, name, dtype, ranks)
         except RunError as error:
-            failures.append(f"{name}, {dtype}, {ranks} ranks: {error}")
-            rows.append([name, dtype, ranks, "-", "-", str(error)])
-            continue
+            found = [[name, dtype, ranks, "-", "-", str(error)]]
+        for row in found:
+            setting.say(_line(row))
         rows += found
         failures += [_line(row) for row in found if row[-1] != "agrees"]
     head = ["model", "type", "ranks", "plan", "largest difference", ""]
@@ -84,13 +83,13 @@ def training(setting: Setting) -> Part:
     np.savez(data, **draw(path, batch_size(path)))
     rows, failures = list[Row](), list[str]()
     for precision in setting.precisions:
-        setting.say(f"training in {precision}")
         try:
             found = _trained(setting, path, data, precision)
         except RunError as error:
-            failures.append(f"training in {precision}: {error}")
             found = [[precision, "-", "-", "-", "-", str(error)]]
-        failures += [f"training in {_line(row)}" for row in found if row[-1] == "differs"]
+        for row in found:
+            setting.say(f"training in {_line(row)}")
+        failures += [f"training in {_line(row)}" for row in found if row[-1] != "agrees"]
         rows += found
     head = ["precision", "ranks", "first loss", f"loss of step {_STEPS}", "largest difference", ""]
     return Part(table(head, rows), failures)

@@ -62,7 +62,7 @@ def _agree(setting: Setting) -> Part:
 
 
 def _segments(setting: Setting) -> Part:
-    turns = (5, 2) if setting.zoo.size == "tiny" else (20, 5)
+    turns = (5, 2) if setting.is_quick else (20, 5)
     where = (setting.provider, setting.ranks[0], setting.device)
     found, failures = list[segments.Found](), list[str]()
     for name in (segments.PRODUCTS, *setting.zoo.names):
@@ -78,11 +78,11 @@ def _segments(setting: Setting) -> Part:
 
 def _latency(setting: Setting) -> Part:
     rows, failures = list[list[object]](), list[str]()
-    tiny = setting.zoo.size == "tiny"
-    sizes = [size for size in latency.SIZES if not tiny or size <= _TINY_BYTES]
+    quick = setting.is_quick
+    sizes = [size for size in latency.SIZES if not quick or size <= _TINY_BYTES]
     for ranks in setting.ranks:
         setting.say(f"collectives on {ranks} ranks")
-        effort = {"budget_bytes": _TINY_BYTES, "rounds": 1} if tiny else {}
+        effort = {"budget_bytes": _TINY_BYTES, "rounds": 1} if quick else {}
         found = latency.measured(setting.provider, ranks, PLAIN, sizes, **effort)
         rows += latency.rows_of(found, ranks)
         wrong = [f"{held['kind']} of {held['bytes']} B" for held in found if not held["correct"]]
@@ -102,7 +102,10 @@ PARTS: Mapping[str, tuple[str, Callable[[Setting], Part]]] = {
 
 
 def check(setting: Setting, names: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the report of some parts, and a line per failure; a failing part stops no other."""
+    """Return the report of some parts, and a line per failure; a failing part stops no other.
+
+    Each part is printed when it ends: a check that is interrupted has shown its results so far.
+    """
     texts, failures = list[str](), list[str]()
     for name in names:
         title, run = PARTS[name]
@@ -114,9 +117,11 @@ def check(setting: Setting, names: Sequence[str]) -> tuple[str, list[str]]:
             what = str(error) if isinstance(error, RunError) else repr(error)
             part = Part(f"failed: {what}\n", [what])
         setting.say(f"--- {name}: {time.monotonic() - start:.0f} s, {len(part.failures)} failed")
-        texts.append(f"### {title}\n\n{part.text}")
+        text = f"### {title}\n\n{part.text}".replace(f"{setting.folder}/", "")
+        print(text, flush=True)
+        texts.append(text)
         failures += [f"{name}: {failure}" for failure in part.failures]
-    return "\n".join(texts).replace(f"{setting.folder}/", ""), failures
+    return "\n".join(texts), failures
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -133,20 +138,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         zoo = Zoo("tiny" if given.tiny else "full", Path(folder))
         held, gpus = facts(given.provider, given.stand_in is not None)
         setting = Setting(given.provider, host, gpus, zoo, given.ranks, _DEVICE, _say)
+        print(table(["", ""], list(held.items())), flush=True)
         text, failures = check(setting, given.only)
-    report = _report(held, text)
-    print(report)
     if given.write:
-        write_section("gpu", report)
+        write_section("gpu", f"{_HEAD}\n{table(['', ''], list(held.items()))}\n{text}")
     for failure in failures:
         print(f"FAILED {failure}")
     print(f"gpu-check: {len(given.only)} parts, {len(failures)} failures")
     return 1 if failures else 0
-
-
-def _report(held: Mapping[str, str], text: str) -> str:
-    machine = table(["", ""], list(held.items()))
-    return f"{_HEAD}\n{machine}\n{text}"
 
 
 def _say(text: str) -> None:

@@ -20,6 +20,7 @@ from gpu.commands import tensoropt_opt
 
 __all__ = ["SIZES", "Zoo", "write_plan", "write_training_plan"]
 
+_BRIEFLY = ("--search-time", "2")  # the check needs different plans, not the best ones
 # GPT-2 (Radford et al., 2019), the smallest; a LLaMA with about as many weights.
 _TEXT = {"sequence": 128, "batch": 4, "dtype": "float32"}
 _GPT2 = Gpt(layers=12, width=768, heads=12, vocabulary=50257, **_TEXT)  # type: ignore[arg-type]
@@ -80,8 +81,8 @@ def write_plan(model: Path, ranks: int, way: str, device: str, folder: Path) -> 
     if plan.is_dir():
         return plan
     flags = {
-        "fastest": ["--pick", "fastest"],
-        "leanest": ["--pick", "leanest"],
+        "fastest": ["--pick", "fastest", *_BRIEFLY],
+        "leanest": ["--pick", "leanest", *_BRIEFLY],
         "expert": ["--search", "expert"],
     }[way]
     tensoropt_opt(model, "--devices", str(ranks), "--device", device, *flags, "-o", plan)
@@ -92,6 +93,6 @@ def write_training_plan(model: Path, ranks: int, precision: str, device: str, fo
     """Write the leanest plan that trains ``model`` with AdamW without recomputation."""
     plan = folder / f"train-{model.stem}-{ranks}-{precision}"
     how = ["--loss", LOSS, "--precision", precision, "--recompute", "none"]
-    flags = ["--devices", str(ranks), "--device", device, "--pick", "leanest"]
+    flags = ["--devices", str(ranks), "--device", device, "--pick", "leanest", *_BRIEFLY]
     tensoropt_opt(model, "--train", *how, *flags, "-o", plan)
     return plan

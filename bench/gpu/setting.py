@@ -38,6 +38,11 @@ class Setting:
         return [] if self.provider == "cpu" else ["--provider", self.provider, "--share-gpus"]
 
     @property
+    def is_quick(self) -> bool:
+        """Whether times mean nothing: the models are tiny, or ranks take turns on a GPU."""
+        return self.zoo.size == "tiny" or (not self.host and self.gpus < self.ranks[0])
+
+    @property
     def precisions(self) -> list[str]:
         """Supported types: ONNX Runtime has no bfloat16 on CPUs."""
         return ["float32", "float16"] + ([] if self.host else ["bfloat16"])
