@@ -36,7 +36,16 @@ def prediction(setting: Setting) -> Part:
             rows.append([name, count, way, *_measured(setting, name, count, way, device)])
         except RunError as error:
             failures.append(f"{name}, {count} ranks, {way}: {error}")
-    head = ["model", "ranks", "plan", "predicted", "measured", "ratio", "memory predicted", "measured"]
+    head = [
+        "model",
+        "ranks",
+        "plan",
+        "predicted",
+        "measured",
+        "ratio",
+        "memory predicted",
+        "measured",
+    ]
     return Part(table(head, rows), failures)
 
 
