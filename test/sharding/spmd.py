@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.compiler.sharding.proof.onnx_node import Array, evaluate
+from tensoropt.compiler.sharding.proof.onnx_node import Array, node_of, run_node
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.elements import dense_to_array, element_of
 from tensoropt.dialects.mlir import ir
@@ -17,6 +17,8 @@ from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.mesh_layout import COMBINERS
 
 __all__ = ["run_spmd"]
+
+_OPEN = ir.ShapedType.get_dynamic_size()
 
 Ranks = list[Any]
 """One value per rank: an array, or ``None`` for an omitted value."""
@@ -90,12 +92,12 @@ class _Interpreter:
     def _onnx(self, op: ir.Operation, operands: list[Ranks]) -> list[Ranks]:
         """Evaluate per rank; ranks that hold the very same operands share the results."""
         held: dict[tuple[int, ...], list[Array | None]] = {}
-        per_rank = []
+        node, per_rank = node_of(op), []
         for rank in range(self.mesh.size):
             own = [ranks[rank] for ranks in operands]
             key = tuple(id(value) for value in own)
             if key not in held:
-                held[key] = evaluate(op, own, self.versions)
+                held[key] = run_node(node, self.versions, own)
             per_rank.append(held[key])
         return [list(ranks) for ranks in zip(*per_rank, strict=True)]
 
@@ -173,17 +175,21 @@ def _reduction(op: ir.Operation) -> str:
 
 def _check_type(value: ir.Value, ranks: Ranks) -> None:
     """Fail unless every rank holds what the type of ``value`` says."""
-    for rank, held in enumerate(ranks):
-        if isinstance(value.type, ir.NoneType):
-            assert held is None, f"rank {rank} holds an array for {value}"
-        elif isinstance(value.type, ir.RankedTensorType):
-            _check_array(ir.RankedTensorType(value.type), held, f"rank {rank}, {value}")
+    kind = value.type
+    if isinstance(kind, ir.NoneType):
+        assert all(held is None for held in ranks), f"a rank holds an array for {value}"
+    elif isinstance(kind, ir.RankedTensorType):
+        element, sizes = element_of(str(kind.element_type)), list(kind.shape)
+        for rank, held in enumerate(ranks):
+            assert element and held.dtype == element.dtype, (
+                f"rank {rank}, {value}: got: {held.dtype}"
+            )
+            assert _agree(held.shape, sizes), (
+                f"rank {rank}, {value}: expected {kind}, got: {held.shape}"
+            )
 
 
-def _check_array(expected: ir.RankedTensorType, held: Array, where: str) -> None:
-    element, shape = element_of(str(expected.element_type)), tuple(held.shape)
-    assert element and held.dtype == element.dtype, f"{where}: got: {held.dtype}"
-    agree = len(shape) == expected.rank and all(
-        expected.is_dynamic_dim(d) or expected.get_dim_size(d) == n for d, n in enumerate(shape)
-    )
-    assert agree, f"{where}: expected {expected}, got: {shape}"
+def _agree(shape: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Say whether the shape of an array has the sizes of a type, of which some may be open."""
+    pairs = zip(shape, sizes, strict=False)
+    return len(shape) == len(sizes) and all(size in (n, _OPEN) for n, size in pairs)
