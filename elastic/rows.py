@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import math
 import os
 import threading
 import time
@@ -35,7 +36,7 @@ class Rows:
         self._lock = threading.RLock()
         self._file: IO[bytes] | None = None
         self._pending: list[tuple[int, bytes]] = []
-        self._last, self._flushed = 0, 0.0
+        self._last, self._flushed = 0, -math.inf
 
     def append(self, facts: Mapping[str, Any]) -> None:
         """Add a line; flush if the last `flush` was at least ``flush_s`` ago.
