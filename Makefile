@@ -19,7 +19,6 @@ TOOLS    := $(VENV)/.installed
 GPU_TOOLS := $(GPU_VENV)/.installed
 $(PRODUCT): EXTRAS := cpu
 $(UNIT): EXTRAS := cpu,unit
-$(TOOLS): EXTRAS := dev,torch
 $(GPU_TOOLS): EXTRAS := cuda,tools
 
 # Development builds use the tools of their own environment and a folder that `make cpp` can build
@@ -28,9 +27,11 @@ BUILDERS := $(VENV)/.installed-builders
 BUILD    := build/native
 SANITIZED := $(addprefix test/search/test_,conditioned.py ft.py layers.py)
 $(TOOLS): $(BUILDERS)
-$(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
+HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
     --config-settings=cmake.define.TENSOROPT_TESTS=ON \
     --config-settings=cmake.define.TENSOROPT_WERROR=ON
+PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check
+REQUIRE = $(@D)/bin/python tools/requirements.py
 
 # Our own virtual environment, even if another is active. It keeps compiled bytecode: tests start
 # thousands of processes, and each would compile its imports again.
@@ -54,17 +55,22 @@ define ENVIRONMENT
 endef
 
 # Repeated only when native code or dependencies change: an editable install finds new Python files.
-$(PRODUCT) $(UNIT) $(TOOLS) $(GPU_TOOLS): $(NATIVE)
+$(PRODUCT) $(UNIT) $(GPU_TOOLS): $(NATIVE)
 	$(ENVIRONMENT)
 	@echo "installing .[$(EXTRAS)] into $(@D)"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(HOW) --editable '.[$(EXTRAS)]'
+	@$(PIP) --no-compile --editable '.[$(EXTRAS)]'
 	@touch $@
 
 $(BUILDERS): pyproject.toml
 	$(ENVIRONMENT)
-	@$(@D)/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
-	    print(*p["build-system"]["requires"], *p["project"]["optional-dependencies"]["cpp"], sep="\n")' | \
-	    $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement /dev/stdin
+	@$(REQUIRE) build cpp | $(PIP) --requirement /dev/stdin
+	@touch $@
+
+# Other packages are fetched and unpacked while the native code is compiled.
+$(TOOLS): $(NATIVE)
+	@echo "installing .[dev,torch] into $(VENV)"
+	@$(REQUIRE) '' dev torch | $(PIP) --no-compile --requirement /dev/stdin & others=$$!; \
+	    $(PIP) --no-compile --no-deps $(HOW) --editable .; built=$$?; wait $$others && exit $$built
 	@touch $@
 
 dev: $(or $(wildcard $(TOOLS)),$(UNIT)) ## Start: install the tools to change Python and run unit tests (under 700 MB)
@@ -74,7 +80,8 @@ demo: $(or $(wildcard $(TOOLS)),$(PRODUCT)) ## Start: install the product alone;
 	@$(BIN)/python examples/demo.py
 
 # The two tiers: test/conftest.py decides by the times in test/durations.txt.
-test: build lint typecheck cpp lit ## Test: linters, types, unit tests of the C++, lit and the quick tests (minutes)
+test: build ## Test: linters, types, unit tests of the C++, lit and the quick tests (minutes)
+	$(MAKE) --jobs 2 --output-sync=target lint typecheck cpp lit
 	$(BIN)/python -m pytest -n 2 --dist worksteal --tier quick test
 
 check: test full ## Test: make test, then every other test and the site: before a merge
