@@ -28,13 +28,19 @@ def _processor_s() -> float:
 
 
 def test_version_is_quick() -> None:
-    times = []
+    """It takes three times as long as Python with a few modules; NumPy would make it six."""
+    commands = [
+        [sys.executable, "-c", "import argparse, json, subprocess"],
+        [*COMMAND, "--version"],
+    ]
+    times: list[list[float]] = [[], []]
     for _ in range(3):
-        before = _processor_s()
-        result = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True)
-        times.append(_processor_s() - before)
+        for command, taken in zip(commands, times, strict=True):
+            before = _processor_s()
+            result = subprocess.run(command, capture_output=True, text=True, check=True)
+            taken.append(_processor_s() - before)
     assert result.stdout == f"{TOOL}\n"
-    assert min(times) < 0.25
+    assert min(times[1]) < 5 * min(times[0])
 
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])
