@@ -165,6 +165,9 @@ examples: build ## Write: the examples of the pages again; ARGS=--write corrects
 bench-search: build ## Measure: the search next to NumPy elimination of the same tables
 	$(BIN)/python bench/search/engine.py
 
+bench-ablation: build ## Measure: the search without each of its refinements (two hours)
+	$(BIN)/python bench/search/ablation.py $(ARGS)
+
 conformance: build ## Prove: every strategy of every operator, on the tests of the ONNX standard (20 minutes)
 	$(BIN)/python test/conformance/conformance.py
 
