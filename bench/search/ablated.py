@@ -1,7 +1,7 @@
 """Measurements of one version of the search for ``bench/search/ablation.py``: its worker.
 
 ``python -m search.ablated FOLDER`` searches the cases of :data:`CASES` with a module in FOLDER,
-and prints a line of JSON for each. The search has one thread, and its clock is the time of the
+and prints a line of JSON for each. The search has one thread, and its clocks count the time of the
 processor, so that a busy machine changes little.
 """
 
@@ -87,8 +87,8 @@ class Found:
 
 def bounds_of(one: anytime.Anytime) -> list[float]:
     """Return the bound of each candidate."""
-    gaps = dict(zip(map(id, one.searched), one.gaps, strict=True))
-    found = [gaps.get(id(candidate)) for candidate in one.candidates]
+    gaps = dict(zip(one.searched, one.gaps, strict=True))
+    found = [gaps.get(candidate) for candidate in one.candidates]
     return [LEFT_OUT if gap is None or math.isinf(gap) else gap for gap in found]
 
 
@@ -117,6 +117,7 @@ def _measure(name: str, folder: Path, seconds: float) -> Found:
 def main() -> None:
     """Measure each case in its turn; ``FOLDER SECONDS CASE ...`` are the arguments."""
     folder, seconds, names = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
+    time.monotonic = time.process_time
     clock.BUSY = math.inf
     anytime.solve_frontier = partial(anytime.solve_frontier, threads=1)
     for name in names:

@@ -34,7 +34,7 @@ from graphs.trained import TRAINED
 from search_graphs import training_spec
 
 from search.ablated import CASES, Case, Found
-from search.switches import SWITCHES, Edit, Switch
+from search.switches import PROCESSOR_CLOCK, SWITCHES, Edit, Switch
 from tensoropt.compiler.pipeline import driver
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.support.flags import Parser, run_command
@@ -89,6 +89,7 @@ class Trees:
             else:
                 left_out = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(source, target, symlinks=True, ignore=left_out)
+        apply([PROCESSOR_CLOCK], self.whole)
         self.build(self.whole)
 
     def build(self, tree: Path) -> None:
@@ -163,9 +164,7 @@ def _most(changes: Mapping[str, float], style: str) -> str:
     return f"{changes[case]:{style}} {case}"
 
 
-def rows(
-    trees: Trees, chosen: Sequence[str], cases: Path, given: argparse.Namespace
-) -> Iterator[str]:
+def rows(trees: Trees, cases: Path, given: argparse.Namespace) -> Iterator[str]:
     """Yield a row per switch; the unchanged tree is first and last."""
     before = measure(trees.whole, cases, given.cases, given.seconds)
     for name, found in before.items():

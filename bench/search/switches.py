@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["SWITCHES", "Edit", "Switch"]
+__all__ = ["PROCESSOR_CLOCK", "SWITCHES", "Edit", "Switch"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,24 @@ class Switch:
 
     about: str
     edits: tuple[Edit, ...]
+
+
+PROCESSOR_CLOCK = Edit(
+    "compiler/search/engine/token.hpp",
+    "  using Clock = std::chrono::steady_clock;",
+    """\
+  struct Clock {
+    using duration = std::chrono::nanoseconds;
+    using rep = duration::rep;
+    using period = duration::period;
+    using time_point = std::chrono::time_point<Clock>;
+    static constexpr bool is_steady = true;
+    static time_point now() {
+      return time_point(duration(rep(1e9 / CLOCKS_PER_SEC * double(std::clock()))));
+    }
+  };""",
+)
+"""The clock of the engine counts processor time, in all versions: machines may be busy."""
 
 
 def _off(about: str, file: str, old: str, new: str) -> Switch:
@@ -160,13 +178,13 @@ _OF_TABLES = {
     "equal-nodes": _off(
         "equal ops share their tables",
         "problem/tables.py",
-        "key = self.graph.roles[index], self.is_fused(node), id(self.options[index])",
+        "key = self.graph.roles[index], self.is_fused(node), Same(self.options[index])",
         "key = index",
     ),
     "equal-edges": _off(
         "equal edges share their tables",
         "problem/edge_tables.py",
-        "key = (info.sizes, info.item_bytes, id(sources), id(targets), constant, fixed)",
+        "key = (info.sizes, info.item_bytes, Same(sources), Same(targets), constant, fixed)",
         "key = object()",
     ),
     "equal-clusters": _off(
