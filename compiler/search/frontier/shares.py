@@ -12,6 +12,7 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
+from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Op", "divisible_share", "ops_of", "split_shares", "whole_shares"]
@@ -81,13 +82,14 @@ def _is_scalar(info: OpInfo) -> bool:
 
 def _divisibility(pieces: int, pads: Pads) -> Callable[[Rule], bool]:
     """Return a test of rules, which remembers answers: can an operator be cut in ``pieces``?"""
-    mesh, known = Mesh((pieces,)), dict[int, tuple[Rule, bool]]()
+    mesh, known = Mesh((pieces,)), dict[Same, bool]()
 
     def divides(rule: Rule) -> bool:
-        if id(rule) not in known:
+        key = Same(rule)
+        if key not in known:
             options = strategies(rule, mesh, pads)
-            known[id(rule)] = rule, any(isinstance(option.roles[0], int) for option in options)
-        return known[id(rule)][1]
+            known[key] = any(isinstance(option.roles[0], int) for option in options)
+        return known[key]
 
     return divides
 

@@ -16,6 +16,7 @@ from tensoropt.compiler.search.problem.pins import allowed
 from tensoropt.compiler.search.problem.problem import NodeTable
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule.strategies import strategy_of_roles
+from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["ClusterKind", "Column"]
@@ -63,7 +64,7 @@ class ClusterKind:
         self.places = {value: place for place, value in enumerate(cluster.values)}
         self.nodes = [self.graph.nodes[member] for member in cluster.members]
         self._followed: dict[AxisRole, list[AxisRole]] = {}
-        self._numbers: dict[int, dict[Strategy, int]] = {}
+        self._numbers: dict[Same, dict[Strategy, int]] = {}
         rows = self._pinned([self._row(option) for option in self._allowed()])
         self.picks = np.array(rows, dtype=np.int32)
         self._walk()
@@ -119,9 +120,10 @@ class ClusterKind:
 
     def _numbers_of(self, place: int) -> dict[Strategy, int]:
         options = self.tables.options[self.cluster.members[place]]
-        if id(options) not in self._numbers:
-            self._numbers[id(options)] = {option: n for n, option in enumerate(options)}
-        return self._numbers[id(options)]
+        key = Same(options)
+        if key not in self._numbers:
+            self._numbers[key] = {option: n for n, option in enumerate(options)}
+        return self._numbers[key]
 
     def _number(self, place: int, roles: tuple[AxisRole, ...]) -> int:
         """Return the strategy of these roles, or of the longest prefix that can be split."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.support.identity import Same
 
 __all__ = ["Cluster", "clusters_of", "sums_of"]
 
@@ -71,9 +72,9 @@ def _describe(graph: Graph, cluster: Cluster) -> None:
     for member in cluster.members:
         node = graph.nodes[member]
         reads = tuple(_read(graph, node, number))
-        makes = tuple((number(v), id(graph.values[v].info)) for v in node.results)
+        makes = tuple((number(v), Same(graph.values[v].info)) for v in node.results)
         repeats = None if node.repeats is None else places.get(node.repeats)
-        own = (node.kind, id(node.rule), id(node.info), node.phase, node.state, node.constant)
+        own = (node.kind, Same(node.rule), Same(node.info), node.phase, node.state, node.constant)
         kinds.append((*own, node.held, node.whole, node.updates is None, repeats, reads, makes))
     leader = graph.nodes[cluster.leader]
     pairs = tuple((numbers.get(a, -1), numbers.get(b, -1)) for a, b in leader.gradients)
@@ -91,7 +92,7 @@ def _read(graph: Graph, node: Node, number: object) -> Iterator[object]:
         made = graph.producer(value)
         info = graph.values[value].info
         traits = (made.constant, made.private, made.state is not None, made.phase, made.held)
-        yield number(value), id(info), *traits
+        yield number(value), Same(info), *traits
 
 
 def sums_of(graph: Graph) -> dict[int, tuple[int, ...]]:

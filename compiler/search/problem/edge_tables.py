@@ -14,6 +14,7 @@ from tensoropt.compiler.search.problem.shared_uses import (
     reading_times,
 )
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["EdgeTables", "is_cut"]
@@ -33,7 +34,6 @@ class EdgeTables:
         self._resharder = resharder
         self._tables: dict[object, tuple[Array, Array]] = {}
         self._reading: dict[object, Array] = {}
-        self._held: list[object] = []  # keeps the ids of these tuples in use
 
     def table(
         self,
@@ -50,9 +50,8 @@ class EdgeTables:
         tensor, or a tensor that cannot be communicated, keeps its layout.
         """
         fixed = fixed or not info.is_movable
-        key = (info.sizes, info.item_bytes, id(sources), id(targets), constant, fixed)
+        key = (info.sizes, info.item_bytes, Same(sources), Same(targets), constant, fixed)
         if key not in self._tables:
-            self._held += [sources, targets]
             make = self._cuts if constant else self._reshards
             time_s, transient = make(info, sources, targets)
             if fixed:
@@ -62,17 +61,15 @@ class EdgeTables:
 
     def making(self, info: TensorInfo, sources: Layouts, sets: LayoutSets) -> tuple[Array, Array]:
         """Return (time_s, transient_bytes) as [source, set] of making every layout of a set."""
-        key = (info.sizes, info.item_bytes, info.is_movable, id(sources), id(sets))
+        key = (info.sizes, info.item_bytes, info.is_movable, Same(sources), Same(sets))
         if key not in self._tables:
-            self._held += [sources, sets]
             self._tables[key] = making_tables(self._resharder, info, sources, sets)
         return self._tables[key]
 
     def reading(self, sets: LayoutSets, wanted: Layouts) -> Array:
         """Return seconds as [set, option] of reading one layout of a set."""
-        key = (id(sets), id(wanted))
+        key = (Same(sets), Same(wanted))
         if key not in self._reading:
-            self._held += [sets, wanted]
             self._reading[key] = reading_times(sets, wanted)
         return self._reading[key]
 

@@ -16,6 +16,7 @@ from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.sizes import is_worth_padding
 from tensoropt.compiler.search.problem.pins import Conditions
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.support.identity import Same
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.support.drawing import RANDOM
@@ -25,7 +26,7 @@ _PARTS = {"forward": 0, "recompute": 1, "backward": 1, "update": 2}
 __all__ = ["Graph", "Node", "Value"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
     """An argument, an op or a result of the function, which has a strategy.
 
@@ -252,7 +253,7 @@ class Graph:
                 v is not None and (*self._storage(v), operands.get(v, -1))
                 for v in (*node.operands, *node.results)
             )
-            role = node.kind, id(node.info), node.constant, self.times(node), stored
+            role = node.kind, Same(node.info), node.constant, self.times(node), stored
             found.append(self.intern(role))
         return found
 
@@ -266,7 +267,7 @@ class Graph:
             kept,
             resides,
             self.is_next_cache(value),
-            id(info),
+            Same(info),
         )
 
     def adds_state(self, node: Node) -> bool:
@@ -339,7 +340,7 @@ class Graph:
         read = (None if v is None else self.values[v] for v in node.operands)
         made = tuple(v and (alike[v.producer], v.index) for v in read)
         literal = node.op.attributes["value"] if node.op.name == onnx.CONSTANT else None
-        return id(node.info), made, literal
+        return Same(node.info), made, literal
 
     def is_kept(self, value: Value) -> bool:
         """Return whether a constant value stays in memory: a node reads it at run time."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.identity import Same
 
 __all__ = [
     "NO_LINES",
@@ -220,9 +221,9 @@ def _floats(values: ArrayLike | None, like: Floats | None) -> Floats:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def _identity(table: NodeTable) -> tuple[int, ...]:
+def _identity(table: NodeTable) -> tuple[Same, ...]:
     """Return a key that is equal for tables of the same arrays."""
-    return id(table.time_s), id(table.static_bytes), id(table.transient_bytes)
+    return tuple(map(Same, (table.time_s, table.static_bytes, table.transient_bytes)))
 
 
 def _check_node(index: int, node: NodeTable, checked: set[object]) -> None:

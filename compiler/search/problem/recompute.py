@@ -21,6 +21,7 @@ from tensoropt.compiler.search.problem.graph import Graph, Node, Value
 from tensoropt.compiler.search.problem.reader import classify_constants
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.support.identity import Same
 from tensoropt.compiler.training.segments import divide
 from tensoropt.dialects import onnx
 
@@ -64,7 +65,7 @@ class Recomputation:
         kinds = []
         for op in self.ops:
             touched = (*nodes[op].operands, *nodes[op].results)
-            infos = tuple(v if v is None else id(values[v].info) for v in touched)
+            infos = tuple(v if v is None else Same(values[v].info) for v in touched)
             kinds.append((_info(nodes[op]).name, infos))
         return divide(kinds, lives)
 

@@ -17,6 +17,7 @@ import numpy as np
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, TablePoint
 from tensoropt.compiler.search.problem.tables import Flags
 from tensoropt.compiler.search.problem.waiting import Moment, Part, Shape, Waits, classes
+from tensoropt.compiler.support.identity import Same
 
 __all__ = ["Sums"]
 
@@ -32,10 +33,10 @@ MOST_ALIKE = 6
 
 @dataclass(frozen=True)
 class _Sum:
-    """The kinds of a moment and of other live tensors: their bytes add up."""
+    """The kinds of a moment and of other live tensors, as numbers: their bytes add up."""
 
     own: int
-    moved: int
+    moved: int | None
     waiting: tuple[int, ...]
 
 
@@ -90,8 +91,9 @@ class Sums:
         self.waits = waits
         self._known: dict[_Sum, None] = {}
         self._tables: dict[object, _Table] = {}
-        self._raised: dict[object, tuple[NodeTable, NodeTable]] = {}
-        self._held: dict[int, _Held] = {}
+        self._raised: dict[object, NodeTable] = {}
+        self._held: dict[Same, _Held] = {}
+        self._kinds: dict[Same, int] = {}
         self._most = 1 if waits.tables.is_small else MOST_PARTS
 
     def __len__(self) -> int:
@@ -136,20 +138,20 @@ class Sums:
             parts = [part for _, part in largest[:count]]
             total += largest[count - 1][0] if count else 0.0
             if total > point.transient and _is_small(moment, parts):
-                yield _sum(moment, parts)
+                yield self._sum(moment, parts)
 
     def add_to(self, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
         """Add the tables of all learnt sums to the tables of a problem."""
         problem = _Added(nodes, edges)
         for moment in self._moments():
             for lesson in self._known:
-                if (lesson.own, lesson.moved) == _kind(moment):
-                    for parts in islice(_match_parts(moment, lesson), MOST_ALIKE):
+                if (lesson.own, lesson.moved) == self._kind(moment):
+                    for parts in islice(self._match_parts(moment, lesson), MOST_ALIKE):
                         self._add(moment, parts, problem)
 
     def _moments(self) -> Iterable[Moment]:
         yield from self.waits.moments.values()
-        if any(lesson.moved for lesson in self._known):
+        if any(lesson.moved is not None for lesson in self._known):
             waits = self.waits
             every = *waits.moves.values(), *waits.cuts.values(), *waits.behind.values()
             for own in every:
@@ -160,7 +162,7 @@ class Sums:
         ends = list(dict.fromkeys(node for part in every for node in part.nodes))
         rest = moment.least_bytes - sum(moment.least[part.value] for part in parts)
         places = tuple(ends.index(node) for part in every for node in part.nodes)
-        key = (id(moment.size_bytes), rest, places, *(id(part.shape) for part in every))
+        key = (Same(moment.size_bytes), rest, places, *(Same(part.shape) for part in every))
         if key not in self._tables:
             shapes = [part.shape for part in every]
             self._tables[key] = _table(shapes, places, len(ends), moment.size_bytes + rest)
@@ -181,30 +183,48 @@ class Sums:
         """Return a part that depends on one node; several nodes get a node for their states."""
         if len(part.nodes) == 1:
             return part
-        key = (id(part.shape), part.nodes)
+        shape = Same(part.shape)
+        key = shape, part.nodes
         if key not in problem.held:
-            if id(part.shape) not in self._held:
-                self._held[id(part.shape)] = _make_held(part.shape)
-            held = self._held[id(part.shape)]
+            if shape not in self._held:
+                self._held[shape] = _make_held(part.shape)
+            held = self._held[shape]
             here = problem.add(held.node, part.nodes, held.ties)
             problem.held[key] = Part(part.value, (here,), held.shape)
         return problem.held[key]
 
     def _at_least(self, node: NodeTable, size_bytes: Floats) -> NodeTable:
         """Return the table of a node with the bytes that are live for any choice of the others."""
-        key = (id(node), id(size_bytes))
+        key = Same(node), Same(size_bytes)
         if key not in self._raised:
             most = np.maximum(node.transient_bytes, size_bytes[0])
-            self._raised[key] = NodeTable(node.time_s, node.static_bytes, most), node
-        return self._raised[key][0]
+            self._raised[key] = NodeTable(node.time_s, node.static_bytes, most)
+        return self._raised[key]
 
+    def _number(self, shared: object) -> int:
+        """Return the number of an object that equal moments or parts share."""
+        return self._kinds.setdefault(Same(shared), len(self._kinds))
 
-def _kind(moment: Moment) -> tuple[int, int]:
-    return id(moment.size_bytes), 0 if moment.moved is None else id(moment.moved.shape)
+    def _kind(self, moment: Moment) -> tuple[int, int | None]:
+        moved = None if moment.moved is None else self._number(moment.moved.shape)
+        return self._number(moment.size_bytes), moved
 
+    def _sum(self, moment: Moment, parts: Sequence[Part]) -> _Sum:
+        kinds = sorted(self._number(part.shape) for part in parts)
+        return _Sum(*self._kind(moment), tuple(kinds))
 
-def _sum(moment: Moment, parts: Sequence[Part]) -> _Sum:
-    return _Sum(*_kind(moment), tuple(sorted(id(part.shape) for part in parts)))
+    def _match_parts(self, moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:
+        """Yield the parts of a moment that match the kinds of a lesson, each of another value."""
+        seen = set()
+        kinds = [
+            [part for part in moment.waiting if self._number(part.shape) == kind]
+            for kind in lesson.waiting
+        ]
+        for parts in product(*kinds):
+            one = frozenset(parts)
+            if one not in seen and len({part.value for part in parts}) == len(parts):
+                seen.add(one)
+                yield parts
 
 
 def _every(moment: Moment, parts: Sequence[Part]) -> list[Part]:
@@ -224,17 +244,6 @@ def _options(part: Part) -> int:
     """Return the number of options of the node that determines the size of a part."""
     (*others, mask) = part.shape.masks
     return len(part.shape.size_bytes) if others else len(mask)
-
-
-def _match_parts(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:
-    """Yield the parts of a moment that match the kinds of a lesson, each of another value."""
-    seen = set()
-    kinds = [[p for p in moment.waiting if id(p.shape) == kind] for kind in lesson.waiting]
-    for parts in product(*kinds):
-        one = frozenset(map(id, parts))
-        if one not in seen and len({part.value for part in parts}) == len(parts):
-            seen.add(one)
-            yield parts
 
 
 def _make_held(shape: Shape) -> _Held:

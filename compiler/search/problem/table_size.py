@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tensoropt.compiler.layout.mesh import is_deep
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.identity import Same
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -54,7 +55,7 @@ def table_bytes(tables: MeshTables) -> int:
     graph, cells = tables.graph, {}
     for value, node, operand in graph.edges():
         made, used = tables.options[graph.values[value].producer], tables.options[node]
-        cells[id(made), id(used), operand] = len(made) * len(used)
+        cells[Same(made), Same(used), operand] = len(made) * len(used)
     return CELL_BYTES * sum(cells.values())
 
 

@@ -38,6 +38,7 @@ from tensoropt.compiler.search.problem.pins import Condition, allowed
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_uses import LayoutSets, layout_sets
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -124,8 +125,7 @@ class SharedEnd:
 class Memo:
     """Results on one mesh, computed once for all graphs that are derived from one step.
 
-    Equal nodes of these graphs share their infos and rules, so keys identify objects by ``id``. The
-    graphs and this memo keep the objects alive.
+    Equal nodes of these graphs share their infos and rules.
     """
 
     def __init__(self, mesh: Mesh, device: Device) -> None:
@@ -133,7 +133,7 @@ class Memo:
         self.options: dict[object, tuple[Strategy, ...]] = {}
         self.layouts: dict[object, tuple[Layout, ...]] = {}
         self.node_tables: dict[object, NodeTable] = {}
-        self.numbers: dict[int, dict[tuple[AxisRole, ...], int]] = {}
+        self.numbers: dict[Same, dict[tuple[AxisRole, ...], int]] = {}
         self.layout_sets: dict[object, LayoutSets | None] = {}
 
 
@@ -202,9 +202,9 @@ class MeshTables:
         """Return a key of all that the options of a node depend on."""
         node, pinned = self.graph.nodes[index], (self._is_whole(index), self._conditions(index))
         values = [*node.operands[:1], *node.results[:1]]
-        infos = [id(self.graph.values[v].info) for v in values if v is not None]
+        infos = [Same(self.graph.values[v].info) for v in values if v is not None]
         held = node.private, node.state == "gradient", node.is_fed
-        return node.kind, id(node.rule), len(node.operands), held, pinned, *infos
+        return node.kind, Same(node.rule), len(node.operands), held, pinned, *infos
 
     @cached_property
     def variables(self) -> list[int]:
@@ -396,7 +396,7 @@ class MeshTables:
         if len(uses) < 2 or self.graph.producer(value).constant or not self.is_small:
             return None
         wanted = [self.wanted(*use) for use in uses]
-        key = tuple(map(id, wanted))
+        key = tuple(map(Same, wanted))
         if key not in self._layout_sets_known:
             self._layout_sets_known[key] = layout_sets(
                 ([(x,) for x in own] for own in wanted), SETS_OF_SMALL
@@ -494,11 +494,11 @@ class MeshTables:
 
     def is_fused(self, node: Node) -> bool:
         """Return whether ``node`` was measured as fused into another op, after its producers."""
-        return id(node) in self._fused
+        return node in self._fused
 
     @cached_property
-    def _fused(self) -> frozenset[int]:
-        return frozenset(id(node) for node in self.graph.nodes if self._was_fused(node))
+    def _fused(self) -> frozenset[Node]:
+        return frozenset(node for node in self.graph.nodes if self._was_fused(node))
 
     def _was_fused(self, node: Node) -> bool:
         if node.info is None or not self.device.operators:
@@ -574,15 +574,15 @@ class MeshTables:
 
     def numbers(self, index: int) -> dict[tuple[AxisRole, ...], int]:
         """Return the numbers of an op's options by the roles of the mesh axes."""
-        options = self.options[index]
-        if id(options) not in self._numbers:
-            self._numbers[id(options)] = {option.roles: n for n, option in enumerate(options)}
-        return self._numbers[id(options)]
+        key = Same(self.options[index])
+        if key not in self._numbers:
+            self._numbers[key] = {o.roles: n for n, o in enumerate(self.options[index])}
+        return self._numbers[key]
 
     def node_table(self, index: int) -> NodeTable:
         """Return the costs of a node's options; the same table for nodes of equal roles."""
         node = self.graph.nodes[index]
-        key = self.graph.roles[index], self.is_fused(node), id(self.options[index])
+        key = self.graph.roles[index], self.is_fused(node), Same(self.options[index])
         if key not in self._node_tables:
             options, times = self.options[index], self.graph.times(node)
             once_s = [self.op_time_s(node, s) + self.inner_time_s(node, s) for s in options]
@@ -609,12 +609,14 @@ class MeshTables:
     def _list_made(self, node: int, result: int) -> tuple[Layout, ...]:
         """Return the layout of a result per option; the same object for the same options."""
         options = self.options[node]
-        return self._cache((id(options), "made", result), (s.results[result] for s in options))
+        return self._cache((Same(options), "made", result), (s.results[result] for s in options))
 
     def wanted(self, node: int, operand: int) -> tuple[Layout, ...]:
         """Return the layout of an operand per option; the same object for the same options."""
         options = self.options[node]
-        return self._cache((id(options), "wanted", operand), (s.operands[operand] for s in options))
+        return self._cache(
+            (Same(options), "wanted", operand), (s.operands[operand] for s in options)
+        )
 
     def _cache(self, key: object, layouts: Iterator[Layout]) -> tuple[Layout, ...]:
         if key not in self._layouts:
@@ -627,7 +629,7 @@ class MeshTables:
         Uses that all require a partial sum gain nothing over reducing it first, as each reduces it
         on its own. Leaving partial layouts out makes the tables much smaller.
         """
-        groups = {id(x): x for x in (source.layouts, *(self.wanted(*use) for use in uses))}
+        groups = {Same(x): x for x in (source.layouts, *(self.wanted(*use) for use in uses))}
         return End(number, self._cache(("copy", *groups), complete(groups.values())))
 
     def _edge(self, value: int, source: End, target: End, *, fixed: bool = False) -> EdgeTable:

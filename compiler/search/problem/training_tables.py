@@ -35,6 +35,7 @@ from tensoropt.compiler.search.problem.tables import (
     tensor_bytes,
 )
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -239,7 +240,7 @@ class TrainingTables(MeshTables):
             number, copies = self._cluster_of[node], self._copies(source, sharing)
             kind = self.kind(self.clusters[number])
             shared = len(readers.get(self.graph.nodes[node].results[0], ())) > 1
-            key = (id(kind), id(info), id(copies), shared)
+            key = (Same(kind), info, Same(copies), shared)
             if key not in self._summed_known:
                 self._summed_known[key] = shared_gradients(kind, info, copies, shared=shared)
             self._summed[number] = self._summed_known[key]
@@ -288,7 +289,7 @@ class TrainingTables(MeshTables):
 
     def _column(self, copies: tuple[Layout, ...], late: bool, times: int) -> Column:
         """Return the column of a copy; the same object for the same layouts."""
-        key = (id(copies), late, times)
+        key = (Same(copies), late, times)
         if key not in self._columns:
             self._columns[key] = Column(copies, 0, late, self._all(len(copies), False), times)
         return self._columns[key]
@@ -296,16 +297,16 @@ class TrainingTables(MeshTables):
     def _copies(self, source: _Source, targets: list[_Target]) -> tuple[Layout, ...]:
         """Return the layouts of a copy: all complete layouts that are made or wanted."""
         groups = [source.layouts, *(c.layouts for target in targets for c in target.columns)]
-        return self._cache(("copy", *dict.fromkeys(map(id, groups))), complete(groups))
+        return self._cache(("copy", *dict.fromkeys(map(Same, groups))), complete(groups))
 
     def _joined(self, info: TensorInfo, source: _Source, target: _Target) -> EdgeTable:
         key = (
-            id(info),
-            id(source.layouts),
-            id(source.kept),
+            info,
+            Same(source.layouts),
+            Same(source.kept),
             source.constant,
             source.state,
-            *map(id, target.columns),
+            *target.columns,
         )
         if key not in self._edges_known:
             self._edges_known[key] = self._tables(info, source, target)

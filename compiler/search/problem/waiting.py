@@ -24,6 +24,7 @@ from tensoropt.compiler.search.problem.tables import (
     SharedEnd,
     tensor_bytes,
 )
+from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["Moment", "Part", "Shape", "Waits", "classes"]
@@ -100,15 +101,15 @@ class Moment:
 
 @dataclass
 class _Known:
-    """Objects made once per key, stored with the objects that the key identifies by id."""
+    """Objects made once per key."""
 
-    found: dict[object, tuple[object, object]] = field(default_factory=dict)
+    found: dict[object, object] = field(default_factory=dict)
 
     def get(self, held: tuple[object, ...], make: Callable[[], object]) -> object:
-        key = tuple(one if isinstance(one, int | str) else id(one) for one in held)
+        key = tuple(one if isinstance(one, int | str) else Same(one) for one in held)
         if key not in self.found:
-            self.found[key] = make(), held
-        return self.found[key][0]
+            self.found[key] = make()
+        return self.found[key]
 
 
 class Waits:
