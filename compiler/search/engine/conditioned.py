@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +25,6 @@ from tensoropt.compiler.support.errors import UserError
 __all__ = ["TooWideError", "best_of_parts", "best_points", "frontier_of_parts", "with_option"]
 
 MOST_PARTS = 4096
-RESOLUTION = 2.0**-50  # relative to the sum of the largest costs of all tables
 
 
 class TooWideError(UserError):
@@ -158,10 +158,14 @@ def _restore(problem: Problem, point: TablePoint, variable: int, k: int) -> Tabl
 
 
 def best_points(problem: Problem, points: list[TablePoint]) -> list[TablePoint]:
-    """Return the points that are not dominated, within the resolution of a search."""
+    """Return the points that are not dominated, up to the rounding errors of a search.
+
+    The engine rounds each entry to the machine epsilon of the sum of the largest entries.
+    """
     tables: list[NodeTable] = [*problem.nodes, *problem.edges]
-    time_step = RESOLUTION * sum(_largest(table.time_s) for table in tables)
-    memory_step = RESOLUTION * (
+    step = len(tables) * sys.float_info.epsilon
+    time_step = step * sum(_largest(table.time_s) for table in tables)
+    memory_step = step * (
         sum(_largest(table.static_bytes) for table in tables)
         + max(_largest(table.transient_bytes) for table in tables)
     )

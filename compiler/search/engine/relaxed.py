@@ -36,8 +36,6 @@ SHARE = 0.4
 """Fraction of the time for the relaxation."""
 TRIES = 6
 """Largest number of ways to fix the split nodes."""
-MOST = 200
-"""Largest number of splits."""
 
 Solve = Callable[[Problem, float | None, Control, float], TableFrontier]
 """Solves a problem within a number of seconds and of bytes; raises TooWideError."""
@@ -96,9 +94,7 @@ def _solve_split(
     """Return the frontier of the first relaxation that fits into memory, and its split nodes."""
     origin = list(range(len(problem.nodes)))  # of each node, new nodes included
     variable, apart = wide.variable, []
-    for _ in range(MOST):
-        if sum(variable in (edge.a, edge.b) for edge in problem.edges) < 2:
-            return None
+    while sum(variable in (edge.a, edge.b) for edge in problem.edges) > 1:
         problem = _split(problem, variable)
         origin.append(origin[variable])
         apart.append(origin[variable])

@@ -7,18 +7,17 @@ and leaner than the other. Each corner takes the best proof among lines and fron
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tensoropt.compiler.search.problem.problem import Floats, Lines, TablePoint
+from tensoropt.compiler.search.problem.problem import ROUNDING, Floats, Lines, TablePoint
 
-__all__ = ["NOTHING", "ROUNDING", "Claim", "proven"]
+__all__ = ["NOTHING", "Claim", "proven"]
 
-ROUNDING = 1e-9
-"""Relative tolerance: tables and programs add costs in different orders."""
-NOTHING = 1e-30
+NOTHING = sys.float_info.epsilon
 """Stands for zero seconds or bytes in a division."""
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tensoropt.compiler.search.frontier.bounds import NOTHING, ROUNDING
+from tensoropt.compiler.search.frontier.bounds import NOTHING
 from tensoropt.compiler.search.problem.cuts import Cuts
 from tensoropt.compiler.search.problem.evaluate import ProgramCost, evaluator_of
-from tensoropt.compiler.search.problem.problem import Floats, Problem, TablePoint
+from tensoropt.compiler.search.problem.problem import ROUNDING, Floats, Problem, TablePoint
 from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 
 __all__ = ["Lessons", "overhead_s", "shortfalls"]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TypeVar
 
+import numpy as np
+
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.engine.control import OutOfTimeError
 from tensoropt.compiler.search.frontier.anytime import Anytime
+from tensoropt.compiler.search.frontier.bounds import NOTHING
 from tensoropt.compiler.search.frontier.candidate import Assignment, Candidate
 from tensoropt.compiler.search.frontier.options import (
     LeftOut,
@@ -138,11 +140,6 @@ def _number(options: Sequence[Strategy], chosen: Strategy) -> int:
     """Return the number of ``chosen`` among the options, by identity."""
     return next(number for number, option in enumerate(options) if option is chosen)
 
-
-COARSER = 1.25
-"""Factor between the resolutions that are tried until few enough points are left."""
-MIN_STEP = 1e-3
-"""The first resolution that is tried if none is given."""
 
 _T = TypeVar("_T")
 _P = TypeVar("_P", bound=FrontierPoint)
@@ -305,12 +302,25 @@ def apart(points: Sequence[_P], options: SearchOptions) -> list[_P]:
     """
     above = [point for point in points if not point.fits(options.memory_bytes)]
     within = points[len(above) :]  # processes need less from point to point
-    factor = 1 + options.resolution
-    while True:
-        kept = [*_covering(above, factor), *_covering(within, factor)]
-        if len(kept) <= (options.most_points or len(kept)):
-            return [replace(point, index=index) for index, point in enumerate(kept)]
-        factor = 1 + COARSER * max(factor - 1, options.epsilon, MIN_STEP)
+
+    def kept(factor: float) -> list[_P]:
+        return [*_covering(above, factor), *_covering(within, factor)]
+
+    found = kept(1 + options.resolution)
+    most = options.most_points
+    if most is not None and len(found) > most:
+        factors = _factors(points)
+        # Any factor leaves a point above the limit and one within it.
+        place = bisect_left(factors, -max(most, 2), key=lambda factor: -len(kept(factor)))
+        found = kept(factors[min(place, len(factors) - 1)])
+    return [replace(point, index=index) for index, point in enumerate(found)]
+
+
+def _factors(points: Sequence[FrontierPoint]) -> list[float]:
+    """Return every factor at which a point begins to cover another, ascending; O(n^2 log n)."""
+    costs = np.array([(max(p.time_s, NOTHING), max(p.memory_bytes, 1)) for p in points])
+    factors: list[float] = np.unique((costs[None] / costs[:, None]).max(axis=2)).tolist()
+    return factors
 
 
 def _covering(points: Sequence[_P], factor: float) -> list[_P]:
@@ -355,7 +365,7 @@ def _widened(
 
 def _factor(point: FrontierPoint, other: FrontierPoint) -> float:
     """Return how much more time or memory ``other`` needs than ``point``, at least 1."""
-    time_s = max(point.time_s, sys.float_info.min)
+    time_s = max(point.time_s, NOTHING)
     return max(other.time_s / time_s, other.memory_bytes / max(point.memory_bytes, 1), 1.0)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.layout.mesh import grouped
 from tensoropt.compiler.reshard.resharder import Resharder
-from tensoropt.compiler.search.problem.problem import Floats
+from tensoropt.compiler.search.problem.problem import ROUNDING, Floats
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.runtime.layout.layout import REPLICATE, Layout
@@ -26,8 +26,6 @@ __all__ = ["left_bytes"]
 
 MOST_LAYOUTS = 100
 """Largest number of layouts of a tensor for which the bound is computed."""
-_AS_QUICK = 1 + 1e-9
-"""Times within this factor may be equal: they are sums in different orders."""
 
 
 def left_bytes(
@@ -50,7 +48,7 @@ def left_bytes(
     own = np.eye(len(every), dtype=np.bool_)
     # True if a third layout may replace the read layout as the source of the wanted layout, or is
     # the wanted layout itself: [read, third, wanted].
-    may_be = (times <= times[:, None] * _AS_QUICK) & ~own[:, :, None] | own
+    may_be = (times <= times[:, None] * (1 + ROUNDING)) & ~own[:, :, None] | own
     waits = np.where(may_be, sizes[:, None], np.inf).min(axis=1)
     is_cut = (sizes < sizes[:, None]) & np.isfinite(times)
     found = np.where(is_cut, sizes[:, None] + waits, 0.0)

@@ -14,6 +14,7 @@ from tensoropt.compiler.support.identity import Same
 
 __all__ = [
     "NO_LINES",
+    "ROUNDING",
     "DoesNotFitError",
     "EdgeTable",
     "Floats",
@@ -31,6 +32,9 @@ Floats = NDArray[np.float64]
 
 Lines = NDArray[np.float64]
 """Rows ``a, b, least``: every assignment takes ``a * seconds + b * bytes >= least``."""
+
+ROUNDING = 1e-9
+"""Relative tolerance of sums in different orders: tables and programs add costs differently."""
 
 NO_LINES: Lines = np.zeros((0, 3))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+import numpy as np
+
 from tensoropt.compiler.layout.mesh import is_deep
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
@@ -14,9 +16,10 @@ from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["TablesTooLargeError", "check_tables", "refines"]
 
-CELL_BYTES = 16  # time and transient memory
-DEFAULT_SHARE = 0.25  # of the machine's memory, for the search
-TABLES_SHARE = 0.25  # of the search's memory; it holds copies
+CELL_BYTES = 2 * np.dtype(np.float64).itemsize  # time and transient memory
+SHARE = 0.25
+"""The part of the machine's memory for a search, and the part of that for its tables: the engine
+makes copies of them."""
 _ROOM = 1.05  # margin of the reported memory, which is rounded
 
 
@@ -38,10 +41,10 @@ def check_tables(
                 f"search: the cost tables are larger than those of mesh {coarse}, "
                 "expected a mesh of fewer axes"
             )
-    whole = DEFAULT_SHARE * _memory_bytes() if memory_bytes is None else memory_bytes
+    whole = SHARE * _memory_bytes() if memory_bytes is None else memory_bytes
     need = table_bytes(tables)
-    if need > TABLES_SHARE * whole:
-        enough = format_bytes(_ROOM * need / TABLES_SHARE)
+    if need > SHARE * whole:
+        enough = format_bytes(_ROOM * need / SHARE)
         raise TablesTooLargeError(
             f"search: the cost tables need about {format_bytes(need)} and may take a quarter of "
             f"its memory, expected --search-memory {enough} or a mesh of fewer axes, "
