@@ -71,6 +71,9 @@ CASES: Mapping[str, Case] = {
     "train-gpt3": Case("gpt3_13b", ("4x2",), sizes={"layers": 4}, trains=True),
     "train-llama": Case("llama3_8b", ("4x4",), sizes={"layers": 4}, trains=True),
     "train-vgg": Case("vgg16", 4, trains=True),
+    "llama-64-deep": Case("llama3_8b", 64, axes=3),
+    "translation-16-deep": Case("transformer_big", 16, axes=3),
+    "bert-deep": Case("bert_large", ("2x2x2", "2x2x4"), epsilon=0.02),
 }
 
 

@@ -265,7 +265,7 @@ def test_what_is_cut_for_the_last_reader_is_there_in_every_plan() -> None:
             picked, alive = np.array(plan, np.int32), evaluator.evaluate(plan).transient_bytes
             for moment in itertools.chain(*behind.values()):
                 assert moment.moved is not None
-                cut = moment.moved.bytes(picked, moment)
+                cut = moment.moved.bytes(picked, moment.node)
                 if cut:
                     told = cut + moment.size_bytes[plan[moment.node]] + moment.least_bytes
                     assert told <= alive

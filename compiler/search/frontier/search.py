@@ -303,16 +303,16 @@ def apart(points: Sequence[_P], options: SearchOptions) -> list[_P]:
     above = [point for point in points if not point.fits(options.memory_bytes)]
     within = points[len(above) :]  # processes need less from point to point
 
-    def kept(factor: float) -> list[_P]:
+    def cover(factor: float) -> list[_P]:
         return [*_covering(above, factor), *_covering(within, factor)]
 
-    found = kept(1 + options.resolution)
+    found = cover(1 + options.resolution)
     most = options.most_points
     if most is not None and len(found) > most:
         factors = _factors(points)
         # Any factor leaves a point above the limit and one within it.
-        place = bisect_left(factors, -max(most, 2), key=lambda factor: -len(kept(factor)))
-        found = kept(factors[min(place, len(factors) - 1)])
+        place = bisect_left(factors, -max(most, 2), key=lambda factor: -len(cover(factor)))
+        found = cover(factors[min(place, len(factors) - 1)])
     return [replace(point, index=index) for index, point in enumerate(found)]
 
 

@@ -14,9 +14,10 @@ from itertools import islice, product
 
 import numpy as np
 
+from tensoropt.compiler.search.problem.live_sizes import Part, Shape, classes
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, TablePoint
 from tensoropt.compiler.search.problem.tables import Flags
-from tensoropt.compiler.search.problem.waiting import Moment, Part, Shape, Waits, classes
+from tensoropt.compiler.search.problem.waiting import Moment, Waits
 from tensoropt.compiler.support.identity import Same
 
 __all__ = ["Sums"]
@@ -127,10 +128,10 @@ class Sums:
         chosen = point.assignment
         total = float(moment.size_bytes[chosen[moment.node]]) + moment.least_bytes
         if moment.moved is not None:
-            total += moment.moved.bytes(chosen, moment)
+            total += moment.moved.bytes(chosen, moment.node)
         found: dict[int, tuple[float, Part]] = {}  # by value
         for part in moment.waiting:
-            more = part.bytes(chosen, moment) - moment.least[part.value]
+            more = part.bytes(chosen, moment.node) - moment.least[part.value]
             if more > found.get(part.value, (0.0, part))[0]:
                 found[part.value] = more, part
         largest = sorted(found.values(), key=lambda one: -one[0])[: self._most]
