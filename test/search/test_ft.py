@@ -210,7 +210,7 @@ def test_points_known_from_elsewhere_count_as_found(
 
 @pytest.mark.quick
 @example(2615, 0.0, 60.0)  # two points of others that beat all between them
-@given(seeds, st.sampled_from([0.0, 0.1]), st.sampled_from([0.0, 60.0]))
+@given(seeds, st.sampled_from([0.0, 0.05, 0.1]), st.sampled_from([0.0, 60.0]))
 @many
 def test_what_a_hurried_search_proves_holds_of_every_choice(
     seed: int, epsilon: float, limit_s: float
@@ -238,6 +238,18 @@ def test_what_a_hurried_search_proves_holds_of_every_choice(
             assert (a * time + b * memory).min() >= least * (1 - CLOSE)
     if limit_s:
         assert again["epsilon"] <= epsilon
+
+
+def test_points_from_elsewhere_within_the_bound_end_a_search() -> None:
+    """Lines alone prove that no plan is much better, so nothing is swept."""
+    problem = _large()
+    exact = solve_frontier(problem).points
+    known = [(exact[0].time * 1.02, exact[-1].memory * 1.02)]
+    found = _hurried(problem, 0.05, 60.0, known, ft.NO_LINES)
+    assert found["supported"] == 0
+    assert 0.0199 < found["epsilon"] <= 0.05
+    alone = _hurried(problem, 0.05, 60.0, [], ft.NO_LINES)
+    assert alone["supported"] > 0
 
 
 def test_lines_that_are_given_do_not_come_back() -> None:

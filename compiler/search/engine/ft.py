@@ -62,7 +62,8 @@ def solve_frontier(
 
     With ``epsilon`` 0 every Pareto point is returned (one assignment each). Otherwise every
     assignment is within a factor ``1 + epsilon`` of a returned point in both objectives. The
-    fastest and the leanest point are exact. ``TableFrontier.epsilon`` is the proved bound. It
+    fastest and the leanest point are exact; with a time limit, the leanest may only be within
+    ``epsilon``, if that is at most 5%. ``TableFrontier.epsilon`` is the proved bound. It
     exceeds ``epsilon`` only if ``time_limit_s`` ran out first, or if ``memory_bytes`` (0 for a
     quarter of the machine's memory) was too small for tables, bounds and lists of points. In all
     other cases the same arguments give the same points.
@@ -293,7 +294,7 @@ def _run(
     *,
     direct_sums: float = 1e6,
     box_sums: float = 2e7,
-    line_sums: float = 1e8,
+    line_sums: float = 1e6,
     hull_only: bool = False,
     control: Control = _NO_CONTROL,
     always_share: bool = False,

@@ -66,9 +66,10 @@ class Frontier {
   Result run() {
     supports_ = options_.lines;
     if (!(hurries() ? find_ends() : find_extremes())) return {};
-    if (hurries() || !search_directly(quick() * options_.direct_sums))
+    const bool covered = hurries() && is_covered();
+    if (!covered && (hurries() || !search_directly(quick() * options_.direct_sums)))
       for (const double epsilon : stages()) search_within(epsilon);
-    result_.epsilon = std::max(largest_error(), leanest_error());
+    result_.epsilon = covered ? error_of_all() : std::max(largest_error(), leanest_error());
     result_.time_epsilon = fastest_error();
     const auto given = std::ptrdiff_t(options_.lines.size());
     result_.lines.assign(supports_.begin() + given, supports_.end());
@@ -219,15 +220,16 @@ class Frontier {
   }
 
   // Finds both ends of a large problem: first by one elimination each and lines between them, then
-  // exactly, if there is time. The leanest assignment takes longest to find, but a few eliminations
-  // may bound it well.
+  // exactly, if that is not enough and there is time. The leanest assignment takes longest to find,
+  // but a few eliminations may bound it well.
   bool find_ends() {
     const auto started = Token::Clock::now();
     if (!draw({{1, 0}, {0, 1}})) return false;
     const std::chrono::duration<double> each = Token::Clock::now() - started;
     const bool best = kEnds * token_.left_s() > kEndsWork * each.count();
     bound_ends_and_middle(Token(token_, (best ? kFirst : 1) * token_.left_s()));
-    if (!token_.expired()) find_best_ends(Token(token_, (best ? kEnds : 1) * token_.left_s()));
+    if (!is_covered() && !token_.expired())
+      find_best_ends(Token(token_, (best ? kEnds : 1) * token_.left_s()));
     make_gaps();
     return true;
   }
@@ -274,6 +276,7 @@ class Frontier {
       std::size_t low, high;  // levels
       double fixed;           // the least static memory up to `high`
     };
+    const double enough = 1 + std::min(options_.epsilon, kStages[0]);
     std::vector<Part> parts{{0, levels_.size() - 1, fixed}};
     auto least = [&](const Part& part) { return part.fixed + levels_[part.low]; };
     auto before = [&](const Part& a, const Part& b) { return least(a) < least(b); };
@@ -281,7 +284,7 @@ class Frontier {
     auto worst = parts.begin();
     for (std::size_t done = 0; done < kLevels; ++done) {
       if (done >= kLateLevels && token.expired()) break;
-      if (worst->low == worst->high || known <= (1 + kStages[0]) * least(*worst)) break;
+      if (worst->low == worst->high || known <= enough * least(*worst)) break;
       const std::size_t at = middle(worst->low, worst->high, known - worst->fixed);
       const Part upper{at + 1, worst->high, worst->fixed};
       try {
@@ -366,8 +369,10 @@ class Frontier {
     return true;
   }
 
-  // Draws lines along the worst gaps between all known points, one at a time.
+  // Draws lines along the worst gaps between all known points, one at a time, unless these are
+  // within the bound: lines also find points, which bound the next problem.
   void draw_lines(const Token& token) {
+    if (is_covered()) return;
     std::vector<double> drawn;
     while (drawn.size() < kLines) {
       const auto slopes = slopes_of_worst(drawn);
@@ -390,26 +395,46 @@ class Frontier {
     for (std::size_t i = 1; i < result_.points.size(); ++i) gaps_.push_back(make_gap(i - 1, i));
   }
 
-  // Returns the slopes of the two worst gaps between points of this problem and others. Slopes that
-  // are drawn already are left out.
-  std::vector<double> slopes_of_worst(const std::vector<double>& drawn) const {
-    std::vector<Cost> costs = thinned(options_.known);
+  // Returns the best costs of this problem's points and of others, in order of time.
+  std::vector<Cost> best_costs() const {
+    std::vector<Cost> costs = thinned(options_.known), best;
     for (const Solution& point : result_.points) costs.push_back(point.cost);
     std::sort(costs.begin(), costs.end(), [](const Cost& a, const Cost& b) {
       return std::pair(a.time, a.memory()) < std::pair(b.time, b.memory());
     });
+    for (const Cost& cost : costs)
+      if (best.empty() || cost.memory() < best.back().memory()) best.push_back(cost);
+    return best;
+  }
+
+  // Returns the largest relative excess of the best of all points over any assignment of this
+  // problem: before, between and beyond these points.
+  double error_of_all() const {
+    double error = 0, memory = kInfinity;
+    for (const Cost& cost : best_costs()) {
+      error = std::max(error, error_of({0, 0, 0, memory, cost.time, 0}));
+      memory = cost.memory();
+    }
+    return std::max(error, error_of({0, 0, 0, memory, kInfinity, 0}));
+  }
+
+  // Returns whether lines and levels prove the requested bound. A coarse search is for the ends,
+  // which lines do not find exactly.
+  bool is_covered() const {
+    return options_.epsilon <= kStages[0] && error_of_all() <= options_.epsilon;
+  }
+
+  // Returns the slopes of the two worst gaps between points of this problem and others. Slopes that
+  // are drawn already are left out.
+  std::vector<double> slopes_of_worst(const std::vector<double>& drawn) const {
     std::vector<std::pair<double, double>> found;  // minus the error, and the slope
-    const Cost* left = nullptr;
-    for (const Cost& right : costs) {
-      if (left && right.memory() >= left->memory()) continue;
-      if (left) {
-        Gap gap{0, 0, left->time, left->memory(), right.time, right.memory()};
-        const double slope = (right.time - left->time) / (left->memory() - right.memory());
-        const double error = error_of(gap);
-        const bool is_new = std::find(drawn.begin(), drawn.end(), slope) == drawn.end();
-        if (error > target_ && is_new) found.emplace_back(-error, slope);
-      }
-      left = &right;
+    const std::vector<Cost> costs = best_costs();
+    for (std::size_t i = 1; i < costs.size(); ++i) {
+      const Cost &left = costs[i - 1], &right = costs[i];
+      const double slope = (right.time - left.time) / (left.memory() - right.memory());
+      const double error = error_of({0, 0, left.time, left.memory(), right.time, right.memory()});
+      const bool is_new = std::find(drawn.begin(), drawn.end(), slope) == drawn.end();
+      if (error > target_ && is_new) found.emplace_back(-error, slope);
     }
     std::sort(found.begin(), found.end());
     std::vector<double> slopes;
