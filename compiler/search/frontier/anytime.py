@@ -67,13 +67,15 @@ _LATE = "no time was left; expected more --search-time"
 class Anytime:
     """Searches ``candidates``, which are in the order of their promise.
 
-    ``costed`` has the programs of all points. A candidate without points has a ``reason``.
+    ``costed`` has the programs of all points, ``charged`` their seconds and bytes by tables, or by
+    programs if their tables learn. A candidate without points has a ``reason``.
     """
 
     def __init__(self, candidates: Sequence[Candidate], options: SearchOptions, say: Say) -> None:
         self.candidates, self.options, self.say = candidates, options, say
         self.clock = Clock(options.time_limit_s, options.processor_s)
         self.costed: list[Costed] = []
+        self.charged: list[tuple[float, float]] = []
         self.interrupted = False
         self._is_stopping = False  # Ctrl-C came, and the method is about to return
         for number, candidate in enumerate(candidates, 1):
@@ -136,7 +138,11 @@ class Anytime:
         return UserError(f"{str(error) or 'out of memory'} (mesh {mesh}{more})")
 
     def _gap(self, candidate: Candidate) -> float | None:
-        return candidate.gap(self.programs, self.options)
+        return candidate.gap(self._known_to(candidate), self.options)
+
+    def _known_to(self, candidate: Candidate) -> Programs:
+        """Return the seconds and bytes of all known plans, in the costs that its bound is about."""
+        return self.programs if candidate.tables.learns else self.charged
 
     def _next_turn(self) -> tuple[Candidate, float] | None:
         """Return the candidate to run next and its part of the time left, ``None`` to end.
@@ -314,10 +320,8 @@ class Anytime:
 
         options, grace_s = self.options, GRACE_S if self.costed else math.inf
         control = Control(self._last_s, options.on_interrupt, grace_s, watch)
-        known = [
-            (max(cost.time_s - overhead_s(owner.tables), 0.0), cost.memory_bytes)
-            for owner, _, cost in self.costed
-        ]
+        more_s = overhead_s(candidate.tables)
+        known = [(max(time_s - more_s, 0.0), size) for time_s, size in self._known_to(candidate)]
         return solve_frontier(
             problem,
             epsilon=candidate.tolerance,
@@ -339,7 +343,7 @@ class Anytime:
     def _cost(self, candidate: Candidate) -> None:
         """Cost the points of the last run as programs, the ends of the frontier first, in time.
 
-        Points between them that another program beats are left out.
+        Points that another program beats are left out.
         """
         points, last_s = candidate.points(self.options), self.clock.last_s
         end = math.inf if last_s is None else time.monotonic() + last_s
@@ -348,16 +352,18 @@ class Anytime:
         least, programs = 1.0 if learns else BY_FAR, [*self.programs]
         for number, at in enumerate(_ends_first(len(points))):
             point = points[at]
-            if number >= 2 and (
-                time.monotonic() > end
-                or any(t <= point.time and size <= least * point.memory for t, size in programs)
-            ):
+            if number >= 2 and time.monotonic() > end:
+                break
+            if any(t <= point.time and size <= least * point.memory for t, size in programs):
                 continue
             assignment = candidate.tables.decode(point.assignment)
             cost, is_new = candidate.known.cost(assignment)
             if is_new:
+                own = cost.time_s, float(cost.memory_bytes)
+                by_tables = point.time + overhead_s(candidate.tables), point.memory
                 self.costed.append((candidate, assignment, cost))
-                programs.append((cost.time_s, cost.memory_bytes))
+                self.charged.append(own if learns else by_tables)
+                programs.append(own)
 
 
 def _cells(candidate: Candidate) -> int:

@@ -127,11 +127,11 @@ class Candidate:
             kept |= _around(memories, options.memory_bytes)
         return [result.points[i] for i in sorted(kept)]
 
-    def gap(self, programs: Programs, options: SearchOptions) -> float | None:
-        """Return the largest excess of the best of ``programs`` over any plan of this candidate.
+    def gap(self, known: Programs, options: SearchOptions) -> float | None:
+        """Return the largest excess of the best of ``known`` over any plan of this candidate.
 
         The gap is relative, and ``None`` if nothing is proven. For tables that do not learn it is
-        about the costs of the tables.
+        about costs by tables, and ``known`` has these costs.
         """
         if not self.results:
             return math.inf
@@ -142,7 +142,7 @@ class Candidate:
             for found in self.results
             if math.isfinite(found.epsilon)
         ]
-        gap = proven(programs, claims, self.proven_lines, overhead_s(self.tables))
+        gap = proven(known, claims, self.proven_lines, overhead_s(self.tables))
         if self.tables.learns:
             return gap
         of_tables = min(claim.epsilon for claim in claims)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensoropt.compiler.search.frontier.bounds import NOTHING
 from tensoropt.compiler.search.problem.cuts import Cuts
-from tensoropt.compiler.search.problem.evaluate import ProgramCost, evaluator_of
+from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost, evaluator_of
 from tensoropt.compiler.search.problem.problem import ROUNDING, Floats, Problem, TablePoint
 from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 
@@ -24,9 +24,12 @@ class Lessons:
 
     def __init__(self, tables: MeshTables) -> None:
         self.tables = tables
-        self.evaluator = evaluator_of(tables)
         self.cuts = Cuts(self.evaluator) if tables.learns else None
         self._costs: dict[bytes, ProgramCost] = {}
+
+    @property
+    def evaluator(self) -> Evaluator:
+        return evaluator_of(self.tables)
 
     def __len__(self) -> int:
         return 0 if self.cuts is None else len(self.cuts)

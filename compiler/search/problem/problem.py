@@ -90,12 +90,12 @@ class TablePoint:
 class TableFrontier:
     """Points sorted by time, none dominated by another.
 
-    Every other assignment is within a factor ``1 + epsilon`` of a point in time and in memory; with
-    ``epsilon`` 0 the points are the whole frontier. The first point takes at most
-    ``1 + time_epsilon`` of the least time. It is the fastest, and the last point the leanest,
-    unless a large problem had a time limit. In a frontier that is not ``whole``, time ran out before
-    every part of the problem was searched. Both are then unknown, and ``epsilon`` is infinite or
-    for a problem with smaller tables. ``interrupted``: Ctrl-C ended the search.
+    Every other assignment is within a factor ``1 + epsilon`` of a point in time and in memory;
+    with ``epsilon`` 0 the points are the whole frontier. The first point takes at most ``1 +
+    time_epsilon`` of the least time. It is the fastest, and the last point the leanest, unless
+    a large problem had a time limit. In a frontier that is not ``whole``, time ran out before
+    every part of the problem was searched. Both are then unknown, and ``epsilon`` is infinite
+    or for a problem with smaller tables. ``interrupted``: Ctrl-C ended the search.
     ``short_of_memory``: the memory for lists of points ended it, for a part of the problem.
     ``lines`` hold for every assignment; given lines hold as well, and are not repeated.
     """
