@@ -257,6 +257,35 @@ class Graph:
             found.append(self.intern(role))
         return found
 
+    @cached_property
+    def option_kinds(self) -> list[int]:
+        """Per node, an interned number, equal for nodes with equal options on every mesh.
+
+        Linear in the nodes.
+        """
+        found = []
+        for index, node in enumerate(self.nodes):
+            touched = (*node.operands[:1], *node.results[:1])
+            infos = [Same(self.values[v].info) for v in touched if v is not None]
+            pinned = self.is_whole(index), self.conditions.get(index, ())
+            traits = node.private, node.state == "gradient", node.is_fed
+            kind = node.kind, Same(node.rule), len(node.operands), traits, pinned, *infos
+            found.append(self.intern(kind))
+        return found
+
+    @cached_property
+    def cost_kinds(self) -> list[int]:
+        """Per node, an interned number, equal for nodes with equal options at equal costs.
+
+        Linear in the operands.
+        """
+        pairs = zip(self.roles, self.option_kinds, strict=True)
+        return [self.intern(("cost", *pair)) for pair in pairs]
+
+    def is_whole(self, index: int) -> bool:
+        """Return whether every rank keeps all of the constant that a node makes."""
+        return self.nodes[index].whole and index not in self.released
+
     def _storage(self, value: int) -> tuple[object, ...]:
         """Return the storage of a value, as far as costs depend on it."""
         producer, info = self.producer(value), self.values[value].info

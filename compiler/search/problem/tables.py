@@ -173,18 +173,17 @@ class MeshTables:
         Raises PinsError if pins allow none.
         """
         known, found = self._options_known, []
-        for index in range(len(self.graph.nodes)):
-            key = self._kind(index)
-            if key not in known:
-                known[key] = self._allowed(index)
-            found.append(known[key])
+        for index, kind in enumerate(self.graph.option_kinds):
+            if kind not in known:
+                known[kind] = self._allowed(index)
+            found.append(known[kind])
         return found
 
     def _allowed(self, index: int) -> tuple[Strategy, ...]:
         node = self.graph.nodes[index]
         if node.private:
             return ()
-        every = node_options(self.graph, node, self.mesh, whole=self._is_whole(index))
+        every = node_options(self.graph, node, self.mesh, whole=self.graph.is_whole(index))
         conditions = self._conditions(index)
         if not conditions:
             return every
@@ -194,17 +193,6 @@ class MeshTables:
     def _conditions(self, index: int) -> tuple[Condition, ...]:
         """Return the conditions on the options of a node."""
         return self.graph.conditions.get(index, ())
-
-    def _is_whole(self, index: int) -> bool:
-        return self.graph.nodes[index].whole and index not in self.graph.released
-
-    def _kind(self, index: int) -> object:
-        """Return a key of all that the options of a node depend on."""
-        node, pinned = self.graph.nodes[index], (self._is_whole(index), self._conditions(index))
-        values = [*node.operands[:1], *node.results[:1]]
-        infos = [Same(self.graph.values[v].info) for v in values if v is not None]
-        held = node.private, node.state == "gradient", node.is_fed
-        return node.kind, Same(node.rule), len(node.operands), held, pinned, *infos
 
     @cached_property
     def variables(self) -> list[int]:
@@ -239,8 +227,11 @@ class MeshTables:
     def alike(self) -> list[int]:
         """Per node, the first node with the same options at the same costs; itself if private."""
         first: dict[object, int] = {}
-        kinds = (i if n.private else self.node_table(i) for i, n in enumerate(self.graph.nodes))
-        return [first.setdefault(kind, index) for index, kind in enumerate(kinds)]
+        nodes, kinds = self.graph.nodes, self.graph.cost_kinds
+        return [
+            index if node.private else first.setdefault((kind, self.is_fused(node)), index)
+            for index, (node, kind) in enumerate(zip(nodes, kinds, strict=True))
+        ]
 
     @cached_property
     def problem(self) -> Problem:
@@ -498,10 +489,11 @@ class MeshTables:
 
     @cached_property
     def _fused(self) -> frozenset[Node]:
-        return frozenset(node for node in self.graph.nodes if self._was_fused(node))
+        nodes = self.graph.nodes if self.device.operators else ()
+        return frozenset(node for node in nodes if self._was_fused(node))
 
     def _was_fused(self, node: Node) -> bool:
-        if node.info is None or not self.device.operators:
+        if node.info is None:
             return False
         known = measured_operator(node.info, self.device)
         return known is not None and self.graph.context(node) in known.fused
@@ -582,7 +574,7 @@ class MeshTables:
     def node_table(self, index: int) -> NodeTable:
         """Return the costs of a node's options; the same table for nodes of equal roles."""
         node = self.graph.nodes[index]
-        key = self.graph.roles[index], self.is_fused(node), Same(self.options[index])
+        key = self.graph.cost_kinds[index], self.is_fused(node)
         if key not in self._node_tables:
             options, times = self.options[index], self.graph.times(node)
             once_s = [self.op_time_s(node, s) + self.inner_time_s(node, s) for s in options]
