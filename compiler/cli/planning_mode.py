@@ -32,6 +32,7 @@ from tensoropt.compiler.report.machine import frontier_csv, frontier_json
 from tensoropt.compiler.report.notes import interruption
 from tensoropt.compiler.report.plot import check_plot_path, plot_comparison
 from tensoropt.compiler.report.table import frontier_table
+from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -49,7 +50,7 @@ def run_planning(args: argparse.Namespace) -> int:
     dims = parse_ranges(args.dim)
     _check_places(args)
     say = Progress(asked=args.progress)
-    with tracing(args) as options, _clearing(say):
+    with tracing(args) as options, _clearing(say), without_collection():
         say(f"reading {args.input}")
         if args.target is not None:
             options["target"] = args.target

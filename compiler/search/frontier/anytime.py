@@ -35,7 +35,6 @@ from tensoropt.compiler.search.problem.problem import (
     TableFrontier,
 )
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
-from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Anytime"]
@@ -242,7 +241,7 @@ class Anytime:
         started, used, tell = time.monotonic(), time.process_time(), self._teller(candidate)
         if candidate.is_fresh:
             tell("tables")
-        with alarm(self._given_up), without_collection():
+        with alarm(self._given_up):
             if candidate.is_fresh:
                 too_large = [
                     c.mesh for c in self.candidates if isinstance(c.error, TablesTooLargeError)

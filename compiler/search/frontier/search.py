@@ -37,6 +37,7 @@ from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import Memo, MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables, new_memo
+from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.layout.mesh import Mesh
@@ -240,7 +241,8 @@ def search_candidates(
     Ctrl-C raises KeyboardInterrupt unless the options say otherwise and a point was found.
     """
     search = Anytime(candidates, options, say)
-    search.run()
+    with without_collection():
+        search.run()
     if not search.searched:
         raise search.failure()
     programs = [
