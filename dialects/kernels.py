@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.dialects import onnx
-from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.elements import element_of, element_text
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.support.collectives import DOMAIN
 
@@ -194,5 +194,5 @@ def _name(kind: ir.Type) -> str:
     """Return ONNX's name of a tensor's element type, or "" if there is none."""
     if not isinstance(kind, ir.RankedTensorType):
         return ""
-    element = element_of(str(ir.RankedTensorType(kind).element_type))
+    element = element_of(element_text(kind))
     return element.name.lower() if element is not None else ""

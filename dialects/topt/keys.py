@@ -144,7 +144,10 @@ class Key(Generic[T]):
 
 
 def _is_int(attribute: ir.Attribute) -> bool:
-    return isinstance(attribute, ir.IntegerAttr) and str(attribute.type) == "i64"
+    if not isinstance(attribute, ir.IntegerAttr):
+        return False
+    kind = attribute.type  # printing it would take most of the time of a verification
+    return isinstance(kind, ir.IntegerType) and kind.is_signless and kind.width == 64
 
 
 def _int(value: int) -> ir.Attribute:

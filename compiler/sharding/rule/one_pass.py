@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import element_text
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.support.arithmetic import ARITHMETIC, CAST
@@ -32,14 +33,14 @@ def _is_step(op: ir.Operation) -> bool:
     if op.name not in _STEPS or onnx.phase(op) != "update":
         return False
     (result,) = op.results
-    arrays = [value for value in op.operands if _is_array(value)]
-    shapes = {tuple(ir.RankedTensorType(value.type).shape) for value in (*arrays, result)}
+    arrays = {value.type for value in op.operands if _is_array(value)}
+    shapes = {tuple(ir.RankedTensorType(kind).shape) for kind in (*arrays, result.type)}
     if not _is_array(result) or not arrays or len(shapes) > 1:
         return False
-    kinds = [_element(value) for value in op.operands]
+    elements = {element_text(kind) for kind in {value.type for value in (*op.operands, result)}}
     if op.name == f"onnx.{CAST}":
-        return {_element(result), *kinds} <= {"f32", *_NARROW}
-    return {_element(result), *kinds} == {"f32"}
+        return elements <= {"f32", *_NARROW}
+    return elements == {"f32"}
 
 
 def _fetches(op: ir.Operation, value: ir.Value) -> bool:
@@ -57,8 +58,5 @@ def _number(op: ir.Operation) -> int:
 
 
 def _is_array(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.RankedTensorType) and ir.RankedTensorType(value.type).rank > 0
-
-
-def _element(value: ir.Value) -> str:
-    return str(ir.RankedTensorType(value.type).element_type)
+    kind = value.type
+    return isinstance(kind, ir.RankedTensorType) and kind.rank > 0
