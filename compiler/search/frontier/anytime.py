@@ -36,6 +36,7 @@ from tensoropt.compiler.search.problem.problem import (
 )
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Anytime"]
 
@@ -84,13 +85,18 @@ class Anytime:
     def run(self) -> None:
         """Improve the worst candidate until the bound is reached or the time is over.
 
-        Raises KeyboardInterrupt on Ctrl-C unless it may return and a candidate has points.
+        Raises KeyboardInterrupt on Ctrl-C unless it may return and a candidate has points. The
+        alternatives of a mesh share tables, which are freed when another mesh is next.
         """
+        mesh: Mesh | None = None
         while (turn := self._next_turn()) is not None:
             candidate, share = turn
+            if mesh is not None and candidate.mesh != mesh:
+                for other in self.candidates:
+                    if other.mesh == mesh:
+                        other.forget_tables()
+            mesh = candidate.mesh
             self._improve(candidate, share)
-            if len(self.candidates) > 1:
-                candidate.forget_tables()
 
     @property
     def searched(self) -> list[Candidate]:
