@@ -172,13 +172,13 @@ _OF_TABLES = {
     "equal-options": _off(
         "equal ops share their strategies",
         "problem/tables.py",
-        "key = self._kind(index)",
+        "key = self.graph.option_kinds[index]",
         "key = index",
     ),
     "equal-nodes": _off(
         "equal ops share their tables",
         "problem/tables.py",
-        "key = self.graph.roles[index], self.is_fused(node), Same(self.options[index])",
+        "key = self.graph.cost_kinds[index], self.is_fused(node)",
         "key = index",
     ),
     "equal-edges": _off(
