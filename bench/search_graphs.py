@@ -12,8 +12,8 @@ from graphs.catalog import MODELS
 from graphs.trained import LOSS
 
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.build_training_step import BuildTrainingStepPass

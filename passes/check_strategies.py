@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.planning.request import PINNED
+from tensoropt.compiler.program.graph import Node
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.frontier.pinned import Layouts, chosen_frontier, number_of
 from tensoropt.compiler.search.frontier.search import as_step
-from tensoropt.compiler.search.problem.graph import Node
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import Alternative, recompute_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.search._engine import join
+from tensoropt.compiler.program._walk import join
 from tensoropt.dialects import onnx
 from tensoropt.dialects.collectives import COMBINED
 from tensoropt.dialects.mlir import ir

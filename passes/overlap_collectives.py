@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tensoropt.compiler.search._engine import overlap
+from tensoropt.compiler.program._walk import overlap
 from tensoropt.dialects import onnx
 from tensoropt.dialects.collectives import STARTED
 from tensoropt.dialects.mlir import ir

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.reader import is_node, read_graph
-from tensoropt.compiler.search.problem.recompute import Recomputation
+from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.reader import is_node, read_graph
+from tensoropt.compiler.program.recompute import Recomputation
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.training.alternatives import Alternative, keep_step
 from tensoropt.compiler.training.spec import RECOMPUTE

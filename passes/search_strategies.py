@@ -11,10 +11,10 @@ from tensoropt.compiler.layout.collective_overlap import AMPLE
 from tensoropt.compiler.planning.memory_limit import check_capacity, pick
 from tensoropt.compiler.planning.pinned_search import PinsCost
 from tensoropt.compiler.planning.request import Request
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.options import stored
+from tensoropt.compiler.program.reader import is_node
 from tensoropt.compiler.search.frontier.points import micro_batches_of, recompute_of
-from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.search.problem.options import stored
-from tensoropt.compiler.search.problem.reader import is_node
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.training.alternatives import Alternative, keep_step

@@ -12,9 +12,9 @@ from tensoropt.compiler.cost.joining import CollectiveTime, joining_time
 from tensoropt.compiler.cost.memory import in_place
 from tensoropt.compiler.cost.overlap import NEVER, overlap_effect
 from tensoropt.compiler.layout.sizes import mean_of
+from tensoropt.compiler.program import _walk
+from tensoropt.compiler.program.program import overlapping
 from tensoropt.compiler.schedule.tasks import Tasks, merged, read_tasks
-from tensoropt.compiler.search import _engine
-from tensoropt.compiler.search.problem.evaluate import overlapping
 from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects import onnx
@@ -65,15 +65,15 @@ class TimedTasks:
         put_in_order(self._operations, [own for task in order for own in self._units[task]])
 
     @property
-    def overlap_settings(self) -> _engine.Overlapping:
+    def overlap_settings(self) -> _walk.Overlapping:
         """The overlap parameters of the device, for the engine."""
         return overlapping(self.device)
 
-    def engine_tasks(self) -> _engine.Tasks:
+    def engine_tasks(self) -> _walk.Tasks:
         """Return the tasks in the engine's form."""
         tasks, operations = self.tasks.tasks, self.tasks.operations
         numbers = [self._key(op) for op in operations]
-        return _engine.Tasks(
+        return _walk.Tasks(
             numbers,
             [_bytes(op) if op.name in STARTED else 0.0 for op in operations],
             [int(task.stage == "update") for task in tasks],

@@ -12,8 +12,11 @@ from types import ModuleType
 import pytest
 
 TYPINGS = Path(__file__).parent.parent / "typings"
-ENGINE = TYPINGS.parent / "compiler/search/_engine.pyi"
-STUBS = [*sorted(TYPINGS.rglob("*.pyi")), ENGINE]
+COMPILED = {
+    TYPINGS.parent / "compiler/search/_engine.pyi": "tensoropt.compiler.search._engine",
+    TYPINGS.parent / "compiler/program/_walk.pyi": "tensoropt.compiler.program._walk",
+}
+STUBS = [*sorted(TYPINGS.rglob("*.pyi")), *COMPILED]
 
 # Names that mypy needs to understand what Python does without them.
 ONLY_HERE = {
@@ -34,8 +37,8 @@ ONLY_HERE = {
 
 
 def module_of(stub: Path) -> ModuleType:
-    if stub == ENGINE:
-        return importlib.import_module("tensoropt.compiler.search._engine")
+    if stub in COMPILED:
+        return importlib.import_module(COMPILED[stub])
     parts = stub.relative_to(TYPINGS).with_suffix("").parts
     return importlib.import_module(".".join(part for part in parts if part != "__init__"))
 

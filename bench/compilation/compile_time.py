@@ -30,12 +30,12 @@ from graphs.catalog import MODELS
 
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.search import frontier_point
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.problem import TableFrontier
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.mesh import Mesh

@@ -34,6 +34,7 @@ from compilation.compile_time import square, warm_up
 from compilation.train_layers import GROUPS, PASE
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.points import fastest, knee, leanest, recompute_of
 from tensoropt.compiler.search.frontier.search import (
@@ -43,7 +44,6 @@ from tensoropt.compiler.search.frontier.search import (
     search_candidates,
 )
 from tensoropt.compiler.search.frontier.steps import read_graphs
-from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.units import format_bytes, format_seconds

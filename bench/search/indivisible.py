@@ -18,8 +18,8 @@ import zoo
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.flags import Parser, run_command

@@ -40,13 +40,13 @@ from tensoropt.compiler.comparison.program import count_variables
 from tensoropt.compiler.comparison.registry import solver
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.mesh import factorisations
+from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     SearchOptions,
     distinct_meshes,
 )
-from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.layout.mesh import Mesh

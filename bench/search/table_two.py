@@ -27,11 +27,11 @@ from tensoropt.compiler.comparison.data_parallel import data_parallel_choice
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.points import mesh_name
 from tensoropt.compiler.search.frontier.search import FrontierPoint, distinct_meshes, frontier_point
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_seconds

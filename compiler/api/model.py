@@ -355,7 +355,7 @@ class Model:
         Each alternative is the training step of the model with the batch size of a micro-batch.
         """
         from tensoropt.compiler.importer.batch import batch_of
-        from tensoropt.compiler.search.problem.samples import check_samples
+        from tensoropt.compiler.program.samples import check_samples
 
         if source.text is not None:
             raise UserError(f"{self.path}: --micro-batches: expected a number for MLIR text")

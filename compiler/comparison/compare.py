@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.points import Point, fastest
 from tensoropt.compiler.search.frontier.search import (
@@ -20,7 +21,6 @@ from tensoropt.compiler.search.frontier.search import (
     search_tables,
 )
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tensoropt.compiler.comparison.case import Assignment, Case, Limits, collect
 from tensoropt.compiler.comparison.pinning import fastest_with, furthest, subsets, wished
-from tensoropt.compiler.search.problem.batch import Batch, follow_batch
+from tensoropt.compiler.program.batch import Batch, follow_batch
 from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
 from tensoropt.compiler.search.problem.tables import MeshTables
 

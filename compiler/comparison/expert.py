@@ -13,8 +13,8 @@ from __future__ import annotations
 from tensoropt.compiler.comparison.case import Case, Limits, collect
 from tensoropt.compiler.comparison.megatron import model_factors, output_factor
 from tensoropt.compiler.comparison.pinning import Wish, fastest_with, furthest, wished
-from tensoropt.compiler.search.problem.attention import has_attention, is_linear
-from tensoropt.compiler.search.problem.batch import Batch, follow_batch
+from tensoropt.compiler.program.attention import has_attention, is_linear
+from tensoropt.compiler.program.batch import Batch, follow_batch
 from tensoropt.compiler.search.problem.problem import TableFrontier
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError

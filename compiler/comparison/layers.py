@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from tensoropt.compiler.comparison.case import Case
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.search.problem.problem import Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
 

@@ -7,14 +7,14 @@ any other product splits its columns, and its result is divided along them.
 
 from __future__ import annotations
 
-from tensoropt.compiler.search.problem.attention import (
+from tensoropt.compiler.program.attention import (
     heads_of,
     is_attention,
     is_linear,
     parameters,
 )
-from tensoropt.compiler.search.problem.batch import factor_of, follow_batch
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.batch import factor_of, follow_batch
+from tensoropt.compiler.program.graph import Graph, Node
 
 __all__ = ["model_factors", "output_factor"]
 

@@ -11,7 +11,7 @@ from tensoropt.runtime.layout.mesh import Mesh
 __all__ = ["CollectiveTime", "joined_time_s", "joining_time"]
 
 CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
-"""Time of a fusible collective, ``CollectiveTime`` of ``engine/joins.hpp``.
+"""Time of a fusible collective, ``CollectiveTime`` of ``walk/joins.hpp``.
 
 The lines in the bytes that one rank sends (seconds, seconds per byte); whether the maximum or the
 minimum of the lines applies; seconds per root of a byte; and seconds to pack a byte.

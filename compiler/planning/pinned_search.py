@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tensoropt.compiler.planning.request import Request
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.pins import PinsError, least_culprits
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.binding import Activations, pinned
 from tensoropt.compiler.search.frontier.points import fastest, leanest
 from tensoropt.compiler.search.frontier.search import FrontierResult
 from tensoropt.compiler.search.frontier.steps import Graphs
-from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.search.problem.pins import PinsError, least_culprits
 from tensoropt.compiler.search.problem.problem import NothingAllowedError
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError

@@ -10,7 +10,7 @@ from search_graphs import model_graph
 from tiny import TINY
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.runtime.layout.mesh import Mesh
 

@@ -11,9 +11,9 @@ import zoo
 from tensoropt.compiler.comparison.case import Case
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.runtime.layout.mesh import Mesh
 

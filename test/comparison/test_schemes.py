@@ -10,8 +10,8 @@ from tensoropt.compiler.comparison.megatron import model_factors
 from tensoropt.compiler.comparison.registry import run_method
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.problem.batch import follow_batch
-from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.program.batch import follow_batch
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.mesh import Mesh

@@ -19,9 +19,9 @@ from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import Sizes, pads_little
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.options import node_options, stored
-from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.options import node_options, stored
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensoropt.compiler.search._engine import touched_bytes
+from tensoropt.compiler.program._walk import touched_bytes
 
 MIB = 1 << 20
 

@@ -13,11 +13,11 @@ from small_models import only
 
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import overhead_s
 from tensoropt.compiler.search.frontier.search import frontier_point
 from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 from tensoropt.compiler.search.problem.timeline import Step, timeline_of
 from tensoropt.dialects.mlir import ir

@@ -32,6 +32,7 @@ from small_steps import random_step
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s
 from tensoropt.compiler.search.frontier.search import SearchOptions, frontier_point, search_tables
@@ -39,7 +40,6 @@ from tensoropt.compiler.search.problem.bounds import least_bytes
 from tensoropt.compiler.search.problem.cuts import Cuts
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.problem import NothingAllowedError, TablePoint
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 from tensoropt.compiler.search.problem.training_tables import TrainingTables
 from tensoropt.compiler.search.problem.waiting import Waits

@@ -17,13 +17,13 @@ from onnx import TensorProto, helper
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.pins import PinsError, culprits
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.binding import pinned
 from tensoropt.compiler.search.frontier.pins import read_pin
-from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.search.problem.pins import PinsError, culprits
 from tensoropt.compiler.search.problem.problem import NothingAllowedError
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.runtime.layout.mesh import Mesh
 

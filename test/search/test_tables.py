@@ -14,11 +14,11 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.measurements import Operator
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.graph import Node
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
-from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.problem import Problem
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.runtime.layout.layout import Layout

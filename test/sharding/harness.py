@@ -16,7 +16,7 @@ from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.rule_text import name_factors
 from tensoropt.compiler.layout.sizes import Open
-from tensoropt.compiler.search.problem import options
+from tensoropt.compiler.program import options
 from tensoropt.compiler.sharding.proof.onnx_node import Array, evaluate
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.compiler.sharding.rule.describe import describe

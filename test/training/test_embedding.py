@@ -11,9 +11,9 @@ import torch
 from training.simulated import points, relative_error
 from training.steps import Step, build, model_of, spec_of
 
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.spec import check_rows, parse_rows

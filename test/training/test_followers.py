@@ -14,9 +14,9 @@ from training.simulated import points, relative_error
 from training.steps import build, spec_of
 from training.test_splits import gathered
 
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.layout.mesh import Mesh

@@ -10,10 +10,10 @@ from training.steps import Node, build, model_of, spec_of
 from training.test_search import network
 
 from tensoropt.compiler.layout.rule import AxisRole
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of
 from tensoropt.compiler.search.problem.following import follow
-from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 
 Texts = tuple[str, ...]

@@ -14,8 +14,8 @@ import pytest
 from onnx import numpy_helper
 from steps import Array, Node, Step, build, model_of, spec_of
 
-from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.search.problem.recompute import Recomputation
+from tensoropt.compiler.program.reader import read_graph
+from tensoropt.compiler.program.recompute import Recomputation
 from tensoropt.compiler.training.spec import RECOMPUTE
 from tensoropt.dialects.onnx import function
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline

@@ -13,9 +13,9 @@ from training.steps import Node, build, model_of, spec_of
 
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline.driver import run_phase
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.training_tables import TrainingTables
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.search_strategies import annotate

@@ -14,10 +14,10 @@ from training.simulated import points, relative_error
 from training.steps import build, spec_of
 
 from tensoropt.compiler.layout.rule import AxisRole
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
-from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.layout.layout import Placement

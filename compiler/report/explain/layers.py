@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Sequence
 
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.report.explain.meaning import matrix_of
-from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.runtime.plan.layers import numbered_scopes, repeats
 
 __all__ = ["layers_of"]

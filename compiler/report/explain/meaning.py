@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node
 
 __all__ = ["Meanings", "is_stacked", "matrix_of"]
 

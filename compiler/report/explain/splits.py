@@ -6,9 +6,9 @@ from itertools import chain
 
 from tensoropt.compiler.layout.mesh import axis_names
 from tensoropt.compiler.layout.rule import AxisRole, Linear, Strategy
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.report.explain.meaning import Meanings, is_stacked, matrix_of
 from tensoropt.compiler.report.explanation import Split
-from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 

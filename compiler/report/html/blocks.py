@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.report.explain.splits import Words
 from tensoropt.compiler.report.explanation import Explanation, TimelineEntry
 from tensoropt.compiler.report.html.layouts import Layouts
 from tensoropt.compiler.report.html.strings import Strings, rounded
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 

@@ -16,7 +16,6 @@
 #include "intake.hpp"
 #include "memory.hpp"
 #include "sweep.hpp"
-#include "walk_module.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -378,6 +377,5 @@ NB_MODULE(_engine, m) {
            "direct_sums"_a, "box_sums"_a, "line_sums"_a, "hull_only"_a, "forgive"_a,
            "last_limit_s"_a = kInfinity, "grace_s"_a = kInfinity, "watch"_a.none() = nb::none(),
            "known"_a.none() = nb::none(), "lines"_a.none() = nb::none());
-  bind_walk(m);
 }
 // NOLINTEND(bugprone-*, performance-*)

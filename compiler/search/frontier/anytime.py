@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from tensoropt.compiler.layout.mesh import count_layouts
+from tensoropt.compiler.program.pins import PinsError
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.candidate import Candidate, Costed, Programs
@@ -27,7 +28,6 @@ from tensoropt.compiler.search.frontier.options import (
     SearchOptions,
     Stop,
 )
-from tensoropt.compiler.search.problem.pins import PinsError
 from tensoropt.compiler.search.problem.problem import (
     DoesNotFitError,
     NothingAllowedError,

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from tensoropt.compiler.layout.rule import AxisRole
 from tensoropt.compiler.layout.rule_text import NamedRule, name_factors
+from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.pins import Condition, Partial, Split, Tensor, Term
 from tensoropt.compiler.protos.signatures import is_transposed, signature_of, swap_last_dims
 from tensoropt.compiler.search.frontier.kinds import (
     HEADS,
@@ -17,8 +19,6 @@ from tensoropt.compiler.search.frontier.kinds import (
     factors_of_kind,
 )
 from tensoropt.compiler.search.frontier.pins import NODE, Pin
-from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.pins import Condition, Partial, Split, Tensor, Term
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.layout.layout import PARTIAL_SUM, Layout, Placement

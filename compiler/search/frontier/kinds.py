@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-from tensoropt.compiler.search.problem.attention import attention_heads
-from tensoropt.compiler.search.problem.batch import Batch, follow, follow_batch
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.attention import attention_heads
+from tensoropt.compiler.program.batch import Batch, follow, follow_batch
+from tensoropt.compiler.program.graph import Graph, Node
 
 __all__ = ["HEADS", "KINDS", "PARTIAL", "REPLICATE", "ends_of_heads", "factors_of_kind"]
 

@@ -12,11 +12,11 @@ import numpy as np
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layouts import describe_misfit
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point, points_of
 from tensoropt.compiler.search.problem.edge_tables import is_cut
 from tensoropt.compiler.search.problem.evaluate import evaluator_of
-from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.onnx import is_no_value, read_by, split_name

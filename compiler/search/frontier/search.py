@@ -13,6 +13,8 @@ import numpy as np
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.control import OutOfTimeError
 from tensoropt.compiler.search.frontier.anytime import Anytime
 from tensoropt.compiler.search.frontier.bounds import NOTHING
@@ -32,9 +34,7 @@ from tensoropt.compiler.search.problem.evaluate import (
     evaluator_of,
 )
 from tensoropt.compiler.search.problem.footprint import footprint
-from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import Memo, MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables, new_memo
 from tensoropt.compiler.support.collection import without_collection

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tensoropt.compiler.cost.bodies import whole_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
 from tensoropt.compiler.support.identity import Same

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.search.problem.recompute import Recomputation
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.reader import read_graph
+from tensoropt.compiler.program.recompute import Recomputation
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import (
     INFERENCE,

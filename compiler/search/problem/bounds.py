@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from tensoropt.compiler.layout.sizes import end_of, ever_pads
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
 __all__ = ["least_bytes"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.support.identity import Same
 
 __all__ = ["Cluster", "clusters_of", "sums_of"]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoropt.compiler.program.program import read
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem, TablePoint
-from tensoropt.compiler.search.problem.program import read
 from tensoropt.compiler.search.problem.sums import Sums
 from tensoropt.compiler.search.problem.tables import Assignment, Flags, tensor_bytes
 from tensoropt.compiler.search.problem.waiting import Waits

@@ -4,7 +4,7 @@ The tables charge every use of a tensor for its own reshard, and the memory of o
 Here each distinct reshard is charged once. Memory follows from the live ranges of all tensors, in
 the order of the emitted graphs. :meth:`Evaluator.evaluate` charges each collective alone, as the
 tables do. :meth:`Evaluator.emitted` charges fused collectives together, and only the time that
-operators do not hide, as the graphs will run. The engine walks the program (``engine/walk.cpp``),
+operators do not hide, as the graphs will run. The engine walks the program (``walk/walk.cpp``),
 and requests the costs of equal nodes and tensors once.
 """
 
@@ -18,19 +18,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.cost.communication import copy_line
-from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.joining import CollectiveTime, joined_time_s, joining_time
-from tensoropt.compiler.cost.overlap import Overlap, overlap_effect
+from tensoropt.compiler.cost.overlap import overlap_effect
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import end_of, mean_of
+from tensoropt.compiler.program._walk import Images, Walk
+from tensoropt.compiler.program.graph import Node
+from tensoropt.compiler.program.images import images_of
+from tensoropt.compiler.program.program import overlapping, program_of, read
 from tensoropt.compiler.reshard.resharder import TimedMove
 from tensoropt.compiler.reshard.shared_tree import spread
-from tensoropt.compiler.search._engine import Images, Overlapping, Walk
 from tensoropt.compiler.search.problem.fills import Mask
-from tensoropt.compiler.search.problem.graph import Node
-from tensoropt.compiler.search.problem.images import images_of
-from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.support.errors import UserError
@@ -38,7 +36,7 @@ from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search._engine import _PathStep, _StrategyCost
+    from tensoropt.compiler.program._walk import _PathStep, _StrategyCost
 
 __all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "Running", "evaluator_of", "overlapping"]
 
@@ -230,13 +228,6 @@ def _cost(
     """Return the result of an engine's walk as a ``ProgramCost``."""
     sizes = static_bytes, transient_bytes
     return ProgramCost(compute_s, communication_s, *sizes, update_s, hidden_s=hidden_s)
-
-
-def overlapping(device: Device) -> Overlapping:
-    """Return the costs of overlapping collectives with operators, for the engine."""
-    how = device.overlap or Overlap()
-    copied_s = copy_line(2.0, device).s_per_byte
-    return Overlapping(how.start_s, how.share, copied_s, how.keeps_peak)
 
 
 def evaluator_of(tables: MeshTables) -> Evaluator:

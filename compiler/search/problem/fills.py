@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.compute import local_bytes
 from tensoropt.compiler.layout.rule import Strategy
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import part_of

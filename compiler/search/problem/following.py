@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tensoropt.compiler.layout.rule import AxisRole
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import Shape
 from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.runtime.layout.layout import REPLICATE, Placement

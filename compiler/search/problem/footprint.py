@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tensoropt.compiler.cost.process import CONVOLUTIONS, PRODUCTS, Footprint, Loading
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.program import once_per_graph, variables
 from tensoropt.compiler.search.problem.evaluate import Cost, Running
-from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.program import once_per_graph, variables
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.runtime.layout.layout import Layout
 

@@ -21,6 +21,9 @@ from tensoropt.compiler.cost.compute import local_bytes, measured_operator
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.nodes import apart_s, inner_steps, node_time_s
 from tensoropt.compiler.layout.rule import AxisRole, InnerKind, Strategy
+from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.options import node_options, stored
+from tensoropt.compiler.program.pins import Condition, allowed
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
 from tensoropt.compiler.search.problem.fills import (
@@ -32,9 +35,6 @@ from tensoropt.compiler.search.problem.fills import (
     most_bytes,
     users_of_masks,
 )
-from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.options import node_options, stored
-from tensoropt.compiler.search.problem.pins import Condition, allowed
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_uses import LayoutSets, layout_sets
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo

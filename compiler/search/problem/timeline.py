@@ -8,10 +8,10 @@ from typing import Literal
 
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import end_of, mean_of
+from tensoropt.compiler.program.graph import Node
+from tensoropt.compiler.program.options import stored
+from tensoropt.compiler.program.program import read
 from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
-from tensoropt.compiler.search.problem.graph import Node
-from tensoropt.compiler.search.problem.options import stored
-from tensoropt.compiler.search.problem.program import read
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.runtime.layout.layout import Layout
 

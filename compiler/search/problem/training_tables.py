@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.pins import Condition
 from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
 from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of, sums_of
-from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.search.problem.pins import Condition
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_gradients import SharedGradient, shared_gradients
 from tensoropt.compiler.search.problem.small_step import small_step

@@ -22,8 +22,8 @@ from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_graphs
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.training.alternatives import INFERENCE
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir

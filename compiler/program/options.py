@@ -9,7 +9,7 @@ from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.layout.mesh import grouped
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import is_worth_padding
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.runtime.layout.layout import PARTIAL_SUM, REPLICATE, Layout, Placement, split

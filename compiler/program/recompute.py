@@ -17,8 +17,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.search.problem.graph import Graph, Node, Value
-from tensoropt.compiler.search.problem.reader import classify_constants
+from tensoropt.compiler.program.graph import Graph, Node, Value
+from tensoropt.compiler.program.reader import classify_constants
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.support.identity import Same

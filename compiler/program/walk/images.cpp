@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 namespace {
 
 constexpr std::int64_t kStep = 4;  // ticks per step of the walk: copies are between two steps
@@ -84,4 +84,4 @@ void note_run(std::uint16_t node, std::int64_t moment, const std::vector<ReadTen
       made.front()->takes_in(*tensor);
 }
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

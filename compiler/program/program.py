@@ -12,13 +12,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tensoropt.compiler.search._engine import Program
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.cost.communication import copy_line
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.overlap import Overlap
+from tensoropt.compiler.program._walk import Overlapping, Program
+from tensoropt.compiler.program.graph import Graph, Node
 
-__all__ = ["once_per_graph", "program_of", "read", "variables"]
+__all__ = ["once_per_graph", "overlapping", "program_of", "read", "variables"]
 
 _RUNS, _PASSES, _ALIAS, _WRITES, _UPDATE, _CONSTANT = (1 << bit for bit in range(6))
-"""The flags of ``Program::Flag`` (``engine/walk.hpp``)."""
+"""The flags of ``Program::Flag`` (``walk/walk.hpp``)."""
 
 _T = TypeVar("_T")
 
@@ -46,6 +49,13 @@ def read(graph: Graph, node: Node) -> Iterator[tuple[int, int]]:
     for operand, value in enumerate(node.operands):
         if value is not None and not graph.producer(value).private:
             yield operand, value
+
+
+def overlapping(device: Device) -> Overlapping:
+    """Return the costs of overlapping collectives with operators, for the walk."""
+    how = device.overlap or Overlap()
+    copied_s = copy_line(2.0, device).s_per_byte
+    return Overlapping(how.start_s, how.share, copied_s, how.keeps_peak)
 
 
 @once_per_graph

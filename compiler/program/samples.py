@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import AxisRole, Rule
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.layout import PARTIAL_SUM, REPLICATE, Placement, split

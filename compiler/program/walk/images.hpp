@@ -9,7 +9,7 @@
 
 #include "arena.hpp"
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 
 // The properties of nodes and values that decide about copies, numbered as in a `Program`.
 struct Images {
@@ -71,4 +71,4 @@ class ReadTensor {
 void note_run(std::uint16_t node, std::int64_t moment, const std::vector<ReadTensor*>& read,
               const std::vector<ReadTensor*>& made);
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

@@ -14,7 +14,7 @@ from tensoropt.compiler.cost.compute import FREE
 from tensoropt.compiler.cost.measurements import Context, context_of
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.sizes import is_worth_padding
-from tensoropt.compiler.search.problem.pins import Conditions
+from tensoropt.compiler.program.pins import Conditions
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.support.identity import Same
 from tensoropt.dialects import onnx

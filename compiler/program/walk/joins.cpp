@@ -6,7 +6,7 @@
 #include <map>
 #include <tuple>
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 namespace {
 
 using Number = std::int32_t;
@@ -287,4 +287,4 @@ std::vector<std::int32_t> places(const Joined& joined) {
   return place;
 }
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

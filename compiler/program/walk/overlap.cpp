@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 namespace {
 
 using Number = std::int32_t;
@@ -554,4 +554,4 @@ std::pair<Joined, Overlapped> join_beside(const Tasks& tasks,
   return best;
 }
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 
 // The live range of a transient tensor, both ends included, and its size.
 struct Life {
@@ -16,4 +16,4 @@ struct Life {
 // `expected` bytes; a block is added when nothing fits. O(n log n) for n lives.
 std::int64_t touched_bytes(const std::vector<Life>& lives, std::int64_t expected);
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

@@ -1,6 +1,5 @@
-// The Python interface of the walk: tensoropt.compiler.search._engine.Walk.
-#include "walk_module.hpp"
-
+// The Python interface of the walk: tensoropt.compiler.program._walk.
+#include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
@@ -21,7 +20,7 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 namespace {
 
 template <class T>
@@ -238,7 +237,11 @@ void bind_tasks(nb::module_& m) {
       "tasks"_a, "group"_a, "times"_a, "how"_a);
 }
 
-void bind_walk(nb::module_& m) {
+}  // namespace
+}  // namespace tensoropt::program
+
+NB_MODULE(_walk, m) {
+  using namespace tensoropt::program;
   nb::class_<Program>(m, "Program")
       .def(
           "__init__",
@@ -287,5 +290,3 @@ void bind_walk(nb::module_& m) {
   bind_tasks(m);
 }
 // NOLINTEND(bugprone-*, performance-*)
-
-}  // namespace tensoropt::search

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 namespace {
 
 using Number = std::int32_t;
@@ -81,4 +81,4 @@ std::int64_t highest(const std::vector<std::int64_t>& bytes) {
   return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
 }
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

@@ -13,7 +13,7 @@
 #include "joins.hpp"
 #include "overlap.hpp"
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 
 // The program independent of its strategies: operands and results of the nodes that choose. Nodes
 // are numbered in program order. State that is read in a later part of a training step counts as
@@ -269,4 +269,4 @@ class Walk {
   Record* record_ = nullptr;
 };
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

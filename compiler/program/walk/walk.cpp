@@ -4,7 +4,7 @@
 #include <limits>
 #include <stdexcept>
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 namespace {
 
 std::uint64_t packed(std::int32_t value, std::int32_t source, std::int32_t target) {
@@ -558,4 +558,4 @@ std::vector<Life> Walk::lives(const Images& images, const Record& record) const 
   return lives;
 }
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 namespace {
 
 constexpr std::int64_t kRounded = 256;                   // sizes of blocks are multiples of it
@@ -120,4 +120,4 @@ std::int64_t touched_bytes(const std::vector<Life>& lives, std::int64_t expected
   return arena.touched_bytes();
 }
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

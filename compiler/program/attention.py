@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.search.problem.batch import follow_batch
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.batch import follow_batch
+from tensoropt.compiler.program.graph import Graph, Node
 
 __all__ = [
     "attention_heads",

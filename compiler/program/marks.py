@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys

@@ -9,7 +9,7 @@
 #include "joins.hpp"
 #include "tasks.hpp"
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 
 // The costs of running a collective while operators run.
 struct Overlapping {
@@ -51,4 +51,4 @@ std::pair<Joined, Overlapped> join_beside(const Tasks& tasks,
                                           const std::vector<CollectiveTime>& times,
                                           const Overlapping& how);
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.search.problem.graph import Graph, Node, Value
-from tensoropt.compiler.search.problem.marks import Marks
+from tensoropt.compiler.program.graph import Graph, Node, Value
+from tensoropt.compiler.program.marks import Marks
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.rule_reader import RuleReader

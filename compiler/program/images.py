@@ -1,4 +1,4 @@
-"""Properties of nodes and values for ONNX Runtime's arena, as flags of ``engine/images.hpp``.
+"""Properties of nodes and values for ONNX Runtime's arena, as flags of ``walk/images.hpp``.
 
 Convolutions and the ops after them have images in blocks of channels (NCHWc). All other ops and
 collectives use plain images, so copies are live next to the tensors of a program.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.program import once_per_graph, variables
+from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.program import once_per_graph, variables
 
 __all__ = ["images_of"]
 
-# Flags of `Images` in engine/images.hpp.
+# Flags of `Images` in walk/images.hpp.
 _OP, _BLOCKS, _KEEPS, _FUSES, _SUMS, _FOLDS, _IN_PLACE, _PRODUCT, _ADDS_WEIGHT = (
     1 << bit for bit in range(9)
 )

@@ -9,7 +9,7 @@
 
 #include "tasks.hpp"
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 
 // The time of collectives of one key, by bytes: the least (or the greatest) of some lines, plus a
 // term in the square root. Packing is charged for fused collectives.
@@ -49,4 +49,4 @@ std::vector<std::span<const std::int32_t>> units_of(const Joined& joined);
 // Returns the place of each task in the order; members of a group share a place.
 std::vector<std::int32_t> places(const Joined& joined);
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace tensoropt::search {
+namespace tensoropt::program {
 
 // Numbers in rows, appended in sequence.
 struct Rows {
@@ -76,4 +76,4 @@ std::vector<std::int64_t> alive_bytes(const Tasks& tasks, const Places& places);
 
 std::int64_t highest(const std::vector<std::int64_t>& bytes);
 
-}  // namespace tensoropt::search
+}  // namespace tensoropt::program
