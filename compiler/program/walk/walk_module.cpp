@@ -175,8 +175,6 @@ class PyWalk {
   Walk walk_;
 };
 
-}  // namespace
-
 // NOLINTBEGIN(bugprone-*, performance-*): nanobind's ways
 void bind_tasks(nb::module_& m) {
   using Lists = std::vector<std::vector<std::int32_t>>;
