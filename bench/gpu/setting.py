@@ -39,7 +39,7 @@ class Setting:
 
     @property
     def is_quick(self) -> bool:
-        """Whether times mean nothing: the models are tiny, or ranks take turns on a GPU."""
+        """True if times mean nothing: the models are tiny, or ranks take turns on a GPU."""
         return self.zoo.size == "tiny" or (not self.host and self.gpus < self.ranks[0])
 
     @property

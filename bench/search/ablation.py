@@ -41,7 +41,11 @@ from tensoropt.runtime.support.flags import Parser, run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 _ROOMS = ("tensoropt", "compiler", "dialects", "passes", "runtime", "bench", "CMakeLists.txt")
-_ENGINE = Path("compiler/search/engine")
+_NATIVE = {
+    "_walk": Path("compiler/program/walk"),
+    "_engine": Path("compiler/search/engine"),
+}
+"""Folders of the compiled modules."""
 _RUN = """\
 import sys
 sys.meta_path[:] = [f for f in sys.meta_path if "ScikitBuild" not in type(f).__name__]
@@ -93,19 +97,21 @@ class Trees:
         self.build(self.whole)
 
     def build(self, tree: Path) -> None:
-        """Compile the engine of a tree, only files that differ from the last compiled tree."""
+        """Compile the modules of a tree, only files that differ from the last compiled tree."""
         source, target = self.folder / "native", self.folder / "build"
         if not source.exists():
             shutil.copytree(self.whole, source, symlinks=True)
             flags = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
             _run(["cmake", "-G", "Ninja", "-S", str(source), "-B", str(target), *flags])
-        for path in (tree / _ENGINE).glob("*.[ch]pp"):
-            old = source / _ENGINE / path.name
-            if old.read_bytes() != path.read_bytes():
-                shutil.copyfile(path, old)
-        _run(["cmake", "--build", str(target), "--target", "_engine"])
-        (built,) = (target / _ENGINE).glob("_engine*.so")
-        shutil.copy(built, tree / _ENGINE.parent / built.name)
+        for folder in _NATIVE.values():
+            for path in (tree / folder).glob("*.[ch]pp"):
+                old = source / folder / path.name
+                if old.read_bytes() != path.read_bytes():
+                    shutil.copyfile(path, old)
+        _run(["cmake", "--build", str(target), "--target", *_NATIVE])
+        for name, folder in _NATIVE.items():
+            (built,) = (target / folder).glob(f"{name}*.so")
+            shutil.copy(built, tree / folder.parent / built.name)
 
     def changed(self, switch: Switch) -> Path:
         """Return a tree with the edits of a switch."""

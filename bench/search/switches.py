@@ -44,11 +44,15 @@ PROCESSOR_CLOCK = Edit(
 
 
 def _off(about: str, file: str, old: str, new: str) -> Switch:
-    return Switch(about, (Edit(f"compiler/search/{file}", old, new),))
+    return Switch(about, (Edit(f"compiler/{file}", old, new),))
 
 
-_LOOP, _ENGINE = "frontier/anytime.py", "engine/ft.py"
-_SWEEP, _REFINE, _PLAN = "engine/sweep.cpp", "engine/refine.cpp", "engine/plan.cpp"
+_LOOP, _ENGINE = "search/frontier/anytime.py", "search/engine/ft.py"
+_SWEEP, _REFINE, _PLAN = (
+    "search/engine/sweep.cpp",
+    "search/engine/refine.cpp",
+    "search/engine/plan.cpp",
+)
 
 _OF_LOOP = {
     "tolerances": _off(
@@ -90,19 +94,19 @@ _OF_LOOP = {
     ),
     "promise": _off(
         "the order of the meshes",
-        "frontier/search.py",
+        "search/frontier/search.py",
         "for mesh in sorted(distinct, key=by_promise):",
         "for mesh in distinct:",
     ),
     "equal-meshes": _off(
         "one of the meshes that only reorder axes",
-        "frontier/options.py",
+        "search/frontier/options.py",
         "if names_axes:\n        return list(meshes)",
         "if device:\n        return list(meshes)",
     ),
     "memo": _off(
         "alternatives of a step share strategies and tables",
-        "frontier/search.py",
+        "search/frontier/search.py",
         "mesh, device, memo)",
         "mesh, device, new_memo(graph, mesh, device))",
     ),
@@ -142,7 +146,7 @@ _OF_LOOP = {
     ),
     "large": _off(
         "fewer points of large programs are costed",
-        "frontier/candidate.py",
+        "search/frontier/candidate.py",
         "LARGE = 10_000",
         "LARGE = 10**9",
     ),
@@ -157,7 +161,7 @@ _OF_LOOP = {
     ),
     "all-claims": _off(
         "every run proves something, not only the last",
-        "frontier/candidate.py",
+        "search/frontier/candidate.py",
         "for found in self.results\n",
         "for found in self.results[-1:]\n",
     ),
@@ -171,76 +175,76 @@ _OF_LOOP = {
 _OF_TABLES = {
     "equal-options": _off(
         "equal ops share their strategies",
-        "problem/tables.py",
+        "search/problem/tables.py",
         "key = self.graph.option_kinds[index]",
         "key = index",
     ),
     "equal-nodes": _off(
         "equal ops share their tables",
-        "problem/tables.py",
+        "search/problem/tables.py",
         "key = self.graph.cost_kinds[index], self.is_fused(node)",
         "key = index",
     ),
     "equal-edges": _off(
         "equal edges share their tables",
-        "problem/edge_tables.py",
+        "search/problem/edge_tables.py",
         "key = (info.sizes, info.item_bytes, Same(sources), Same(targets), constant, fixed)",
         "key = object()",
     ),
     "equal-clusters": _off(
         "equal clusters share their tables",
-        "problem/training_tables.py",
+        "search/problem/training_tables.py",
         "key = (cluster.kind, marks)",
         "key = (cluster.leader, marks)",
     ),
     "equal-step-edges": _off(
         "equal edges of a training step share their tables",
-        "problem/training_tables.py",
+        "search/problem/training_tables.py",
         "if key not in self._edges_known:",
         "if source:",
     ),
     "second-copies": _off(
         "a second copy for all readers but the last",
-        "problem/tables.py",
+        "search/problem/tables.py",
         "elif len(readers) == 2:",
         "elif readers:",
     ),
     "constants-of-two": _off(
         "constants with two readers are charged as they are read",
-        "problem/tables.py",
+        "search/problem/tables.py",
         "MOST_WAYS = 100",
         "MOST_WAYS = 0",
     ),
     "late-slices": _off(
         "a bound on slices for the last reader",
-        "problem/waiting.py",
+        "search/problem/waiting.py",
         "FEWEST_READERS = 3",
         "FEWEST_READERS = 10**9",
     ),
     "small-steps": _off(
         "small steps are charged as programs",
-        "problem/small_step.py",
+        "search/problem/small_step.py",
         "_CHOICES = 14",
         "_CHOICES = 0",
     ),
     "pairs-of-parts": _off(
-        "sums of two live tensors", "problem/sums.py", "MOST_PARTS = 2", "MOST_PARTS = 1"
+        "sums of two live tensors", "search/problem/sums.py", "MOST_PARTS = 2", "MOST_PARTS = 1"
     ),
     "alike-sums": _off(
         "at most six sums of a kind per moment",
-        "problem/sums.py",
+        "search/problem/sums.py",
         "MOST_ALIKE = 6",
         "MOST_ALIKE = 10**9",
     ),
     "one-alike-sum": _off(
         "more than one sum of a kind per moment",
-        "problem/sums.py",
+        "search/problem/sums.py",
         "MOST_ALIKE = 6",
         "MOST_ALIKE = 1",
     ),
     "whole-scalars": _off(
         "small parameters with several uses are never split",
-        "problem/reader.py",
+        "search/problem/reader.py",
         "_WHOLE_BELOW = 0.01",
         "_WHOLE_BELOW = 0.0",
     ),
@@ -260,7 +264,7 @@ _OF_ENGINE = {
     ),
     "dominance": _off(
         "dominated options are dropped before the search",
-        "engine/module.cpp",
+        "search/engine/module.cpp",
         "screen([&] { return ends.enough.expired() || screening.expired(); });",
         "",
     ),
@@ -269,19 +273,19 @@ _OF_ENGINE = {
     ),
     "probe": _off(
         "dominance is tested on eight options first",
-        "engine/dominance.cpp",
+        "search/engine/dominance.cpp",
         "kProbe = 8;",
         "kProbe = SIZE_MAX;",
     ),
     "equal-dominance": _off(
         "equal nodes are tested for dominance once",
-        "engine/dominance.cpp",
+        "search/engine/dominance.cpp",
         "if (alive.empty()) alive",
         "alive",
     ),
     "equal-content": _off(
         "tables of equal content are stored once",
-        "engine/intake.cpp",
+        "search/engine/intake.cpp",
         "first[t] = it == end ? t : it->second;",
         "first[t] = t;",
     ),
@@ -325,19 +329,19 @@ _OF_ENGINE = {
     ),
     "levels": _off(
         "levels in order of their lower bounds, with entries dropped",
-        "engine/minimise.cpp",
+        "search/engine/minimise.cpp",
         "if (plan.distinct_work < kWorthDropping) return",
         "if (plan.distinct_work >= 0) return",
     ),
     "small-levels": _off(
         "no such order in small problems",
-        "engine/minimise.cpp",
+        "search/engine/minimise.cpp",
         "kWorthDropping = 3e6;",
         "kWorthDropping = 0;",
     ),
     "smaller-levels": _off(
         "entries are dropped again only if much work goes",
-        "engine/minimise.cpp",
+        "search/engine/minimise.cpp",
         "kWorthwhile = 0.8;",
         "kWorthwhile = 1.0;",
     ),
@@ -436,46 +440,55 @@ _OF_ENGINE = {
     ),
     "products": _off(
         "steps that are matrix products",
-        "engine/product.cpp",
+        "search/engine/product.cpp",
         "for (std::size_t i = 0; i < step.inputs.size(); ++i) {",
         "if (!step.inputs.empty()) return {};\n"
         "  for (std::size_t i = 0; i < step.inputs.size(); ++i) {",
     ),
     "sorted-cells": _off(
-        "cells of few sums are sorted", "engine/merge.cpp", "kSortBelow = 96;", "kSortBelow = 0;"
+        "cells of few sums are sorted",
+        "search/engine/merge.cpp",
+        "kSortBelow = 96;",
+        "kSortBelow = 0;",
     ),
     "reused-blocks": _off(
         "large blocks are reused",
-        "engine/memory.cpp",
+        "search/engine/memory.cpp",
         "if (void* block = pool().find(size)) return block;",
         "pool().shrink(0);",
     ),
     "huge-pages": _off(
         "large blocks have huge pages",
-        "engine/memory.cpp",
+        "search/engine/memory.cpp",
         "if (size >= kHugePage) madvise(at, size, MADV_HUGEPAGE);",
         "",
     ),
     "row-sums": _off(
         "rows without ties are skipped by their cost",
-        "engine/decode.cpp",
+        "search/engine/decode.cpp",
         "kRowSums = 32;",
         "kRowSums = 0;",
     ),
     "join-rounds": _off(
-        "collectives are joined in four rounds", "engine/joins.cpp", "kRounds = 4;", "kRounds = 1;"
+        "collectives are joined in four rounds",
+        "program/walk/joins.cpp",
+        "kRounds = 4;",
+        "kRounds = 1;",
     ),
     "overlap-rounds": _off(
-        "eight rounds of fewer starts", "engine/overlap.cpp", "kRounds = 8;", "kRounds = 1;"
+        "eight rounds of fewer starts", "program/walk/overlap.cpp", "kRounds = 8;", "kRounds = 1;"
     ),
     "overlap-sweeps": _off(
-        "eight rounds of wider windows", "engine/overlap.cpp", "kSweeps = 8;", "kSweeps = 1;"
+        "eight rounds of wider windows", "program/walk/overlap.cpp", "kSweeps = 8;", "kSweeps = 1;"
     ),
     "overlap-drops": _off(
-        "three rounds of dropped windows", "engine/overlap.cpp", "kDrops = 3;", "kDrops = 1;"
+        "three rounds of dropped windows", "program/walk/overlap.cpp", "kDrops = 3;", "kDrops = 1;"
     ),
     "overlap-halves": _off(
-        "smaller fused collectives are tried", "engine/overlap.cpp", "kHalves = 4;", "kHalves = 0;"
+        "smaller fused collectives are tried",
+        "program/walk/overlap.cpp",
+        "kHalves = 4;",
+        "kHalves = 0;",
     ),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import RankMemory
-from tensoropt.compiler.search.frontier.points import FIELDS, listed
+from tensoropt.compiler.search.frontier.points import FIELDS, describe_points
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.memory import StaticParts
@@ -43,7 +43,7 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
         "mesh": {"shape": list(mesh.shape)},
         "ranks": mesh.size,
         "search": {name: found.get(name) for name in ("name", "seed", "epsilon")},
-        "frontier": listed(read_points(module)),
+        "frontier": describe_points(read_points(module)),
         "chosen": _chosen(module).index,
         **({} if pins is None else {"pins": pins}),
         **_dims(module),

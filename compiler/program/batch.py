@@ -1,4 +1,4 @@
-"""Where the batch runs: the leading dimension of the graph inputs, followed through the ops."""
+"""The batch: the leading dimension of the graph inputs, followed through the ops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def follow_batch(graph: Graph) -> Batch:
 
 
 def follow(graph: Graph, batch: Batch) -> Batch:
-    """Add the dimensions and factors that ops lead those of the inputs to; linear likewise."""
+    """Add the dimensions and factors that depend on those of ``batch``; linear in the operands."""
     for index, node in enumerate(graph.nodes):
         if node.kind == "op" and not node.constant:
             _follow(index, node, batch)

@@ -15,7 +15,7 @@ from tensoropt.compiler.search.frontier.points import (
     FIELDS,
     Point,
     as_dict,
-    listed,
+    describe_points,
     marks,
     mesh_name,
     micro_batches_of,
@@ -50,7 +50,7 @@ def frontier_json(frontier: FrontierReport) -> str:
     the number of axes up to which the bound covers all meshes, null if no mesh is missing.
     """
     shown = {point.index for point in frontier.shown}
-    points = [row for row in listed(frontier.points) if row["index"] in shown]
+    points = [row for row in describe_points(frontier.points) if row["index"] in shown]
     time_epsilon = frontier.time_epsilon
     if time_epsilon is not None and not math.isfinite(time_epsilon):
         time_epsilon = None  # JSON has no infinity

@@ -21,7 +21,7 @@ __all__ = ["lower_step"]
 Shape = Sequence[Size]
 
 _SLICE_OPERANDS_SINCE = 10
-"""First opset whose Slice reads its bounds from operands."""
+"""First opset in which Slice reads its bounds from operands."""
 
 
 def lower_step(

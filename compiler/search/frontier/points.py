@@ -18,7 +18,7 @@ __all__ = [
     "knee",
     "leanest",
     "least_process_bytes",
-    "listed",
+    "describe_points",
     "marks",
     "mesh_name",
     "micro_batches_of",
@@ -183,7 +183,7 @@ def as_dict(point: Point) -> dict[str, Any]:
     return {"index": point.index, "mesh": list(point.mesh), **known, **figures}
 
 
-def listed(points: Sequence[Point]) -> list[dict[str, Any]]:
+def describe_points(points: Sequence[Point]) -> list[dict[str, Any]]:
     """Return a frontier in the form of the JSON report and of ``plan.json``: with its marks."""
     named = marks(points)
     return [{**as_dict(point), "marks": [*named.get(point.index, ())]} for point in points]

@@ -254,7 +254,7 @@ def search_candidates(
         # The process memory of all points would take seconds to compute; near a limit it counts.
         programs = unbeaten(programs, _tensors)
     found = undominated(map(_point, programs))
-    points = apart(found, options)
+    points = thin_out(found, options)
     epsilon, axes = _bound(search)
     return FrontierResult(
         points,
@@ -296,7 +296,7 @@ def _left_out(candidates: Sequence[Candidate]) -> list[LeftOut]:
     ]
 
 
-def apart(points: Sequence[_P], options: SearchOptions) -> list[_P]:
+def thin_out(points: Sequence[_P], options: SearchOptions) -> list[_P]:
     """Return points that differ by the resolution in time and tensors, and cover the others.
 
     ``points`` are sorted by time and undominated. If more than ``most_points`` are left, the
