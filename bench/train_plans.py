@@ -15,6 +15,7 @@ from tensoropt.compiler.comparison.pinning import fastest_with
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.planning.request import Request
+from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.search.frontier.points import fastest, leanest, recompute_of
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
@@ -24,8 +25,6 @@ from tensoropt.compiler.search.frontier.search import (
 )
 from tensoropt.compiler.search.frontier.steps import read_graphs
 from tensoropt.compiler.search.problem.clusters import Cluster
-from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.search.problem.training_tables import TrainingTables, mesh_tables
 from tensoropt.compiler.training.spec import RECOMPUTE
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -153,7 +152,7 @@ def zero_point(module: driver.ir.Module, devices: int, stage: int) -> FrontierPo
         elif node.kind == "op":
             pins[position] = int(batch[position])
     choice = tables.decode(fastest_with(tables.problem, pins))
-    point = frontier_point(Evaluator(tables), choice)
+    point = frontier_point(tables, choice)
     return as_step(FrontierResult([point], None), way).points[0]
 
 

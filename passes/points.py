@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tensoropt.compiler.program.evaluate import Cost
 from tensoropt.compiler.search.frontier.points import Point, micro_batches_of, recompute_of
-from tensoropt.compiler.search.problem.evaluate import Cost
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import POINT, PointOp, mesh_of

@@ -44,6 +44,7 @@ from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.planning.request import Request
+from tensoropt.compiler.program.evaluate import evaluator_of
 from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_frontier
@@ -52,7 +53,6 @@ from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.frontier.options import SearchOptions, by_promise, distinct_meshes
 from tensoropt.compiler.search.frontier.search import worst_bound
-from tensoropt.compiler.search.problem.evaluate import evaluator_of
 from tensoropt.compiler.search.problem.problem import TableFrontier, TablePoint
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables

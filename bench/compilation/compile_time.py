@@ -34,7 +34,6 @@ from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.search import frontier_point
-from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.problem import TableFrontier
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
@@ -146,10 +145,10 @@ def _searched(row: Row, tables: MeshTables, limit_s: float, clock: Clock) -> Row
 
 
 def _cost(tables: MeshTables, found: TableFrontier) -> None:
-    evaluator, chosen = Evaluator(tables), len(tables.variables)
+    chosen = len(tables.variables)
     step = max(1, math.ceil(len(found.points) / _POINTS))
     for point in found.points[::step]:
-        frontier_point(evaluator, point.assignment[:chosen])
+        frontier_point(tables, point.assignment[:chosen])
 
 
 def _timed(clock: Clock, make: Callable[[], T]) -> tuple[T, float]:

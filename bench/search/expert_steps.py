@@ -36,13 +36,13 @@ from tensoropt.compiler.comparison.megatron import model_factors
 from tensoropt.compiler.planning.objectives import search
 from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.program.batch import follow_batch
+from tensoropt.compiler.program.evaluate import evaluator_of
 from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.report.frontier import FrontierReport, Reference
 from tensoropt.compiler.report.plot import plot_frontier
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.search import FrontierPoint, unbeaten
 from tensoropt.compiler.search.frontier.steps import Graphs
-from tensoropt.compiler.search.problem.evaluate import evaluator_of
 from tensoropt.compiler.search.problem.problem import NodeTable, Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables, new_memo

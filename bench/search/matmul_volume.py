@@ -23,10 +23,10 @@ from sections import print_section
 from tensoropt.compiler.cost.device import Device, Link
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.evaluate import Evaluator
 from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_min_time
-from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.problem import NodeTable, Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.runtime.layout.mesh import Mesh

@@ -27,11 +27,11 @@ from tensoropt.compiler.comparison.data_parallel import data_parallel_choice
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.program.evaluate import Evaluator
 from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.points import mesh_name
 from tensoropt.compiler.search.frontier.search import FrontierPoint, distinct_meshes, frontier_point
-from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_seconds
@@ -209,7 +209,7 @@ def fastest_plan(graph: Graph) -> Plan:
         evaluator = Evaluator(tables)
         try:
             choice = tables.decode(solve_min_time(tables.problem).assignment)
-            points.append(frontier_point(evaluator, choice))
+            points.append(frontier_point(tables, choice))
         except UserError:
             refused.append(str(mesh))
             continue

@@ -15,9 +15,9 @@ from tensoropt.compiler.cost.communication import (
 from tensoropt.compiler.cost.compute import FREE, Work, known_operator, work_of, work_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.measurements import Context
+from tensoropt.compiler.program.evaluate import Evaluator
+from tensoropt.compiler.program.timeline import Step, timeline_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.timeline import Step, timeline_of
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["PlannedOp", "PlannedSend", "PlannedStep", "planned_step"]

@@ -20,7 +20,6 @@ from tensoropt.compiler.search.frontier.search import (
     frontier_point,
     search_tables,
 )
-from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError
@@ -86,7 +85,7 @@ def compare_methods(
 def _optimum(tables: MeshTables, say: Say) -> FrontierPoint:
     say(f"tables of mesh {tables.mesh}")
     assignment = solve_min_time(tables.problem).assignment
-    return frontier_point(Evaluator(tables), tables.decode(assignment))
+    return frontier_point(tables, tables.decode(assignment))
 
 
 def searched_by(name: str, seed: int, meshes: Sequence[_T]) -> Sequence[_T]:

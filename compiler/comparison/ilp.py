@@ -67,7 +67,7 @@ def search(case: Case, limits: Limits) -> TableFrontier:
 
 
 def _emitted_bytes(case: Case, assignment: Assignment) -> float:
-    from tensoropt.compiler.search.problem.evaluate import Evaluator
+    from tensoropt.compiler.program.evaluate import Evaluator
 
     assert case.tables is not None
     chosen = case.tables.decode(assignment).tolist()

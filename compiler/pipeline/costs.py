@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensoropt.compiler.program.evaluate import Evaluator
+from tensoropt.compiler.program.timeline import timeline_of
 from tensoropt.compiler.report.explain.layers import layers_of
-from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.timeline import timeline_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
 from tensoropt.passes.check_strategies import read_choice

@@ -10,6 +10,7 @@ from tensoropt.compiler.layout.sizes import Size
 from tensoropt.compiler.reshard.steps import ReshardStep, moves_of
 from tensoropt.dialects.build import Build, tensor_type
 from tensoropt.dialects.collectives import axis_constant, collective
+from tensoropt.dialects.kernels import is_bfloat16
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import MESH
@@ -20,8 +21,8 @@ __all__ = ["lower_step"]
 
 Shape = Sequence[Size]
 
-_SLICE_OPERANDS_SINCE = 10
-"""First opset in which Slice reads its bounds from operands."""
+_PAD_SINCE = 13
+"""First opset with a Pad that takes all element types of ONNX Runtime's kernels."""
 
 
 def lower_step(
@@ -43,16 +44,17 @@ def lower_step(
 
 
 def _resized(make: Build, x: ir.Value, sizes: Shape) -> ir.Value:
-    """Return ``x`` padded or cropped to ``sizes``, along its one changed dimension."""
+    """Return ``x`` padded with zeros or cropped to ``sizes``, along its one changed dimension."""
     old = sizes_of_type(ir.RankedTensorType(x.type))
     ((dim, own, wanted),) = (
         (dim, *pair) for dim, pair in enumerate(zip(old, sizes, strict=True)) if pair[0] != pair[1]
     )
     assert isinstance(own, int) and isinstance(wanted, int), f"padding of a symbolic size: {own}"
-    if wanted > own:  # any value will do: copies of the last point, as Pad lacks bfloat16
-        made = make.concat([x, make.take(x, make.ints([own - 1] * (wanted - own)), dim)], dim)
-    elif make.opset < _SLICE_OPERANDS_SINCE:
-        made = make.take(x, make.ints(range(wanted)), dim)
+    is_narrow = wanted > own and is_bfloat16(x.type)
+    if make.opset < _PAD_SINCE or is_narrow:  # no Pad: gather, repeating the last point
+        made = make.take(x, make.ints([min(n, own - 1) for n in range(wanted)]), dim)
+    elif wanted > own:
+        made = make.pad(x, dim, (0, wanted - own), 0)
     else:
         made = make.slice(x, dim, 0, wanted)
     made.set_type(tensor_type(list(sizes), _element(x)))

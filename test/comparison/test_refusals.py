@@ -70,7 +70,7 @@ def test_ilp_out_of_time() -> None:
 
 
 def test_ilp_within_memory_as_emitted() -> None:
-    from tensoropt.compiler.search.problem.evaluate import Evaluator
+    from tensoropt.compiler.program.evaluate import Evaluator
 
     case = cases.model_case("gpt2_tiny", (4,))
     assert case.tables is not None

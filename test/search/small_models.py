@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.evaluate import Evaluator
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.frontier.search import SearchOptions, search_tables
-from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.problem import NodeTable, Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.dialects.mlir import ir

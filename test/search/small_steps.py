@@ -12,8 +12,8 @@ import numpy as np
 from on_tensors import ON_TENSORS
 from training.steps import Node, build, model_of, spec_of
 
+from tensoropt.compiler.program.evaluate import Evaluator
 from tensoropt.compiler.program.reader import read_graph
-from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.training_tables import TrainingTables
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.layout.mesh import Mesh

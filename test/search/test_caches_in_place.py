@@ -13,13 +13,13 @@ from small_models import only
 
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.evaluate import Evaluator, ProgramCost
 from tensoropt.compiler.program.reader import read_graph
+from tensoropt.compiler.program.timeline import Step, timeline_of
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import overhead_s
 from tensoropt.compiler.search.frontier.search import frontier_point
-from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
 from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
-from tensoropt.compiler.search.problem.timeline import Step, timeline_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.insert_reshards import InsertReshardsPass
 from tensoropt.passes.optimize_reshards import OptimizeReshardsPass
@@ -87,7 +87,7 @@ def test_a_program_has_the_memory_of_its_plan(tables: MeshTables) -> None:
     evaluator = Evaluator(tables)
     for plan in plans(tables, 12):
         module = ir.Module.parse(str(tables.graph.module), tables.graph.module.context)
-        annotate(module, frontier_point(evaluator, plan), "cpu")
+        annotate(module, frontier_point(tables, plan), "cpu")
         for step in (InsertReshardsPass(), OptimizeReshardsPass(), PartitionPass()):
             step.run(module)
         memory, cost = program_memory(module), evaluator.evaluate(plan)

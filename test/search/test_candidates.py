@@ -13,6 +13,7 @@ from on_tensors import ON_TENSORS
 from small_models import random_module, tables_of
 
 from tensoropt.compiler.layout.mesh import factorisations
+from tensoropt.compiler.program.evaluate import Cost
 from tensoropt.compiler.search.frontier import anytime
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import BUSY, Clock
@@ -25,7 +26,6 @@ from tensoropt.compiler.search.frontier.search import (
     search_candidates,
     search_tables,
 )
-from tensoropt.compiler.search.problem.evaluate import Cost
 from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative

@@ -12,10 +12,10 @@ from graphs.gpt import Gpt
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.evaluate import Evaluator
 from tensoropt.compiler.program.reader import read_graph
-from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.program.timeline import timeline_of
 from tensoropt.compiler.search.problem.tables import MeshTables
-from tensoropt.compiler.search.problem.timeline import timeline_of
 from tensoropt.runtime.layout.mesh import Mesh
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import tensoropt as to
 from tensoropt.compiler.cost.process import Footprint
+from tensoropt.compiler.program.footprint import footprint
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.search.problem.footprint import footprint
 
 ROWS, WIDTH = 512, 256
 TABLE = ROWS * WIDTH * 4

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from on_tensors import ON_TENSORS
 
+from tensoropt.compiler.program.evaluate import Cost
 from tensoropt.compiler.search.frontier.search import FrontierPoint, undominated, worst_bound
-from tensoropt.compiler.search.problem.evaluate import Cost
 
 TABLES: Any = SimpleNamespace(device=ON_TENSORS)
 

@@ -32,13 +32,13 @@ from small_steps import random_step
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.evaluate import Evaluator, evaluator_of
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s
 from tensoropt.compiler.search.frontier.search import SearchOptions, frontier_point, search_tables
 from tensoropt.compiler.search.problem.bounds import least_bytes
 from tensoropt.compiler.search.problem.cuts import Cuts
-from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.problem import NothingAllowedError, TablePoint
 from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 from tensoropt.compiler.search.problem.training_tables import TrainingTables
@@ -148,20 +148,20 @@ def _has(tables: MeshTables, name: str) -> bool:
 # A softmax over a dimension that is split is several operations, with tensors of their own.
 @pytest.mark.parametrize("seed", [s for s, own in TABLES.items() if not _has(own, "Softmax")][::2])
 def test_a_plan_costs_the_memory_of_its_program(seed: int) -> None:
-    tables, evaluator = TABLES[seed], Evaluator(TABLES[seed])
+    tables = TABLES[seed]
     every = every_cost(tables)
     for plan in random.Random(seed).sample(sorted(every), min(4, len(every))):
-        _costs_what_its_program_does(evaluator, np.array(plan, dtype=np.int32))
+        _costs_what_its_program_does(tables, np.array(plan, dtype=np.int32))
 
 
-def _costs_what_its_program_does(evaluator: Evaluator, plan: Assignment) -> Counter[str]:
+def _costs_what_its_program_does(tables: MeshTables, plan: Assignment) -> Counter[str]:
     """Hold a plan's memory against its program; return how often that has each operator."""
-    graph = evaluator.graph
+    graph = tables.graph
     module = ir.Module.parse(str(graph.module), graph.module.context)
-    annotate(module, frontier_point(evaluator, plan), "cpu")
+    annotate(module, frontier_point(tables, plan), "cpu")
     for step in (InsertReshardsPass(), OptimizeReshardsPass(), PartitionPass()):
         step.run(module)
-    memory, cost = program_memory(module), evaluator.evaluate(plan)
+    memory, cost = program_memory(module), evaluator_of(tables).evaluate(plan)
     assert memory.transient_bytes == cost.transient_bytes
     # What makes partial sums of a whole tensor has a flag and a zero.
     more = memory.static_bytes - cost.static_bytes - _ends_bytes(module)
@@ -195,10 +195,10 @@ def test_padding_in_a_training_step_costs_the_memory_of_its_program() -> None:
 
 def _of_random_plans(tables: MeshTables, counts: Sequence[int]) -> Counter[str]:
     """Hold plans against their programs, of so many options for each node of the problem."""
-    rng, evaluator, found = np.random.default_rng(0), Evaluator(tables), Counter[str]()
+    rng, found = np.random.default_rng(0), Counter[str]()
     for _ in range(6):
         plan = tables.decode(rng.integers(counts).astype(np.int32))
-        found += _costs_what_its_program_does(evaluator, plan)
+        found += _costs_what_its_program_does(tables, plan)
         for index, picked in zip(tables.variables, plan.tolist(), strict=True):
             node = tables.graph.nodes[index]
             found["filled"] += len(tables.fills(node, tables.options[index][picked]))
@@ -207,7 +207,7 @@ def _of_random_plans(tables: MeshTables, counts: Sequence[int]) -> Counter[str]:
 
 def test_what_is_learnt_is_true_of_every_plan() -> None:
     tables = TABLES[LEARNS]
-    cuts, every = Cuts(Evaluator(tables)), every_cost(tables)
+    cuts, every = Cuts(tables), every_cost(tables)
     count, learnt = len(tables.variables), True
     while learnt:
         points = solve_frontier(cuts.added_to(tables.problem)).points

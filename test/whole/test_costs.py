@@ -9,6 +9,7 @@ from tensoropt.compiler.comparison.registry import solver
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.evaluate import Evaluator, evaluator_of
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.engine.ft import solve_frontier
@@ -19,7 +20,6 @@ from tensoropt.compiler.search.frontier.search import (
     SearchOptions,
     search_frontier,
 )
-from tensoropt.compiler.search.problem.evaluate import Evaluator, evaluator_of
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.sharding.rule.describe import tensor_info
 from tensoropt.dialects import onnx

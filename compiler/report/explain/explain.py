@@ -9,6 +9,9 @@ from functools import cached_property
 
 from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.compiler.layout.mesh import axis_names
+from tensoropt.compiler.program.costs import tensor_bytes
+from tensoropt.compiler.program.evaluate import Evaluator
+from tensoropt.compiler.program.timeline import Movement, Step, Timeline, timeline_of
 from tensoropt.compiler.report.explain.layers import layers_of
 from tensoropt.compiler.report.explain.meaning import matrix_of
 from tensoropt.compiler.report.explain.neighbours import Groups, neighbour
@@ -28,9 +31,6 @@ from tensoropt.compiler.report.explanation import (
 from tensoropt.compiler.report.memory import beside_bytes
 from tensoropt.compiler.search.frontier.points import marks, micro_batches_of, recompute_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.tables import tensor_bytes
-from tensoropt.compiler.search.problem.timeline import Movement, Step, Timeline, timeline_of
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.plan.entries import PinsEntry

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tensoropt.compiler.program.timeline import COPIES
 from tensoropt.compiler.report.expected import expected_line
 from tensoropt.compiler.report.explanation import (
     Change,
@@ -27,7 +28,6 @@ from tensoropt.compiler.search.frontier.points import (
     recompute_of,
 )
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.search.problem.timeline import COPIES
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.runtime.plan.pins import pins_lines
 

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.compiler.layout.mesh import wide_axes
+from tensoropt.compiler.program.evaluate import ProgramCost
 from tensoropt.compiler.search.frontier.bounds import Claim, proven
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.frontier.options import SearchOptions
-from tensoropt.compiler.search.problem.evaluate import ProgramCost
 from tensoropt.compiler.search.problem.problem import (
     NO_LINES,
     Lines,

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from tensoropt.compiler.program.evaluate import Evaluator, ProgramCost, evaluator_of
 from tensoropt.compiler.search.frontier.bounds import NOTHING
 from tensoropt.compiler.search.problem.cuts import Cuts
-from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost, evaluator_of
 from tensoropt.compiler.search.problem.problem import ROUNDING, Floats, Problem, TablePoint
 from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 
@@ -24,7 +24,7 @@ class Lessons:
 
     def __init__(self, tables: MeshTables) -> None:
         self.tables = tables
-        self.cuts = Cuts(self.evaluator) if tables.learns else None
+        self.cuts = Cuts(tables) if tables.learns else None
         self._costs: dict[bytes, ProgramCost] = {}
 
     @property
@@ -60,7 +60,7 @@ class Lessons:
     def forget(self) -> None:
         """Drop all cuts."""
         if self.cuts is not None:
-            self.cuts = Cuts(self.evaluator)
+            self.cuts = Cuts(self.tables)
 
     def _is_short(self, point: TablePoint) -> bool:
         cost, _ = self.cost(self.tables.decode(point.assignment))

@@ -16,7 +16,6 @@ from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point, points_of
 from tensoropt.compiler.search.problem.edge_tables import is_cut
-from tensoropt.compiler.search.problem.evaluate import evaluator_of
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.onnx import is_no_value, read_by, split_name
@@ -84,7 +83,7 @@ def chosen_frontier(tables: MeshTables, assignment: Sequence[int]) -> FrontierRe
 
     Raises UserError for a constant that would have to be communicated.
     """
-    point = frontier_point(evaluator_of(tables), np.array(assignment, dtype=np.int32))
+    point = frontier_point(tables, np.array(assignment, dtype=np.int32))
     _check_constants(tables, assignment)
     return FrontierResult([point], None)
 

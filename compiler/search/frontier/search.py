@@ -13,6 +13,12 @@ import numpy as np
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.program.evaluate import (
+    ProgramCost,
+    Running,
+    evaluator_of,
+)
+from tensoropt.compiler.program.footprint import footprint
 from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.control import OutOfTimeError
@@ -27,13 +33,6 @@ from tensoropt.compiler.search.frontier.options import (
     by_promise,
     distinct_meshes,
 )
-from tensoropt.compiler.search.problem.evaluate import (
-    Evaluator,
-    ProgramCost,
-    Running,
-    evaluator_of,
-)
-from tensoropt.compiler.search.problem.footprint import footprint
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.search.problem.tables import Memo, MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables, new_memo
@@ -48,7 +47,6 @@ __all__ = [
     "LeftOut",
     "SearchOptions",
     "StepPoint",
-    "apart",
     "as_step",
     "distinct_meshes",
     "frontier_point",
@@ -57,6 +55,7 @@ __all__ = [
     "search_frontier",
     "search_graphs",
     "search_tables",
+    "thin_out",
     "unbeaten",
     "undominated",
     "worst_bound",
@@ -385,9 +384,9 @@ def points_of(tables: MeshTables, assignment: Assignment) -> list[FrontierPoint]
     return undominated(_point(program) for program in _programs(INFERENCE, tables, assignment))
 
 
-def frontier_point(evaluator: Evaluator, assignment: Assignment) -> FrontierPoint:
+def frontier_point(tables: MeshTables, assignment: Assignment) -> FrontierPoint:
     """Return the point of one assignment, with the cost of its graphs after fusion and overlap."""
-    return _point((INFERENCE, evaluator.tables, assignment, evaluator.emitted(assignment)))
+    return _point((INFERENCE, tables, assignment, evaluator_of(tables).emitted(assignment)))
 
 
 def as_step(result: FrontierResult, alternative: Alternative) -> FrontierResult:

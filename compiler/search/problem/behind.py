@@ -15,9 +15,9 @@ import numpy as np
 
 from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.layout.mesh import grouped
+from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.problem import ROUNDING, Floats
-from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.runtime.layout.layout import REPLICATE, Layout
 from tensoropt.runtime.layout.mesh import Mesh

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.rule import AxisRole, Strategy
+from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.graph import Node
 from tensoropt.compiler.program.pins import allowed
 from tensoropt.compiler.search.problem.clusters import Cluster
 from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.problem import NodeTable
-from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
+from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.sharding.rule.strategies import strategy_of_roles
 from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.layout import Layout

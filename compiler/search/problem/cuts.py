@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoropt.compiler.program.costs import tensor_bytes
+from tensoropt.compiler.program.evaluate import evaluator_of
 from tensoropt.compiler.program.program import read
-from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem, TablePoint
 from tensoropt.compiler.search.problem.sums import Sums
-from tensoropt.compiler.search.problem.tables import Assignment, Flags, tensor_bytes
+from tensoropt.compiler.search.problem.tables import Assignment, Flags, MeshTables
 from tensoropt.compiler.search.problem.waiting import Waits
 from tensoropt.runtime.layout.layout import Layout
 
@@ -39,10 +40,10 @@ class Cut:
 class _Peak:
     """The memory peak of a plan, and the choices that it depends on."""
 
-    def __init__(self, owner: Evaluator, plan: Assignment) -> None:
-        self.owner, self.graph, self.tables = owner, owner.graph, owner.tables
-        self.picked = dict(zip(owner.tables.variables, plan.tolist(), strict=True))
-        self.record = owner.record(plan, joins=False)
+    def __init__(self, tables: MeshTables, plan: Assignment) -> None:
+        self.tables, self.graph, self.evaluator = tables, tables.graph, evaluator_of(tables)
+        self.picked = dict(zip(tables.variables, plan.tolist(), strict=True))
+        self.record = self.evaluator.record(plan, joins=False)
         sums = self.record.alive_bytes()
         self.moment = int(sums.argmax())
         self.bytes = int(sums[self.moment])
@@ -128,7 +129,7 @@ class _Peak:
         wanted = self.tables.options[index][self.picked[index]].operands
         own: dict[int, set[int]] = {}
         for operand, value in read(self.graph, self.graph.nodes[index]):
-            own.setdefault(value, set()).add(self.owner.number(wanted[operand]))
+            own.setdefault(value, set()).add(self.evaluator.number(wanted[operand]))
         return {value for value in self._read(index) if alive.get(value, set()) - own[value]}
 
     def _wait(self, alive: Mapping[int, set[int]], index: int, touched: set[int]) -> None:
@@ -258,9 +259,8 @@ class Cuts:
     A sum applies to all equal ops and tensors, so that repeated layers keep equal tables.
     """
 
-    def __init__(self, evaluator: Evaluator) -> None:
-        self.evaluator, self.tables = evaluator, evaluator.tables
-        self.sums = Sums(Waits(evaluator.tables))
+    def __init__(self, tables: MeshTables) -> None:
+        self.tables, self.sums = tables, Sums(Waits(tables))
         self._cuts: dict[Cut, None] = {}
 
     def __len__(self) -> int:
@@ -273,7 +273,7 @@ class Cuts:
         are small.
         """
         kind = _StepPeak if self.tables.graph.trains else _Peak
-        peak = kind(self.evaluator, self.tables.decode(point.assignment))
+        peak = kind(self.tables, self.tables.decode(point.assignment))
         if self.sums.learn(point, peak.index, peak.before, runs=peak.op >= 0):
             return True
         return self.tables.is_small and self._add(peak.cut())

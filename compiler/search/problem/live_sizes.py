@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.search.problem.tables import (
     Assignment,
@@ -17,7 +18,6 @@ from tensoropt.compiler.search.problem.tables import (
     Flags,
     MeshTables,
     SharedEnd,
-    tensor_bytes,
 )
 from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.layout import Layout

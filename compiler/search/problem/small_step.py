@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoropt.compiler.program.costs import tensor_bytes
+from tensoropt.compiler.program.fills import Mask
 from tensoropt.compiler.program.program import read
-from tensoropt.compiler.search.problem.fills import Mask, charge_masks, users_of_masks
+from tensoropt.compiler.search.problem.mask_tables import charge_masks, users_of_masks
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_uses import layout_sets, making_costs
 from tensoropt.compiler.search.problem.tables import (
     SETS_OF_SMALL,
     Flags,
     MeshTables,
-    tensor_bytes,
 )
 from tensoropt.runtime.layout.layout import Layout
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.program.pins import Condition
 from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
@@ -32,7 +33,6 @@ from tensoropt.compiler.search.problem.tables import (
     MeshTables,
     complete,
     rounds,
-    tensor_bytes,
 )
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.support.identity import Same

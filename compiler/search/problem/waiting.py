@@ -12,10 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
+from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.search.problem.behind import left_bytes
 from tensoropt.compiler.search.problem.live_sizes import LiveSizes, Part, Shape, classes, pairs
 from tensoropt.compiler.search.problem.problem import Floats
-from tensoropt.compiler.search.problem.tables import End, MeshTables, tensor_bytes
+from tensoropt.compiler.search.problem.tables import End, MeshTables
 
 __all__ = ["Moment", "Waits"]
 

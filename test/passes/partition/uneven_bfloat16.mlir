@@ -5,9 +5,8 @@
 // CHECK: func.func @main
 // CHECK-SAME: [[X:%\w+]]: tensor<5x8xbf16>
 // CHECK-SAME: -> {{.*}}tensor<3x8xbf16>
-// CHECK-NEXT: [[LAST:%\w+]] = "onnx.Constant"() {value = dense<4> : tensor<1xi64>} : () -> tensor<1xi64>
-// CHECK-NEXT: [[ROW:%\w+]] = "onnx.Gather"([[X]], [[LAST]]) {axis = 0 : i64} : (tensor<5x8xbf16>, tensor<1xi64>) -> tensor<1x8xbf16>
-// CHECK-NEXT: [[SIX:%\w+]] = "onnx.Concat"([[X]], [[ROW]]) {axis = 0 : i64} : (tensor<5x8xbf16>, tensor<1x8xbf16>) -> tensor<6x8xbf16>
+// CHECK-NEXT: [[ROWS:%\w+]] = "onnx.Constant"() {value = dense<[0, 1, 2, 3, 4, 4]> : tensor<6xi64>} : () -> tensor<6xi64>
+// CHECK-NEXT: [[SIX:%\w+]] = "onnx.Gather"([[X]], [[ROWS]]) {axis = 0 : i64} : (tensor<5x8xbf16>, tensor<6xi64>) -> tensor<6x8xbf16>
 // CHECK-NEXT: shard.all_slice [[SIX]] on @mesh grid_axes = [0] slice_axis = 0 : tensor<6x8xbf16> -> tensor<3x8xbf16>
 #whole = #topt.layout<@mesh, ["R"]>
 #rows = #topt.layout<@mesh, ["S(0)"]>

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tensoropt.compiler.cost.process import CONVOLUTIONS, PRODUCTS, Footprint, Loading
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.program.costs import NodeCosts, tensor_bytes
+from tensoropt.compiler.program.evaluate import Cost, Running
 from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.program.program import once_per_graph, variables
-from tensoropt.compiler.search.problem.evaluate import Cost, Running
-from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["footprint"]
@@ -41,25 +41,25 @@ class _Counted:
 
 
 def footprint(
-    tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost, running: Running
+    costs: NodeCosts, strategies: Mapping[int, Strategy], cost: Cost, running: Running
 ) -> Footprint:
     """Return the footprint of a strategy per node, with the bytes of ``cost`` and ``running``.
 
     Linear in the nodes with weights, the inputs and the outputs.
     """
-    graph = tables.graph
+    graph = costs.graph
     counted = _counted(graph)
     loading, packed = Loading(), 0
     for index, operator in counted.weighted:
         node, strategy = graph.nodes[index], strategies[index]
         alone = strategy.results[0].has_partial  # it is summed before it is normalised
-        size = tables.static_bytes(node, strategy)
+        size = costs.static_bytes(node, strategy)
         loading.read(operator, size, alone=alone, fused=_is_fused(graph, index, strategies))
-        packed += _shared_bytes(tables, index, strategies) if operator in PRODUCTS else 0
-    fed = sum(_input_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.inputs)
-    fed += sum(_output_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.outputs)
+        packed += _shared_bytes(costs, index, strategies) if operator in PRODUCTS else 0
+    fed = sum(_input_bytes(costs, graph.nodes[i], strategies[i]) for i in counted.inputs)
+    fed += sum(_output_bytes(costs, graph.nodes[i], strategies[i]) for i in counted.outputs)
     static = cost.static_bytes - sum(
-        _unread_bytes(tables, table, readers, strategies)
+        _unread_bytes(costs, table, readers, strategies)
         for table, readers in counted.lookups.items()
     )
     sizes = static, cost.transient_bytes, packed, loading.bytes(), fed
@@ -130,10 +130,10 @@ def _is_read(
 
 
 def _unread_bytes(
-    tables: MeshTables, table: int, readers: Sequence[int], strategies: Mapping[int, Strategy]
+    costs: NodeCosts, table: int, readers: Sequence[int], strategies: Mapping[int, Strategy]
 ) -> int:
     """Return a lower bound on the bytes of a weight that are never read: all rows not looked up."""
-    graph, value = tables.graph, tables.graph.values[table]
+    graph, value = costs.graph, costs.graph.values[table]
     layout = strategies[readers[0]].operands[0]
     if value.producer in strategies:
         layout = strategies[value.producer].results[0]
@@ -142,10 +142,10 @@ def _unread_bytes(
         return 0
     made = (graph.values[graph.nodes[reader].results[0]].info for reader in readers)
     read = sum(
-        tensor_bytes(info, strategies[reader].results[0], tables.mesh)
+        tensor_bytes(info, strategies[reader].results[0], costs.mesh)
         for info, reader in zip(made, readers, strict=True)
     )
-    return max(tensor_bytes(value.info, layout, tables.mesh) - read, 0)
+    return max(tensor_bytes(value.info, layout, costs.mesh) - read, 0)
 
 
 def _is_input(node: Node) -> bool:
@@ -160,23 +160,23 @@ def _is_output(graph: Graph, node: Node) -> bool:
     return value is not None and not graph.stays(value)
 
 
-def _input_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
-    return tensor_bytes(tables.graph.values[node.results[0]].info, strategy.results[0], tables.mesh)
+def _input_bytes(costs: NodeCosts, node: Node, strategy: Strategy) -> int:
+    return tensor_bytes(costs.graph.values[node.results[0]].info, strategy.results[0], costs.mesh)
 
 
-def _output_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
+def _output_bytes(costs: NodeCosts, node: Node, strategy: Strategy) -> int:
     value = node.operands[0]
     assert value is not None
-    return tensor_bytes(tables.graph.values[value].info, strategy.operands[0], tables.mesh)
+    return tensor_bytes(costs.graph.values[value].info, strategy.operands[0], costs.mesh)
 
 
-def _shared_bytes(tables: MeshTables, index: int, strategies: Mapping[int, Strategy]) -> int:
+def _shared_bytes(costs: NodeCosts, index: int, strategies: Mapping[int, Strategy]) -> int:
     """Return the bytes of weights with other readers, which stay next to their packed form."""
-    graph, found = tables.graph, 0
+    graph, found = costs.graph, 0
     for operand, value in enumerate(graph.nodes[index].operands):
         if value is None or operand == 0:
             continue
         layout = strategies[index].operands[operand]
         if graph.is_weight(value) and _is_read(graph, value, layout, strategies, [index]):
-            found += tensor_bytes(graph.values[value].info, layout, tables.mesh)
+            found += tensor_bytes(graph.values[value].info, layout, costs.mesh)
     return found

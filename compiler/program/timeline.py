@@ -8,11 +8,11 @@ from typing import Literal
 
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import end_of, mean_of
+from tensoropt.compiler.program.costs import tensor_bytes
+from tensoropt.compiler.program.evaluate import Evaluator, ProgramCost
 from tensoropt.compiler.program.graph import Node
 from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.program.program import read
-from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
-from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["Alive", "Kept", "Movement", "Step", "Timeline", "timeline_of"]
@@ -118,9 +118,9 @@ class _Draft:
 
 class _Reader:
     def __init__(self, owner: Evaluator, assignment: Sequence[int]) -> None:
-        self.owner, self.tables, self.graph = owner, owner.tables, owner.graph
+        self.owner, self.costs, self.graph = owner, owner.costs, owner.graph
         self.record = owner.record(assignment)
-        self.picked = dict(zip(self.tables.variables, assignment, strict=True))
+        self.picked = dict(zip(self.costs.variables, assignment, strict=True))
         self.drafts: list[_Draft] = []
         self.kept: list[Kept] = []
         self.updates = False  # whether the second graph of a training step has begun
@@ -128,7 +128,7 @@ class _Reader:
     def timeline(self) -> Timeline:
         self._overhead(0, self.graph.micro_batches)
         for position, value, source, target, moment in self.record.events.tolist():
-            index = self.tables.variables[position]
+            index = self.costs.variables[position]
             if self.graph.trains and not self.updates and self.owner.is_update(index):
                 self.updates = True
                 self._overhead(moment, 1)
@@ -187,7 +187,7 @@ class _Reader:
                 draft.group = numbers[0]
 
     def _overhead(self, moment: int, times: int) -> None:
-        overhead_s = times * self.tables.device.step_overhead_s
+        overhead_s = times * self.costs.device.step_overhead_s
         if overhead_s:
             self.drafts.append(_Draft("overhead", overhead_s, moment))
 
@@ -197,16 +197,16 @@ class _Reader:
         if node.kind != "op" or node.constant or node.passes:
             return
         times = self.graph.times(node)
-        own_s = times * (self.tables.op_time_s(node, strategy) + self._apart_s(node, strategy))
+        own_s = times * (self.costs.op_time_s(node, strategy) + self._apart_s(node, strategy))
         self.drafts.append(_Draft("op", own_s, moment, index))
-        for kind, axes, size, time_s in self.tables.inner_steps(node, strategy):
+        for kind, axes, size, time_s in self.costs.inner_steps(node, strategy):
             movement = Movement(kind, axes, size)
             self.drafts.append(_Draft(_kind(kind), times * time_s, moment, index, movement))
 
     def _apart_s(self, node: Node, strategy: Strategy) -> float:
         """Return the extra time of an op for resharded operands that it cannot update in place."""
         total_s = 0.0
-        for operand, apart_s in self.tables.apart_s(node, strategy):
+        for operand, apart_s in self.costs.apart_s(node, strategy):
             value = node.operands[operand]
             assert value is not None
             held = self.graph.values[value]
@@ -215,10 +215,10 @@ class _Reader:
         return total_s
 
     def _strategy(self, index: int) -> Strategy:
-        return self.tables.options[index][self.picked[index]]
+        return self.costs.options[index][self.picked[index]]
 
     def _move(self, index: int, value: int, source: Layout, target: Layout, moment: int) -> None:
-        info, resharder = self.graph.values[value].info, self.tables.resharder
+        info, resharder = self.graph.values[value].info, self.costs.resharder
         if info is None:
             return
         path = resharder.path(info.sizes, info.item_bytes, source, target)
@@ -233,32 +233,32 @@ class _Reader:
             self.drafts.append(draft)
 
     def _keep(self, index: int) -> None:
-        """Note the static tensors of a node, as ``MeshTables.static_bytes`` counts them."""
+        """Note the static tensors of a node, as ``NodeCosts.static_bytes`` counts them."""
         graph, node, strategy = self.graph, self.graph.nodes[index], self._strategy(index)
         if node.constant:
             return
         for operand, info in graph.private_operands(node):
             layout, value = stored(strategy.operands[operand]), node.operands[operand]
             assert value is not None
-            self._note(value, layout, tensor_bytes(info, layout, self.tables.mesh), "weights")
+            self._note(value, layout, tensor_bytes(info, layout, self.costs.mesh), "weights")
         if graph.adds_state(node):
             for value in node.results:
                 held = graph.values[value]
                 layout = strategy.results[held.index]
-                size = tensor_bytes(held.info, layout, self.tables.mesh)
+                size = tensor_bytes(held.info, layout, self.costs.mesh)
                 kind = node.state or ("caches" if node.is_cache else "gradient")
                 self._note(value, layout, size, kind)
 
     def _keep_constants(self) -> None:
         """Note each constant once per layout in which it is read."""
         graph, found = self.graph, dict[tuple[int, int, Layout], int]()
-        for index in self.tables.variables:
+        for index in self.costs.variables:
             node, strategy = graph.nodes[index], self._strategy(index)
             for operand, value in () if node.constant else read(graph, node):
                 held, layout = graph.values[value], strategy.operands[operand]
                 if graph.nodes[held.producer].constant:
                     key = (graph.alike[held.producer], held.index, layout)
-                    found[key] = tensor_bytes(held.info, layout, self.tables.mesh)
+                    found[key] = tensor_bytes(held.info, layout, self.costs.mesh)
         for (producer, index, layout), size in found.items():
             node = graph.nodes[producer]
             kind = "weights" if node.is_parameter else "constants"

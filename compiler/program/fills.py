@@ -6,20 +6,16 @@ constant weight is filled at load, in place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.compute import local_bytes
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.program.graph import Graph, Node
-from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import part_of
 
-__all__ = ["Fill", "Mask", "charge_masks", "fills_of", "is_folded", "most_bytes", "users_of_masks"]
+__all__ = ["Fill", "Mask", "fills_of", "is_folded", "most_bytes"]
 
 
 @dataclass(frozen=True)
@@ -97,37 +93,3 @@ def most_bytes(
         most = max(most, sum(dict(held.values()).values()) + fill.bytes)
         held[fill.operand] = ("filled", number), fill.bytes
     return max(most, sum(dict(held.values()).values()) + made_bytes)
-
-
-def users_of_masks(
-    readers: Iterable[tuple[int, Sequence[Collection[Mask]], NDArray[np.int32] | slice]],
-) -> dict[Mask, dict[int, NDArray[np.bool_]]]:
-    """Return the options of each node of the problem that read each mask.
-
-    A reader is a node of the problem with an op of it: the masks that each strategy of the op
-    reads, and the strategy of each option. A node may have several ops.
-    """
-    found: dict[Mask, dict[int, NDArray[np.bool_]]] = {}
-    for node, strategies, picked in readers:
-        for mask in dict.fromkeys(mask for read in strategies for mask in read):
-            users, reads = found.setdefault(mask, {}), [mask in read for read in strategies]
-            own = np.array(reads)[picked]
-            users[node] = users[node] | own if node in users else own
-    return found
-
-
-def charge_masks(
-    users: Mapping[Mask, Mapping[int, NDArray[np.bool_]]],
-    nodes: list[NodeTable],
-    edges: list[EdgeTable],
-) -> None:
-    """Charge each mask once for all of its ``users``.
-
-    Users are nodes of the problem, with the options that read the mask.
-    """
-    for mask, readers in users.items():
-        here, none = len(nodes), np.zeros(2)
-        nodes.append(NodeTable(none, np.array([0.0, mask.bytes])))
-        for reader, reads in readers.items():
-            times = np.where(reads[None], np.array([[np.inf], [0.0]]), 0.0)
-            edges.append(EdgeTable(here, reader, times))

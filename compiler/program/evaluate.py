@@ -23,13 +23,13 @@ from tensoropt.compiler.cost.overlap import overlap_effect
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import end_of, mean_of
 from tensoropt.compiler.program._walk import Images, Walk
+from tensoropt.compiler.program.costs import NodeCosts, tensor_bytes
+from tensoropt.compiler.program.fills import Mask
 from tensoropt.compiler.program.graph import Node
 from tensoropt.compiler.program.images import images_of
 from tensoropt.compiler.program.program import overlapping, program_of, read
 from tensoropt.compiler.reshard.resharder import TimedMove
 from tensoropt.compiler.reshard.shared_tree import spread
-from tensoropt.compiler.search.problem.fills import Mask
-from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.layout import Layout
@@ -94,7 +94,7 @@ class Record:
 
     ``events`` has a row (node, value, source, target, moment) for each reshard of a value, for its
     first reader. After these it has a row for the node itself, with -1 as its value. A node is a
-    position in ``tables.variables``. ``lives`` has a row (value, layout, first, last, bytes) for
+    position in ``costs.variables``. ``lives`` has a row (value, layout, first, last, bytes) for
     each transient tensor. Its layout is -1 between the steps of a reshard, its value -1 inside of
     bodies. Moments are numbered from 0, and one more follows the last step. ``groups`` has, for
     each moment of an event, the first of the collectives fused with it, else -1. ``places`` has its
@@ -134,15 +134,15 @@ class Evaluator:
     Nodes with equal tables (repeated layers) and equal tensors share their results.
     """
 
-    def __init__(self, tables: MeshTables) -> None:
-        self.tables = tables
-        self.graph = tables.graph
+    def __init__(self, costs: NodeCosts) -> None:
+        self.costs = costs
+        self.graph = costs.graph
         self.layouts: list[Layout] = []
         self._numbers: dict[Layout, int] = {}
         kinds: dict[int, int] = {}
-        leaders = (tables.alike[index] for index in tables.variables)
+        leaders = (costs.alike[index] for index in costs.variables)
         numbers = [kinds.setdefault(leader, len(kinds)) for leader in leaders]
-        how = overlapping(tables.device)
+        how = overlapping(costs.device)
         self._walk = Walk(program_of(self.graph), np.array(numbers, np.int32), how)
         self._runnings: dict[bytes, Running] = {}
         self._costing = _Costing(self)
@@ -150,7 +150,7 @@ class Evaluator:
     def evaluate(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> ProgramCost:
         """Return the cost of a program in which each collective is charged alone.
 
-        ``assignment`` has the number of a strategy per node, in the order of ``tables.variables``.
+        ``assignment`` has the number of a strategy per node, in the order of ``costs.variables``.
         Linear in the operands of the program.
         """
         return self._run(assignment, joins=False)
@@ -182,7 +182,7 @@ class Evaluator:
         """Return the time of collectives (kind, axes, bytes) that are fused."""
         kind, axes, _ = movements[0]
         size = sum(own for _, _, own in movements)
-        return joined_time_s(kind, axes, size, self.tables.mesh, self.tables.device)
+        return joined_time_s(kind, axes, size, self.costs.mesh, self.costs.device)
 
     def running(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> Running:
         """Return the memory of a running process without its weights (decision 46).
@@ -202,7 +202,7 @@ class Evaluator:
 
     def _overheads_s(self) -> tuple[float, float]:
         """Return the overhead of all graphs that a step runs, and of its update."""
-        once_s = self.tables.device.step_overhead_s
+        once_s = self.costs.device.step_overhead_s
         return self.graph.runs * once_s, once_s if self.graph.trains else 0.0
 
     def number(self, layout: Layout) -> int:
@@ -230,12 +230,12 @@ def _cost(
     return ProgramCost(compute_s, communication_s, *sizes, update_s, hidden_s=hidden_s)
 
 
-def evaluator_of(tables: MeshTables) -> Evaluator:
-    """Return the evaluator of ``tables``, which is made once."""
-    if tables.evaluator is None:
-        tables.evaluator = Evaluator(tables)
-    assert isinstance(tables.evaluator, Evaluator)
-    return tables.evaluator
+def evaluator_of(costs: NodeCosts) -> Evaluator:
+    """Return the evaluator of ``costs``, which is made once."""
+    if costs.evaluator is None:
+        costs.evaluator = Evaluator(costs)
+    assert isinstance(costs.evaluator, Evaluator)
+    return costs.evaluator
 
 
 _MOST_BYTES = 1 << 48
@@ -246,7 +246,7 @@ class _Costing:
     """Supplies costs to the engine's walk, once per class of equal nodes and values."""
 
     def __init__(self, owner: Evaluator) -> None:
-        self.tables, self.graph = owner.tables, owner.graph
+        self.costs, self.graph = owner.costs, owner.graph
         self.number, self.layouts = owner.number, owner.layouts
         self.keys: dict[tuple[str, tuple[int, ...], str, str | None], int] = {}
         self.masks: dict[Mask, int] = {}
@@ -256,10 +256,10 @@ class _Costing:
 
         Raises `UserError` for a strategy that no device has memory for.
         """
-        index = self.tables.variables[position]
-        node, strategy = self.graph.nodes[index], self.tables.options[index][picked]
-        kept = self.tables.static_bytes(node, strategy)
-        needed = max(kept, self.tables.transient_bytes(node, strategy))
+        index = self.costs.variables[position]
+        node, strategy = self.graph.nodes[index], self.costs.options[index][picked]
+        kept = self.costs.static_bytes(node, strategy)
+        needed = max(kept, self.costs.transient_bytes(node, strategy))
         if needed > _MOST_BYTES:
             raise UserError(
                 f"{node.name}: needs {needed} bytes on one rank, expected at most 2^48 (256 TiB)"
@@ -267,8 +267,8 @@ class _Costing:
         wanted = [(value, strategy.operands[operand]) for operand, value in read(self.graph, node)]
         made = list(zip(node.results, strategy.results, strict=True))
         return (
-            self.tables.op_time_s(node, strategy),
-            self.tables.inner_time_s(node, strategy),
+            self.costs.op_time_s(node, strategy),
+            self.costs.inner_time_s(node, strategy),
             kept,
             [self.number(layout) for _, layout in wanted],
             [self._bytes(v, x) if self.graph.producer(v).constant else 0 for v, x in wanted],
@@ -282,7 +282,7 @@ class _Costing:
         self, node: Node, strategy: Strategy
     ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Return the place among the read values and the bytes of each fill, and all masks."""
-        fills = self.tables.fills(node, strategy)
+        fills = self.costs.fills(node, strategy)
         place = {operand: number for number, (operand, _) in enumerate(read(self.graph, node))}
         masks = dict.fromkeys(fill.mask for fill in fills)
         numbers = [(self.masks.setdefault(m, len(self.masks)), m.bytes) for m in masks]
@@ -291,10 +291,10 @@ class _Costing:
     def _time_apart(self, node: Node, strategy: Strategy) -> list[tuple[int, float]]:
         """Return places among the read values, each with the extra seconds if it is resharded."""
         place = {operand: number for number, (operand, _) in enumerate(read(self.graph, node))}
-        return [(place[operand], s) for operand, s in self.tables.apart_s(node, strategy)]
+        return [(place[operand], s) for operand, s in self.costs.apart_s(node, strategy)]
 
     def _bytes(self, value: int, layout: Layout) -> int:
-        return tensor_bytes(self.graph.values[value].info, layout, self.tables.mesh)
+        return tensor_bytes(self.graph.values[value].info, layout, self.costs.mesh)
 
     def path(self, value: int, source: int, target: int) -> tuple[float, list[_PathStep]]:
         """Return the time of a reshard, and its steps."""
@@ -302,7 +302,7 @@ class _Costing:
         if info is None:
             return 0.0, []
         ends = self.layouts[source], self.layouts[target]
-        resharder, size = self.tables.resharder, (info.sizes, info.item_bytes)
+        resharder, size = self.costs.resharder, (info.sizes, info.item_bytes)
         path = resharder.path(*size, *ends)
         return path.time_s, [self._step(info, one) for one in resharder.moves(*size, path)]
 
@@ -318,7 +318,7 @@ class _Costing:
     def collective(self, key: int) -> CollectiveTime:
         """Return the time of the collectives of a key."""
         kind, axes, _, _ = list(self.keys)[key]
-        return joining_time(kind, axes, self.tables.mesh, self.tables.device)
+        return joining_time(kind, axes, self.costs.mesh, self.costs.device)
 
     def tree(self, value: int, source: int, targets: list[int]) -> list[tuple[int, int]]:
         """Return (layout, source layout) for each of ``targets`` and for intermediate layouts."""
@@ -326,5 +326,5 @@ class _Costing:
         if info is None:
             return [(target, source) for target in targets]
         size, ends = (info.sizes, info.item_bytes), [self.layouts[target] for target in targets]
-        tree = spread(self.tables.resharder, *size, self.layouts[source], ends)
+        tree = spread(self.costs.resharder, *size, self.layouts[source], ends)
         return [(self.number(target), self.number(held)) for target, held in tree.items()]

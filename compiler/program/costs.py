@@ -1,0 +1,194 @@
+"""The options of the nodes of a graph on one mesh, and the time and memory of each option."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from tensoropt.compiler.cost.compute import local_bytes, measured_operator
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.nodes import apart_s, inner_steps, node_time_s
+from tensoropt.compiler.layout.rule import InnerKind, Strategy
+from tensoropt.compiler.program.fills import Fill, fills_of, is_folded, most_bytes
+from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.options import node_options, stored
+from tensoropt.compiler.program.pins import Condition, allowed
+from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
+
+__all__ = ["NodeCosts", "NodeMemo", "tensor_bytes"]
+
+
+def tensor_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
+    """Return the bytes of one rank's part; 0 if the rank of the tensor is unknown."""
+    return 0 if info is None else local_bytes(info, layout, mesh)
+
+
+class NodeMemo:
+    """Options and paths on one mesh, computed once for all graphs that share it."""
+
+    def __init__(self, mesh: Mesh, device: Device) -> None:
+        self.resharder = Resharder(mesh, device)
+        self.options: dict[object, tuple[Strategy, ...]] = {}
+
+
+@dataclass(eq=False)
+class NodeCosts:
+    """The options and costs of the nodes of a graph on one mesh of one device description.
+
+    Times are in seconds, memory in bytes, both on one device and for one run.
+    """
+
+    graph: Graph
+    mesh: Mesh
+    device: Device
+    memo: NodeMemo | None = None
+
+    def __post_init__(self) -> None:
+        memo = self.memo = self.memo or NodeMemo(self.mesh, self.device)
+        self.resharder, self._options_known = memo.resharder, memo.options
+        self.evaluator: object | None = None  # costs whole assignments; made on first use
+
+    @cached_property
+    def options(self) -> list[tuple[Strategy, ...]]:
+        """Per node, the strategies that its pins allow; none for a private parameter.
+
+        Raises PinsError if pins allow none.
+        """
+        known, found = self._options_known, []
+        for index, kind in enumerate(self.graph.option_kinds):
+            if kind not in known:
+                known[kind] = self._allowed(index)
+            found.append(known[kind])
+        return found
+
+    def _allowed(self, index: int) -> tuple[Strategy, ...]:
+        node = self.graph.nodes[index]
+        if node.private:
+            return ()
+        every = node_options(self.graph, node, self.mesh, whole=self.graph.is_whole(index))
+        conditions = self._conditions(index)
+        if not conditions:
+            return every
+        cases = [(node.name, condition, every) for condition in conditions]
+        return tuple(every[number] for number in allowed(cases, len(every), self.mesh))
+
+    def _conditions(self, index: int) -> tuple[Condition, ...]:
+        """Return the conditions on the options of a node."""
+        return self.graph.conditions.get(index, ())
+
+    @cached_property
+    def variables(self) -> list[int]:
+        """The nodes with a choice, in program order."""
+        return [index for index, node in enumerate(self.graph.nodes) if not node.private]
+
+    @cached_property
+    def alike(self) -> list[int]:
+        """Per node, the first node with the same options at the same costs; itself if private."""
+        first: dict[object, int] = {}
+        nodes, kinds = self.graph.nodes, self.graph.cost_kinds
+        return [
+            index if node.private else first.setdefault((kind, self.is_fused(node)), index)
+            for index, (node, kind) in enumerate(zip(nodes, kinds, strict=True))
+        ]
+
+    def op_time_s(self, node: Node, strategy: Strategy) -> float:
+        """Return the time of an op under ``strategy``.
+
+        Ops that are folded at load or fused into another op take no time. Caches are updated in
+        place; see `apart_s`.
+        """
+        if node.constant or node.kind != "op" or self.is_fused(node):
+            return 0.0
+        assert node.info is not None and node.rule is not None
+        return node_time_s(node.info, node.rule, strategy, self.mesh, self.device)
+
+    def apart_s(self, node: Node, strategy: Strategy) -> list[tuple[int, float]]:
+        """Return the operands that an op updates in place, with the extra seconds of a reshard.
+
+        After a reshard of the operand, the result of the op is a tensor of its own.
+        """
+        if node.info is None or not node.info.in_place or self.is_fused(node):
+            return []
+        assert node.rule is not None
+        return apart_s(node.info, node.rule, strategy, self.mesh, self.device)
+
+    def is_fused(self, node: Node) -> bool:
+        """Return whether ``node`` was measured as fused into another op, after its producers."""
+        return node in self._fused
+
+    @cached_property
+    def _fused(self) -> frozenset[Node]:
+        nodes = self.graph.nodes if self.device.operators else ()
+        return frozenset(node for node in nodes if self._was_fused(node))
+
+    def _was_fused(self, node: Node) -> bool:
+        if node.info is None:
+            return False
+        known = measured_operator(node.info, self.device)
+        return known is not None and self.graph.context(node) in known.fused
+
+    def inner_time_s(self, node: Node, strategy: Strategy) -> float:
+        """Return the time of the collectives inside the op of one rank, and of copies for them."""
+        return sum(time_s for *_, time_s in self.inner_steps(node, strategy))
+
+    def inner_steps(
+        self, node: Node, strategy: Strategy
+    ) -> list[tuple[InnerKind, tuple[int, ...], int, float]]:
+        """Return (kind, mesh axes, bytes put in per rank, time in seconds) of each inner step."""
+        if node.constant or node.rule is None or node.info is None:
+            return []
+        folded = partial(is_folded, self.graph, node)
+        return inner_steps(node.info, node.rule, strategy, self.mesh, self.device, folded)
+
+    def static_bytes(self, node: Node, strategy: Strategy) -> int:
+        """Return the bytes that ``node`` keeps: its parameters, or its result if constant or state.
+
+        ONNX Runtime frees the parameters of a node that it folds.
+        """
+        if node.constant:
+            kept = [self.graph.values[v] for v in node.results]
+            return sum(
+                tensor_bytes(value.info, strategy.results[value.index], self.mesh)
+                for value in kept
+                if self.graph.is_kept(value)
+            )
+        total = 0
+        for operand, info in self.graph.private_operands(node):
+            total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
+        if self.graph.adds_state(node):
+            kept = [self.graph.values[v] for v in node.results]
+            total += sum(tensor_bytes(v.info, strategy.results[v.index], self.mesh) for v in kept)
+        return total
+
+    def transient_bytes(
+        self, node: Node, strategy: Strategy, but: Container[int] = frozenset()
+    ) -> int:
+        """Return the bytes that ``node`` reads and writes, with its bodies and fills.
+
+        Parameters, caches that are updated in place and values in ``but`` are left out.
+        """
+        if node.constant or node.is_alias:
+            return 0
+        read = {
+            operand: (value, strategy.operands[operand])
+            for operand, value in enumerate(node.operands)
+            if value is not None
+            and not (value in but or self.graph.stays(value) or self.graph.is_next_cache(value))
+        }
+        made = 0 if node.info is None else node.info.inner_bytes
+        for value, layout in zip(node.results, strategy.results, strict=True):
+            if not (value in but or self.graph.stays(value) or self.graph.is_next_cache(value)):
+                made += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
+        infos = {v: self.graph.values[v].info for v, _ in read.values()}
+        if fills := self.fills(node, strategy):
+            held = {o: (x, tensor_bytes(infos[x[0]], x[1], self.mesh)) for o, x in read.items()}
+            return most_bytes(held, fills, made)
+        return made + sum(tensor_bytes(infos[v], x, self.mesh) for v, x in {*read.values()})
+
+    def fills(self, node: Node, strategy: Strategy) -> list[Fill]:
+        """Return the fills of padding of operands before ``node`` runs."""
+        return fills_of(self.graph, node, strategy, self.mesh)
