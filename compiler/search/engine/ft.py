@@ -294,7 +294,7 @@ def _run(
     *,
     direct_sums: float = 1e6,
     box_sums: float = 2e7,
-    line_sums: float = 1e6,
+    line_sums: float = 1e7,
     hull_only: bool = False,
     control: Control = _NO_CONTROL,
     always_share: bool = False,

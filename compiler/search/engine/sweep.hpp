@@ -21,7 +21,7 @@ struct Options {
   int threads = 1;
   double direct_sums = 0;           // effort for one elimination over the whole plane first
   double box_sums = 0;              // effort for a gap before it is divided
-  double line_sums = 1e6;           // with a time limit, larger eliminations draw lines first
+  double line_sums = 1e7;           // with a time limit, larger eliminations draw lines first
   bool hull_only = false;           // stop when the supported points are known
   std::vector<Cost> known = {};     // found elsewhere: points that these dominate may be missing
   std::vector<Support> lines = {};  // bounds known from elsewhere
