@@ -76,10 +76,11 @@ def test_an_alarm_does_not_ring_in_itself() -> None:
 
 def test_a_time_limit_is_kept() -> None:
     problem = load_instance(Path(__file__).parent / "instances" / "transformer_p16.npz")
-    for limit_s in (2.0, 8.0, 32.0):  # where others leave little of the processors, the next
+    for limit_s in (2.0, 8.0, 32.0):
         start = time.process_time()
         frontier = solve_frontier(problem, time_limit_s=limit_s)
-        assert time.process_time() - start < 10 * limit_s  # minutes without a limit
-        if frontier.epsilon < 0.1:
+        used_s = time.process_time() - start
+        assert used_s < 10 * limit_s  # minutes without a limit
+        if frontier.epsilon < 0.1 or used_s > limit_s / 2:  # else other work left it too little
             break
     assert 0 < frontier.epsilon < 0.1
