@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,12 +54,13 @@ def collect() -> list[NodeTest]:
         return [_test(*found) for found in (*_generated(), *_stored())]
 
 
-def standard_tests() -> list[NodeTest]:
-    """Return the tests that stock ONNX Runtime passes: those that there is a truth for.
+def standard_tests(names: Container[str] | None = None) -> list[NodeTest]:
+    """Return the tests, of all or of ``names``, that stock ONNX Runtime passes, which is the truth.
 
     A test that it fails in its own opset may pass in an older one, whose kernels it has.
     """
-    found = (next(filter(_passes, _with_older(test)), None) for test in collect())
+    wanted = [test for test in collect() if names is None or test.name in names]
+    found = (next(filter(_passes, _with_older(test)), None) for test in wanted)
     return [test for test in found if test is not None]
 
 
