@@ -98,7 +98,7 @@ durations: build ## Test: measure all tests again and decide which are quick (te
 	$(BIN)/python -m pytest -n 2 --dist worksteal --write-durations test
 
 cpp: build ## Test: build the C++ again and run its unit tests
-	$(BIN)/cmake --build $(BUILD)
+	MAKEFLAGS= $(BIN)/cmake --build $(BUILD)  # ninja has jobs of its own
 	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure
 
 # The unit tests under sanitizers, and the engine's Python tests under the first of them. Leaks of
