@@ -37,8 +37,9 @@ def _chosen(
     request = Request(devices, epsilon=1.0)
     module = _prepared(path)
     result = driver.frontier(module, request)
-    for name, pick in (("fastest", fastest), ("leanest", leanest)):
-        yield name, pick(result.points), request, result
+    yield "fastest", fastest(result.points), request, result
+    if len(result.points) > 1:
+        yield "leanest", leanest(result.points), request, result
     searches = [("data-parallel", None), *(("random", seed) for seed in range(randoms))]
     for search, seed in searches:
         own = replace(request, search=search, seed=seed)
