@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from fuzz_disks import OUTPUTS, Case, Inputs, can_mount, wrong
 
@@ -26,9 +28,8 @@ def test_a_read_only_disk_is_one_line(inputs: Inputs, output: str) -> None:
 
 
 @needs_mounts
-def test_partial_files_and_tracebacks_are_found(
-    inputs: Inputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partial_files_and_tracebacks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    unread = Inputs(*[Path("unread")] * 4)
     for command, found in (
         ("touch a.tmp", "left"),
         ("true a -o plan", "wrote nothing"),
@@ -36,4 +37,4 @@ def test_partial_files_and_tracebacks_are_found(
     ):
         monkeypatch.setitem(OUTPUTS, "plan", command)
         monkeypatch.setattr("fuzz_disks._tool", lambda name: name)
-        assert found in str(wrong(Case("plan", 64, is_full=True), inputs))
+        assert found in str(wrong(Case("plan", 64, is_full=True), unread))
