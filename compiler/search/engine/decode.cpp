@@ -10,8 +10,6 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::size_t kRowSums = 32;  // overhead of a row, in sums
-
 // Returns the sum of the inputs at one entry.
 double sum_at(const Step& step, const Values& values, const std::size_t* at, std::size_t v) {
   double sum = 0;
@@ -125,7 +123,7 @@ class Ties {
     const double* best = first_.of(step.output);
     std::vector<double> total(step.row);
     std::vector<char> hit(step.row);
-    Lookout lookout(token_, double(step.row + kRowSums) * double(step.values));
+    Lookout lookout(token_, double(step.row) * double(step.values));
     lookout.look();
     each_row(step, 0, rows_of(step), [&](std::size_t to, const std::size_t* offset) {
       if (!std::memchr(&open[to], 1, step.row)) return;

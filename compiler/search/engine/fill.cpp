@@ -6,7 +6,6 @@ namespace tensoropt::search {
 namespace {
 
 constexpr std::uint64_t kSums = 300000;
-constexpr std::size_t kCap = 64;
 
 Keep used_by(const Model& model, const std::vector<const Solution*>& points) {
   Keep keep;

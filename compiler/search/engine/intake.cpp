@@ -7,13 +7,12 @@
 
 #include "clones.hpp"
 #include "parallel.hpp"
+#include "plan.hpp"
 
 namespace tensoropt::search {
 namespace {
 
 using Given = Intake::Given;
-
-constexpr double kWorthThreads = 1e5;  // cells
 
 TENSOROPT_INLINE double larger_finite(double top, double value) {
   value = value < kInfinity ? value : 0;
@@ -103,7 +102,7 @@ Units units_of(const Intake& intake, const std::vector<Seen>& seen) {
 Model Intake::model(Units& units, int threads) const {
   double cells = 0;
   for (const Given& table : tables) cells += double(table.time.size());
-  if (cells < kWorthThreads) threads = 1;
+  if (cells < kWorthwhile) threads = 1;
   std::vector<Seen> seen(tables.size());
   parallel(tables.size(), threads, [&](std::size_t t) { seen[t] = look_at(tables[t]); });
   const std::vector<std::size_t> first = distinct(tables, seen);

@@ -11,9 +11,6 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::uint64_t kLook = 1u << 20;  // candidates between two checks of clock and effort
-constexpr double kListSums = 100;          // least cost of visiting a list, in sums of numbers
-
 class Eliminator {
  public:
   Eliminator(const Model& model, const Plan& plan, const Box& box, const Bounds& bounds,
@@ -69,7 +66,7 @@ class Eliminator {
   Lists eliminate_step(const Step& step) {
     const std::size_t rows = rows_of(step);
     const std::size_t parts = std::min<std::size_t>(effort_.threads, rows);
-    if (parts <= 1 || work_of(step) < 2e6) return eliminate_rows(step, 0, rows);
+    if (parts <= 1 || work_of(step) < kWorthwhile) return eliminate_rows(step, 0, rows);
     return in_parallel(step, rows, parts);
   }
 
@@ -96,13 +93,13 @@ class Eliminator {
     out.width = step.inputs.size();
     CellMerger merger(levels_.size() > 1), inner(levels_.size() > 1);
     Limits limits;
-    Lookout lookout(&token_, kListSums * double(step.values));  // most lists may be empty
+    Lookout lookout(&token_, double(step.values));
     each_row(step, first, last, [&](std::size_t to, const std::size_t* offset) {
       for (std::size_t x = 0; x < step.row; ++x) {
         limiter_.set(limits, step.output, to + x);
         eliminate_cell(step, offset, x, limits, merger, inner, out);
         lookout.done();
-        if (merger.candidates + inner.candidates <= kLook) continue;
+        if (double(merger.candidates + inner.candidates) <= kLook) continue;
         token_.check();
         account(merger, inner);
       }

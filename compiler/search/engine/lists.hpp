@@ -58,6 +58,6 @@ std::vector<Solution> frontier_of(const Model& model, const Plan& plan, const Bo
 void keep_best(std::vector<Solution>& points);
 
 // Adds an allowance for rounding to a bound that is not a whole number.
-inline double loosen(double limit) { return limit + 1e-10 * limit; }
+inline double loosen(double limit) { return limit + kRounding * limit; }
 
 }  // namespace tensoropt::search

@@ -118,7 +118,7 @@ void CellMerger::emit_heap(const Token& token) {
     if (settle<L>(rows_[r])) heap_.push_back(head(r));
   for (std::size_t i = heap_.size() / 2; i-- > 0;) push_down<L>(i);
   for (std::uint32_t pops = 1; !heap_.empty(); ++pops) {
-    if (pops % (1u << 18) == 0) token.check();
+    if (pops % std::uint64_t(kLook) == 0) token.check();
     const std::uint32_t r = heap_.front().row;
     if (!beaten(heap_.front().fixed, heap_.front().level)) take<L>(rows_[r]);
     ++rows_[r].at;

@@ -9,9 +9,6 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr double kWorthDropping = 3e6;  // sums of an elimination; smaller problems are not narrowed
-constexpr double kWorthwhile = 0.8;     // another round if less than this share of work is left
-
 struct Bound {
   double first = 0, second = 0;
 };
@@ -85,7 +82,7 @@ class Dropping {
 
   void search(const Model& model, const Plan& plan, const std::vector<double>& levels) {
     if (levels.empty()) return;
-    if (plan.distinct_work < kWorthDropping) return finish(model, plan, levels);
+    if (plan.distinct_work < kWorthwhile) return finish(model, plan, levels);
     Levels rest(levels);
     auto values = try_level(model, plan, rest, levels.size() - 1);
     if (!values) return;
@@ -103,7 +100,7 @@ class Dropping {
       const auto left = part(model, plan, levels, around);
       if (!left) return;
       const Plan smaller = make_number_plan(*left, false);
-      if (smaller.distinct_work < kWorthwhile * plan.distinct_work)
+      if (smaller.distinct_work < kSmaller * plan.distinct_work)
         return search(*left, smaller, transient_levels(*left));
     }
   }

@@ -16,6 +16,9 @@ namespace tensoropt::search {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+// Relative error of sums that are not whole numbers.
+inline constexpr double kRounding = 1e-9;
+
 // Times and bytes are whole numbers in doubles (see `Intake`), so that sums are exact in any order.
 // Ties stay ties, and a bound compares with a cost without a tolerance.
 struct Cost {

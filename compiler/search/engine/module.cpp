@@ -30,8 +30,6 @@ using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 constexpr double kCopies = 2;
 constexpr double kLeast = 16 << 20;  // bytes that any search may take
 
-constexpr double kRounding = 1e-9;  // relative error of sums that are passed in
-
 // Share of the time limit for dropping options before the search.
 constexpr double kScreening = 0.2;
 

@@ -11,8 +11,7 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr double kWorthSharing = 1e6;  // sums: below that, another order gains nothing
-constexpr int kReach = 4;              // edges: lists are shared if all is equal up to here
+constexpr int kReach = 4;  // edges: lists are shared if all is equal up to here
 
 class Planner {
   using Looks = std::pair<std::uint64_t, std::uint64_t>;  // colours of both ends of an edge
@@ -242,7 +241,7 @@ std::vector<std::uint64_t> nowhere(const Model& model) {
 // Plans for numbers in this order, or in an order that meets more equal parts.
 Plan shared(const Model& model, const std::vector<int>& order, bool always) {
   Plan best = Planner(model, nowhere(model)).build(order);
-  if (best.distinct_work >= kWorthSharing || always) {
+  if (best.distinct_work >= kWorthwhile || always) {
     Plan other = Planner(model, nowhere(model)).build(elimination_order(model, true));
     if (always || other.distinct_work < best.distinct_work) best = std::move(other);
   }

@@ -27,6 +27,11 @@ struct Step {
   std::vector<Access> access;      // one per input
 };
 
+// Sums of an elimination for which another pass over it pays: about a millisecond.
+inline constexpr double kWorthwhile = 1e6;
+// A smaller model is used if it has at most this share of the work or entries.
+inline constexpr double kSmaller = 0.9;
+
 // Tables are numbered: nodes, edges, then one per step. Their dimensions are in order of
 // elimination. So the eliminated variable is the first dimension of each input, and rows are
 // contiguous without a copy.

@@ -13,9 +13,6 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::size_t kCap = 16;  // points per cell in the search for places to divide a box
-constexpr int kRounds = 6;
-constexpr double kWorthwhile = 0.95;  // another round when fewer entries than this share are left
 constexpr double kSplitAt = 0.125;    // share of the slack that the range of levels may take up
 
 template <class F>
@@ -61,7 +58,7 @@ class BoxSearch {
  private:
   // Drops entries until hardly any more go; nothing if the box is proven empty.
   std::optional<State> narrow(Model model, Plan plan, const Bounds* known, Range range) {
-    for (int round = 0;; ++round) {
+    for (;;) {
       token_.check();
       State state{std::move(model), std::move(plan), {}, kInfinity};
       if (!bound(state, known, range)) return std::nullopt;
@@ -69,7 +66,7 @@ class BoxSearch {
       const std::size_t before = entries(state.model);
       auto next = drop(state, range);
       if (!next) return std::nullopt;
-      if (round >= kRounds || double(entries(*next)) > kWorthwhile * double(before)) return state;
+      if (double(entries(*next)) >= kSmaller * double(before)) return state;
       model = std::move(*next);
       plan = make_plan(model);
     }
@@ -235,8 +232,8 @@ std::vector<double> transient_levels(const Model& model, double lowest, double h
 }
 
 double need_of(const Plan& plan, int threads) {
-  constexpr double kBytesPerCell = 24;  // values, values among ties, and bounds
-  return plan.table_cells * kBytesPerCell * threads;
+  // Values, values among ties, and bounds.
+  return plan.table_cells * 3 * sizeof(double) * threads;
 }
 
 void check_size(const Plan& plan, double budget, int threads) {

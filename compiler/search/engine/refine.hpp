@@ -7,6 +7,9 @@
 
 namespace tensoropt::search {
 
+// Points per cell of a search that only has to find some good points.
+inline constexpr std::size_t kCap = 16;
+
 // A model with its plans, and the bounds of the time and memory lines if already computed.
 struct Prepared {
   Model model;

@@ -28,9 +28,6 @@ constexpr double kEnds = 0.5;      // of the remaining time, for its exact ends
 constexpr double kEndsWork = 7;    // eliminations for the exact ends
 constexpr std::size_t kBatch = 4;  // gaps per batch, fixed: results do not depend on threads
 
-// Least sums of an elimination for which narrowing a model pays.
-constexpr double kWorthNarrowing = 3e6;
-constexpr double kNarrower = 0.9;  // a narrowed model with more than this share of work is dropped
 
 // A part of a problem without useless entries; null for the whole problem.
 using Part = std::shared_ptr<const Prepared>;
@@ -142,7 +139,7 @@ class Frontier {
   }
 
   bool narrows() const {
-    return target_ > 0 && !options_.hull_only && whole_.numbers.distinct_work >= kWorthNarrowing;
+    return target_ > 0 && !options_.hull_only && whole_.numbers.distinct_work >= kWorthwhile;
   }
 
   // Adds upper limits of the points in a gap that no known point covers within the bound.
@@ -155,7 +152,7 @@ class Frontier {
       else if (cost.time < gap.right_time && cost.memory() < gap.left_memory)
         between.push_back(cost);
     auto add = [&](double time) {
-      const double shrink = 1 + target_ * (1 - 1e-9);
+      const double shrink = 1 + target_ * (1 - kRounding);
       corners.push_back({std::min(time - 1, std::floor(time / shrink)),
                          std::min(memory - 1, std::floor(memory / shrink))});
     };
@@ -196,7 +193,7 @@ class Frontier {
     auto next = std::make_shared<Prepared>();
     next->model = std::move(*left);
     next->numbers = make_number_plan(next->model, false);
-    const bool worth = next->numbers.distinct_work < kNarrower * from.numbers.distinct_work;
+    const bool worth = next->numbers.distinct_work < kSmaller * from.numbers.distinct_work;
     return worth ? Part(std::move(next)) : base;
   }
 
@@ -628,7 +625,7 @@ class Frontier {
   static bool splits(const Gap& gap, const Supported& best) {
     const double time = best.solution.cost.time, memory = best.solution.cost.memory();
     const double line = gap.left_time + gap.slope * gap.left_memory;
-    return best.bound < line - 1e-12 * line && time > gap.left_time && time < gap.right_time &&
+    return best.bound < line - kRounding * line && time > gap.left_time && time < gap.right_time &&
            memory < gap.left_memory && memory > gap.right_memory;
   }
 
@@ -660,7 +657,7 @@ class Frontier {
 
   // Returns the part of a gap that neither of its ends covers within epsilon.
   Box box_of(const Gap& gap) const {
-    const double shrink = 1 + target_ * (1 - 1e-9);
+    const double shrink = 1 + target_ * (1 - kRounding);
     Box box;
     box.shrink = shrink;
     box.time = std::min(gap.right_time - 1, std::floor(gap.right_time / shrink));

@@ -52,7 +52,10 @@ class Token {
   const Token* const whole_ = nullptr;
 };
 
-// Checks a token now and then: after work of some milliseconds.
+// Sums between two checks of a token: some milliseconds if each takes as long as a point of a list.
+inline constexpr double kLook = 1e5;
+
+// Checks a token now and then.
 class Lookout {
  public:
   Lookout(const Token* token, double sums_each) : token_(token), each_(sums_each) {}
@@ -61,7 +64,7 @@ class Lookout {
     if (token_) token_->check();
   }
   void done() {
-    if (!token_ || (sums_ += each_) < 1e7) return;
+    if (!token_ || (sums_ += each_) < kLook) return;
     sums_ = 0;
     look();
   }
