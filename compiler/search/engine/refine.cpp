@@ -13,7 +13,7 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr double kSplitAt = 0.125;    // share of the slack that the range of levels may take up
+constexpr double kSplitAt = 0.125;  // share of the slack that the range of levels may take up
 
 template <class F>
 void each_table(const Model& model, F f) {
@@ -139,7 +139,6 @@ class BoxSearch {
     const double spread = box_.mixed.memory * (levels.back() - levels.front());
     if (levels.size() > 1 && box_.mixed.limit != kInfinity && spread > kSplitAt * state.slack)
       return split(state, levels);
-    if (!screen(state, range)) return;
     list(std::move(state), levels);
   }
 
@@ -196,18 +195,6 @@ class BoxSearch {
     const std::size_t half = levels.size() / 2;
     for (Range part : {Range{levels.front(), levels[half - 1]}, Range{levels[half], levels.back()}})
       if (auto next = narrow(state.model, state.plan, nullptr, part)) finish(*next, part);
-  }
-
-  // Drops dominated options; false if no assignment is left.
-  bool screen(State& state, Range range) const {
-    const Keep keep = undominated(state.model, [&] { return token_.expired(); });
-    if (count(keep) == count(keep_all(state.model))) return true;
-    auto next = reduce(std::move(state.model), keep);
-    if (!next) return false;
-    state.model = std::move(*next);
-    state.plan = make_plan(state.model);
-    state.bounds = {};
-    return bound(state, nullptr, range);
   }
 
   const Box& box_;
