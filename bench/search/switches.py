@@ -268,9 +268,6 @@ _OF_ENGINE = {
         "screen([&] { return ends.enough.expired() || screening.expired(); });",
         "",
     ),
-    "dominance-in-gaps": _off(
-        "and again in narrowed gaps", _REFINE, "if (!screen(state, range)) return;", ""
-    ),
     "probe": _off(
         "dominance is tested on eight options first",
         "search/engine/dominance.cpp",
@@ -292,11 +289,8 @@ _OF_ENGINE = {
     "balanced-order": _off(
         "an order that meets more equal parts, for numbers",
         _PLAN,
-        "if (best.distinct_work >= kWorthSharing || always)",
+        "if (best.distinct_work >= kWorthwhile || always)",
         "if (always)",
-    ),
-    "small-order": _off(
-        "no such order for small problems", _PLAN, "kWorthSharing = 1e6;", "kWorthSharing = 0;"
     ),
     "balanced-lists": _off(
         "an order that meets more equal parts, for lists",
@@ -330,20 +324,20 @@ _OF_ENGINE = {
     "levels": _off(
         "levels in order of their lower bounds, with entries dropped",
         "search/engine/minimise.cpp",
-        "if (plan.distinct_work < kWorthDropping) return",
+        "if (plan.distinct_work < kWorthwhile) return",
         "if (plan.distinct_work >= 0) return",
     ),
-    "small-levels": _off(
-        "no such order in small problems",
-        "search/engine/minimise.cpp",
-        "kWorthDropping = 3e6;",
-        "kWorthDropping = 0;",
+    "worthwhile": _off(
+        "no other order, threads or levels for little work",
+        "search/engine/plan.hpp",
+        "kWorthwhile = 1e6;",
+        "kWorthwhile = 0;",
     ),
-    "smaller-levels": _off(
-        "entries are dropped again only if much work goes",
-        "search/engine/minimise.cpp",
-        "kWorthwhile = 0.8;",
-        "kWorthwhile = 1.0;",
+    "smaller": _off(
+        "smaller models are used if they are at least a tenth smaller",
+        "search/engine/plan.hpp",
+        "kSmaller = 0.9;",
+        "kSmaller = 1.0;",
     ),
     "stages": _off(
         "all gaps are below 5%, 2%, 1% first",
@@ -359,21 +353,6 @@ _OF_ENGINE = {
     ),
     "fill-reach": _off(
         "with options of up to 15 points beyond", _SWEEP, "kFillReach = 15;", "kFillReach = 1;"
-    ),
-    "narrowing": _off(
-        "the sweep narrows gaps",
-        _SWEEP,
-        "return target_ > 0 && !options_.hull_only &&",
-        "return target_ < 0 &&",
-    ),
-    "worth-narrowing": _off(
-        "not of small problems", _SWEEP, "kWorthNarrowing = 3e6;", "kWorthNarrowing = 0;"
-    ),
-    "narrower": _off(
-        "narrowed models with hardly less work are dropped",
-        _SWEEP,
-        "kNarrower = 0.9;",
-        "kNarrower = 1.0;",
     ),
     "points-divide": _off(
         "points of other meshes divide gaps",
@@ -434,10 +413,6 @@ _OF_ENGINE = {
         "kSplitAt = 0.125;",
         "kSplitAt = 1e18;",
     ),
-    "gap-rounds": _off("gaps are narrowed several times", _REFINE, "kRounds = 6;", "kRounds = 0;"),
-    "gap-worth": _off(
-        "until hardly anything goes", _REFINE, "kWorthwhile = 0.95;", "kWorthwhile = 0.5;"
-    ),
     "products": _off(
         "steps that are matrix products",
         "search/engine/product.cpp",
@@ -462,12 +437,6 @@ _OF_ENGINE = {
         "search/engine/memory.cpp",
         "if (size >= kHugePage) madvise(at, size, MADV_HUGEPAGE);",
         "",
-    ),
-    "row-sums": _off(
-        "rows without ties are skipped by their cost",
-        "search/engine/decode.cpp",
-        "kRowSums = 32;",
-        "kRowSums = 0;",
     ),
     "join-rounds": _off(
         "collectives are joined in four rounds",

@@ -77,8 +77,8 @@ struct LevelSearch {
 // Drops entries that cannot be part of an assignment as good as the best known, repeatedly.
 class Dropping {
  public:
-  Dropping(const Aim& aim, const Token* token, Best& best, Outside* around)
-      : aim_(aim), token_(token), best_(best), around_(around) {}
+  Dropping(const Aim& aim, const Token* token, Best& best)
+      : aim_(aim), token_(token), best_(best) {}
 
   void search(const Model& model, const Plan& plan, const std::vector<double>& levels) {
     if (levels.empty()) return;
@@ -87,7 +87,6 @@ class Dropping {
     auto values = try_level(model, plan, rest, levels.size() - 1);
     if (!values) return;
     const Outside around = outside(plan, std::move(*values), Around::Given, token_);
-    if (around_) *std::exchange(around_, nullptr) = around;
     for (std::size_t table = 0; table < plan.base.size(); ++table)
       if (plan.same[table] == int(table)) raise(*plan.base[table], around[table], rest);
     note_least(model, rest);
@@ -209,18 +208,17 @@ class Dropping {
   const Aim& aim_;
   const Token* token_;
   Best& best_;
-  Outside* around_;  // bounds of the whole problem, if requested
 };
 
 }  // namespace
 
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
-                   double memory, const Token* token, Outside* around) {
+                   double memory, const Token* token) {
   const bool corner = time == 0 || memory == 0;
   const Aim aim{{time, memory}, {corner ? memory : 0, corner ? time : 0}};
   Best best;
   try {
-    Dropping(aim, token, best, around).search(whole.model, whole.numbers, levels);
+    Dropping(aim, token, best).search(whole.model, whole.numbers, levels);
   } catch (const Stopped&) {
     if (best.found.bound == kInfinity) throw;
     best.found.exact = best.found.bound <= best.least;

@@ -17,9 +17,8 @@ struct Supported {
 
 // Minimises time * t + memory * M over all levels of the transient maximum. If one of the weights
 // is zero, the other objective breaks ties. The bound is infinite if no assignment is allowed.
-// `around`, if given, receives the bounds outside every entry, if the problem is large enough to
-// compute them. Throws Stopped if the token ends before an assignment is found.
+// Throws Stopped if the token ends before an assignment is found.
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
-                   double memory, const Token* token = nullptr, Outside* around = nullptr);
+                   double memory, const Token* token = nullptr);
 
 }  // namespace tensoropt::search

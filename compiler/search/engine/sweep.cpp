@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "fill.hpp"
-#include "narrow.hpp"
 #include "parallel.hpp"
 
 namespace tensoropt::search {
@@ -28,30 +27,12 @@ constexpr double kEnds = 0.5;      // of the remaining time, for its exact ends
 constexpr double kEndsWork = 7;    // eliminations for the exact ends
 constexpr std::size_t kBatch = 4;  // gaps per batch, fixed: results do not depend on threads
 
-
-// A part of a problem without useless entries; null for the whole problem.
-using Part = std::shared_ptr<const Prepared>;
-
-// Upper limits of time and memory.
-struct Corner {
-  double time, memory;
-};
-
 // Two neighbouring points found so far; the left one is faster.
 struct Gap {
   std::size_t left, right;  // among the result's points
   double left_time, left_memory, right_time, right_memory;
   double slope = 0, error = kInfinity;
-  bool refined = false;           // no supported point is known to be missing between them
-  Part part = {};                 // contains all useful points between them
-  std::vector<Support> own = {};  // bounds that are valid in `part`
-};
-
-// The result of minimising along the line of a gap: the best assignment, and the useful parts
-// before and after it, if any.
-struct Swept {
-  Supported best;
-  std::optional<Part> parts[2];
+  bool refined = false;  // no supported point is known to be missing between them
 };
 
 class Frontier {
@@ -101,10 +82,7 @@ class Frontier {
   void search_within(double epsilon) {
     target_ = epsilon;
     const bool late = hurries() && token_.expired();
-    if (!late) {
-      start_stage();
-      sweep();
-    }
+    if (!late) sweep();
     if (options_.hull_only) return;
     if (leanest_error() > target_) find_leanest();
     const bool first = known_.first == known_.second;
@@ -115,94 +93,11 @@ class Frontier {
     if (epsilon > 0 || hurries() || !search_directly(kAgain * options_.direct_sums)) search_gaps();
   }
 
-  // Resets the parts, which are valid for one bound only. Narrows a large problem to the entries
-  // that are useful in some gap.
-  void start_stage() {
-    std::vector<Corner> corners;
-    double slope = 0, error = 0;
-    for (Gap& gap : gaps_) {
-      gap.part = {};
-      if (gap.error <= target_) continue;
-      if (!gap.own.empty()) gap.refined = false;
-      corners_of(gap, corners);
-      if (gap.error > error) slope = gap.slope, error = gap.error;
-    }
-    if (gaps_.size() < 2 || corners.empty() || !narrows()) return;
-    try {
-      const auto part = narrowed({}, slope, outside_of_whole(slope), corners);
-      for (Gap& gap : gaps_)
-        if (part) gap.part = *part;
-        else gap.error = std::min(gap.error, target_);
-    } catch (const Stopped&) {
-    } catch (const OutOfMemory&) {
-    }
-  }
-
-  bool narrows() const {
-    return target_ > 0 && !options_.hull_only && whole_.numbers.distinct_work >= kWorthwhile;
-  }
-
-  // Adds upper limits of the points in a gap that no known point covers within the bound.
-  void corners_of(const Gap& gap, std::vector<Corner>& corners) const {
-    double memory = gap.left_memory, last = gap.right_time;
-    std::vector<Cost> between;
-    for (const Cost& cost : thinned(options_.known))
-      if (cost.time <= gap.left_time) memory = std::min(memory, cost.memory());
-      else if (cost.memory() <= gap.right_memory) last = std::min(last, cost.time);
-      else if (cost.time < gap.right_time && cost.memory() < gap.left_memory)
-        between.push_back(cost);
-    auto add = [&](double time) {
-      const double shrink = 1 + target_ * (1 - kRounding);
-      corners.push_back({std::min(time - 1, std::floor(time / shrink)),
-                         std::min(memory - 1, std::floor(memory / shrink))});
-    };
-    for (const Cost& cost : between) {
-      if (cost.time >= last || cost.memory() >= memory) continue;
-      add(cost.time);
-      memory = cost.memory();
-    }
-    add(last);
-  }
-
-  Outside outside_of_whole(double slope) const {
-    Values values = eliminate(whole_.numbers, {1, slope, kInfinity}, &token_);
-    return outside(whole_.numbers, std::move(values), Around::Given, &token_);
-  }
-
-  // Narrows a part to assignments below one of the corners; nothing if there are none. The test is
-  // by the bounds around each entry, along a line, in time and in memory.
-  std::optional<Part> narrowed(const Part& base, double slope, const Outside& mixed,
-                               const std::vector<Corner>& corners) const {
-    if (mixed.empty()) return base;
-    const Prepared& from = base ? *base : whole_;
-    const bool whole = !base && !around_.time.empty() && !around_.memory.empty();
-    auto useful = [&](int table, std::size_t at, const Cost& cost) {
-      const double time = cost.time + from.model.base.time;
-      const double memory =
-          cost.fixed + from.model.base.fixed + std::max(levels_[0], cost.transient);
-      const double line = mixed[table][at] + time + slope * memory;
-      const double least = whole ? around_.time[table][at] + time : time;
-      const double leanest = whole ? around_.memory[table][at] + memory : memory;
-      return std::any_of(corners.begin(), corners.end(), [&](const Corner& corner) {
-        return least <= corner.time && leanest <= corner.memory &&
-               line <= loosen(corner.time + slope * corner.memory);
-      });
-    };
-    auto left = useful_part(from.model, from.numbers, useful);
-    if (!left) return std::nullopt;
-    auto next = std::make_shared<Prepared>();
-    next->model = std::move(*left);
-    next->numbers = make_number_plan(next->model, false);
-    const bool worth = next->numbers.distinct_work < kSmaller * from.numbers.distinct_work;
-    return worth ? Part(std::move(next)) : base;
-  }
-
   // Finds both extremes; only the last token ends it. False if no assignment is allowed.
   bool find_extremes() {
     Supported best[2];
     parallel(2, options_.threads, [&](std::size_t i) {
-      best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &last_,
-                         i == 0 ? &around_.time : &around_.memory);
+      best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &last_);
     });
     if (best[0].bound == kInfinity) return false;
     take_end(std::move(best[0]), 1, 0);
@@ -235,8 +130,7 @@ class Frontier {
     std::optional<Supported> best[2];
     try {
       parallel(2, options_.threads, [&](std::size_t i) {
-        best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &token,
-                           i == 0 ? &around_.time : &around_.memory);
+        best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &token);
       });
     } catch (const Stopped&) {
     } catch (const OutOfMemory&) {
@@ -484,7 +378,7 @@ class Frontier {
 
   // Returns a part of a gap: bounds of the whole are valid for it.
   Gap part_of(const Gap& whole, std::size_t left, std::size_t right) const {
-    Gap part = inside(whole, left, right);
+    Gap part = make_gap(left, right);
     part.error = std::min(part.error, whole.error);
     part.slope = whole.slope;
     part.refined = whole.refined;
@@ -537,22 +431,12 @@ class Frontier {
     return gap;
   }
 
-  // Returns a gap between points inside another gap; the bounds of that are valid here.
-  Gap inside(const Gap& gap, std::size_t left, std::size_t right) const {
-    Gap part = make_gap(left, right);
-    part.part = gap.part;
-    part.own = gap.own;
-    part.error = error_of(part);
-    return part;
-  }
-
   // An assignment not within e of either point is below the corner (right_time, left_memory) / (1 +
   // e). It is above every support. So the largest e that leaves room is the least over the
   // supports.
   double error_of(const Gap& gap) const {
     double error = kInfinity;
-    for (const auto* lines : {&supports_, &gap.own})
-      for (const Support& line : *lines) error = std::min(error, error_under(gap, line));
+    for (const Support& line : supports_) error = std::min(error, error_under(gap, line));
     return std::max(0.0, error);
   }
 
@@ -560,7 +444,7 @@ class Frontier {
     if (line.bound <= 0) return kInfinity;
     double corner = line.time == 0 ? 0 : line.time * gap.right_time;
     if (line.memory != 0) corner += line.memory * gap.left_memory;
-    return std::max(line.within, corner / line.bound - 1);
+    return corner / line.bound - 1;
   }
 
   // Returns the open gaps with the largest errors.
@@ -583,10 +467,11 @@ class Frontier {
       report(Progress::Phase::Supported);
       const auto batch = worst(kBatch, open);
       if (batch.empty() || token_.expired()) break;
-      std::vector<Swept> best(batch.size());
+      std::vector<Supported> best(batch.size());
       try {
-        parallel(batch.size(), options_.threads,
-                 [&](std::size_t i) { best[i] = sweep_gap(gaps_[batch[i]]); });
+        parallel(batch.size(), options_.threads, [&](std::size_t i) {
+          best[i] = minimise(whole_, levels_, 1, gaps_[batch[i]].slope, &token_);
+        });
       } catch (const Stopped&) {
         break;
       } catch (const OutOfMemory&) {
@@ -600,28 +485,6 @@ class Frontier {
     result_.hull_epsilon = largest_error();
   }
 
-  // Finds the best useful assignment along the line of a gap.
-  Swept sweep_gap(const Gap& gap) const {
-    Outside around;
-    Outside* wanted = narrows() ? &around : nullptr;
-    Swept swept;
-    swept.best = gap.part ? minimise(*gap.part, transient_levels(gap.part->model), 1, gap.slope,
-                                     &token_, wanted)
-                          : minimise(whole_, levels_, 1, gap.slope, &token_, wanted);
-    if (swept.best.bound == kInfinity) return swept;
-    Gap sides[2] = {gap, gap};
-    if (const Cost& cost = swept.best.solution.cost; splits(gap, swept.best)) {
-      sides[0].right_time = sides[1].left_time = cost.time;
-      sides[0].right_memory = sides[1].left_memory = cost.memory();
-    }
-    for (std::size_t i = 0; i < 2; ++i) {
-      std::vector<Corner> corners;
-      corners_of(sides[i], corners);
-      swept.parts[i] = narrowed(gap.part, gap.slope, around, corners);
-    }
-    return swept;
-  }
-
   static bool splits(const Gap& gap, const Supported& best) {
     const double time = best.solution.cost.time, memory = best.solution.cost.memory();
     const double line = gap.left_time + gap.slope * gap.left_memory;
@@ -630,29 +493,17 @@ class Frontier {
   }
 
   // Applies the result of a gap's line: a new point that splits the gap, or a certificate.
-  void settle(std::size_t at, Swept swept) {
-    Gap gap = gaps_[at];
-    Supported& best = swept.best;
-    if (best.bound != kInfinity) {
-      if (gap.part) gap.own.push_back({1, gap.slope, best.bound, target_});
-      else supports_.push_back({1, gap.slope, best.bound});
-    }
-    if (best.bound != kInfinity && splits(gap, best)) {
+  void settle(std::size_t at, Supported best) {
+    const Gap gap = gaps_[at];
+    supports_.push_back({1, gap.slope, best.bound});
+    if (splits(gap, best)) {
       const std::size_t middle = add_point(std::move(best.solution));
-      gaps_.push_back(with_part(inside(gap, middle, gap.right), swept.parts[1]));
-      gaps_[at] = with_part(inside(gap, gap.left, middle), swept.parts[0]);
+      gaps_.push_back(make_gap(middle, gap.right));
+      gaps_[at] = make_gap(gap.left, middle);
     } else {
-      gap.refined = true;
-      gap.error = std::min(gap.error, error_of(gap));
-      gaps_[at] = with_part(std::move(gap), swept.parts[0]);
+      gaps_[at].refined = true;
+      gaps_[at].error = std::min(gap.error, error_of(gap));
     }
-  }
-
-  // If nothing useful is left, every assignment is within the target of a point.
-  Gap with_part(Gap gap, const std::optional<Part>& part) const {
-    gap.part = part.value_or(nullptr);
-    if (!part) gap.error = std::min(gap.error, target_);
-    return gap;
   }
 
   // Returns the part of a gap that neither of its ends covers within epsilon.
@@ -732,9 +583,8 @@ class Frontier {
     if (todo.empty()) return;
     progress_.gaps = result_.gaps;
     report(Progress::Phase::Searching);
-    const auto whole = [&](std::size_t at) { return !gaps_[at].part; };
     try {
-      if (std::any_of(todo.begin(), todo.end(), whole)) know_bounds();
+      know_bounds();
     } catch (const Stopped&) {
       result_.open_gaps = result_.gaps;
       return;
@@ -751,7 +601,7 @@ class Frontier {
     parallel(todo.size(), options_.threads, [&](std::size_t i) {
       if (token_.expired()) return;
       try {
-        search_gap(gaps_[todo[i]], effort, found[i]);
+        search_box(whole_, box_of(gaps_[todo[i]]), effort, token_, found[i]);
         done[i] = 1;
         ++progress_.done;
       } catch (const Stopped&) {
@@ -765,12 +615,6 @@ class Frontier {
       result_.open_gaps += !done[i];
       divide(todo[i], found[i], done[i] ? target_ : kInfinity);
     }
-  }
-
-  void search_gap(const Gap& gap, const Effort& effort, std::vector<Solution>& found) const {
-    if (!gap.part) return search_box(whole_, box_of(gap), effort, token_, found);
-    const Prepared part{gap.part->model, make_plan(gap.part->model), {}, {}};
-    search_box(part, box_of(gap), effort, token_, found);
   }
 
   // Eliminates a small problem once, over the whole plane; false if that takes too long.
@@ -799,9 +643,6 @@ class Frontier {
   const Token& last_;
   Progress& progress_;
   const std::vector<double> levels_;
-  struct {
-    Outside time, memory;
-  } around_;           // least sums outside every entry of a large problem
   double target_ = 0;  // the bound to reach
   std::vector<Support> supports_;
   std::vector<Gap> gaps_;

@@ -9,11 +9,9 @@
 
 namespace tensoropt::search {
 
-// A lower bound: time * t + memory * M >= bound for every assignment, unless it is within a factor
-// 1 + `within` of a point.
+// A lower bound: time * t + memory * M >= bound for every assignment.
 struct Support {
   double time, memory, bound;
-  double within = 0;
 };
 
 struct Options {
