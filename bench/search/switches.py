@@ -1,4 +1,7 @@
-"""The refinements of the search, each with the change of the source that takes it out."""
+"""The refinements of the search, each with the change of the source that takes it out.
+
+The comment of a constant names the row that measures it: ``Ablation: fill``.
+"""
 
 from __future__ import annotations
 
@@ -230,13 +233,13 @@ _OF_TABLES = {
     "pairs-of-parts": _off(
         "sums of two live tensors", "search/problem/sums.py", "MOST_PARTS = 2", "MOST_PARTS = 1"
     ),
-    "alike-sums": _off(
+    "kinds-of-sums": _off(
         "at most six sums of a kind per moment",
         "search/problem/sums.py",
         "MOST_ALIKE = 6",
         "MOST_ALIKE = 10**9",
     ),
-    "one-alike-sum": _off(
+    "one-sum-of-a-kind": _off(
         "more than one sum of a kind per moment",
         "search/problem/sums.py",
         "MOST_ALIKE = 6",

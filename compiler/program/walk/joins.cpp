@@ -11,6 +11,7 @@ namespace {
 
 using Number = std::int32_t;
 constexpr Number kEnd = std::numeric_limits<Number>::max();
+// Rounds of joining. Ablation: join-rounds.
 constexpr int kRounds = 4;
 
 // Returns the seconds of a fused collective of `bytes` bytes, packing included.

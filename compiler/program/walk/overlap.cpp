@@ -11,10 +11,14 @@ namespace {
 
 using Number = std::int32_t;
 using What = Overlapped::What;
-constexpr int kRounds = 8;         // of fewer starts, if memory is short
-constexpr int kSweeps = 8;         // of wider windows
-constexpr int kDrops = 3;          // of windows that gain nothing
-constexpr int kHalves = 4;         // of the limit on fused collectives
+// Rounds of fewer starts, if memory is short. Ablation: overlap-rounds.
+constexpr int kRounds = 8;
+// Rounds of wider windows. Ablation: overlap-sweeps.
+constexpr int kSweeps = 8;
+// Rounds of windows that gain nothing. Ablation: overlap-drops.
+constexpr int kDrops = 3;
+// Halvings of the limit on fused collectives. Ablation: overlap-halves.
+constexpr int kHalves = 4;
 constexpr double kExposed = 0.01;  // share of a collective's time that may stay exposed
 
 constexpr double kEndless = std::numeric_limits<double>::infinity();

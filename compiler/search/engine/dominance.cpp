@@ -8,7 +8,8 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::size_t kProbe = 8;  // neighbour's options tested before all of them
+// Neighbour's options tested before all of them. Ablation: probe.
+constexpr std::size_t kProbe = 8;
 
 // An edge as seen from one of its ends: a row per option of that end.
 struct Side {

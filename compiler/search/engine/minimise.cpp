@@ -221,7 +221,6 @@ Supported minimise(const Prepared& whole, const std::vector<double>& levels, dou
     Dropping(aim, token, best).search(whole.model, whole.numbers, levels);
   } catch (const Stopped&) {
     if (best.found.bound == kInfinity) throw;
-    best.found.exact = best.found.bound <= best.least;
     best.found.bound = best.least;
   }
   return std::move(best.found);

@@ -12,7 +12,6 @@ namespace tensoropt::search {
 struct Supported {
   double bound = kInfinity;
   Solution solution;
-  bool exact = true;
 };
 
 // Minimises time * t + memory * M over all levels of the transient maximum. If one of the weights

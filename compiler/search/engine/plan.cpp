@@ -11,7 +11,8 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr int kReach = 4;  // edges: lists are shared if all is equal up to here
+// Edges: lists are shared if all is equal up to here. Ablation: reach.
+constexpr int kReach = 4;
 
 class Planner {
   using Looks = std::pair<std::uint64_t, std::uint64_t>;  // colours of both ends of an edge

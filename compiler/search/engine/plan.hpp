@@ -28,8 +28,10 @@ struct Step {
 };
 
 // Sums of an elimination for which another pass over it pays: about a millisecond.
+// Ablation: worthwhile.
 inline constexpr double kWorthwhile = 1e6;
 // A smaller model is used if it has at most this share of the work or entries.
+// Ablation: smaller.
 inline constexpr double kSmaller = 0.9;
 
 // Tables are numbered: nodes, edges, then one per step. Their dimensions are in order of

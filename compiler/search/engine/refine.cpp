@@ -13,7 +13,8 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr double kSplitAt = 0.125;  // share of the slack that the range of levels may take up
+// Share of the slack that the range of levels may take up. Ablation: split-levels.
+constexpr double kSplitAt = 0.125;
 
 template <class F>
 void each_table(const Model& model, F f) {

@@ -13,19 +13,30 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr double kCoarse = 0.01;        // above this epsilon, a few points take less work than all
-constexpr double kAgain = 30;           // times the first effort, once a bound is known
-constexpr std::size_t kFillReach = 15;  // points on each side of a gap that supply options
+// Above this epsilon, a few points take less work than all. Ablation: quick.
+constexpr double kCoarse = 0.01;
+// Effort of a second try, in first ones, once a bound is known. Ablation: again.
+constexpr double kAgain = 30;
+// Points on each side of a gap that supply options. Ablation: fill-reach.
+constexpr std::size_t kFillReach = 15;
+// Points of other meshes that are used. Ablation: few-points.
 constexpr std::size_t kKnown = 32;
+// Bounds that all gaps reach first. Ablation: stages.
 constexpr double kStages[] = {0.05, 0.02, 0.01};
-constexpr std::size_t kLines = 12;     // that bound a large problem before the sweep
-constexpr std::size_t kLateLines = 4;  // of these, even if the time is over
-constexpr std::size_t kLevels = 10;    // that are bounded for the leanest assignment
+// Lines that bound a large problem before the sweep. Ablation: lines.
+constexpr std::size_t kLines = 12;
+// Lines that are drawn even if the time is over. Ablation: late-lines.
+constexpr std::size_t kLateLines = 4;
+// Levels that are bounded for the leanest assignment. Ablation: lean-bound.
+constexpr std::size_t kLevels = 10;
+// Levels that are bounded even if the time is over. Ablation: late-levels.
 constexpr std::size_t kLateLevels = 4;
-constexpr double kFirst = 0.15;    // of the time of a large problem, for lines and levels
-constexpr double kEnds = 0.5;      // of the remaining time, for its exact ends
-constexpr double kEndsWork = 7;    // eliminations for the exact ends
-constexpr std::size_t kBatch = 4;  // gaps per batch, fixed: results do not depend on threads
+constexpr double kFirst = 0.15;  // of the time of a large problem, for lines and levels
+// Share of the remaining time for the exact ends of a large problem. Ablation: ends-in-time.
+constexpr double kEnds = 0.5;
+constexpr double kEndsWork = 7;  // eliminations for the exact ends
+// Gaps per batch, fixed: results do not depend on threads. Ablation: batches.
+constexpr std::size_t kBatch = 4;
 
 // Two neighbouring points found so far; the left one is faster.
 struct Gap {

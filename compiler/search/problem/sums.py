@@ -23,13 +23,13 @@ from tensoropt.compiler.support.identity import Same
 __all__ = ["Sums"]
 
 MOST_PARTS = 2
-"""Most parts of a sum in addition to its op or reshard."""
+"""Most parts of a sum in addition to its op or reshard. Ablation: pairs-of-parts."""
 MOST_STATES = 400
 """Most options of the node of a sum."""
 MOST_CELLS = 40_000
 """Most joint choices of the nodes of a sum."""
 MOST_ALIKE = 6
-"""Most sums of one kind per moment."""
+"""Most sums of one kind per moment. Ablation: kinds-of-sums."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ FEWEST_READERS = 3
 
 With two readers, plans that read the larger layout last seem lean instead. They need more memory
 too, which the tables do not charge.
+
+Ablation: late-slices.
 """
 MOST_READERS = 4
 """Most readers of these tensors: with more, the order of layouts is not always the best."""
