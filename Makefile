@@ -165,7 +165,7 @@ examples: build ## Write: the examples of the pages again; ARGS=--write corrects
 bench-search: build ## Measure: the search next to NumPy elimination of the same tables
 	$(BIN)/python bench/search/engine.py
 
-bench-ablation: build ## Measure: the search without each of its refinements (two hours)
+bench-ablation: build ## Measure: the search without each of its refinements (four hours)
 	$(BIN)/python bench/search/ablation.py $(ARGS)
 
 conformance: build ## Prove: every strategy of every operator, on the tests of the ONNX standard (20 minutes)

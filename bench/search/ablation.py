@@ -1,6 +1,6 @@
 """Ablation of the search: every acceleration and heuristic off, one at a time.
 
-    python bench/search/ablation.py                                   all switches (two hours)
+    python bench/search/ablation.py                                   all switches (four hours)
     python bench/search/ablation.py --switches fill --cases bert      some
     python bench/search/ablation.py --seconds 10                      with more time per case
 
@@ -171,15 +171,13 @@ def _most(changes: Mapping[str, float], style: str) -> str:
 
 
 def rows(trees: Trees, cases: Path, given: argparse.Namespace) -> Iterator[str]:
-    """Yield a row per switch; the unchanged tree is first and last."""
-    before = measure(trees.whole, cases, given.cases, given.seconds)
-    for name, found in before.items():
-        yield f"  {name:18} {found.cpu_s:6.2f} s, bound {found.bound:.2%}"
+    """Yield a row per switch; the unchanged tree is measured again before each: machines vary."""
     heads = "mean  largest ratio           bound  largest, points           fastest, %"
-    yield f"\n{'without':24}  {heads:78}  leanest, %"
+    yield f"{'without':24}  {heads:78}  leanest, %"
     for name in (*given.switches, "nothing"):
-        found = measure(trees.changed(SWITCHES[name]), cases, given.cases, given.seconds)
-        yield f"{name:24}  {compare(before, found)}"
+        tree = trees.changed(SWITCHES[name])
+        old, new = (measure(one, cases, given.cases, given.seconds) for one in (trees.whole, tree))
+        yield f"{name:24}  {compare(old, new)}"
 
 
 def main() -> None:
