@@ -138,8 +138,8 @@ _OF_LOOP = {
     "beaten": _off(
         "points that another program beats are not costed",
         _LOOP,
-        "or any(t <= point.time and size <= least * point.memory for t, size in programs)",
-        "",
+        "if any(t <= point.time and size <= least * point.memory for t, size in programs):",
+        "if point is None:",
     ),
     "ends-first": _off(
         "the ends of a frontier are costed first",
@@ -170,17 +170,17 @@ _OF_LOOP = {
     ),
     "collection": _off(
         "no collection of garbage while tables are made",
-        _LOOP,
-        "with alarm(self._given_up), without_collection():",
-        "with alarm(self._given_up):",
+        "search/frontier/search.py",
+        "    with without_collection():",
+        "    if options:",
     ),
 }
 _OF_TABLES = {
     "equal-options": _off(
         "equal ops share their strategies",
-        "search/problem/tables.py",
-        "key = self.graph.option_kinds[index]",
-        "key = index",
+        "program/costs.py",
+        "enumerate(self.graph.option_kinds)",
+        "enumerate(range(len(self.graph.nodes)))",
     ),
     "equal-nodes": _off(
         "equal ops share their tables",
@@ -247,7 +247,7 @@ _OF_TABLES = {
     ),
     "whole-scalars": _off(
         "small parameters with several uses are never split",
-        "search/problem/reader.py",
+        "program/reader.py",
         "_WHOLE_BELOW = 0.01",
         "_WHOLE_BELOW = 0.0",
     ),
@@ -261,7 +261,7 @@ _OF_ENGINE = {
     ),
     "direct": _off("small problems are eliminated with lists at once", _ENGINE, "= 1e6,", "= 0.0,"),
     "box-effort": _off("gaps that take too long are divided", _ENGINE, "= 2e7,", "= 1e18,"),
-    "lines-first": _off("large problems are bounded by lines first", _ENGINE, "= 1e8,", "= 1e18,"),
+    "lines-first": _off("large problems are bounded by lines first", _ENGINE, "= 1e7,", "= 1e18,"),
     "same-arrays": _off(
         "tables of the same arrays are passed once", _ENGINE, "if key not in known:", "if table:"
     ),
@@ -394,8 +394,8 @@ _OF_ENGINE = {
     "exact-ends": _off(
         "exact extremes of large problems",
         _SWEEP,
-        "if (!token_.expired()) find_best_ends(",
-        "if (token_.left_s() < 0) find_best_ends(",
+        "if (!is_covered() && !token_.expired())",
+        "if (token_.left_s() < 0)",
     ),
     "ends-in-time": _off(
         "exact extremes only within half of the time",
