@@ -28,12 +28,16 @@ class Op:
 
 
 def ops_of(graph: Graph, device: Device) -> list[Op]:
-    """Return the ops that run; linear in the nodes."""
-    return [
-        Op(index, node.rule, whole_time_s(node.info, device))
-        for index, node in enumerate(graph.nodes)
-        if node.info is not None and node.rule is not None and not node.constant
-    ]
+    """Return the ops that run; linear in the nodes, with one time for all equal ops."""
+    times_s, found = dict[Same, float](), list[Op]()
+    for index, node in enumerate(graph.nodes):
+        if node.info is None or node.rule is None or node.constant:
+            continue
+        key = Same(node.info)
+        if key not in times_s:
+            times_s[key] = whole_time_s(node.info, device)
+        found.append(Op(index, node.rule, times_s[key]))
+    return found
 
 
 def split_shares(ops: Sequence[Op], point: FrontierPoint) -> list[float]:
