@@ -104,12 +104,13 @@ class SearchStrategiesPass(Request, Pass):
     def run(self, module: ir.Module) -> None:
         report = self.report
         if report.point is None:
-            report.point = self._search(module)
+            report.point = self.find_point(module)
         assert report.request is not None
         assert report.result is not None
         settle(module, report.point, report.request, report.result, report.pins_cost)
 
-    def _search(self, module: ir.Module) -> FrontierPoint:
+    def find_point(self, module: ir.Module) -> FrontierPoint:
+        """Return the picked point of the frontier of ``module``, which is not changed."""
         from tensoropt.compiler.planning.objectives import search
         from tensoropt.compiler.search.frontier.steps import read_graphs
 

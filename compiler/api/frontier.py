@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from tensoropt.compiler.api.program import Found, Program, Say
+from tensoropt.compiler.api.program import Program, Say
 from tensoropt.compiler.api.progress import reporting_to
 from tensoropt.compiler.planning.memory_limit import (
     check_capacity,
@@ -51,12 +51,15 @@ __all__ = ["Frontier", "Interrupted", "Point", "interrupt_with"]
 
 @dataclass
 class _Whole:
-    """State that all parts of a frontier share; the first plan consumes ``settled``."""
+    """State that all parts of a frontier share.
+
+    ``settled`` are modules of points, by index. A plan consumes the module of its point.
+    """
 
     name: str
     program: Program
     report: SearchReport
-    settled: Found | None = None
+    settled: dict[int, ir.Module] = field(default_factory=dict)
 
     @property
     def request(self) -> Request:
@@ -73,13 +76,11 @@ class _Whole:
         """The pins of the search and their cost."""
         return pins_entry(self.request, self.report.pins_cost)
 
-    def take(self, point: FrontierPoint) -> Found:
-        """Return the result with ``point`` settled in a module of its own."""
-        settled, self.settled = self.settled, None
-        if settled is not None and settled.point.index == point.index:
-            return settled
-        found = Found(self.request, self.result, point, self.program.module, self.report.pins_cost)
-        return self.program.take(found, point)
+    def settle(self, point: FrontierPoint) -> ir.Module:
+        """Return the module with the strategies of ``point``."""
+        if point.index not in self.settled:
+            self.settled[point.index] = self.program.settle(self.report, point)
+        return self.settled[point.index]
 
 
 class Point:
@@ -203,7 +204,9 @@ class Point:
         check_replaceable(directory)
         whole = self._whole
         check_capacity(f"point {self.index}", self.found, whole.result.points, whole.request)
-        whole.program.compile(whole.take(self.found), directory, say)
+        module = whole.settle(self.found)
+        del whole.settled[self.index]
+        whole.program.compile(module, directory, say)
 
     def annotate(self, path: str | Path) -> tuple[int, int]:
         """Write the model with the plan as ONNX's multi-device annotations.
@@ -220,23 +223,18 @@ class Point:
         self._check_inference("annotations")
         model, target = self._whole.program.source.weights_for(Path(path)), Path(path)
         check_annotatable(model, target)
-        return write_annotated(self._settled(), model, target)
+        return write_annotated(self._whole.settle(self.found), model, target)
 
     def dtensor(self) -> dict[str, Any]:
         """Return the mesh and the placements of parameters, for PyTorch's DTensor."""
         from tensoropt.compiler.exporter.standard.dtensor import dtensor_document
 
         self._check_inference("dtensor")
-        return dtensor_document(self._settled())
+        return dtensor_document(self._whole.settle(self.found))
 
     def _check_inference(self, flag: str) -> None:
         if self.recompute is not None:
             raise UserError(f"--{flag} is about a model, expected no training step")
-
-    def _settled(self) -> ir.Module:
-        """Return the module with the strategies of the point; callers must not change it."""
-        self._whole.settled = self._whole.take(self.found)
-        return self._whole.settled.module
 
 
 class Frontier(Sequence[Point]):
@@ -249,15 +247,6 @@ class Frontier(Sequence[Point]):
         self, whole: _Whole, found: Sequence[FrontierPoint], limit_bytes: int | None = None
     ) -> None:
         self._whole, self._found, self._limit_bytes = whole, list(found), limit_bytes
-
-    @classmethod
-    def from_settled(
-        cls, name: str, program: Program, report: SearchReport, settled: Found
-    ) -> Frontier:
-        """Return the points of a ``report`` that fit its request; one is already ``settled``."""
-        frontier = cls.from_report(name, program, report)
-        frontier._whole.settled = settled
-        return frontier.limit(settled.request.memory_bytes)
 
     @classmethod
     def from_report(cls, name: str, program: Program, report: SearchReport) -> Frontier:

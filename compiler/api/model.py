@@ -257,10 +257,11 @@ class Model:
     def search(self, program: Program, request: Request, report: SearchReport) -> Frontier:
         """Return the frontier of a ``program`` of this model, and record it in ``report``."""
         try:
-            found = program.search(request, report)
+            program.search(request, report)
         except KeyboardInterrupt:
             raise interrupt_with(self.name, program, report) from None
-        return Frontier.from_settled(self.name, program, report, found)
+        frontier = Frontier.from_report(self.name, program, report)
+        return frontier.limit(frontier.request.memory_bytes)
 
     def read(self, *, trains: bool = False) -> ir.Module:
         """Return the module in the file, unprepared; with ``trains``, for a training step."""

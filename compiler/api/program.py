@@ -1,4 +1,4 @@
-"""Programs: models or training steps that are ready for the search, and search results."""
+"""Programs: models or training steps that are ready for the search."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPas
 if TYPE_CHECKING:
     from tensoropt.compiler.comparison.compare import Compared
     from tensoropt.compiler.planning.objectives import Row
-    from tensoropt.compiler.planning.pinned_search import PinsCost
-    from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
+    from tensoropt.compiler.search.frontier.search import FrontierPoint
 
-__all__ = ["Found", "Program", "Say", "Source", "silent"]
+__all__ = ["Program", "Say", "Source", "silent"]
 
 Say = Callable[[str], None]
 
@@ -71,20 +70,6 @@ class Source:
         ParameterSource(self.weights_for(directory), training=trains).check_present()
 
 
-@dataclass(frozen=True)
-class Found:
-    """The result of a search for ``request``, and the ``module`` in which ``point`` is settled.
-
-    ``pins_cost`` is the cost of the pins, if known.
-    """
-
-    request: Request
-    result: FrontierResult
-    point: FrontierPoint
-    module: ir.Module
-    pins_cost: PinsCost | None = None
-
-
 class Program:
     """A module with the rules of its operations, which is never changed: plans use copies.
 
@@ -114,30 +99,31 @@ class Program:
         """
         return request.description.plan_error(self.source.weights, training=self.trains)
 
-    def search(self, request: Request, report: SearchReport) -> Found:
-        """Search, and pick a point.
+    def search(self, request: Request, report: SearchReport) -> None:
+        """Search, and record the result in ``report``.
 
         Raises :class:`UserError`. On KeyboardInterrupt, ``report`` has the points found so far.
         """
         report.graphs = self.graphs
-        module = self._settled(request, report)
+        search = SearchStrategiesPass.from_request(request, report)
+        timed = self.compilation.timed("search")
+        with self.source.placed(), request.interface.naming(), timed:
+            report.point = search.find_point(self.module)
+
+    def settle(self, report: SearchReport, point: FrontierPoint) -> ir.Module:
+        """Return a copy of the module with the strategies of a ``point`` of ``report``."""
         assert report.request is not None
-        assert report.result is not None
-        assert report.point is not None
-        return Found(report.request, report.result, report.point, module, report.pins_cost)
+        module, answered = copy_of(self.module), replace(report, point=point)
+        search = SearchStrategiesPass.from_request(report.request, answered)
+        with self.source.placed(), report.request.interface.naming():
+            replace(self.compilation, search=search).run(module, "search")
+        return module
 
-    def take(self, found: Found, point: FrontierPoint) -> Found:
-        """Return the result ``found`` with another of its points settled."""
-        answered = SearchReport(
-            request=found.request, result=found.result, point=point, pins_cost=found.pins_cost
-        )
-        return replace(found, point=point, module=self._settled(found.request, answered))
-
-    def compile(self, found: Found, directory: Path, say: Say = silent) -> None:
-        """Write the plan of the settled point; its module has passed all phases afterwards."""
+    def compile(self, module: ir.Module, directory: Path, say: Say = silent) -> None:
+        """Write the plan of a settled ``module``, which has passed all phases afterwards."""
         weights = self.source.weights_for(directory)
         with self.source.placed():
-            compile_plan(found.module, weights, directory, say, self.compilation)
+            compile_plan(module, weights, directory, say, self.compilation)
 
     def profile(self, request: Request, say: Say = silent) -> Iterator[Row]:
         """Yield the fitting points for 1, 2, 4, ... devices, see :func:`objectives.profile`."""
@@ -173,10 +159,3 @@ class Program:
 
         with self.source.placed():
             return compare(self.graphs, request, searches, say)
-
-    def _settled(self, request: Request, report: SearchReport) -> ir.Module:
-        module = copy_of(self.module)
-        search = SearchStrategiesPass.from_request(request, report)
-        with self.source.placed(), request.interface.naming():
-            replace(self.compilation, search=search).run(module, "search")
-        return module
