@@ -92,10 +92,7 @@ class _Verifier:
         self.takers = {**self.references.takers, **own}
 
     def run(self) -> None:
-        attributes = self.module.attributes
-        self._attributes(
-            Carrier(self.module, MODULE), [(name, attributes[name]) for name in attributes]
-        )
+        self._attributes(Carrier(self.module, MODULE), self.module.attributes.items())
         self._check_regions(self.module)
         self.references.check()
 
@@ -111,31 +108,25 @@ class _Verifier:
                     check = self.checks.get(inner.name)
                     if check is not None:
                         check(inner)
-                    attributes = inner.attributes
-                    if not self.foreign.issuperset(attributes):
-                        self._operation(inner, attributes)
+                    self._attributes(Carrier(inner, OPERATION), inner.attributes.items())
                     if len(inner.regions):
                         self._check_regions(inner)
 
-    def _operation(self, op: ir.Operation, attributes: ir.OpAttributeMap) -> None:
-        foreign = self.foreign
-        ours = [(name, attributes[name]) for name in attributes if name not in foreign]
-        foreign.update(name for name, _ in ours if not name.startswith(PREFIX))
-        self._attributes(Carrier(op, OPERATION), ours)
-
     def _attributes(self, carrier: Carrier, attributes: Iterable[tuple[str, ir.Attribute]]) -> None:
+        foreign, known, takers = self.foreign, self.known, self.takers
         for name, attribute in attributes:
-            if name.startswith(PREFIX):
+            if name in foreign:
+                continue
+            if not name.startswith(PREFIX):
+                foreign.add(name)
+                continue
+            if (name, attribute, carrier.place) not in known:
                 self._attribute(carrier, name, attribute)
-                taker = self.takers.get(name)
-                if taker is not None:
-                    taker(carrier, attribute)
+            if name in takers:
+                takers[name](carrier, attribute)
 
     def _attribute(self, carrier: Carrier, name: str, attribute: ir.Attribute) -> None:
-        """Check the name, place and kind of an attribute; each distinct case once."""
-        case = name, attribute, carrier.place
-        if case in self.known:
-            return
+        """Check the name, place and kind of an attribute."""
         key = KEYS.get(name)
         if key is None:
             raise carrier.wrong(f"has an unknown attribute '{name}'{did_you_mean(name, KEYS)}")
@@ -152,7 +143,7 @@ class _Verifier:
             raise carrier.wrong(
                 f"has an unknown {name}, expected one of {', '.join(words)}, got: {attribute}"
             )
-        self.known.add(case)
+        self.known.add((name, attribute, carrier.place))
 
     def _rule(self, carrier: Carrier, rule: ir.Attribute) -> None:
         op = carrier.op
