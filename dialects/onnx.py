@@ -40,6 +40,7 @@ __all__ = [
     "is_random_name",
     "known_domains",
     "known_ops",
+    "literal",
     "node_name",
     "op_name",
     "opsets",
@@ -178,12 +179,16 @@ _CONVERSIONS: tuple[tuple[type | tuple[type, ...], Callable[[Any], object]], ...
 )
 
 
+def literal(value: ir.Value) -> ir.Attribute | None:
+    """Return the attribute of an `onnx.Constant` literal, or ``None`` if ``value`` is not one."""
+    op = owner(value)
+    return op.attributes["value"] if op is not None and op.name == CONSTANT else None
+
+
 def constant_value(value: ir.Value) -> npt.NDArray[Any] | None:
     """Return the array of an `onnx.Constant` literal, or ``None`` if ``value`` is not one."""
-    op = owner(value)
-    if op is None or op.name != CONSTANT:
-        return None
-    return dense_to_array(op.attributes["value"])
+    attribute = literal(value)
+    return None if attribute is None else dense_to_array(attribute)
 
 
 def function(module: ir.Module) -> ir.Operation:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensoropt.compiler.layout.rule_text import name_factors
-from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
+from tensoropt.compiler.sharding.rule.describe import Descriptions
 from tensoropt.compiler.sharding.rule.files import user_rule
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
 from tensoropt.compiler.sharding.rule.operand_checks import check_operands
@@ -36,12 +36,12 @@ class AddRulesPass(Pass):
     reaches: ClassVar[str | None] = "rules"
 
     def run(self, module: ir.Module) -> None:
-        versions, infos = onnx.opsets(module), TypeInfos()
+        infos = Descriptions(onnx.opsets(module))
         known: dict[OpInfo, RuleAttr] = {}
         with module.context, ir.Location.unknown():
             for op in _without_rule(module):
                 try:
-                    info = describe(op, versions, infos)
+                    info = infos.describe(op)
                     if info not in known:
                         check_operands(info)
                         known[info] = rule_attr(name_factors(user_rule(info) or rule_for(info)))

@@ -13,7 +13,7 @@ import onnx
 from tensoropt.compiler.cost.compute import FREE, Work, work_of
 from tensoropt.compiler.cost.measurements import Context, context_of
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
+from tensoropt.compiler.sharding.rule.describe import Descriptions
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx as ops
@@ -138,13 +138,13 @@ class _Known:
 
 def _numbers(module: ir.Module) -> Iterator[_Known | None]:
     """Yield the work of each op, or None if it does not run."""
-    function, versions = ops.function(module), ops.opsets(module)
-    folded, infos = ops.folded_values(function), TypeInfos()
+    function, infos = ops.function(module), Descriptions(ops.opsets(module))
+    folded = ops.folded_values(function)
     for block in function.regions[0].blocks[0]:
         op = block.operation
         if not ops.is_onnx(op) or op.name in (ops.CONSTANT, ops.NO_VALUE):
             continue
-        info = describe(op, versions, infos)
+        info = infos.describe(op)
         if info.name in FREE or folded.issuperset(op.results):
             yield None
             continue

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.program.graph import Graph, Node, Value
 from tensoropt.compiler.program.marks import Marks
-from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
+from tensoropt.compiler.sharding.rule.describe import Descriptions
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.rule_reader import RuleReader
 from tensoropt.compiler.support.errors import UserError
@@ -44,15 +44,13 @@ class _Reader:
     """Builds the graph in one walk over the function."""
 
     def __init__(self, module: ir.Module, function: ir.Operation) -> None:
-        self.versions = onnx.opsets(module)
+        self.infos = Descriptions(onnx.opsets(module))
         self.function = function
         batches = keys.MICRO_BATCHES.get(function.attributes)
         self.graph = Graph([], [], module, micro_batches=batches or 1)
         self.indices: dict[ir.Value, int] = {}
-        self.infos = TypeInfos()
         self.marks = Marks(self.graph)
         self.rules = RuleReader()
-        self.known: dict[OpInfo, OpInfo] = {}
 
     def read(self) -> Graph:
         block = self.function.regions[0].blocks[0]
@@ -96,8 +94,7 @@ class _Reader:
 
     def _described(self, op: ir.Operation) -> tuple[OpInfo, Rule]:
         """Return the info and the rule of an op: the same objects for equal ops."""
-        info = describe(op, self.versions, self.infos)
-        info = self.known.setdefault(info, info)
+        info = self.infos.describe(op)
         try:
             return info, self.rules.read(op, info)
         except UserError as error:
@@ -116,7 +113,7 @@ class _Reader:
         for number, value in enumerate(results):
             self.indices[value] = len(self.graph.values)
             node.results.append(len(self.graph.values))
-            self.graph.values.append(Value(position, number, self.infos[value.type]))
+            self.graph.values.append(Value(position, number, self.infos.types[value.type]))
 
 
 def _read(op: ir.Operation) -> list[ir.Value | None]:

@@ -10,55 +10,69 @@ from tensoropt.compiler.sharding.rule.in_place import overwrites
 from tensoropt.compiler.sharding.rule.one_pass import in_memory
 from tensoropt.compiler.sharding.rule.op_info import BodyInfo, OpInfo, TensorInfo
 from tensoropt.dialects import onnx
-from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.elements import dense_to_array, element_of
 from tensoropt.dialects.lifetimes import block_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.sizes import sizes_of_type
 
-__all__ = ["TypeInfos", "describe", "tensor_info"]
+__all__ = ["Descriptions", "describe", "tensor_info"]
 
 _STRING_BYTES = 8
 _CONDITION = 1  # position of the condition among the arguments of a Loop's body
 
 
-def describe(op: ir.Operation, versions: dict[str, int], infos: TypeInfos | None = None) -> OpInfo:
-    """Return the description of an ``onnx.*`` operation.
+def describe(op: ir.Operation, versions: dict[str, int]) -> OpInfo:
+    """Return the description of an ``onnx.*`` operation; see :class:`Descriptions`."""
+    return Descriptions(versions).describe(op)
+
+
+class Descriptions:
+    """Describes operations and types; equal operations have the same object.
 
     ``versions`` maps each ONNX domain to its opset version, ``""`` for the standard domain.
-    ``infos`` caches the descriptions of types between calls.
     """
-    infos = TypeInfos() if infos is None else infos
-    operands, results = [v.type for v in op.operands], [v.type for v in op.results]
-    op_type = op.name.removeprefix("onnx.")
-    domain = onnx.split_name(op.name)[0]
-    attributes = tuple(
-        (name, _plain(attribute))
-        for name, attribute in op.attributes.items()
-        if not name.startswith("topt.")
-    )
-    return OpInfo(
-        name=op_type,
-        version=versions.get(domain, 1),
-        operands=tuple(infos[kind] for kind in operands),
-        results=tuple(infos[kind] for kind in results),
-        attributes=tuple(sorted(attributes, key=lambda pair: pair[0])),
-        literals=tuple(_literal(value) for value in op.operands),
-        unranked=not all(
-            isinstance(kind, ir.RankedTensorType | ir.NoneType) for kind in (*operands, *results)
-        ),
-        standard_version=versions.get("", 1),
-        bodies=tuple(_body(block, versions, infos) for region in op.regions for block in region),
-        in_memory=in_memory(op),
-        in_place=overwrites(op),
-    )
 
+    def __init__(self, versions: dict[str, int]) -> None:
+        self.versions = versions
+        self.types = _TypeInfos()
+        self._known: dict[tuple[object, ...], OpInfo] = {}
+        self._distinct: dict[OpInfo, OpInfo] = {}
 
-def _body(block: ir.Block, versions: dict[str, int], infos: TypeInfos) -> BodyInfo:
-    *inner, end = (child.operation for child in block)
-    ops = (op for op in inner if op.name not in (onnx.CONSTANT, onnx.NO_VALUE))
-    return BodyInfo(
-        tuple(describe(op, versions, infos) for op in ops), block_bytes(block), _goes_on(block, end)
-    )
+    def describe(self, op: ir.Operation) -> OpInfo:
+        """Return the description of an ``onnx.*`` operation.
+
+        MLIR's types and attributes are unique, so a look-up finds the description of an equal
+        operation. An operation with bodies is described each time.
+        """
+        operands, results = [v.type for v in op.operands], [v.type for v in op.results]
+        attributes = [pair for pair in op.attributes.items() if not pair[0].startswith("topt.")]
+        literals = [onnx.literal(value) for value in op.operands]
+        memory, place = in_memory(op), overwrites(op)
+        bodies = tuple(self._body(block) for region in op.regions for block in region)
+        case = (op.name, *operands, None, *results, *attributes, *literals, memory, place, bodies)
+        if case in self._known:
+            return self._known[case]
+        info = OpInfo(
+            name=op.name.removeprefix("onnx."),
+            version=self.versions.get(onnx.split_name(op.name)[0], 1),
+            operands=tuple(self.types[kind] for kind in operands),
+            results=tuple(self.types[kind] for kind in results),
+            attributes=tuple(sorted((name, _plain(attribute)) for name, attribute in attributes)),
+            literals=tuple(map(_literal, literals)),
+            unranked=not all(
+                isinstance(kind, ir.RankedTensorType | ir.NoneType) for kind in operands + results
+            ),
+            standard_version=self.versions.get("", 1),
+            bodies=bodies,
+            in_memory=memory,
+            in_place=place,
+        )
+        return self._known.setdefault(case, self._distinct.setdefault(info, info))
+
+    def _body(self, block: ir.Block) -> BodyInfo:
+        *inner, end = (child.operation for child in block)
+        ops = (op for op in inner if op.name not in (onnx.CONSTANT, onnx.NO_VALUE))
+        return BodyInfo(tuple(map(self.describe, ops)), block_bytes(block), _goes_on(block, end))
 
 
 def _goes_on(block: ir.Block, end: ir.Operation) -> bool:
@@ -72,7 +86,7 @@ def _goes_on(block: ir.Block, end: ir.Operation) -> bool:
     return value == block.arguments[_CONDITION] or (known is not None and bool(known.all()))
 
 
-class TypeInfos(dict[ir.Type, TensorInfo | None]):
+class _TypeInfos(dict[ir.Type, TensorInfo | None]):
     """Cache of :func:`tensor_info` by type; returns the same object each time."""
 
     def __missing__(self, kind: ir.Type) -> TensorInfo | None:
@@ -111,8 +125,8 @@ def _plain(attribute: ir.Attribute) -> Any:
     return str(attribute)
 
 
-def _literal(value: ir.Value) -> tuple[str, tuple[int, ...], bytes] | None:
-    array = onnx.constant_value(value)
+def _literal(literal: ir.Attribute | None) -> tuple[str, tuple[int, ...], bytes] | None:
+    array = None if literal is None else dense_to_array(literal)
     if array is None or array.dtype == object:
         return None
     return array.dtype.name, array.shape, array.tobytes()
