@@ -137,7 +137,7 @@ def type_bytes(type_: ir.Type) -> int:
     """
     if not isinstance(type_, ir.RankedTensorType):
         return 0
-    element = _BY_MLIR[str(type_.element_type)]
+    element = _BY_MLIR[element_text(type_)]
     return -(-end_of(sizes_of_type(type_)) * (element.bits or 64) // 8)
 
 

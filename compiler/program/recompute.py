@@ -12,7 +12,6 @@ chosen policy are written into the IR after the search (``passes/recompute.py``)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -257,7 +256,7 @@ class _Derivation:
         value_of = {old: new for new, old in enumerate(in_order)}
 
         def numbered(old: int) -> Node:
-            node = copy(self.nodes[old])  # much faster than replace
+            node = Node(**vars(self.nodes[old]))  # faster than copy, and much faster than replace
             operands = self.operands.get(old, node.operands)
             node.operands = [None if v is None else value_of[v] for v in operands]
             node.results = [value_of[v] for v in node.results]
