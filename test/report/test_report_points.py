@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from spots import spot
 
 from tensoropt.compiler.search.frontier.points import (
+    describe_points,
     fastest,
     knee,
     leanest,
-    listed,
     marks,
     pick_point,
 )
@@ -22,7 +22,7 @@ from tensoropt.compiler.support.errors import UserError
 
 def test_names(frontier) -> None:
     assert marks(frontier.points) == {0: ["fastest"], 1: ["knee"], 3: ["leanest"]}
-    assert [row["marks"] for row in listed(frontier.points)] == [
+    assert [row["marks"] for row in describe_points(frontier.points)] == [
         ["fastest"],
         ["knee"],
         [],
@@ -33,7 +33,7 @@ def test_names(frontier) -> None:
 def test_one_point_has_every_name(frontier) -> None:
     assert marks(frontier.points[:1]) == {0: ["fastest", "leanest", "knee"]}
     assert marks([]) == {}
-    assert listed([]) == []
+    assert describe_points([]) == []
 
 
 def test_names_go_to_points_that_fit(frontier) -> None:

@@ -22,9 +22,9 @@ from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     StepPoint,
-    apart,
     search_candidates,
     search_tables,
+    thin_out,
 )
 from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
 from tensoropt.compiler.support.errors import UserError
@@ -185,16 +185,16 @@ def point(index: int, time_s: float, memory_bytes: int) -> FrontierPoint:
 
 def test_points_closer_than_the_resolution_are_left_out() -> None:
     near = [point(0, 1.0, 1000), point(1, 1.5, 999), point(2, 2.0, 500), point(3, 2.001, 400)]
-    kept = apart(near, SearchOptions(resolution=0.01))
+    kept = thin_out(near, SearchOptions(resolution=0.01))
     assert [(p.index, p.time_s, p.memory_bytes) for p in kept] == [(0, 1.0, 1000), (1, 2.001, 400)]
-    assert apart(near, SearchOptions()) == near
-    assert apart([], SearchOptions(resolution=0.01)) == []
+    assert thin_out(near, SearchOptions()) == near
+    assert thin_out([], SearchOptions(resolution=0.01)) == []
 
 
 def test_left_out_points_are_covered_and_neighbours_differ() -> None:
     every = [point(n, 1.003**n, round(1e9 / 1.004**n)) for n in range(300)]
     for resolution in (0.001, 0.01, 0.1):
-        kept, factor = apart(every, SearchOptions(resolution=resolution)), 1 + resolution
+        kept, factor = thin_out(every, SearchOptions(resolution=resolution)), 1 + resolution
         for one in every:
             assert any(
                 k.time_s <= factor * one.time_s and k.memory_bytes <= factor * one.memory_bytes
@@ -208,9 +208,9 @@ def test_left_out_points_are_covered_and_neighbours_differ() -> None:
 
 def test_a_resolution_is_coarser_for_many_points_and_heeds_the_limit() -> None:
     every = [point(n, 1.003**n, round(1e9 / 1.004**n)) for n in range(300)]
-    assert len(apart(every, SearchOptions(most_points=25))) <= 25
+    assert len(thin_out(every, SearchOptions(most_points=25))) <= 25
     limit = every[100].memory_bytes
-    kept = apart(every, SearchOptions(resolution=0.1, memory_bytes=limit))
+    kept = thin_out(every, SearchOptions(resolution=0.1, memory_bytes=limit))
     assert every[100].memory_bytes in [p.memory_bytes for p in kept]
 
 
