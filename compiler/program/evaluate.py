@@ -4,8 +4,8 @@ The tables charge every use of a tensor for its own reshard, and the memory of o
 Here each distinct reshard is charged once. Memory follows from the live ranges of all tensors, in
 the order of the emitted graphs. :meth:`Evaluator.evaluate` charges each collective alone, as the
 tables do. :meth:`Evaluator.emitted` charges fused collectives together, and only the time that
-operators do not hide, as the graphs will run. The engine walks the program (``walk/walk.cpp``),
-and requests the costs of equal nodes and tensors once.
+operators do not hide, as the graphs will run. ``walk/walk.cpp`` walks the program, and requests the
+costs of equal nodes and tensors once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tensoropt.runtime.support.collectives import COLLECTIVES
 if TYPE_CHECKING:
     from tensoropt.compiler.program._walk import _PathStep, _StrategyCost
 
-__all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "Running", "evaluator_of", "overlapping"]
+__all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "Running", "evaluator_of"]
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _cost(
     update_s: float,
     hidden_s: float,
 ) -> ProgramCost:
-    """Return the result of an engine's walk as a ``ProgramCost``."""
+    """Return the result of a walk as a ``ProgramCost``."""
     sizes = static_bytes, transient_bytes
     return ProgramCost(compute_s, communication_s, *sizes, update_s, hidden_s=hidden_s)
 
@@ -243,7 +243,7 @@ _MOST_BYTES = 1 << 48
 
 
 class _Costing:
-    """Supplies costs to the engine's walk, once per class of equal nodes and values."""
+    """Supplies costs to the walk, once per class of equal nodes and values."""
 
     def __init__(self, owner: Evaluator) -> None:
         self.costs, self.graph = owner.costs, owner.graph

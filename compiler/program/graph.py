@@ -1,6 +1,6 @@
 """The searched program: nodes with a choice of strategies, and the values between them.
 
-The graph is read from the IR once; options and costs depend on a mesh and live in ``tables.py``.
+The graph is read from the IR once; options and costs depend on a mesh, see ``costs.py``.
 """
 
 from __future__ import annotations

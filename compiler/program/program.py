@@ -1,4 +1,4 @@
-"""A graph in the form of the engine's walk: the operands and results of its nodes.
+"""A graph in the form of the walk: the operands and results of its nodes.
 
 It is the same for all assignments and meshes, and is made once.
 """
