@@ -114,7 +114,7 @@ class Build:
         types = [value.type for value in operands]
         if is_lacking(op_type, self.opset, types, results, attributes):
             return self._widened(op_type, operands, results, **attributes)
-        return self._created(op_type, operands, results, **attributes)
+        return [*self._create(op_type, operands, results, attributes).results]
 
     def _widened(
         self,
@@ -134,21 +134,20 @@ class Build:
         pairs = zip(found, results, strict=True)
         return [self.cast(v, ir.BF16Type.get()) if is_bfloat16(kind) else v for v, kind in pairs]
 
-    def _created(
+    def _create(
         self,
         op_type: str,
         operands: Sequence[ir.Value],
         results: Sequence[ir.Type],
-        **attributes: ir.Attribute,
-    ) -> list[ir.Value]:
-        op = ir.Operation.create(
+        attributes: Mapping[str, ir.Attribute],
+    ) -> ir.Operation:
+        return ir.Operation.create(
             f"onnx.{op_type}",
             results=list(results),
             operands=list(operands),
             attributes={**self.marks, **attributes},
             loc=self.location,
         )
-        return [*op.results]
 
     def onnx(
         self,

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.dialects import onnx
@@ -73,21 +73,21 @@ class Marking(Build):
     phase: str = "forward"
     follows: int | None = None
 
-    def _created(
+    def _create(
         self,
         op_type: str,
         operands: Sequence[ir.Value],
         results: Sequence[ir.Type],
-        **attributes: ir.Attribute,
-    ) -> list[ir.Value]:
+        attributes: Mapping[str, ir.Attribute],
+    ) -> ir.Operation:
         marks = {**keys.ID.item(self.marker.number()), **keys.PHASE.item(self.phase)}
         if self.follows is not None:
             marks |= keys.FOLLOWS.item(self.follows)
         name = self.marker.name(f"{self.name}.{op_type}" if self.name else op_type)
-        build = Build(ir.Location.name(name), self.opset, marks)
-        values = build.onnx_many(op_type, operands, results, **attributes)
-        self.marker.made.append(ir.OpResult(values[0]).owner.operation)
-        return values
+        given = {**marks, **attributes}
+        op = Build(ir.Location.name(name), self.opset)._create(op_type, operands, results, given)
+        self.marker.made.append(op)
+        return op
 
     def following(self, leader: int | None) -> Marking:
         """Return a copy of this builder for ops that follow ``leader``."""
