@@ -30,7 +30,7 @@ def follow_batch(graph: Graph) -> Batch:
 
 
 def follow(graph: Graph, batch: Batch) -> Batch:
-    """Add the dimensions and factors that depend on those of ``batch``; linear in the operands."""
+    """Follow ``batch`` through all ops that it reaches, and return it; linear in the operands."""
     for index, node in enumerate(graph.nodes):
         if node.kind == "op" and not node.constant:
             _follow(index, node, batch)

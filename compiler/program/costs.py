@@ -14,6 +14,7 @@ from tensoropt.compiler.program.fills import Fill, fills_of, is_folded, most_byt
 from tensoropt.compiler.program.graph import Graph, Node
 from tensoropt.compiler.program.options import node_options, stored
 from tensoropt.compiler.program.pins import Condition, allowed
+from tensoropt.compiler.program.program import variables
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.runtime.layout.layout import Layout
@@ -83,7 +84,7 @@ class NodeCosts:
     @cached_property
     def variables(self) -> list[int]:
         """The nodes with a choice, in program order."""
-        return [index for index, node in enumerate(self.graph.nodes) if not node.private]
+        return variables(self.graph)
 
     @cached_property
     def alike(self) -> list[int]:
