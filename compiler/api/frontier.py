@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -53,13 +53,13 @@ __all__ = ["Frontier", "Interrupted", "Point", "interrupt_with"]
 class _Whole:
     """State that all parts of a frontier share.
 
-    ``settled`` are modules of points, by index. A plan consumes the module of its point.
+    ``settled`` is the index of the last settled point, with its module. A plan consumes it.
     """
 
     name: str
     program: Program
     report: SearchReport
-    settled: dict[int, ir.Module] = field(default_factory=dict)
+    settled: tuple[int, ir.Module] | None = None
 
     @property
     def request(self) -> Request:
@@ -78,9 +78,9 @@ class _Whole:
 
     def settle(self, point: FrontierPoint) -> ir.Module:
         """Return the module with the strategies of ``point``."""
-        if point.index not in self.settled:
-            self.settled[point.index] = self.program.settle(self.report, point)
-        return self.settled[point.index]
+        if self.settled is None or self.settled[0] != point.index:
+            self.settled = point.index, self.program.settle(self.report, point)
+        return self.settled[1]
 
 
 class Point:
@@ -204,8 +204,7 @@ class Point:
         check_replaceable(directory)
         whole = self._whole
         check_capacity(f"point {self.index}", self.found, whole.result.points, whole.request)
-        module = whole.settle(self.found)
-        del whole.settled[self.index]
+        module, whole.settled = whole.settle(self.found), None
         whole.program.compile(module, directory, say)
 
     def annotate(self, path: str | Path) -> tuple[int, int]:
