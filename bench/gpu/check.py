@@ -48,7 +48,7 @@ _HEAD = """\
 ## On GPUs
 
 `make gpu-check`, or `python bench/gpu/check.py --write`. Ranks that share a GPU take turns on it
-unless CUDA MPS runs: their times say nothing about as many GPUs.
+unless CUDA MPS runs: their times do not predict separate GPUs.
 """
 _DEVICE = "h100"
 _TINY_BYTES = 1 << 12
@@ -138,10 +138,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         zoo = Zoo("tiny" if given.tiny else "full", Path(folder))
         held, gpus = facts(given.provider, given.stand_in is not None)
         setting = Setting(given.provider, host, gpus, zoo, given.ranks, _DEVICE, _say)
-        print(table(["", ""], list(held.items())), flush=True)
+        facts_table = table(["", ""], list(held.items()))
+        print(facts_table, flush=True)
         text, failures = check(setting, given.only)
     if given.write:
-        write_section("gpu", f"{_HEAD}\n{table(['', ''], list(held.items()))}\n{text}")
+        write_section("gpu", f"{_HEAD}\n{facts_table}\n{text}")
     for failure in failures:
         print(f"FAILED {failure}")
     print(f"gpu-check: {len(given.only)} parts, {len(failures)} failures")
