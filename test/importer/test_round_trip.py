@@ -116,7 +116,7 @@ def test_unbound_dimensions_stay_dynamic_and_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "limit_s"), [("light_densenet121.onnx", 2.5), ("light_resnet50.onnx", 1.0)]
+    ("name", "limit_s"), [("light_densenet121.onnx", 1.5), ("light_resnet50.onnx", 0.6)]
 )
 def test_import_and_folding_are_quick(name: str, limit_s: float) -> None:
     start_s = time.process_time()

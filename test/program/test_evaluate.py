@@ -33,9 +33,9 @@ def choices(tables: MeshTables, seed: int) -> npt.NDArray[np.int32]:
 
 
 def cpu_s(work: Callable[[], object]) -> float:
-    """Return the least processor time of five runs."""
+    """Return the least processor time of a hundred runs."""
     times = []
-    for _ in range(5):
+    for _ in range(100):
         started = time.process_time()
         work()
         times.append(time.process_time() - started)
@@ -49,7 +49,7 @@ def test_costing_takes_about_as_long_as_listing_what_nodes_read(tables: MeshTabl
     def listed() -> object:
         return [(node.kind, value) for node in tables.graph.nodes for value in node.operands]
 
-    assert cpu_s(lambda: evaluator.evaluate(picked)) < 3 * cpu_s(listed)
+    assert cpu_s(lambda: evaluator.evaluate(picked)) < 1.5 * cpu_s(listed)
 
 
 def test_equal_layers_are_asked_for_once(
