@@ -67,7 +67,7 @@ _OF_LOOP = {
     "slices": _off(
         "a run has a part of the time left",
         _LOOP,
-        "return worst, 1.0 if self._is_deep(worst) else max(SLICE, 1 / rivals)",
+        "return worst, 1.0 if whole else max(SLICE, 1 / rivals)",
         "return worst, 1.0",
     ),
     "even-slices": _off(

@@ -156,8 +156,8 @@ class Anytime:
         """Return the candidate to run next and its part of the time left, ``None`` to end.
 
         The worst gap is first. A shallow mesh has an even part of the time left, at least
-        ``SLICE``. A deep mesh has all of it: parts of its run prove little. Candidates that are not
-        begun in time are left out.
+        ``SLICE``. A deep mesh has all of it, and so has a candidate that was cut short: parts of
+        their runs prove little. Candidates that are not begun in time are left out.
         """
         open_ = [c for c in self.candidates if not c.closed and c.reason is None]
         if self._has_enough():
@@ -173,7 +173,8 @@ class Anytime:
             return None
         worst = max(worth, key=urgencies.__getitem__)  # the most promising of equals
         rivals = sum(not self._is_deep(candidate) for candidate in urgent)
-        return worst, 1.0 if self._is_deep(worst) else max(SLICE, 1 / rivals)
+        whole = self._is_deep(worst) or (worst.results and worst.is_above_tolerance)
+        return worst, 1.0 if whole else max(SLICE, 1 / rivals)
 
     def _urgency(self, candidate: Candidate) -> float:
         """Return the gap of a candidate; a stand-in for a fresh one on a deeper mesh."""
