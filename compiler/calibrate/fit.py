@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, merge_equal
 from tensoropt.compiler.cost.compute import VIEWS
-from tensoropt.compiler.cost.measurements import KINDS, Context, Lines, Operator
+from tensoropt.compiler.cost.measurements import KINDS, Context, MeasuredCurve, Operator
 from tensoropt.runtime.support.arithmetic import ONE_PASS
 
 __all__ = [
@@ -27,10 +27,10 @@ __all__ = [
     "FittedOperator",
     "errors",
     "fit_collectives",
-    "fit_lines",
+    "fit_curve",
     "fit_operators",
-    "greatest",
     "non_negative",
+    "times_of",
 ]
 
 _Key = tuple[str, str]
@@ -224,18 +224,18 @@ def errors(fitted: Floats, times: Floats) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class FittedCollective:
-    """A collective in groups of ``ranks``: the lines through its samples, and their errors."""
+    """A collective in groups of ``ranks``: the curve through its samples, and their errors."""
 
     kind: str
     ranks: int
-    lines: Lines
+    curve: MeasuredCurve
     samples: int
     median: float
     worst: float
 
 
 def fit_collectives(samples: Iterable[CollectiveSample]) -> list[FittedCollective]:
-    """Return the lines of each kind and group size; of equal samples the fastest counts."""
+    """Return the curve of each kind and group size; of equal samples the fastest counts."""
     groups: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
     for sample in samples:
         times = groups[sample.kind, sample.ranks]
@@ -246,29 +246,43 @@ def fit_collectives(samples: Iterable[CollectiveSample]) -> list[FittedCollectiv
         if len(ran) > 1:  # a line needs two points
             sizes = np.array(sorted(ran), dtype=np.float64)
             times_s = np.array([ran[size] for size in sorted(ran)])
-            lines = fit_lines(sizes, times_s)
-            off = errors(greatest(lines, sizes), times_s)
-            found.append(FittedCollective(kind, ranks, lines, len(ran), *off))
+            curve = fit_curve(sizes, times_s)
+            off = errors(times_of(curve, sizes), times_s)
+            found.append(FittedCollective(kind, ranks, curve, len(ran), *off))
     return found
 
 
-def fit_lines(sizes: Floats, times: Floats) -> tuple[tuple[float, float], ...]:
-    """Return up to three lines (seconds, seconds per byte); their maximum is the time.
+def fit_curve(sizes: Floats, times: Floats) -> MeasuredCurve:
+    """Return the curve through times of ascending ``sizes``.
 
-    Each line fits a run of consecutive ``sizes``, ascending; more lines are used only if they fit
-    better. Data beyond a cache takes longer per byte, so times bend upwards, and only the first
-    line has to start at 0 or above.
+    It has up to three lines, the first from 0 or above, or two and a root. Each line fits a run of
+    consecutive sizes. More terms are used only if they fit better.
     """
-    best: tuple[tuple[float, float], ...] = (_line(sizes, times, start=True),)
-    least = np.inf
+    best, least = MeasuredCurve((_line(sizes, times, start=True),)), np.inf
+    for curve, terms in _curves(sizes, times):
+        error = float(((times_of(curve, sizes) / times - 1.0) ** 2).mean()) * terms
+        if error + _LEAST_GAIN < least:
+            best, least = curve, error
+    return best
+
+
+def _curves(sizes: Floats, times: Floats) -> Iterator[tuple[MeasuredCurve, int]]:
+    """Yield curves and the number of their lines and roots."""
     for ends in _cuts(len(sizes)):
         lines = tuple(
             _line(sizes[a:b], times[a:b], start=a == 0) for a, b in pairwise((0, *ends, len(sizes)))
         )
-        error = float(((greatest(lines, sizes) / times - 1.0) ** 2).mean()) * len(lines)
-        if error + _LEAST_GAIN < least:
-            best, least = lines, error
-    return best
+        yield MeasuredCurve(lines), len(lines)
+        if len(ends) == 1:
+            yield _with_root(sizes, times, ends[0]), 3
+
+
+def _with_root(sizes: Floats, times: Floats, cut: int) -> MeasuredCurve:
+    """Return a constant up to a cut, a line beyond it, and a root over all sizes."""
+    small = np.arange(len(sizes)) < cut
+    terms = np.stack([small, ~small, ~small * sizes, np.sqrt(sizes)], axis=1)
+    first, fixed, slope, root = map(float, non_negative(terms, times, times**-2.0))
+    return MeasuredCurve(((max(first, _LEAST_FIXED_S), 0.0), (fixed, slope)), root)
 
 
 def _cuts(count: int) -> Iterator[tuple[int, ...]]:
@@ -288,7 +302,8 @@ def _line(sizes: Floats, times: Floats, *, start: bool) -> tuple[float, float]:
     return (float(fixed), float(slope)) if slope > 0 else (0.0, 0.0)
 
 
-def greatest(lines: Sequence[tuple[float, float]], sizes: Floats) -> Floats:
-    """Return the time at each size: the maximum of the lines."""
-    found: Floats = np.max([fixed + slope * sizes for fixed, slope in lines], axis=0)
+def times_of(curve: MeasuredCurve, sizes: Floats) -> Floats:
+    """Return the time of a curve at each size."""
+    lines_s = np.max([fixed + slope * sizes for fixed, slope in curve.lines], axis=0)
+    found: Floats = lines_s + curve.s_per_root_byte * np.sqrt(sizes)
     return found

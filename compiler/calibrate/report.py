@@ -67,12 +67,13 @@ def _operator_rows(profile: Calibration) -> Iterator[list[str]]:
 
 def _collective_rows(profile: Calibration) -> Iterator[list[str]]:
     for collective in profile.description.collectives:
-        slopes = [slope for _, slope in collective.lines if slope]
+        lines = collective.curve.lines
+        slopes = [slope for _, slope in lines if slope]
         yield [
             collective.kind,
             str(collective.ranks),
             str(collective.samples),
-            format_seconds(max(fixed for fixed, _ in collective.lines[:1])),
+            format_seconds(lines[0][0]),
             f"{1e-9 / max(slopes):.3g}" if slopes else "-",
             _percent(collective.median),
             _percent(collective.worst),
@@ -127,7 +128,7 @@ def profile_json(profile: Calibration) -> str:
                 "kind": own.kind,
                 "ranks": own.ranks,
                 "samples": own.samples,
-                "lines": own.lines,
+                **asdict(own.curve),
                 "median_error": own.median,
                 "p90_error": own.worst,
             }

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tensoropt.compiler.cost.device import Device, Link
-from tensoropt.compiler.cost.measurements import KINDS
+from tensoropt.compiler.cost.measurements import KINDS, MeasuredCurve
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
@@ -87,8 +88,8 @@ def collective_curve(kind: str, axes: Sequence[int], mesh: Mesh, device: Device)
     measured, waits = _measured(kind, p, device), device.waits(p)
     drift = waits.s_per_root_byte * math.sqrt(_whole(kind, p))
     if measured is not None and all(links[axis] is device.intra_node for axis in axes):
-        lines = tuple(Line(a + waits.collective_s, b) for a, b in measured)
-        return Curve(lines, greatest=True, s_per_root_byte=drift)
+        lines = tuple(Line(a + waits.collective_s, b) for a, b in measured.lines)
+        return Curve(lines, greatest=True, s_per_root_byte=measured.s_per_root_byte + drift)
     link, launch_s = _slowest(links, axes), device.launch_overhead_s
     return Curve(
         tuple(
@@ -104,16 +105,20 @@ def _whole(kind: str, p: int) -> int:
     return 1 if COLLECTIVES[kind].reduces else p
 
 
-def _measured(kind: str, p: int, device: Device) -> Sequence[tuple[float, float]] | None:
-    """Return the measured lines.
+def _measured(kind: str, p: int, device: Device) -> MeasuredCurve | None:
+    """Return the measured curve.
 
     An unmeasured kind takes the time of an all-gather that sends the same number of bytes.
     """
     if kind in KINDS:
         return device.collectives.get((kind, p))
     (_, sent), *_ = COLLECTIVES[kind].algorithms(p)
-    gathers, times = device.collectives.get(("all_gather", p)), (p - 1) / sent
-    return gathers and [(fixed_s, s_per_byte / times) for fixed_s, s_per_byte in gathers]
+    gather, times = device.collectives.get(("all_gather", p)), (p - 1) / sent
+    return gather and replace(
+        gather,
+        lines=tuple((fixed_s, s_per_byte / times) for fixed_s, s_per_byte in gather.lines),
+        s_per_root_byte=gather.s_per_root_byte / math.sqrt(times),
+    )
 
 
 def packed_bytes_per_byte(kind: str, p: int) -> float:

@@ -14,6 +14,7 @@ __all__ = [
     "Collectives",
     "Context",
     "Lines",
+    "MeasuredCurve",
     "Operator",
     "Operators",
     "Waiting",
@@ -101,7 +102,19 @@ Operators = Mapping[tuple[str, str], Operator]
 Lines = tuple[tuple[float, float], ...]
 """(seconds, seconds per byte of a rank's input) of each line; the maximum applies."""
 
-Collectives = Mapping[tuple[str, int], Lines]
+
+@dataclass(frozen=True)
+class MeasuredCurve:
+    """Time of a collective in the bytes of a rank's input: the maximum of lines, and a root.
+
+    The root stands for protocols that reach more of the bandwidth as messages grow.
+    """
+
+    lines: Lines
+    s_per_root_byte: float = 0.0
+
+
+Collectives = Mapping[tuple[str, int], MeasuredCurve]
 """By kind and number of ranks."""
 
 
@@ -159,9 +172,9 @@ def _inverse(table: Table, key: str) -> float:
     return 1.0 / rate if rate else 0.0
 
 
-def read_collectives(table: Table) -> dict[tuple[str, int], Lines]:
-    """Return the tables ``[collective.KIND]``, keyed by numbers of ranks."""
-    found: dict[tuple[str, int], Lines] = {}
+def read_collectives(table: Table) -> dict[tuple[str, int], MeasuredCurve]:
+    """Return the tables ``[collective.KIND.RANKS]``."""
+    found: dict[tuple[str, int], MeasuredCurve] = {}
     for kind in table.names():
         if kind not in KINDS:
             raise UserError(
@@ -172,5 +185,8 @@ def read_collectives(table: Table) -> dict[tuple[str, int], Lines]:
         for ranks in groups.names():
             if not ranks.isdecimal() or int(ranks) < 2:
                 raise UserError(f"{groups.where(ranks)}: expected 2 or more ranks, got: '{ranks}'")
-            found[kind, int(ranks)] = groups.lines(ranks)
+            own = groups.table(ranks)
+            curve = MeasuredCurve(own.lines("lines"), own.amount("s_per_root_byte"))
+            found[kind, int(ranks)] = curve
+            own.reject_unread()
     return found

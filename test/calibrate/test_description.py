@@ -15,14 +15,15 @@ from tensoropt.compiler.calibrate.samples import Basics, Peak
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.machine import Machine
-from tensoropt.compiler.cost.measurements import Operator
+from tensoropt.compiler.cost.measurements import MeasuredCurve, Operator
 from tensoropt.compiler.cost.overlap import Overlap
 from tensoropt.compiler.cost.process import Process
 from tensoropt.runtime.layout.mesh import Mesh
 
 PROCESS = Process(80_000_000, 1_000_000, 9_000_000, 9000, 0.125)
 BESIDE = Overlap(1.25e-5, 0.875)
-LINES = ((1.5e-6, 1e-10), (-3.25e-4, 5e-10))
+CURVE = MeasuredCurve(((1.5e-6, 1e-10), (-3.25e-4, 5e-10)), 2e-9)
+GATHERS = MeasuredCurve(((4e-6, 3e-10),))
 
 
 def operator(name: str, dtype: str, held: Operator) -> FittedOperator:
@@ -44,8 +45,8 @@ DESCRIPTION = Description(
         operator("Add", "float32", Operator(2e-7, 0, 1e-11, frozenset({("", "Mul"), ("Conv",)}))),
     ],
     collectives=[
-        FittedCollective("all_reduce", 2, LINES, 8, 0.1, 0.2),
-        FittedCollective("all_gather", 4, ((4e-6, 3e-10),), 8, 0.1, 0.2),
+        FittedCollective("all_reduce", 2, CURVE, 8, 0.1, 0.2),
+        FittedCollective("all_gather", 4, GATHERS, 8, 0.1, 0.2),
     ],
 )
 
@@ -67,7 +68,7 @@ def test_all_that_was_measured_comes_back(tmp_path: Path) -> None:
         own = device.operators[held.name, held.dtype]
         assert own.fused == held.operator.fused
         assert own.time_s(1e9, 1e9) == pytest.approx(held.operator.time_s(1e9, 1e9), rel=1e-3)
-    assert device.collectives == {("all_reduce", 2): LINES, ("all_gather", 4): ((4e-6, 3e-10),)}
+    assert device.collectives == {("all_reduce", 2): CURVE, ("all_gather", 4): GATHERS}
 
 
 def test_types_that_were_not_measured_keep_their_ratio(tmp_path: Path) -> None:
@@ -108,7 +109,8 @@ def test_what_was_measured_counts_for_groups_of_its_size_on_one_node(
     plain = replace(device, collectives={})
     for size in (1e3, 1e6, 1e8):
         found = collective_time_s("all_reduce", size, axes, mesh, device)
-        expected = max(fixed + slope * size for fixed, slope in LINES)
+        lines_s = [fixed + slope * size for fixed, slope in CURVE.lines]
+        expected = max(lines_s) + CURVE.s_per_root_byte * size**0.5
         if not measured:
             expected = collective_time_s("all_reduce", size, axes, mesh, plain)
         assert found == pytest.approx(expected)

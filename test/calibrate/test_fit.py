@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.calibrate.fit import (
     errors,
-    fit_lines,
+    fit_curve,
     fit_operators,
-    greatest,
     non_negative,
+    times_of,
 )
 from tensoropt.compiler.calibrate.samples import OpSample
 from tensoropt.compiler.cost.compute import Work
+from tensoropt.compiler.cost.measurements import MeasuredCurve
 from tensoropt.runtime.support.arithmetic import ONE_PASS
 
 RATES = st.floats(1e-12, 1e-9)
@@ -115,25 +116,33 @@ def test_a_pass_takes_time_for_its_bytes_alone() -> None:
     assert total_s == pytest.approx(sum(own.time_s for own in slow), rel=1e-3)
 
 
-def lines_of(*slopes: float) -> list[tuple[float, float]]:
+def lines_of(*slopes: float) -> MeasuredCurve:
     """Return lines that start at 2 us and turn upwards at 100 kB, 200 kB, ..."""
     found = [(2e-6, slopes[0])]
     for number, slope in enumerate(slopes[1:], 1):
         fixed, before = found[-1]
         found.append((fixed - (slope - before) * 1e5 * number, slope))
-    return found
+    return MeasuredCurve(tuple(found))
 
 
 @pytest.mark.parametrize("slopes", [[1e-10], [1e-10, 4e-10]])
 def test_lines_are_recovered(slopes: Sequence[float]) -> None:
-    times = greatest(lines_of(*slopes), SIZES)
-    found = fit_lines(SIZES, times)
-    assert errors(greatest(found, SIZES), times)[1] < 0.1
+    times = times_of(lines_of(*slopes), SIZES)
+    found = fit_curve(SIZES, times)
+    assert errors(times_of(found, SIZES), times)[1] < 0.1
+
+
+def test_a_root_is_recovered() -> None:
+    sizes = 2.0 ** np.arange(9, 30)
+    curve = MeasuredCurve(((6e-6, 0.0), (1e-5, 3e-12)), 4e-9)
+    found = fit_curve(sizes, times_of(curve, sizes))
+    assert errors(times_of(found, sizes), times_of(curve, sizes))[1] < 1e-3
 
 
 def test_a_straight_line_stays_one() -> None:
-    [(fixed, slope)] = fit_lines(SIZES, 2e-6 + 1e-10 * SIZES)
-    assert (fixed, slope) == (pytest.approx(2e-6), pytest.approx(1e-10))
+    found = fit_curve(SIZES, 2e-6 + 1e-10 * SIZES)
+    [(fixed, slope)] = found.lines
+    assert (fixed, slope, found.s_per_root_byte) == (pytest.approx(2e-6), pytest.approx(1e-10), 0)
 
 
 def test_errors_leave_out_what_took_no_time() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tensoropt.compiler.calibrate.planned import planned_step
 from tensoropt.compiler.calibrate.plans import Model, prepare_model
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.cost.measurements import KINDS, Operator, Waiting
+from tensoropt.compiler.cost.measurements import KINDS, MeasuredCurve, Operator, Waiting
 from tensoropt.compiler.search.frontier.search import SearchOptions, search_frontier
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -33,7 +33,7 @@ def device(name: str) -> Device:
         plain,
         operators=MEASURED,
         step_overhead_s=1e-5,
-        collectives={(kind, 2): ((2e-6, 1e-9), (0.0, 3e-9)) for kind in KINDS},
+        collectives={(kind, 2): MeasuredCurve(((2e-6, 1e-9), (0.0, 3e-9))) for kind in KINDS},
         waiting={2: Waiting(3e-5, 0.1), 4: Waiting(5e-5, 0.2)},
     )
 

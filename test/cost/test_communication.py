@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, Link, load_device
-from tensoropt.compiler.cost.measurements import Waiting
+from tensoropt.compiler.cost.measurements import MeasuredCurve, Waiting
 from tensoropt.runtime.layout.mesh import Mesh
 
 KINDS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
@@ -49,8 +49,10 @@ def test_the_faster_algorithm_counts() -> None:
 
 
 def test_a_permute_takes_a_piece_of_a_measured_gather() -> None:
-    measured = dataclasses.replace(UNIT, collectives={("all_gather", 4): ((5.0, 6.0),)})
-    assert collective_time_s("collective_permute", 10, (0,), Mesh((4,)), measured) == 5 + 6 / 3 * 10
+    curve = MeasuredCurve(((5.0, 6.0),), 3.0)
+    measured = dataclasses.replace(UNIT, collectives={("all_gather", 4): curve})
+    time_s = collective_time_s("collective_permute", 12, (0,), Mesh((4,)), measured)
+    assert time_s == pytest.approx(5 + 6 / 3 * 12 + 3 * (12 / 3) ** 0.5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
