@@ -240,6 +240,9 @@ truth-search: build ## Prove: 2,000 small random models and 200 training steps, 
 bench-profile: build ## Measure: predicted and measured steps, before and after tensoropt-profile
 	$(BIN)/python bench/accuracy/profiles.py
 
+bench-gpu-costs: build ## Measure: costs on GPUs next to published measurements (ARGS: folder)
+	$(BIN)/python bench/accuracy/gpu_costs.py $(ARGS)
+
 bench-cluster: build ## Measure: scheduling policies on a trace of jobs, elastic or not
 	$(BIN)/python bench/cluster $(ARGS)
 

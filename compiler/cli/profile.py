@@ -90,6 +90,9 @@ def build_parser() -> Parser:
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
         help="fix a symbolic dimension of the models' inputs, x:0 one of x without a name; of a "
         "range, such as 1..4096, the middle is measured (repeatable)")  # fmt: skip
+    add("--from-tables", type=Path, metavar="FOLDER", dest="from_tables",
+        help="measure nothing: fit the base to tables of products (CSV) and collectives (output of "
+        "nccl-tests), or to a GPU's folder of AIConfigurator's systems/data")  # fmt: skip
     add("--anew", action="store_true",
         help="leave out what FILE.samples.jsonl has from before, and replace it")  # fmt: skip
     add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
@@ -106,6 +109,8 @@ def build_parser() -> Parser:
 def _run(args: argparse.Namespace) -> int:
     _check_output(args.output)
     check_combinations(TRAINING, args.given)
+    if args.from_tables is not None:
+        return _fit_tables(args)
     check_installation()
     _check_started()
     say = Progress()
@@ -121,6 +126,26 @@ def _run(args: argparse.Namespace) -> int:
     finally:
         say.clear()
     _print(args, profile)
+    return 0
+
+
+def _fit_tables(args: argparse.Namespace) -> int:
+    """Write the base with the tables of a folder, and print the errors of rows left out."""
+    from tensoropt.compiler.calibrate.tables.description import describe_tables
+    from tensoropt.compiler.calibrate.tables.read import read_tables
+
+    allowed = {"from_tables", "output", "name", "base"}
+    others = [name for name in args.given if getattr(args, name, None) and name not in allowed]
+    if others:
+        got = "model" if "models" in others else args.given[others[0]]
+        raise UserError(f"--from-tables measures nothing, expected no {got} with it")
+    if args.base is None:
+        raise UserError("--from-tables: expected --base with the device of the tables, got: none")
+    fitted, text = describe_tables(read_tables(args.from_tables), args.base, args.name)
+    write_text(args.output, text)
+    stream = sys.stdout if _is_file(args.output) else sys.stderr
+    for family, figure in fitted.errors.items():
+        print(f"{family}: {figure.text}, of rows left out of the fit", file=stream)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Cost of one op on one rank: a roofline plus a launch overhead."""
+"""Cost of one op on one rank: a roofline plus a launch overhead, or measurements."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.measurements import Operator
+from tensoropt.compiler.cost.products import Product, product_of
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import Sizes, end_of, mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
@@ -63,7 +64,8 @@ class Work:
 
     ``operator`` is the name under which it is measured, ``dtype`` the type in which it computes,
     and ``bytes`` the size of its operands and results. ``pass_bytes`` are the bytes that it adds to
-    its fused pass over arrays, ``None`` if it is part of no pass.
+    its fused pass over arrays, ``None`` if it is part of no pass. ``product`` has the sizes of a
+    matrix product, ``None`` if the op is none.
     """
 
     operator: str
@@ -71,6 +73,7 @@ class Work:
     flops: float
     bytes: float
     pass_bytes: float | None = None
+    product: Product | None = None
 
 
 def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
@@ -80,7 +83,8 @@ def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
     """
     flops, moved = _flops(rule, strategy, mesh), float(_bytes(info, strategy, mesh))
     in_pass = _pass_bytes(info, strategy, mesh)
-    return Work(_measured_as(info), _computed_in(info), flops, moved, in_pass)
+    product = product_of(rule, strategy, mesh)
+    return Work(_measured_as(info), _computed_in(info), flops, moved, in_pass, product)
 
 
 def measured_operator(info: OpInfo, device: Device) -> Operator | None:
@@ -122,9 +126,12 @@ def work_time_s(work: Work, device: Device) -> float:
         return known.time_s(work.flops, work.bytes)
     if work.operator in VIEWS:
         return device.launch_overhead_s
-    rate = device.peak_flop_per_s(work.dtype) * device.contraction_efficiency
-    memory_s = work.bytes / device.memory_bandwidth_bytes_per_s
-    return max(work.flops / rate, memory_s) + device.launch_overhead_s
+    table = None if work.product is None else device.product_table(work.dtype)
+    efficiency = device.contraction_efficiency if table is None else 1.0
+    flops_s = work.flops / (device.peak_flop_per_s(work.dtype) * efficiency)
+    roofline_s = max(flops_s, work.bytes / device.memory_bandwidth_bytes_per_s)
+    factor = 1.0 if table is None or work.product is None else table.factor(work.product)
+    return factor * (roofline_s + device.launch_overhead_s)
 
 
 def _measured_as(info: OpInfo) -> str:

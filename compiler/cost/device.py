@@ -30,10 +30,20 @@ from tensoropt.compiler.cost.measurements import (
 )
 from tensoropt.compiler.cost.overlap import Overlap, read_overlap
 from tensoropt.compiler.cost.process import Footprint, Process, read_process
+from tensoropt.compiler.cost.products import AXES
+from tensoropt.compiler.cost.size_table import SizeTable, read_size_table
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["LEAST_LAUNCH_S", "Device", "Link", "device_names", "device_of", "load_device"]
+__all__ = [
+    "LEAST_LAUNCH_S",
+    "Device",
+    "Link",
+    "description_text",
+    "device_names",
+    "device_of",
+    "load_device",
+]
 
 _FOLDER = Path(__file__).with_name("devices")
 
@@ -60,7 +70,8 @@ class Device:
     unknown.
 
     ``operators`` and ``collectives`` are measurements, by (ONNX name, NumPy type) and by (kind,
-    ranks of a group). ``waiting`` is the extra time of steps by number of ranks, because ranks wait
+    ranks of a group). ``products`` are the factors of matrix products over the roofline at the
+    peak, by type. ``waiting`` is the extra time of steps by number of ranks, because ranks wait
     for each other. ``process`` is the memory of a process besides tensors, ``None`` if not
     measured. ``overlap`` is the cost of overlapping collectives with operators, ``None`` if none
     overlap. ``expected_error`` is the error of predictions, ``None`` if not measured.
@@ -80,6 +91,7 @@ class Device:
     step_overhead_s: float = 0.0
     operators: Operators = field(default_factory=dict, hash=False)
     collectives: Collectives = field(default_factory=dict, hash=False)
+    products: Mapping[str, SizeTable] = field(default_factory=dict, hash=False)
     waiting: Mapping[int, Waiting] = field(default_factory=dict, hash=False)
     process: Process | None = None
     overlap: Overlap | None = None
@@ -134,6 +146,10 @@ class Device:
         peaks = dict(self.peaks)
         return peaks.get(dtype, peaks["float32"])
 
+    def product_table(self, dtype: str) -> SizeTable | None:
+        """Return the measured products of a type, or those of bfloat16, relative to the peak."""
+        return self.products.get(dtype) or self.products.get("bfloat16")
+
     def axis_links(self, mesh: Mesh) -> tuple[Link, ...]:
         """Return the link of each mesh axis: ``intra_node`` if all its groups stay in a node.
 
@@ -186,7 +202,20 @@ def _joined(device: Device, name: str, other: Device, other_name: str) -> Device
     )
 
 
+def description_text(name_or_path: str) -> str:
+    """Return the text of a description, of an included device or of a file.
+
+    Raises :class:`UserError` for an unknown name and an unreadable file.
+    """
+    return _text(_path(name_or_path))
+
+
 def _loaded(name_or_path: str) -> Device:
+    path = _path(name_or_path)
+    return device_of(_text(path), str(path))
+
+
+def _path(name_or_path: str) -> Path:
     is_path = name_or_path.endswith(".toml") or "/" in name_or_path
     if not is_path and name_or_path not in device_names():
         names = ", ".join(device_names())
@@ -194,8 +223,7 @@ def _loaded(name_or_path: str) -> Device:
             f"--device: expected one of {names} or the path of a .toml file, "
             f"got: '{name_or_path}'{did_you_mean(name_or_path, device_names())}"
         )
-    path = Path(name_or_path) if is_path else _FOLDER / f"{name_or_path}.toml"
-    return device_of(_text(path), str(path))
+    return Path(name_or_path) if is_path else _FOLDER / f"{name_or_path}.toml"
 
 
 def _text(path: Path) -> str:
@@ -235,6 +263,7 @@ def _device(table: Table) -> Device:
         step_overhead_s=table.amount("step_overhead_s"),
         operators=read_operators(table.optional("operator")),
         collectives=read_collectives(table.optional("collective")),
+        products=_products(table.optional("product")),
         waiting=read_waiting(table.optional("waiting")),
         process=read_process(table.optional("process")),
         overlap=read_overlap(table.optional("overlap")),
@@ -255,6 +284,16 @@ def _capacity_bytes(memory: Table) -> int | None:
 def _peaks(table: Table) -> tuple[tuple[str, float], ...]:
     check_types(table)
     return table.numbers("float32")
+
+
+def _products(table: Table) -> dict[str, SizeTable]:
+    check_types(table)
+    found = {}
+    for dtype in table.names():
+        own = table.table(dtype)
+        found[dtype] = read_size_table(own, AXES)
+        own.reject_unread()
+    return found
 
 
 def _link(table: Table) -> Link:

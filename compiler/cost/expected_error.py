@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from tensoropt.compiler.cost.fields import Table
@@ -36,6 +36,13 @@ class FigureError:
     p90: float | None
     samples: int
 
+    @property
+    def text(self) -> str:
+        """The error in words; ``unknown`` if there are too few samples."""
+        if self.mean is None or self.p90 is None:
+            return f"unknown ({self.samples} samples)"
+        return f"{self.mean:.0%}, nine in ten below {self.p90:.0%} ({self.samples:,} samples)"
+
 
 @dataclass(frozen=True)
 class MeasuredModel:
@@ -51,28 +58,54 @@ class ExpectedError:
     """Expected error by figure, ``None`` if it was not measured.
 
     ``time`` is for other plans of measured models, ``other_models`` for the time of plans of other
-    models, and ``memory`` for any plan.
+    models, and ``memory`` for any plan. ``products`` and ``collectives`` are for single operators,
+    of rows that the fit of measured tables left out.
     """
 
     time: FigureError | None = None
     other_models: FigureError | None = None
     memory: FigureError | None = None
+    products: FigureError | None = None
+    collectives: FigureError | None = None
 
     def of_plan(self, *, known: bool) -> PlanError:
         """Return the expected error of a plan; ``known`` means that its model was measured."""
-        return PlanError(self.time if known else self.other_models, self.memory, known)
+        time = self.time if known else self.other_models
+        return PlanError(time, self.memory, known, self.products, self.collectives)
 
 
 @dataclass(frozen=True)
 class PlanError:
     """Expected errors of a plan's predicted time and memory, ``None`` if unknown.
 
-    ``model_measured`` is set if they come from other plans of its model.
+    ``model_measured`` is set if they come from other plans of its model. ``products`` and
+    ``collectives`` are the errors of its parts, from measured tables.
     """
 
     time: FigureError | None
     memory: FigureError | None
     model_measured: bool
+    products: FigureError | None = None
+    collectives: FigureError | None = None
+
+    def weighted(self, compute_s: float, communication_s: float) -> PlanError:
+        """Return the error with that of the time, from its parts if no plan was measured.
+
+        Errors of products and of collectives count by the seconds of computation and communication,
+        as if all had the same sign. Operators that are no products are taken to be as far off.
+        """
+        parts = ((self.products, compute_s), (self.collectives, communication_s))
+        known = [(own, time_s) for own, time_s in parts if own is not None and time_s > 0]
+        is_whole = all(own is not None or time_s <= 0 for own, time_s in parts)
+        if self.time is not None or not known or not is_whole:
+            return self
+        total_s = sum(time_s for _, time_s in known)
+        mean, p90 = (
+            sum((getattr(own, name) or 0.0) * time_s for own, time_s in known) / total_s
+            for name in ("mean", "p90")
+        )
+        samples = sum(own.samples for own, _ in known)
+        return replace(self, time=FigureError(mean, p90, samples))
 
 
 def is_known(models: Sequence[MeasuredModel], path: Path | None, *, training: bool) -> bool:
@@ -90,8 +123,8 @@ def worse(one: ExpectedError | None, other: ExpectedError | None) -> ExpectedErr
     """
     if one is None or other is None:
         return one or other
-    names = ("time", "other_models", "memory")
-    return ExpectedError(*(_larger(getattr(one, name), getattr(other, name)) for name in names))
+    figures = (_larger(getattr(one, own.name), getattr(other, own.name)) for own in fields(one))
+    return ExpectedError(*figures)
 
 
 def _larger(one: FigureError | None, other: FigureError | None) -> FigureError | None:
@@ -103,11 +136,9 @@ def read_expected_error(table: Table) -> ExpectedError | None:
     """Return the tables ``[expected_error.FIGURE]``, ``None`` if there are none."""
     if not table.names():
         return None
-    time, other_models, memory = (
-        read_figure(table.optional(name)) for name in ("time", "other_models", "memory")
-    )
+    figures = [read_figure(table.optional(own.name)) for own in fields(ExpectedError)]
     table.reject_unread()
-    return ExpectedError(time, other_models, memory)
+    return ExpectedError(*figures)
 
 
 def read_figure(table: Table) -> FigureError | None:

@@ -108,6 +108,14 @@ class Table:
             raise self._wrong(key, wanted, value)
         return tuple((float(a), float(b)) for a, b in value)
 
+    def row(self, key: str) -> tuple[float, ...]:
+        """Return the positive, finite numbers of the list under ``key``; at least one."""
+        wanted = "a list of positive numbers"
+        value = self._value(key, wanted)
+        if not isinstance(value, list) or not value or not all(map(_is_positive, value)):
+            raise self._wrong(key, wanted, value)
+        return tuple(map(float, value))
+
     def count(self, key: str) -> int:
         """Return the positive integer under ``key``."""
         wanted = "a positive integer"
@@ -152,6 +160,10 @@ def _is_line(value: object) -> bool:
     if not isinstance(value, list) or len(value) != 2 or not all(map(_is_number, value)):
         return False
     return bool(value[1] >= 0)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and _is_number(value) and value > 0
 
 
 def _is_number(value: object) -> bool:

@@ -12,9 +12,18 @@ def expected_line(error: PlanError | None, device: str) -> str:
     if error is None:
         return f"expected error: unknown, {device} has not been measured (run tensoropt-profile)"
     models = "this model" if error.model_measured else "other models"
-    time = "time unknown, neither this model nor two others were measured"
+    parts = {"products": error.products, "collectives": error.collectives}
+    time = "; ".join(
+        _figure(f"time of {name}", own, "measurements that were left out of the fit")
+        for name, own in parts.items()
+        if own is not None
+    )
     if error.time is not None:
         time = _figure("time", error.time, f"plans of {models} that were left out of the fit")
+    elif time:
+        time += "; of whole steps not measured"
+    else:
+        time = "time unknown, neither this model nor two others were measured"
     memory = "memory not measured"
     if error.memory is not None:  # of all measured plans, as no fit is involved
         memory = _figure("memory", error.memory, "plans")

@@ -19,11 +19,16 @@ class FigureErrorEntry(TypedDict):
 
 
 class ExpectedErrorEntry(TypedDict):
-    """Expected relative errors; ``model_measured`` if they come from other plans of the model."""
+    """Expected relative errors; ``model_measured`` if they come from other plans of the model.
+
+    ``products`` and ``collectives`` are about parts of a step, from measured tables.
+    """
 
     time: FigureErrorEntry | None
     memory: FigureErrorEntry | None
     model_measured: bool
+    products: FigureErrorEntry | None
+    collectives: FigureErrorEntry | None
 
 
 def margin(figure: FigureErrorEntry | None) -> str:

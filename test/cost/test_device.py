@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tensoropt.compiler.cost.device import Device, device_names, load_device
+from tensoropt.compiler.cost.measurements import MeasuredCurve
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -49,7 +50,8 @@ def test_built_in_devices_are_plausible(name: str) -> None:
 
 
 def test_built_in_names() -> None:
-    assert device_names() == ["a100", "cpu", "gtx1080ti", "h100", "h200", "v100"]
+    known = "a100 b200 b300 cpu gb200 gtx1080ti h100 h200 l40s rtx_pro_6000 v100"
+    assert device_names() == known.split()
 
 
 def test_a_device_of_ones_own(tmp_path: Path) -> None:
@@ -94,8 +96,8 @@ def test_minor_axes_stay_within_a_node(
 
 def test_unknown_name() -> None:
     expected = (
-        "--device: expected one of a100, cpu, gtx1080ti, h100, h200, v100 or the path of a .toml "
-        "file, got: 'h20', did you mean 'h200'?"
+        "--device: expected one of a100, b200, b300, cpu, gb200, gtx1080ti, h100, h200, l40s, "
+        "rtx_pro_6000, v100 or the path of a .toml file, got: 'h20', did you mean "
     )
     with pytest.raises(UserError, match=re.escape(expected)):
         load_device("h20")
@@ -131,7 +133,7 @@ def test_missing_file(tmp_path: Path) -> None:
             'name = "toy"\nefficency = 1',
             ": unknown key, expected one of memory, efficiency, link, name, peak_flop_per_s, "
             "launch_overhead_s, devices_per_node, step_overhead_s, operator, collective, "
-            "waiting, process, overlap, expected_error, measured_model, measured_on, "
+            "product, waiting, process, overlap, expected_error, measured_model, measured_on, "
             "got: 'efficency', did you mean 'efficiency'?",
         ),
         ("[efficiency]\ncontraction = 0.5", "", ": 'efficiency': expected a table, got: nothing"),
@@ -171,8 +173,9 @@ launch_s = 1e-6
 bytes_per_s = 7e9
 fused = [["Conv"], ["", "Mul"]]
 [operator."com.microsoft.Gelu".float16]
-[collective.all_reduce]
-2 = [[2e-6, 1e-10], [-1e-4, 3e-10]]
+[collective.all_reduce.2]
+lines = [[2e-6, 1e-10], [-1e-4, 3e-10]]
+s_per_root_byte = 1e-8
 """
 
 
@@ -189,7 +192,8 @@ def test_what_was_measured_is_read(tmp_path: Path) -> None:
     assert own.time_s(1e12, 1e6) == pytest.approx(1e-6 + 1e6 / 7e9)
     assert own.fused == {("Conv",), ("", "Mul")}
     assert device.operators["com.microsoft.Gelu", "float16"].time_s(1e12, 1e12) == 0.0
-    assert device.collectives == {("all_reduce", 2): ((2e-6, 1e-10), (-1e-4, 3e-10))}
+    curve = MeasuredCurve(((2e-6, 1e-10), (-1e-4, 3e-10)), 1e-8)
+    assert device.collectives == {("all_reduce", 2): curve}
     assert hash(device) is not None
 
 
@@ -210,10 +214,15 @@ def test_what_was_measured_is_read(tmp_path: Path) -> None:
         ("7e9", "-7e9", "'operator.Add.float32.bytes_per_s': expected a positive number, got: -"),
         ('["Conv"]', '"Conv"', "'operator.Add.float32.fused': expected a list of lists of strings"),
         ("all_reduce", "allreduce", "unknown collective, expected one of all_reduce, all_gather, "),
-        ("\n2 =", "\n1 =", "'collective.all_reduce.1': expected 2 or more ranks, got: '1'"),
-        ("[2e-6, 1e-10]", "[2e-6]", "'collective.all_reduce.2': expected a list of pairs"),
-        ("[2e-6, 1e-10]", "[0, 1e-10]", "'collective.all_reduce.2': expected a list of pairs"),
-        ("3e-10", "-3e-10", "'collective.all_reduce.2': expected a list of pairs"),
+        ("reduce.2", "reduce.1", "'collective.all_reduce.1': expected 2 or more ranks, got: '1'"),
+        ("[2e-6, 1e-10]", "[2e-6]", "'collective.all_reduce.2.lines': expected a list of pairs"),
+        (
+            "[2e-6, 1e-10]",
+            "[0, 1e-10]",
+            "'collective.all_reduce.2.lines': expected a list of pairs",
+        ),
+        ("1e-8", "-1e-8", "'collective.all_reduce.2.s_per_root_byte': expected a positive number"),
+        ("3e-10", "-3e-10", "'collective.all_reduce.2.lines': expected a list of pairs"),
     ],
 )
 def test_wrong_measurements(tmp_path: Path, old: str, new: str, message: str) -> None:
