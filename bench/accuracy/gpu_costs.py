@@ -6,8 +6,8 @@
 SYSTEMS is the folder `systems` of AIConfigurator (github.com/ai-dynamo/aiconfigurator, or
 `pip install aiconfigurator-core`). Per GPU and family the table has the median and the 90th
 percentile of |predicted / measured - 1|: by the data sheet alone, of every fourth product and every
-third size of a collective that the fit leaves out, and of products if the factors are those of
-another GPU of the list, the best and the worst of them.
+third size of a collective that the fit leaves out, and of products by the factors of another GPU of
+the list, the best and the worst.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class Device:
         return peaks.get(dtype, peaks["float32"])
 
     def product_table(self, dtype: str) -> SizeTable | None:
-        """Return the measured products of a type, or those of bfloat16, relative to the peak."""
+        """Return the table of products of a type, else the one of bfloat16."""
         return self.products.get(dtype) or self.products.get("bfloat16")
 
     def axis_links(self, mesh: Mesh) -> tuple[Link, ...]:

@@ -89,7 +89,7 @@ class PlanError:
     collectives: FigureError | None = None
 
     def weighted(self, compute_s: float, communication_s: float) -> PlanError:
-        """Return the error with that of the time, from its parts if no plan was measured.
+        """Return the error with one of the time, from its parts if no plan was measured.
 
         Errors of products and of collectives count by the seconds of computation and communication,
         as if all had the same sign. Operators that are no products are taken to be as far off.

@@ -48,7 +48,7 @@ def _loops(
     """Return the factors of the rows, the columns and the depth of a product.
 
     The depth has the factors that both operands have and the result has not, and the window of a
-    convolution. The columns are those of the second operand alone.
+    convolution. The columns belong to the second operand alone.
     """
     if len(operands) < 2 or not results:
         return None

@@ -3,7 +3,7 @@
 A roofline misses the reach of kernels: tiles at the edge of a matrix, the last wave over the
 multiprocessors, thin operands that do not fill the memory's queues. A table has the factor between
 the measured time and the roofline on a grid of sizes. Between its knots the logarithm of the factor
-is linear in the logarithm of each size; beyond them the factor is that of the nearest knot.
+is linear in the logarithm of each size; beyond them the nearest knot counts.
 """
 
 from __future__ import annotations

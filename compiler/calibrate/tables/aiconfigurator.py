@@ -1,8 +1,8 @@
 """Tables of the AIConfigurator package (ai-dynamo/aiconfigurator, Apache-2.0).
 
 A folder of its ``systems/data`` belongs to one GPU and has ``gemm/FRAMEWORK/VERSION`` and
-``comm/nccl/VERSION`` with files in Parquet. Products are those of TensorRT-LLM's PyTorch flow,
-which calls cuBLAS as ONNX Runtime does; collectives are NCCL's, in 16 bits.
+``comm/nccl/VERSION`` with files in Parquet. Products ran in TensorRT-LLM's PyTorch flow, which
+calls cuBLAS as ONNX Runtime does; collectives in NCCL, with 16 bits.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _ROWS = (1, 2, 8, 16, 64, 128, 256, 512, 1024, 4096, 32768)
 _COLUMNS = (32, 256, 1024, 4096, 16384, 65536)
 _KNOTS = (_ROWS, _COLUMNS, _COLUMNS)
 _FEWEST = 2000  # rows for the whole grid; fewer have the ends and the middle of each axis
-_LEFT_OUT = 4  # one row in so many is left out of the fit that the error is measured with
+_LEFT_OUT = 4  # every fourth row is left out of a fit, to measure its error
 
 
 @dataclass(frozen=True)
