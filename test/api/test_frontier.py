@@ -128,7 +128,7 @@ def test_fewest_devices(model: to.Model, frontier: to.Frontier) -> None:
         ({"devices": "two"}, "devices: expected a whole number from 1 to 1024, got: 'two'"),
         ({"mesh": (2, 0)}, "mesh: expected positive sizes such as 2x4, got: '2x0'"),
         ({"mesh": "3", "devices": 2}, "mesh: 3 has 3 ranks, expected 2 as in 2, got: '3'"),
-        ({"device": "h20"}, "device: expected one of a100, b200, b300, cpu, gb200, gtx1080ti, h100, h200, l40s, "),
+        ({"device": "h20"}, "device: expected one of a100, b200, b300, cpu, gb200, "),
         ({"memory": "lots"}, "memory: expected a positive amount such as 16GiB"),
         ({"search": "best"}, "search: unknown search 'best', valid choices are ft, pase"),
         ({"epsilon": 2}, "epsilon: expected a number from 0 to 1, got: '2'"),
