@@ -16,6 +16,7 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.program.costs import tensor_bytes
+from tensoropt.compiler.program.graph import Argument, Op
 from tensoropt.compiler.search.frontier.points import fastest, leanest, recompute_of
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
@@ -147,10 +148,12 @@ def zero_point(module: driver.ir.Module, devices: int, stage: int) -> FrontierPo
     pins: dict[int, int] = {}
     for position, cluster in enumerate(tables.clusters):
         node = tables.graph.nodes[cluster.leader]
-        if node.held or node.state == "parameter":
-            pins[position] = _stored(tables, cluster, split=node.held or stage == 3)
-        elif node.kind == "op":
-            pins[position] = int(batch[position])
+        if isinstance(node, Op):
+            pins[position] = (
+                _stored(tables, cluster, split=True) if node.held else int(batch[position])
+            )
+        elif isinstance(node, Argument) and node.state == "parameter":
+            pins[position] = _stored(tables, cluster, split=stage == 3)
     choice = tables.decode(fastest_with(tables.problem, pins))
     point = frontier_point(tables, choice)
     return as_step(FrontierResult([point], None), way).points[0]

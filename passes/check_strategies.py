@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.planning.request import PINNED
-from tensoropt.compiler.program.graph import Node
+from tensoropt.compiler.program.graph import Argument, Node, Op, Result
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.frontier.pinned import Layouts, chosen_frontier, number_of
 from tensoropt.compiler.search.frontier.search import as_step
@@ -70,10 +70,8 @@ class _Edited:
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()
         self.has_reshards = bool(reshards)
-        self.ends = {
-            "argument": iter(signature_layouts(self.main, "arg_attrs")),
-            "result": iter(signature_layouts(self.main, "res_attrs")),
-        }
+        self.arguments = iter(signature_layouts(self.main, "arg_attrs"))
+        self.results = iter(signature_layouts(self.main, "res_attrs"))
 
     def settle(self) -> None:
         """Check the strategies and write their cost into the module."""
@@ -99,17 +97,19 @@ class _Edited:
 
     def _wanted(self, node: Node) -> Layouts:
         """Return the layouts of a node in the module; arguments and results must come in order."""
-        if node.kind == "op" and node.op is not None:
-            operands, results = strategy_of(node.op)
-            return tuple(operands), tuple(results)
-        layout = next(self.ends[node.kind])
-        return ((), (layout,)) if node.kind == "argument" else ((layout,), ())
+        if isinstance(node, Argument):
+            return (), (next(self.arguments),)
+        if isinstance(node, Result):
+            return (next(self.results),), ()
+        assert node.source is not None
+        operands, results = strategy_of(node.source)
+        return tuple(operands), tuple(results)
 
     def _number(self, tables: MeshTables, index: int, wanted: Layouts) -> int:
         node = tables.graph.nodes[index]
         try:
             return number_of(tables, index, wanted)
         except UserError as error:
-            place = (node.op if node.kind == "op" else None) or self.main
+            place = (node.source if isinstance(node, Op) else None) or self.main
             text = str(error).removeprefix(f"node '{node.name}': ")  # the location has the name
             raise PassError(f"'{place.name}' op {text}", place.location) from None

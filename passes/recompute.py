@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op
 from tensoropt.compiler.program.reader import is_node, read_graph
 from tensoropt.compiler.program.recompute import Recomputation
 from tensoropt.compiler.support.choices import check_known
@@ -53,11 +53,15 @@ def write_clones(module: ir.Module, graph: Graph) -> None:
 
     Linear in the operations.
     """
-    if any(node.phase == "recompute" for node in graph.nodes):
+    if any(_is_clone(node) for node in graph.nodes):
         with module.context, ir.Location.unknown():
             onnx.require_domain(module, DOMAIN)
             _Writer(onnx.function(module), graph).run()
             AddRulesPass().run(module)  # of the barriers
+
+
+def _is_clone(node: Node) -> bool:
+    return isinstance(node, Op) and node.phase == "recompute"
 
 
 class _Writer:
@@ -77,10 +81,10 @@ class _Writer:
         originals = iter([*ops, self.block.operations[len(self.block.operations) - 1].operation])
         pending = next(originals)
         for index, node in enumerate(self.graph.nodes):
-            if node.kind == "argument":
+            if isinstance(node, Argument):
                 self.values[node.results[0]] = self.block.arguments[index]
-            elif node.kind == "op":
-                if node.phase == "recompute":
+            elif isinstance(node, Op):
+                if _is_clone(node):
                     with ir.InsertionPoint(pending):
                         op = self._insert(node)
                 else:
@@ -90,13 +94,13 @@ class _Writer:
                 self.numbers.append(keys.ID.of(op.attributes))
                 self.values.update(zip(node.results, op.results, strict=True))
 
-    def _redirect(self, op: ir.Operation, node: Node) -> None:
+    def _redirect(self, op: ir.Operation, node: Op) -> None:
         """Make ``op`` read the clones that ``node`` reads."""
         for number, value in enumerate(node.operands[: len(op.operands)]):
-            if value is not None and self.graph.producer(value).phase == "recompute":
+            if value is not None and _is_clone(self.graph.producer(value)):
                 op.operands[number] = self.values[value]
 
-    def _insert(self, node: Node) -> ir.Operation:
+    def _insert(self, node: Op) -> ir.Operation:
         assert node.follows is not None
         marks = {
             **keys.ID.item(self.next_number),

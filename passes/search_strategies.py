@@ -11,7 +11,7 @@ from tensoropt.compiler.layout.collective_overlap import AMPLE
 from tensoropt.compiler.planning.memory_limit import check_capacity, pick
 from tensoropt.compiler.planning.pinned_search import PinsCost
 from tensoropt.compiler.planning.request import Request
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Argument, Graph, Op, Result
 from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.program.reader import is_node
 from tensoropt.compiler.search.frontier.points import micro_batches_of, recompute_of
@@ -174,7 +174,7 @@ def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
     ``device`` names the device description of the search, which later passes use for costs too.
     """
     graph = point.tables.graph
-    chosen = (point.strategies[i] for i, node in enumerate(graph.nodes) if node.kind == "op")
+    chosen = (point.strategies[i] for i, node in enumerate(graph.nodes) if isinstance(node, Op))
     ops = (op for op in onnx.function(module).regions[0].blocks[0] if is_node(op.operation))
     with module.context, ir.Location.unknown():
         set_mesh(module, Mesh(point.mesh))
@@ -191,11 +191,11 @@ def _annotate_signature(
     module: ir.Module, graph: Graph, strategies: Mapping[int, Strategy]
 ) -> None:
     function = onnx.function(module)
-    for key, kind in (("arg_attrs", "argument"), ("res_attrs", "result")):
+    for key, kind in (("arg_attrs", Argument), ("res_attrs", Result)):
         layouts = [
             _layout(graph, index, strategies)
             for index, node in enumerate(graph.nodes)
-            if node.kind == kind
+            if isinstance(node, kind)
         ]
         if layouts:
             dictionaries = [{a.name: a.attr for a in d} for d in onnx.carried(function, key)]
@@ -207,11 +207,11 @@ def _annotate_signature(
 def _layout(graph: Graph, index: int, strategies: Mapping[int, Strategy]) -> Layout:
     """Return the layout of an argument or result; a private parameter's follows from its use."""
     node = graph.nodes[index]
-    if node.private:
-        consumer, operand = graph.values[node.results[0]].uses[0]
+    for value in graph.storage.private.intersection(node.results):
+        ((consumer, operand),) = graph.values[value].uses
         return stored(strategies[consumer].operands[operand])
     chosen = strategies[index]
-    side = chosen.results if node.kind == "argument" else chosen.operands
+    side = chosen.results if isinstance(node, Argument) else chosen.operands
     if not side:
         raise UserError(f"{node.name}: has no layout, expected one from the search")
     return side[0]

@@ -30,7 +30,7 @@ from graphs.catalog import MODELS
 
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.search import frontier_point
@@ -115,7 +115,7 @@ def compile_model(
     module, row.import_s = _timed(clock, lambda: driver.load(path, {}))
     _, row.prepare_s = _timed(clock, lambda: driver.advance(module, "rules"))
     (graph, tables), row.tables_s = _timed(clock, lambda: _tables(module, mesh, device))
-    row.nodes = sum(node.kind == "op" for node in graph.nodes)
+    row.nodes = sum(isinstance(node, Op) for node in graph.nodes)
     row.variables = len(tables.problem.nodes)
     row.distinct = len({id(table) for table in tables.problem.nodes})
     row.cpu_s = time.process_time() - started

@@ -34,7 +34,7 @@ from compilation.compile_time import square, warm_up
 from compilation.train_layers import GROUPS, PASE
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Argument, Graph, Op
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.points import fastest, knee, leanest, recompute_of
 from tensoropt.compiler.search.frontier.search import (
@@ -177,7 +177,8 @@ def state_cuts(point: FrontierPoint) -> dict[str, float]:
     whole: dict[str, int] = {}
     held: dict[str, float] = {}
     for index, node in enumerate(graph.nodes):
-        if node.state is None or node.state == "buffer" or index not in point.strategies:
+        is_state = isinstance(node, Argument) and node.state not in (None, "buffer")
+        if not is_state or index not in point.strategies:
             continue
         kind = "parameters" if node.state == "parameter" else "moments"
         info = graph.values[node.results[0]].info
@@ -201,7 +202,7 @@ def phases_table(compiled: Sequence[Compiled]) -> str:
     lines.append("|---" * lines[0].count(" | ") + "|---|")
     for held in compiled:
         tables = held.picks["fastest"].tables
-        nodes = sum(node.kind == "op" for node in tables.graph.nodes)
+        nodes = sum(isinstance(node, Op) for node in tables.graph.nodes)
         counts = len(held.graphs), nodes, len(tables.problem.nodes)
         times = [f"{held.seconds[phase]:.2f}" for phase in phases]
         epsilon = held.result.epsilon

@@ -37,7 +37,7 @@ from tensoropt.compiler.planning.objectives import search
 from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.program.batch import follow_batch
 from tensoropt.compiler.program.evaluate import evaluator_of
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Argument, Graph, Op
 from tensoropt.compiler.report.frontier import FrontierReport, Reference
 from tensoropt.compiler.report.plot import plot_frontier
 from tensoropt.compiler.search.engine.ft import solve_min_time
@@ -106,9 +106,12 @@ _Wishes = Mapping[int, tuple[int | None, int | None]]
 
 def _wishes(graph: Graph) -> _Wishes:
     batch, model = follow_batch(graph).factors, model_factors(graph)
-    ops = (i for i, node in enumerate(graph.nodes) if node.kind == "op" and node.follows is None)
-    found = {i: (batch.get(i), model.get(i)) for i in ops if i in batch or i in model}
-    return {i: own for i, own in found.items() if graph.nodes[i].phase in (None, "forward")}
+    return {
+        i: (batch.get(i), model.get(i))
+        for i, node in enumerate(graph.nodes)
+        if isinstance(node, Op) and node.follows is None and node.is_forward
+        if i in batch or i in model
+    }
 
 
 def _op_masks(tables: MeshTables, wishes: _Wishes) -> dict[int, Flags]:
@@ -129,7 +132,7 @@ def _state_masks(tables: MeshTables, stage: int) -> dict[int, Flags]:
     """Return the layouts of parameters and moments under a ZeRO ``stage`` over the data axis."""
     masks = {}
     for index, node in enumerate(tables.graph.nodes):
-        if node.state is None or node.state == "buffer" or node.private:
+        if not isinstance(node, Argument) or node.state in (None, "buffer"):
             continue
         is_split = stage >= (3 if node.state == "parameter" else 2)
         placements = [own.results[0].placements[DATA] for own in tables.options[index]]

@@ -18,7 +18,7 @@ import zoo
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
 from tensoropt.runtime.layout.mesh import Mesh
@@ -29,7 +29,7 @@ __all__ = ["unsplit_share"]
 
 def unsplit_share(graph: Graph, ranks: int) -> float:
     """Return the share of the work, 0 to 1, of operators that cannot be split ``ranks`` ways."""
-    rules = [n.rule for n in graph.nodes if n.rule is not None and not n.constant]
+    rules = [n.rule for n in graph.nodes if isinstance(n, Op) and not n.constant]
     left = sum(_work(rule) for rule in rules if not _splits(rule, Mesh((ranks,)), graph.pads))
     return left / max(1.0, sum(map(_work, rules)))
 

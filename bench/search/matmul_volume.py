@@ -24,7 +24,7 @@ from tensoropt.compiler.cost.device import Device, Link
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.program.evaluate import Evaluator
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.problem.problem import NodeTable, Problem
@@ -113,7 +113,7 @@ def _evenly(tables: MeshTables) -> Problem:
     nodes = []
     for index, node in zip(tables.variables, tables.problem.nodes, strict=True):
         times = node.time_s
-        if tables.graph.nodes[index].kind != "op":
+        if not isinstance(tables.graph.nodes[index], Op):
             held = [(*option.operands, *option.results)[0] for option in tables.options[index]]
             even = [all(p.is_split for p in layout.placements) for layout in held]
             times = np.where(even, times, np.inf)

@@ -179,13 +179,13 @@ _OF_TABLES = {
     "equal-options": _off(
         "equal ops share their strategies",
         "program/costs.py",
-        "enumerate(self.graph.option_kinds)",
+        "enumerate(option_classes(self.graph))",
         "enumerate(range(len(self.graph.nodes)))",
     ),
     "equal-nodes": _off(
         "equal ops share their tables",
         "search/problem/tables.py",
-        "key = self.graph.cost_kinds[index], self.is_fused(node)",
+        "key = cost_classes(self.graph)[index], self.is_fused(node)",
         "key = index",
     ),
     "equal-edges": _off(
@@ -247,7 +247,7 @@ _OF_TABLES = {
     ),
     "whole-scalars": _off(
         "small parameters with several uses are never split",
-        "program/reader.py",
+        "program/constants.py",
         "_WHOLE_BELOW = 0.01",
         "_WHOLE_BELOW = 0.0",
     ),

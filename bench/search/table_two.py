@@ -28,7 +28,7 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.program.evaluate import Evaluator
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.points import mesh_name
 from tensoropt.compiler.search.frontier.search import FrontierPoint, distinct_meshes, frontier_point
@@ -219,9 +219,8 @@ def fastest_plan(graph: Graph) -> Plan:
     return Plan(best, min(plain), refused)
 
 
-def cuts(node: Node, strategy: Strategy, mesh: Sequence[int], dims: Mapping[str, Place]) -> str:
+def cuts(node: Op, strategy: Strategy, mesh: Sequence[int], dims: Mapping[str, Place]) -> str:
     """Return the letters of the dimensions that an op splits, each with the number of parts."""
-    assert node.rule is not None
     found = []
     for letter, (tensor, dim) in dims.items():
         held = node.rule.results[0] if tensor < 0 else node.rule.operands[tensor]
@@ -238,7 +237,7 @@ def chosen(group: Group, graph: Graph, plan: FrontierPoint) -> str:
     counts: Counter[str] = Counter()
     for index, strategy in plan.strategies.items():
         node = graph.nodes[index]
-        if node.kind == "op" and re.fullmatch(group.ops, node.name):
+        if isinstance(node, Op) and re.fullmatch(group.ops, node.name):
             counts[cuts(node, strategy, plan.mesh, group.dims)] += 1
     total = counts.total()
     if len(counts) == 1:

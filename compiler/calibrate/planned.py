@@ -15,6 +15,7 @@ from tensoropt.compiler.cost.communication import (
 from tensoropt.compiler.cost.compute import FREE, Work, known_operator, work_of, work_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.measurements import Context
+from tensoropt.compiler.program.costs import context
 from tensoropt.compiler.program.evaluate import Evaluator
 from tensoropt.compiler.program.timeline import Step, timeline_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
@@ -142,12 +143,10 @@ class _Counting:
 
     def _op(self, index: int, times: int) -> None:
         graph, strategies = self.tables.graph, self.point.strategies
-        node = graph.nodes[index]
-        assert node.info is not None
-        assert node.rule is not None
+        node = graph.op(index)
         if node.info.name in FREE:
             return
         work = work_of(node.info, node.rule, strategies[index], self.mesh)
-        self.ops[PlannedOp(work, graph.context(node))] += times
+        self.ops[PlannedOp(work, context(graph, node))] += times
         if not self.tables.is_fused(node):
             self.bodies_s += times * bodies_time_s(node.info, self.tables.device)

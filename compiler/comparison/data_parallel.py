@@ -11,6 +11,7 @@ from __future__ import annotations
 from tensoropt.compiler.comparison.case import Assignment, Case, Limits, collect
 from tensoropt.compiler.comparison.pinning import fastest_with, furthest, subsets, wished
 from tensoropt.compiler.program.batch import Batch, follow_batch
+from tensoropt.compiler.program.graph import Argument, Op
 from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
 from tensoropt.compiler.search.problem.tables import MeshTables
 
@@ -37,11 +38,11 @@ def data_parallel_choice(problem: Problem, tables: MeshTables) -> Assignment:
 def _pin(tables: MeshTables, index: int, batch: Batch) -> int | None:
     """Return the number of the option that splits the batch furthest; None without a batch."""
     node = tables.graph.nodes[index]
-    if node.kind == "op":
+    if isinstance(node, Op):
         if index not in batch.factors:
             return None
         return wished(tables, index, furthest(tables.mesh, batch.factors[index]))
-    value = node.results[0] if node.kind == "argument" else node.operands[0]
+    value = node.results[0] if isinstance(node, Argument) else node.operands[0]
     if value is None or value not in batch.dims:
         return None
     return _stored(tables, index, batch.dims[value])
@@ -52,7 +53,7 @@ def _stored(tables: MeshTables, index: int, dim: int) -> int | None:
     node = tables.graph.nodes[index]
     found: dict[tuple[int, ...], int] = {}
     for number, option in enumerate(tables.choices(index)):
-        (layout,) = option.results if node.kind == "argument" else option.operands
+        (layout,) = option.results if isinstance(node, Argument) else option.operands
         axes = layout.axes_splitting(dim)
         if all(p.is_replicate for a, p in enumerate(layout.placements) if a not in axes):
             found[axes] = number

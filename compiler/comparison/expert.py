@@ -15,6 +15,7 @@ from tensoropt.compiler.comparison.megatron import model_factors, output_factor
 from tensoropt.compiler.comparison.pinning import Wish, fastest_with, furthest, wished
 from tensoropt.compiler.program.attention import has_attention, is_linear
 from tensoropt.compiler.program.batch import Batch, follow_batch
+from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.search.problem.problem import TableFrontier
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
@@ -43,7 +44,7 @@ def search(case: Case, limits: Limits) -> TableFrontier:
 
 def _schemes(tables: MeshTables) -> list[Wishes]:
     batch, graph = follow_batch(tables.graph), tables.graph
-    convolves = any(node.info is not None and node.info.name == "Conv" for node in graph.nodes)
+    convolves = any(isinstance(node, Op) and node.info.name == "Conv" for node in graph.nodes)
     if convolves and not has_attention(graph):
         return [_one_weird_trick(tables, batch)]
     return [_megatron(tables, batch, first) for first in tables.mesh.axes]
@@ -53,7 +54,9 @@ def _one_weird_trick(tables: MeshTables, batch: Batch) -> Wishes:
     """Split the batch of convolutions and the columns of products, over all axes."""
     wishes: Wishes = {}
     for index, node in enumerate(tables.graph.nodes):
-        if node.info is not None and node.info.name == "Conv" and index in batch.factors:
+        if not isinstance(node, Op):
+            continue
+        if node.info.name == "Conv" and index in batch.factors:
             wishes[index] = furthest(tables.mesh, batch.factors[index])
         elif is_linear(tables.graph, node):
             columns = output_factor(tables.graph, node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from tensoropt.compiler.comparison.case import Case
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node, Op
 from tensoropt.compiler.search.problem.problem import Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
 
@@ -51,12 +51,12 @@ def _opens(graph: Graph, node: Node) -> bool:
 
     Masks and biases run along dimensions of the result.
     """
-    if node.kind != "op" or node.constant or node.rule is None:
+    if not isinstance(node, Op) or node.constant:
         return False
     made = set(chain(*node.rule.results))
     for value, factors in zip(node.operands, node.rule.operands, strict=False):
         info = None if value is None else graph.values[value].info
-        if value is None or info is None or info.rank < 2 or not graph.is_weight(value):
+        if value is None or info is None or info.rank < 2 or value not in graph.storage.weights:
             continue
         sizes = zip(info.shape, factors, strict=True)
         if any(size != 1 and (f is None or f not in made) for size, f in sizes):

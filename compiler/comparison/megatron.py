@@ -14,14 +14,13 @@ from tensoropt.compiler.program.attention import (
     parameters,
 )
 from tensoropt.compiler.program.batch import factor_of, follow_batch
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Op
 
 __all__ = ["model_factors", "output_factor"]
 
 
-def output_factor(graph: Graph, node: Node) -> int | None:
+def output_factor(graph: Graph, node: Op) -> int | None:
     """Return the factor along which only the parameters and the result of a product run."""
-    assert node.rule is not None
     (place,) = parameters(graph, node)
     value, weights = node.rule.operands[1 - place], node.rule.operands[place]
     own = [f for f in node.rule.results[0] if f is not None and f in weights and f not in value]
@@ -34,7 +33,7 @@ def model_factors(graph: Graph) -> dict[int, int]:
     batch = follow_batch(graph)
     factors: dict[int, int] = {}
     for index, node in enumerate(graph.nodes):
-        if node.kind != "op" or node.constant or node.rule is None:
+        if not isinstance(node, Op) or node.constant:
             continue
         factor = _factor(graph, node, divided, batch.factors.get(index))
         if factor is not None and _is_decided(graph, node):
@@ -43,9 +42,8 @@ def model_factors(graph: Graph) -> dict[int, int]:
     return factors
 
 
-def _factor(graph: Graph, node: Node, divided: dict[int, int], batch: int | None) -> int | None:
+def _factor(graph: Graph, node: Op, divided: dict[int, int], batch: int | None) -> int | None:
     """Return the factor of ``node`` that is split, by default the factor of a divided operand."""
-    assert node.rule is not None
     through = factor_of(node, divided)
     if is_linear(graph, node):
         rows = through is not None and node.rule.factors[through].reduction is not None
@@ -57,22 +55,19 @@ def _factor(graph: Graph, node: Node, divided: dict[int, int], batch: int | None
     return through
 
 
-def _is_decided(graph: Graph, node: Node) -> bool:
+def _is_decided(graph: Graph, node: Op) -> bool:
     decides = (is_linear, is_attention, _is_embedding)
     return any(is_kind(graph, node) for is_kind in decides)
 
 
-def _divide(node: Node, factor: int | None, divided: dict[int, int]) -> None:
-    assert node.rule is not None
+def _divide(node: Op, factor: int | None, divided: dict[int, int]) -> None:
     for value, dims in zip(node.results, node.rule.results, strict=True):
         if factor is not None and factor in dims:
             divided[value] = dims.index(factor)
 
 
-def _is_embedding(graph: Graph, node: Node) -> bool:
+def _is_embedding(graph: Graph, node: Op) -> bool:
     """Say if an op looks up rows of a parameter by indices that depend on the graph inputs."""
-    if node.info is None or node.info.name != "Gather" or node.constant:
+    if node.info.name != "Gather" or node.constant:
         return False
-    table = node.operands[0]
-    is_row = node.info.attribute("axis", 0) == 0
-    return is_row and table is not None and graph.is_weight(table)
+    return node.info.attribute("axis", 0) == 0 and node.operands[0] in graph.storage.weights

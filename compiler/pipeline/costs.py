@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.program.evaluate import Evaluator
+from tensoropt.compiler.program.graph import Result
 from tensoropt.compiler.program.timeline import timeline_of
 from tensoropt.compiler.report.explain.layers import layers_of
 from tensoropt.dialects.mlir import ir
@@ -35,7 +36,7 @@ def node_costs(module: ir.Module, whole: ir.Module) -> dict[str, Any]:
         at = step.node if step.group is None else steps[step.group].node
         if at is None:
             continue
-        if graph.nodes[at].kind == "result":  # its producer is charged
+        if isinstance(graph.nodes[at], Result):  # its producer is charged
             value = graph.nodes[at].operands[0]
             at = at if value is None else graph.values[value].producer
         layer = names.setdefault(layers[at], len(names))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.compiler.program.batch import follow_batch
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node, Op
 
 __all__ = [
     "attention_heads",
@@ -40,12 +40,11 @@ def is_linear(graph: Graph, node: Node) -> bool:
 def parameters(graph: Graph, node: Node) -> list[int]:
     """Return the positions of the parameters among the two operands of a product."""
     values = [value for value in node.operands[:2] if value is not None]
-    return [number for number, value in enumerate(values) if graph.is_weight(value)]
+    return [number for number, value in enumerate(values) if value in graph.storage.weights]
 
 
-def heads_of(node: Node, batch: int | None) -> int | None:
+def heads_of(node: Op, batch: int | None) -> int | None:
     """Return the last factor, except the batch, of both operands and the result of a product."""
-    assert node.rule is not None
     left, right, *_ = node.rule.operands
     shared = [f for f in node.rule.results[0] if f is not None and f in left and f in right]
     heads = [factor for factor in shared if factor != batch]
@@ -57,8 +56,9 @@ def attention_heads(graph: Graph) -> dict[int, int]:
     whole attention."""
     batch, found = follow_batch(graph), dict[int, int]()
     for index, node in enumerate(graph.nodes):
-        whole = node.info is not None and node.info.name in _ATTENTION
-        whole = whole and node.rule is not None and len(node.rule.factors) > _HEADS
+        if not isinstance(node, Op):
+            continue
+        whole = node.info.name in _ATTENTION and len(node.rule.factors) > _HEADS
         if whole or is_attention(graph, node):
             factor = _HEADS if whole else heads_of(node, batch.factors.get(index))
             if factor is not None:
@@ -67,6 +67,6 @@ def attention_heads(graph: Graph) -> dict[int, int]:
 
 
 def _is_product(node: Node) -> bool:
-    if node.info is None or node.constant or node.follows is not None:
+    if not isinstance(node, Op) or node.constant or node.follows is not None:
         return False
     return node.info.name in _PRODUCTS

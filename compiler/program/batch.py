@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Argument, Graph, Op
 
 __all__ = ["Batch", "factor_of", "follow", "follow_batch"]
 
@@ -22,7 +22,7 @@ def follow_batch(graph: Graph) -> Batch:
     """Return the batch of every value and op that has one; linear in the operands."""
     batch = Batch()
     for node in graph.nodes:
-        if node.kind == "argument" and not node.constant and node.state is None:
+        if isinstance(node, Argument) and node.is_fed:
             info = graph.values[node.results[0]].info
             if info is not None and info.rank:
                 batch.dims[node.results[0]] = 0
@@ -32,14 +32,14 @@ def follow_batch(graph: Graph) -> Batch:
 def follow(graph: Graph, batch: Batch) -> Batch:
     """Follow ``batch`` through all ops that it reaches, and return it; linear in the operands."""
     for index, node in enumerate(graph.nodes):
-        if node.kind == "op" and not node.constant:
+        if isinstance(node, Op) and not node.constant:
             _follow(index, node, batch)
     return batch
 
 
-def _follow(index: int, node: Node, batch: Batch) -> None:
+def _follow(index: int, node: Op, batch: Batch) -> None:
     factor = factor_of(node, batch.dims)
-    if factor is None or node.rule is None:
+    if factor is None:
         return
     batch.factors[index] = factor
     for value, dims in zip(node.results, node.rule.results, strict=True):
@@ -47,9 +47,8 @@ def _follow(index: int, node: Node, batch: Batch) -> None:
             batch.dims[value] = dims.index(factor)
 
 
-def factor_of(node: Node, dims: Mapping[int, int]) -> int | None:
+def factor_of(node: Op, dims: Mapping[int, int]) -> int | None:
     """Return the factor along which the first operand that is in ``dims`` has that dimension."""
-    assert node.rule is not None
     for value, factors in zip(node.operands, node.rule.operands, strict=False):
         dim = None if value is None else dims.get(value)
         if dim is not None and dim < len(factors) and factors[dim] is not None:

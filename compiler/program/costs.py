@@ -6,12 +6,15 @@ from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from tensoropt.compiler.cost.compute import local_bytes, measured_operator
+from tensoropt.compiler.cost.compute import FREE, local_bytes, measured_operator
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.measurements import Context, context_of
 from tensoropt.compiler.cost.nodes import apart_s, inner_steps, node_time_s
 from tensoropt.compiler.layout.rule import InnerKind, Strategy
+from tensoropt.compiler.program.classes import cost_classes, option_classes
+from tensoropt.compiler.program.constants import whole_nodes
 from tensoropt.compiler.program.fills import Fill, fills_of, is_folded, most_bytes
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node, Op
 from tensoropt.compiler.program.options import node_options, stored
 from tensoropt.compiler.program.pins import Condition, allowed
 from tensoropt.compiler.program.program import variables
@@ -20,12 +23,24 @@ from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["NodeCosts", "NodeMemo", "tensor_bytes"]
+__all__ = ["NodeCosts", "NodeMemo", "context", "tensor_bytes"]
 
 
 def tensor_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
     """Return the bytes of one rank's part; 0 if the rank of the tensor is unknown."""
     return 0 if info is None else local_bytes(info, layout, mesh)
+
+
+def context(graph: Graph, op: Op) -> Context:
+    """Return the operators that make the operands: empty for an input or a constant."""
+    made = (None if value is None else graph.producer(value) for value in op.operands)
+    makers = (
+        maker.info.name
+        if isinstance(maker, Op) and not maker.constant and maker.info.name not in FREE
+        else ""
+        for maker in made
+    )
+    return context_of(op.info.name, makers)
 
 
 class NodeMemo:
@@ -60,7 +75,7 @@ class NodeCosts:
         Raises PinsError if pins allow none.
         """
         known, found = self._options_known, []
-        for index, kind in enumerate(self.graph.option_kinds):
+        for index, kind in enumerate(option_classes(self.graph)):
             if kind not in known:
                 known[kind] = self._allowed(index)
             found.append(known[kind])
@@ -68,9 +83,9 @@ class NodeCosts:
 
     def _allowed(self, index: int) -> tuple[Strategy, ...]:
         node = self.graph.nodes[index]
-        if node.private:
+        if not self.graph.storage.private.isdisjoint(node.results):
             return ()
-        every = node_options(self.graph, node, self.mesh, whole=self.graph.is_whole(index))
+        every = node_options(self.graph, node, self.mesh, whole=index in whole_nodes(self.graph))
         conditions = self._conditions(index)
         if not conditions:
             return every
@@ -88,12 +103,12 @@ class NodeCosts:
 
     @cached_property
     def alike(self) -> list[int]:
-        """Per node, the first node with the same options at the same costs; itself if private."""
+        """Per node, the first node with the same options at the same costs."""
         first: dict[object, int] = {}
-        nodes, kinds = self.graph.nodes, self.graph.cost_kinds
+        pairs = zip(self.graph.nodes, cost_classes(self.graph), strict=True)
         return [
-            index if node.private else first.setdefault((kind, self.is_fused(node)), index)
-            for index, (node, kind) in enumerate(zip(nodes, kinds, strict=True))
+            first.setdefault((own, self.is_fused(node)), index)
+            for index, (node, own) in enumerate(pairs)
         ]
 
     def op_time_s(self, node: Node, strategy: Strategy) -> float:
@@ -102,9 +117,8 @@ class NodeCosts:
         Ops that are folded at load or fused into another op take no time. Caches are updated in
         place; see `apart_s`.
         """
-        if node.constant or node.kind != "op" or self.is_fused(node):
+        if node.constant or not isinstance(node, Op) or self.is_fused(node):
             return 0.0
-        assert node.info is not None and node.rule is not None
         return node_time_s(node.info, node.rule, strategy, self.mesh, self.device)
 
     def apart_s(self, node: Node, strategy: Strategy) -> list[tuple[int, float]]:
@@ -112,9 +126,8 @@ class NodeCosts:
 
         After a reshard of the operand, the result of the op is a tensor of its own.
         """
-        if node.info is None or not node.info.in_place or self.is_fused(node):
+        if not isinstance(node, Op) or not node.info.in_place or self.is_fused(node):
             return []
-        assert node.rule is not None
         return apart_s(node.info, node.rule, strategy, self.mesh, self.device)
 
     def is_fused(self, node: Node) -> bool:
@@ -127,10 +140,10 @@ class NodeCosts:
         return frozenset(node for node in nodes if self._was_fused(node))
 
     def _was_fused(self, node: Node) -> bool:
-        if node.info is None:
+        if not isinstance(node, Op):
             return False
         known = measured_operator(node.info, self.device)
-        return known is not None and self.graph.context(node) in known.fused
+        return known is not None and context(self.graph, node) in known.fused
 
     def inner_time_s(self, node: Node, strategy: Strategy) -> float:
         """Return the time of the collectives inside the op of one rank, and of copies for them."""
@@ -140,7 +153,7 @@ class NodeCosts:
         self, node: Node, strategy: Strategy
     ) -> list[tuple[InnerKind, tuple[int, ...], int, float]]:
         """Return (kind, mesh axes, bytes put in per rank, time in seconds) of each inner step."""
-        if node.constant or node.rule is None or node.info is None:
+        if node.constant or not isinstance(node, Op):
             return []
         folded = partial(is_folded, self.graph, node)
         return inner_steps(node.info, node.rule, strategy, self.mesh, self.device, folded)
@@ -150,19 +163,13 @@ class NodeCosts:
 
         ONNX Runtime frees the parameters of a node that it folds.
         """
-        if node.constant:
-            kept = [self.graph.values[v] for v in node.results]
-            return sum(
-                tensor_bytes(value.info, strategy.results[value.index], self.mesh)
-                for value in kept
-                if self.graph.is_kept(value)
-            )
-        total = 0
-        for operand, info in self.graph.private_operands(node):
+        total = sum(
+            tensor_bytes(self.graph.values[value].info, layout, self.mesh)
+            for value, layout in zip(node.results, strategy.results, strict=True)
+            if value in self.graph.storage.static
+        )
+        for operand, info in () if node.constant else self.graph.private_operands(node):
             total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
-        if self.graph.adds_state(node):
-            kept = [self.graph.values[v] for v in node.results]
-            total += sum(tensor_bytes(v.info, strategy.results[v.index], self.mesh) for v in kept)
         return total
 
     def transient_bytes(
@@ -172,17 +179,17 @@ class NodeCosts:
 
         Parameters, caches that are updated in place and values in ``but`` are left out.
         """
-        if node.constant or node.is_alias:
+        if node.constant or (isinstance(node, Op) and node.is_alias):
             return 0
+        staying, next_caches = self.graph.storage.staying, self.graph.storage.next_caches
         read = {
             operand: (value, strategy.operands[operand])
             for operand, value in enumerate(node.operands)
-            if value is not None
-            and not (value in but or self.graph.stays(value) or self.graph.is_next_cache(value))
+            if not (value is None or value in but or value in staying or value in next_caches)
         }
-        made = 0 if node.info is None else node.info.inner_bytes
+        made = node.info.inner_bytes if isinstance(node, Op) else 0
         for value, layout in zip(node.results, strategy.results, strict=True):
-            if not (value in but or self.graph.stays(value) or self.graph.is_next_cache(value)):
+            if not (value in but or value in staying or value in next_caches):
                 made += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
         infos = {v: self.graph.values[v].info for v, _ in read.values()}
         if fills := self.fills(node, strategy):

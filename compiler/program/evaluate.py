@@ -271,7 +271,7 @@ class _Costing:
             self.costs.inner_time_s(node, strategy),
             kept,
             [self.number(layout) for _, layout in wanted],
-            [self._bytes(v, x) if self.graph.producer(v).constant else 0 for v, x in wanted],
+            [self._bytes(v, x) if v in self.graph.storage.constants else 0 for v, x in wanted],
             [self.number(layout) for _, layout in made],
             [self._bytes(value, layout) for value, layout in made],
             *self._fills(node, strategy),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tensoropt.compiler.cost.compute import local_bytes
 from tensoropt.compiler.layout.rule import Strategy
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node, Op
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import part_of
 
@@ -46,7 +46,7 @@ def fills_of(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh) -> list[F
 
     Ops with their own code for padding (Softmax) are left out, like all memory inside of ops.
     """
-    if node.kind != "op" or node.constant or node.passes:
+    if not isinstance(node, Op) or node.constant or node.passes:
         return []
     return [
         _fill(graph, node, strategy, mesh, operand, dim)
@@ -55,20 +55,19 @@ def fills_of(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh) -> list[F
     ]
 
 
-def _filled(node: Node, graph: Graph, strategy: Strategy, mesh: Mesh) -> Iterator[tuple[int, int]]:
+def _filled(node: Op, graph: Graph, strategy: Strategy, mesh: Mesh) -> Iterator[tuple[int, int]]:
     """Yield (operand, dimension) of each fill."""
     if node.held:  # a gradient, which is checked for finite values
         last, info = len(node.operands) - 1, graph.values[node.results[0]].info
         sizes = () if info is None else info.sizes
         yield from ((last, dim) for dim in strategy.operands[last].padded_dims(sizes, mesh))
-    if node.rule is not None:
-        yield from ((operand, dim) for operand, dim, _ in node.rule.filled(strategy, mesh))
+    yield from ((operand, dim) for operand, dim, _ in node.rule.filled(strategy, mesh))
 
 
 def is_folded(graph: Graph, node: Node, operand: int) -> bool:
     """Return whether an operand exists at load: its padding is then filled in place."""
     value = node.operands[operand]
-    return value is None or graph.producer(value).private or graph.producer(value).constant
+    return value is None or value in graph.storage.constants
 
 
 def _fill(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh, operand: int, dim: int) -> Fill:

@@ -9,8 +9,8 @@ from tensoropt.compiler.cost.process import CONVOLUTIONS, PRODUCTS, Footprint, L
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.program.costs import NodeCosts, tensor_bytes
 from tensoropt.compiler.program.evaluate import Cost, Running
-from tensoropt.compiler.program.graph import Graph, Node
-from tensoropt.compiler.program.program import once_per_graph, variables
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result, once_per_graph
+from tensoropt.compiler.program.program import variables
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["footprint"]
@@ -71,40 +71,41 @@ def footprint(
 @once_per_graph
 def _counted(graph: Graph) -> _Counted:
     chosen = [(index, graph.nodes[index]) for index in variables(graph)]
-    runs = [(index, node) for index, node in chosen if node.kind == "op" and not node.constant]
+    runs = [(i, node) for i, node in chosen if isinstance(node, Op) and not node.constant]
     return _Counted(
         len(runs),
         # Weights of a training step are no constants.
         [] if graph.trains else [(i, o) for i, n in runs if (o := _operator(n)) in _WEIGHTED],
         {} if graph.trains else _lookups(graph, runs),
-        [index for index, node in chosen if _is_input(node)],
+        [index for index, node in chosen if _is_input(graph, node)],
         [index for index, node in chosen if _is_output(graph, node)],
     )
 
 
-def _operator(node: Node) -> str:
-    assert node.op is not None
-    return str(node.op.name).removeprefix("onnx.")
+def _operator(op: Op) -> str:
+    assert op.source is not None
+    return str(op.source.name).removeprefix("onnx.")
 
 
 def _is_fused(graph: Graph, index: int, strategies: Mapping[int, Strategy]) -> bool:
     """Return whether a node is a product that only an activation reads, in the same layout."""
-    node = graph.nodes[index]
-    uses = graph.values[node.results[0]].uses
-    if _operator(node) != "Gemm" or len(uses) != 1:
+    op = graph.nodes[index]
+    uses = graph.values[op.results[0]].uses
+    if not isinstance(op, Op) or _operator(op) != "Gemm" or len(uses) != 1:
         return False
     reader, operand = uses[0]
-    if graph.nodes[reader].kind != "op" or _operator(graph.nodes[reader]) not in _ACTIVATIONS:
+    activation = graph.nodes[reader]
+    if not isinstance(activation, Op) or _operator(activation) not in _ACTIVATIONS:
         return False
     return strategies[reader].operands[operand] == strategies[index].results[0]
 
 
-def _lookups(graph: Graph, runs: Iterable[tuple[int, Node]]) -> dict[int, list[int]]:
+def _lookups(graph: Graph, runs: Iterable[tuple[int, Op]]) -> dict[int, list[int]]:
     """Return the weights with rows that nodes look up, each with these nodes."""
     found: dict[int, list[int]] = {}
     for index, node in runs:
         table = node.operands[0] if _operator(node) == "Gather" else None
-        if table is not None and graph.producer(table).is_parameter:
+        if table in graph.storage.constants and isinstance(graph.producer(table), Argument):
             found.setdefault(table, []).append(index)
     return found
 
@@ -120,7 +121,7 @@ def _is_read(
 
     A slice of it is made with the session, and is a tensor of its own.
     """
-    if graph.producer(value).private:
+    if value in graph.storage.private:
         return False
     return any(
         strategies[reader].operands[place] == layout
@@ -148,16 +149,15 @@ def _unread_bytes(
     return max(tensor_bytes(value.info, layout, costs.mesh) - read, 0)
 
 
-def _is_input(node: Node) -> bool:
-    stays = node.is_parameter or node.state is not None or node.is_cache
-    return node.kind == "argument" and not stays
+def _is_input(graph: Graph, node: Node) -> bool:
+    return isinstance(node, Argument) and graph.storage.staying.isdisjoint(node.results)
 
 
 def _is_output(graph: Graph, node: Node) -> bool:
-    if node.kind != "result" or node.updates is not None:
+    if not isinstance(node, Result) or node.updates is not None:
         return False
     value = node.operands[0]
-    return value is not None and not graph.stays(value)
+    return value is not None and value not in graph.storage.staying
 
 
 def _input_bytes(costs: NodeCosts, node: Node, strategy: Strategy) -> int:
@@ -177,6 +177,6 @@ def _shared_bytes(costs: NodeCosts, index: int, strategies: Mapping[int, Strateg
         if value is None or operand == 0:
             continue
         layout = strategies[index].operands[operand]
-        if graph.is_weight(value) and _is_read(graph, value, layout, strategies, [index]):
+        if value in graph.storage.weights and _is_read(graph, value, layout, strategies, [index]):
             found += tensor_bytes(graph.values[value].info, layout, costs.mesh)
     return found

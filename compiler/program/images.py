@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.program.graph import Graph, Node
-from tensoropt.compiler.program.program import once_per_graph, variables
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result, once_per_graph
+from tensoropt.compiler.program.program import variables
 
 __all__ = ["images_of"]
 
@@ -69,12 +69,10 @@ def images_of(graph: Graph) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint
 
 
 def _node(graph: Graph, node: Node) -> int:
-    if node.kind != "op" or node.constant or node.op is None:
+    if not isinstance(node, Op) or node.constant or node.source is None:
         return 0
-    name = str(node.op.name).removeprefix("onnx.")
-    adds_weight = name == "Add" and any(
-        value is not None and graph.is_weight(value) for value in node.operands
-    )
+    name = str(node.source.name).removeprefix("onnx.")
+    adds_weight = name == "Add" and not graph.storage.weights.isdisjoint(node.operands)
     # Weights of a training step are no constants: they cannot be laid out for blocks.
     flags = 0 if graph.trains and name == "Conv" else _FLAGS.get(name, 0)
     copies = _COPIES[_selected(graph, node)] if name == "Where" else 0
@@ -101,8 +99,8 @@ def _find_outside(graph: Graph) -> set[int | None]:
     """Return inputs and outputs, except of training steps."""
     if graph.trains:
         return set()
-    ends = {node.operands[0] for node in graph.nodes if node.kind == "result"}
-    return ends | {v for node in graph.nodes if node.kind == "argument" for v in node.results}
+    ends = {node.operands[0] for node in graph.nodes if isinstance(node, Result)}
+    return ends | {v for node in graph.nodes if isinstance(node, Argument) for v in node.results}
 
 
 def _is_image(graph: Graph, value: int) -> bool:

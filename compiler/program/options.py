@@ -9,7 +9,7 @@ from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.layout.mesh import grouped
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import is_worth_padding
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.runtime.layout.layout import PARTIAL_SUM, REPLICATE, Layout, Placement, split
@@ -76,8 +76,7 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
 
     An argument or result may have any stored layout, but inputs have no padding.
     """
-    if node.kind == "op":
-        assert node.rule is not None
+    if isinstance(node, Op):
         offered = op_options(node.rule, len(node.operands), mesh, graph.samples)
         if not whole:
             return offered
@@ -85,9 +84,9 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
         summed = (s for s in offered if all(p.is_partial for p in s.results[0].placements))
         replicated = offered[0]
         return (next(summed, replicated) if node.phase == "backward" else replicated,)
-    if node.kind == "argument" and whole:
-        return (Strategy((), (), (Layout.replicated(mesh),)),)
-    if node.kind == "argument":
+    if isinstance(node, Argument):
+        if whole:
+            return (Strategy((), (), (Layout.replicated(mesh),)),)
         info = graph.values[node.results[0]].info
         layouts = stored_layouts(info, mesh, graph.samples, is_sum=node.state == "gradient")
         if info is not None and node.is_fed:

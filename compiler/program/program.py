@@ -5,10 +5,7 @@ It is the same for all assignments and meshes, and is made once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import wraps
-from typing import TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,38 +13,26 @@ from tensoropt.compiler.cost.communication import copy_line
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.overlap import Overlap
 from tensoropt.compiler.program._walk import Overlapping, Program
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.constants import equal_constants
+from tensoropt.compiler.program.graph import Graph, Node, Op, Result, once_per_graph
 
-__all__ = ["once_per_graph", "overlapping", "program_of", "read", "variables"]
+__all__ = ["overlapping", "program_of", "read", "variables"]
 
 _RUNS, _PASSES, _ALIAS, _WRITES, _UPDATE, _CONSTANT = (1 << bit for bit in range(6))
 """The flags of ``Program::Flag`` (``walk/walk.hpp``)."""
 
-_T = TypeVar("_T")
-
-
-def once_per_graph(make: Callable[[Graph], _T]) -> Callable[[Graph], _T]:
-    """Cache the result of a function for each graph, as long as the graph lives."""
-    known: WeakKeyDictionary[Graph, _T] = WeakKeyDictionary()
-
-    @wraps(make)
-    def look_up(graph: Graph) -> _T:
-        if graph not in known:
-            known[graph] = make(graph)
-        return known[graph]
-
-    return look_up
-
 
 def variables(graph: Graph) -> list[int]:
     """Return the nodes with a choice, in program order."""
-    return [index for index, node in enumerate(graph.nodes) if not node.private]
+    private = graph.storage.private
+    return [i for i, node in enumerate(graph.nodes) if private.isdisjoint(node.results)]
 
 
 def read(graph: Graph, node: Node) -> Iterator[tuple[int, int]]:
     """Yield (operand index, value) for each operand of a node, without private parameters."""
+    private = graph.storage.private
     for operand, value in enumerate(node.operands):
-        if value is not None and not graph.producer(value).private:
+        if value is not None and value not in private:
             yield operand, value
 
 
@@ -71,7 +56,7 @@ def program_of(graph: Graph) -> Program:
     return Program(
         flags=np.array([_flags(graph, node) for node in nodes], np.uint8),
         inner_bytes=np.array(
-            [0 if n.info is None else n.info.inner_bytes for n in nodes], np.int64
+            [n.info.inner_bytes if isinstance(n, Op) else 0 for n in nodes], np.int64
         ),
         operands_begin=_begins(operands),
         operands=_joined(operands),
@@ -80,10 +65,10 @@ def program_of(graph: Graph) -> Program:
         ),
         results_begin=_begins(results),
         results=_joined(results),
-        stays=np.array([graph.stays(v) for own in results for v in own], np.uint8),
+        stays=np.array([v in graph.storage.staying for own in results for v in own], np.uint8),
         alike=np.array([first.setdefault(v.info, i) for i, v in enumerate(graph.values)], np.int32),
         folded=np.array([graph.nodes[v.producer].constant for v in graph.values], np.uint8),
-        awaits=np.array([-1 if n.awaits is None else n.awaits for n in nodes], np.int32),
+        awaits=np.array([_awaited(node) for node in nodes], np.int32),
         last=last,
         handed=np.array(handed, np.int32),
         views=len(graph.values) * graph.parts,
@@ -93,34 +78,37 @@ def program_of(graph: Graph) -> Program:
 
 def _flags(graph: Graph, node: Node) -> int:
     """Return the sum of the flags of a node."""
-    is_update = node.updates is not None
     own = {
-        _RUNS: node.kind == "op" and not node.constant,
-        _PASSES: node.passes,
-        _ALIAS: node.is_alias,
-        _WRITES: is_update,
+        _RUNS: isinstance(node, Op) and not node.constant,
+        _PASSES: isinstance(node, Op) and node.passes,
+        _ALIAS: isinstance(node, Op) and node.is_alias,
+        _WRITES: isinstance(node, Result) and node.updates is not None,
         _UPDATE: graph.updates(node),
         _CONSTANT: node.constant,
     }
     return sum(flag for flag, holds in own.items() if holds)
 
 
+def _awaited(node: Node) -> int:
+    return node.awaits if isinstance(node, Op) and node.awaits is not None else -1
+
+
 def _is_before_update(node: Node) -> bool:
-    return node.kind == "op" and node.phase not in (None, "update")
+    return isinstance(node, Op) and node.phase not in (None, "update")
 
 
 def _is_handed_on(graph: Graph, node: Node) -> bool:
     """Return whether a node is a result of a training step that is ready before its update."""
-    if node.kind != "result" or node.operands[0] is None:
+    if not isinstance(node, Result) or node.operands[0] is None:
         return False
     return _is_before_update(graph.producer(node.operands[0]))
 
 
 def _view(graph: Graph, node: Node, value: int) -> int:
     """Return the number under which ``node`` reads a value; state has one per part of a step."""
-    if graph.producer(value).state is None:
+    if value not in graph.storage.state:
         return value
-    return value + graph.part(node) * len(graph.values)
+    return value + node.part * len(graph.values)
 
 
 def _constant(graph: Graph, value: int, groups: dict[tuple[int, int], int]) -> int:
@@ -128,7 +116,7 @@ def _constant(graph: Graph, value: int, groups: dict[tuple[int, int], int]) -> i
     held = graph.values[value]
     if not graph.nodes[held.producer].constant:
         return -1
-    return groups.setdefault((graph.alike[held.producer], held.index), len(groups))
+    return groups.setdefault((equal_constants(graph)[held.producer], held.index), len(groups))
 
 
 def _begins(lists: list[list[int]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.program.graph import Graph, Node, Value
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result, Value
 from tensoropt.compiler.program.marks import Marks
 from tensoropt.compiler.sharding.rule.describe import Descriptions
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
@@ -16,13 +16,8 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.dialects.verifier import InvalidError
 
-__all__ = ["classify_constants", "is_node", "read_graph"]
+__all__ = ["is_node", "read_graph"]
 
-# A constant of many uses and below this part of all parameter bytes is not worth a variable. It
-# would couple all its uses (the angles of rotary embeddings couple every layer) to save next to
-# nothing. Few uses cost the search nothing: an embedding tied to the output is worth its gigabyte.
-_WHOLE_BELOW = 0.01
-_FEW_USES = 2
 _RETURN = "func.return"
 
 
@@ -56,13 +51,12 @@ class _Reader:
         block = self.function.regions[0].blocks[0]
         arguments = self._read_names("arg_attrs", len(block.arguments))
         for argument, (name, attributes) in zip(block.arguments, arguments, strict=True):
-            node = Node("argument", name, constant=keys.PARAM.on(attributes))
+            node = Argument(name=name, constant=keys.PARAM.on(attributes))
             self._append(node, [argument])
             self.marks.argument(node, attributes)
         for op in block:
             self._op(op.operation)
         self.marks.resolve()
-        classify_constants(self.graph)
         return self.graph
 
     def _read_names(self, key: str, count: int) -> list[tuple[str, ir.DictAttr]]:
@@ -79,13 +73,14 @@ class _Reader:
         if op.name == _RETURN:
             results = self._read_names("res_attrs", len(op.operands))
             for position, (value, (name, own)) in enumerate(zip(op.operands, results, strict=True)):
-                node = Node("result", f"result {position}", op=op, returned_as=name)
-                self._append(node, [], [value])
-                self.marks.result(node, own)
+                result = Result(name=f"result {position}", returned_as=name)
+                self._append(result, [], [value])
+                self.marks.result(result, own)
             return
         if not onnx.is_onnx(op):
             raise UserError(f"{op.location}: '{op.name}' op is not an onnx op, run import only")
-        node = Node("op", onnx.node_name(op) or op.name, *self._described(op), op)
+        info, rule = self._described(op)
+        node = Op(name=onnx.node_name(op) or op.name, info=info, rule=rule, source=op)
         self._append(node, op.results, _read(op))
         self.marks.op(node, op)
         node.awaits = self.indices.get(op.operands[1]) if onnx.is_barrier(op) else None
@@ -119,41 +114,3 @@ class _Reader:
 def _read(op: ir.Operation) -> list[ir.Value | None]:
     """Return the operands that an op reads; an operand that it only awaits may have any layout."""
     return [op.operands[0], None] if onnx.is_barrier(op) else [*onnx.read_by(op)]
-
-
-def classify_constants(graph: Graph) -> None:
-    """Tie each parameter with one use to that use, and keep small shared constants whole.
-
-    So are small values that a training step computes from parameters alone, such as the angles of
-    trained rotary embeddings, and the sums of their gradients.
-    """
-    constants = [node for node in graph.nodes if node.constant]
-    weights = (node for node in graph.nodes if node.is_parameter or node.state == "parameter")
-    limit = _WHOLE_BELOW * sum(_bytes(graph, node) for node in weights)
-    for node in constants:
-        uses = sum(len(graph.values[value].uses) for value in node.results)
-        node.private = node.is_parameter and uses == 1
-        node.whole = uses > _FEW_USES and _bytes(graph, node) < limit
-    for node in (graph.nodes[index] for index in graph.weight_ops):
-        if node.constant:
-            continue
-        readers = (graph.nodes[n] for v in node.results for n, _ in graph.values[v].uses)
-        uses = sum(reader.phase == "forward" for reader in readers)
-        node.whole = uses > _FEW_USES and _bytes(graph, node) < limit
-        if node.whole:
-            for summing in _sums(graph, [gradient for _, gradient in node.gradients]):
-                summing.whole = True
-
-
-def _sums(graph: Graph, gradients: Sequence[int]) -> Iterator[Node]:
-    """Yield the nodes that add up ``gradients``, and the inner sums that these read."""
-    for gradient in gradients:
-        node = graph.producer(gradient)
-        if node.follows is None and node.info is not None and node.info.name == "Sum":
-            yield node
-            yield from _sums(graph, [value for value in node.operands if value is not None])
-
-
-def _bytes(graph: Graph, node: Node) -> int:
-    infos = [graph.values[value].info for value in node.results]
-    return sum(info.memory_bytes for info in infos if info is not None)

@@ -16,8 +16,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.program.graph import Graph, Node, Value
-from tensoropt.compiler.program.reader import classify_constants
+from tensoropt.compiler.program.constants import weight_ops
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Value
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.support.identity import Same
@@ -65,7 +65,7 @@ class Recomputation:
         for op in self.ops:
             touched = (*nodes[op].operands, *nodes[op].results)
             infos = tuple(v if v is None else Same(values[v].info) for v in touched)
-            kinds.append((_info(nodes[op]).name, infos))
+            kinds.append((self.graph.op(op).info.name, infos))
         return divide(kinds, lives)
 
     @cached_property
@@ -96,27 +96,22 @@ class Recomputation:
         place = self.place.get(value)
         if place is None or value in self.crossing:
             return True
-        node, block = self.graph.nodes[self.ops[place]], self.block_of[place]
-        info = _info(node)
-        if policy == "light" and info.name in _CONTRACTIONS:
+        op, block = self.graph.op(self.ops[place]), self.block_of[place]
+        if policy == "light" and op.info.name in _CONTRACTIONS:
             return True
         every = 2 if policy == "half" else 1
         if block == self.last_block or block % every:
             return True
-        return node.is_random or len(info.bodies) > 0
-
-
-def _info(node: Node) -> OpInfo:
-    assert node.info is not None
-    return node.info
+        return op.is_random or len(op.info.bodies) > 0
 
 
 def _forward_ops(graph: Graph) -> list[int]:
     """Return the forward ops that depend on more than weights and literals, in order."""
+    fixed = {*weight_ops(graph)}
     return [
         index
         for index, node in enumerate(graph.nodes)
-        if node.kind == "op" and node.phase in (None, "forward") and index not in graph.weight_ops
+        if isinstance(node, Op) and node.is_forward and index not in fixed
     ]
 
 
@@ -136,13 +131,14 @@ class _Derivation:
         self.barriers: dict[tuple[int, int], int] = {}  # (block, value) -> its barrier
         self.after: dict[int, int] = {}  # block -> the gradient that arrived at it
         self.arrived: int | None = None
-        self.gradients = {after for node in self.nodes for _, after in node.gradients}
+        ops = (node for node in self.nodes if isinstance(node, Op))
+        self.gradients = {after for op in ops for _, after in op.gradients}
         self.names = {node.name for node in self.nodes}
 
     def run(self) -> None:
         """Walk the step, and clone forward ops before the first backward op that reads them."""
         for index, node in enumerate(self.step.nodes):
-            if node.phase == "backward":
+            if isinstance(node, Op) and node.phase == "backward":
                 operands = [None if v is None else self._read(v) for v in node.operands]
                 self.operands[index] = operands
             self.order.append(index)
@@ -181,19 +177,26 @@ class _Derivation:
         return sorted(found)
 
     def _clone(self, index: int, block: int) -> None:
-        node = self.step.nodes[index]
-        operands = [None if v is None else self._operand(v, index, block) for v in node.operands]
-        clone = Node("op", self._free_name(f"{node.name}.again"), node.info, node.rule, node.op)
-        clone.operands, clone.repeats, clone.follows = operands, index, self._leader(index)
-        self._append(clone, [self.step.values[v].info for v in node.results])
-        self.clones.update(zip(node.results, clone.results, strict=True))
+        op = self.step.op(index)
+        clone = Op(
+            name=self._free_name(f"{op.name}.again"),
+            operands=[None if v is None else self._operand(v, index, block) for v in op.operands],
+            follows=self._leader(index),
+            info=op.info,
+            rule=op.rule,
+            source=op.source,
+            repeats=index,
+        )
+        self._append(clone, [self.step.values[v].info for v in op.results])
+        self.clones.update(zip(op.results, clone.results, strict=True))
 
     def _operand(self, value: int, reader: int, block: int) -> int:
         """Return an operand of a clone: another clone, a weight, or a barrier of a saved value."""
         if not self.plan.saves(value, self.policy):
             return self.clones[value]
         producer = self.step.values[value].producer
-        is_fed = self.step.nodes[producer].is_fed
+        node = self.step.nodes[producer]
+        is_fed = isinstance(node, Argument) and node.is_fed
         if not is_fed and value not in self.plan.place:
             return value
         if (block, value) not in self.barriers:
@@ -203,9 +206,9 @@ class _Derivation:
             self.barriers[block, value] = barrier.results[0]
         return self.barriers[block, value]
 
-    def _barrier(self, value: int, after: int) -> Node:
+    def _barrier(self, value: int, after: int) -> Op:
         info, other = self.values[value].info, self.values[after].info
-        version = _info(self.step.producer(value if value in self.plan.place else after))
+        near = self.values[value if value in self.plan.place else after].producer
         own = OpInfo(
             onnx.BARRIER,
             1,
@@ -213,22 +216,20 @@ class _Derivation:
             (info,),
             literals=(None, None),
             unranked=info is None or other is None,
-            standard_version=version.standard_version,
+            standard_version=self.step.op(near).info.standard_version,
         )
         if own not in self.plan.barriers:
             self.plan.barriers[own] = own, rule_for(own)
         own, rule = self.plan.barriers[own]
-        return Node(
-            "op",
-            self._free_name("barrier"),
-            own,
-            rule,
+        return Op(
+            name=self._free_name("barrier"),
             operands=[value, None],
+            info=own,
+            rule=rule,
             awaits=after,
-            is_alias=True,
         )
 
-    def _append(self, node: Node, infos: Sequence[TensorInfo | None]) -> None:
+    def _append(self, node: Op, infos: Sequence[TensorInfo | None]) -> None:
         """Append a recomputed node before the next node of the step."""
         node.phase, number = "recompute", len(self.nodes)
         self.nodes.append(node)
@@ -256,17 +257,17 @@ class _Derivation:
         value_of = {old: new for new, old in enumerate(in_order)}
 
         def numbered(old: int) -> Node:
-            node = Node(**vars(self.nodes[old]))  # faster than copy, and much faster than replace
+            own = self.nodes[old]
+            node = type(own)(**vars(own))  # faster than copy, and much faster than replace
             operands = self.operands.get(old, node.operands)
             node.operands = [None if v is None else value_of[v] for v in operands]
             node.results = [value_of[v] for v in node.results]
             node.follows = None if node.follows is None else node_of[node.follows]
-            node.repeats = None if node.repeats is None else node_of[node.repeats]
-            node.updates = None if node.updates is None else node_of[node.updates]
-            node.takes_over = None if node.takes_over is None else node_of[node.takes_over]
-            node.awaits = None if node.awaits is None else value_of[node.awaits]
-            node.gradients = tuple((value_of[a], value_of[b]) for a, b in node.gradients)
-            return node
+            if isinstance(node, Op):
+                node.repeats = None if node.repeats is None else node_of[node.repeats]
+                node.awaits = None if node.awaits is None else value_of[node.awaits]
+                node.gradients = tuple((value_of[a], value_of[b]) for a, b in node.gradients)
+            return node  # results refer to arguments, which keep their numbers
 
         nodes = list(map(numbered, self.order))
         old_values = (self.values[old] for old in in_order)
@@ -275,6 +276,4 @@ class _Derivation:
             for place, operand in enumerate(node.operands):
                 if operand is not None:
                     values[operand].uses.append((index, place))
-        graph = replace(self.step, nodes=nodes, values=values)
-        classify_constants(graph)  # clones read them too
-        return graph
+        return replace(self.step, nodes=nodes, values=values)

@@ -8,9 +8,10 @@ from typing import Literal
 
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import end_of, mean_of
+from tensoropt.compiler.program.constants import equal_constants
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import Evaluator, ProgramCost
-from tensoropt.compiler.program.graph import Node
+from tensoropt.compiler.program.graph import Argument, Node, Op
 from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.program.program import read
 from tensoropt.runtime.layout.layout import Layout
@@ -194,7 +195,7 @@ class _Reader:
     def _run(self, index: int, moment: int) -> None:
         self._keep(index)
         node, strategy = self.graph.nodes[index], self._strategy(index)
-        if node.kind != "op" or node.constant or node.passes:
+        if not isinstance(node, Op) or node.constant or node.passes:
             return
         times = self.graph.times(node)
         own_s = times * (self.costs.op_time_s(node, strategy) + self._apart_s(node, strategy))
@@ -241,12 +242,10 @@ class _Reader:
             layout, value = stored(strategy.operands[operand]), node.operands[operand]
             assert value is not None
             self._note(value, layout, tensor_bytes(info, layout, self.costs.mesh), "weights")
-        if graph.adds_state(node):
-            for value in node.results:
-                held = graph.values[value]
-                layout = strategy.results[held.index]
-                size = tensor_bytes(held.info, layout, self.costs.mesh)
-                kind = node.state or ("caches" if node.is_cache else "gradient")
+        kind = (node.state or "caches") if isinstance(node, Argument) else "gradient"
+        for value, layout in zip(node.results, strategy.results, strict=True):
+            if value in graph.storage.static:
+                size = tensor_bytes(graph.values[value].info, layout, self.costs.mesh)
                 self._note(value, layout, size, kind)
 
     def _keep_constants(self) -> None:
@@ -256,12 +255,12 @@ class _Reader:
             node, strategy = graph.nodes[index], self._strategy(index)
             for operand, value in () if node.constant else read(graph, node):
                 held, layout = graph.values[value], strategy.operands[operand]
-                if graph.nodes[held.producer].constant:
-                    key = (graph.alike[held.producer], held.index, layout)
+                if value in graph.storage.constants:
+                    key = (equal_constants(graph)[held.producer], held.index, layout)
                     found[key] = tensor_bytes(held.info, layout, self.costs.mesh)
         for (producer, index, layout), size in found.items():
             node = graph.nodes[producer]
-            kind = "weights" if node.is_parameter else "constants"
+            kind = "weights" if isinstance(node, Argument) else "constants"
             self._note(node.results[index], layout, size, kind)
 
     def _note(self, value: int, layout: Layout, size: int, kind: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tensoropt.compiler.program.graph import Argument, Op
 from tensoropt.compiler.report.explain.splits import Words
 from tensoropt.compiler.report.explanation import Explanation, TimelineEntry
 from tensoropt.compiler.search.frontier.points import mesh_name
@@ -75,7 +76,7 @@ class _Texts:
         for entry in explanation.timeline:
             if entry.kind in ("collective", "copy"):
                 self.moves.setdefault(entry.reader, []).append(entry)
-        self.nodes = {n.name: i for i, n in enumerate(self.graph.nodes) if n.kind == "op"}
+        self.nodes = {n.name: i for i, n in enumerate(self.graph.nodes) if isinstance(n, Op)}
         self.tensors = dict(self._stored_tensors())
 
     def node(self, name: str) -> Iterator[tuple[str, str]]:
@@ -118,12 +119,9 @@ class _Texts:
             if strategy is None:
                 continue
             for value, layout in zip(node.operands, strategy.operands, strict=False):
-                if value is None:
-                    continue
-                maker = self.graph.producer(value)
-                if maker.kind == "argument" and maker.private:
-                    yield maker.name, self._stored(value, layout)
-            if node.kind == "argument":
+                if value in self.graph.storage.private:
+                    yield self.graph.producer(value).name, self._stored(value, layout)
+            if isinstance(node, Argument):
                 yield node.name, self._stored(node.results[0], strategy.results[0])
 
     def _stored(self, value: int, layout: Layout) -> str:

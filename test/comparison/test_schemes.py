@@ -78,9 +78,9 @@ def test_llama_divides_gate_and_up_then_sums_down() -> None:
     graph = cases.graph_of("llama_tiny")
     factors = model_factors(graph)
     kinds = [
-        graph.nodes[index].rule.factors[factor].reduction  # type: ignore[union-attr]
+        graph.op(index).rule.factors[factor].reduction
         for index, factor in factors.items()
-        if graph.nodes[index].info.name == "MatMul"  # type: ignore[union-attr]
+        if graph.op(index).info.name == "MatMul"
     ]
     # q, k, v; scores, values; out; gate, up; down: two sums per layer, and one head at the end.
     assert kinds.count("sum") == 4

@@ -19,7 +19,8 @@ from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import Sizes, pads_little
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.constants import whole_nodes
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result
 from tensoropt.compiler.program.options import node_options, stored
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
@@ -86,7 +87,7 @@ class Model:
         self._strategies: dict[Mesh, list[tuple[Strategy, ...]]] = {}
 
     @property
-    def ops(self) -> list[Node]:
+    def ops(self) -> list[Op]:
         """The nodes that are operators, in program order."""
         return _ops(self.graph)
 
@@ -98,13 +99,15 @@ class Model:
         """Return the strategies of every op, in program order, with little padding: sizes here are
         so small that most have some, which `test/sharding` proves in any amount."""
         if mesh not in self._strategies:
+            whole = whole_nodes(self.graph)
             self._strategies[mesh] = [
                 tuple(
                     own
-                    for own in node_options(self.graph, node, mesh, whole=node.whole)
+                    for own in node_options(self.graph, node, mesh, whole=index in whole)
                     if _pads_little(self.graph, node, own, mesh)
                 )
-                for node in _ops(self.graph)
+                for index, node in enumerate(self.graph.nodes)
+                if isinstance(node, Op)
             ]
         return self._strategies[mesh]
 
@@ -167,8 +170,8 @@ def _is_little(sizes: Sizes, layout: Layout, mesh: Mesh) -> bool:
     return all(isinstance(n, int) and pads_little(n, pieces) for n, pieces in padded)
 
 
-def _ops(graph: Graph) -> list[Node]:
-    return [node for node in graph.nodes if node.kind == "op"]
+def _ops(graph: Graph) -> list[Op]:
+    return [node for node in graph.nodes if isinstance(node, Op)]
 
 
 class _Choice:
@@ -194,7 +197,7 @@ class _Choice:
         self.keys = tuple(key_of(mesh, node.info, strategy) for node, strategy in chosen)
         self.wanted = self._wanted()
         for node in graph.nodes:
-            if node.kind == "argument":
+            if isinstance(node, Argument):
                 self.layouts[node.results[0]] = self._argument(node)
 
     def _fits(self, node: Node, strategy: Strategy) -> bool:
@@ -216,7 +219,7 @@ class _Choice:
 
     def _feeds(self, value: int) -> bool:
         """Say whether an op reads ``value``."""
-        return any(self.graph.nodes[n].kind == "op" for n, _ in self.graph.values[value].uses)
+        return any(isinstance(self.graph.nodes[n], Op) for n, _ in self.graph.values[value].uses)
 
     def _wanted(self) -> dict[int, set[Layout]]:
         """Return the layouts in which the ops want each value; results want it whole."""
@@ -226,7 +229,7 @@ class _Choice:
                 if value is not None:
                     wanted.setdefault(value, set()).add(layout)
         for node in self.graph.nodes:
-            if node.kind == "result" and node.operands[0] is not None:
+            if isinstance(node, Result) and node.operands[0] is not None:
                 wanted.setdefault(node.operands[0], set()).add(self.whole)
         return wanted
 
@@ -234,7 +237,7 @@ class _Choice:
         """Return the one layout that all uses want, otherwise whole; weights are not partial."""
         layouts = self.wanted.get(node.results[0], set())
         layout = next(iter(layouts)) if len(layouts) == 1 else self.whole
-        return stored(layout) if node.is_parameter else layout
+        return stored(layout) if node.constant else layout
 
     def _result(self, node: Node) -> Layout:
         """Return whole where the tensor can be moved; otherwise it stays as it was made."""
@@ -245,17 +248,17 @@ class _Choice:
 
     def inputs(self) -> dict[str, Layout]:
         """Return the layout of each argument that is not a parameter, by name."""
-        given = [n for n in self.graph.nodes if n.kind == "argument" and not n.is_parameter]
+        given = [n for n in self.graph.nodes if isinstance(n, Argument) and not n.constant]
         return {node.name: self.layouts[node.results[0]] for node in given}
 
     def arguments(self) -> list[Layout]:
         """Return the layout of every argument."""
-        given = [node for node in self.graph.nodes if node.kind == "argument"]
+        given = [node for node in self.graph.nodes if isinstance(node, Argument)]
         return [self.layouts[node.results[0]] for node in given]
 
     def outputs(self) -> tuple[Layout, ...]:
         """Return the layout of every result."""
-        return tuple(self._result(node) for node in self.graph.nodes if node.kind == "result")
+        return tuple(self._result(node) for node in self.graph.nodes if isinstance(node, Result))
 
     def plan(self) -> Plan:
         """Return what was chosen, without the graph."""
@@ -264,7 +267,7 @@ class _Choice:
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         """Return (operator, layouts) of each op."""
-        names = [node.info.name for node in _ops(self.graph) if node.info is not None]
+        names = [node.info.name for node in _ops(self.graph)]
         return tuple(zip(names, map(_text, self.strategies), strict=True))
 
 
@@ -279,9 +282,9 @@ def _annotate(module: ir.Module, chosen: _Choice) -> None:
         set_mesh(module, chosen.mesh)
         keys.DEVICE.set(module.operation.attributes, "cpu")
         for node, strategy in zip(_ops(chosen.graph), chosen.strategies, strict=True):
-            assert node.op is not None
+            assert node.source is not None
             held = strategy_attr(strategy.operands, strategy.results)
-            node.op.attributes[keys.STRATEGY.name] = held
+            node.source.attributes[keys.STRATEGY.name] = held
         _sign(module, "arg_attrs", chosen.arguments())
         _sign(module, "res_attrs", chosen.outputs())
 

@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 from tensoropt.compiler.cost.compute import work_of
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.planning.request import Request
+from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.search.frontier.points import pick_point
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
@@ -142,7 +143,7 @@ def test_an_update_is_charged_for_what_its_passes_read_and_write(
         work.pass_bytes
         for number, strategy in point.strategies.items()
         for node in [point.tables.graph.nodes[number]]
-        if node.info is not None and node.rule is not None
+        if isinstance(node, Op)
         for work in [work_of(node.info, node.rule, strategy, Mesh(point.mesh))]
         if work.pass_bytes is not None
     ]

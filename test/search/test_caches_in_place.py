@@ -14,6 +14,7 @@ from small_models import only
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.program.evaluate import Evaluator, ProgramCost
+from tensoropt.compiler.program.graph import Op, Result
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.program.timeline import Step, timeline_of
 from tensoropt.compiler.search.engine.ft import solve_frontier
@@ -75,7 +76,7 @@ def plans(tables: MeshTables, count: int) -> list[Assignment]:
     for _ in range(count):
         plan = random.integers(counts).astype(np.int32)
         for index, node in enumerate(tables.graph.nodes):
-            if node.takes_over is not None:
+            if isinstance(node, Result) and node.takes_over is not None:
                 given = tables.options[node.takes_over][plan[position[node.takes_over]]]
                 wanted = [option.operands[0] for option in tables.options[index]]
                 plan[position[index]] = wanted.index(given.results[0])
@@ -98,7 +99,9 @@ def test_a_program_has_the_memory_of_its_plan(tables: MeshTables) -> None:
 def test_tables_charge_the_time_of_programs(tables: MeshTables) -> None:
     """With a reshard of a cache, attention writes a whole one, and that is paid for."""
     evaluator, graph = Evaluator(tables), tables.graph
-    (index,) = [n for n, node in enumerate(graph.nodes) if node.info and node.info.in_place]
+    (index,) = [
+        n for n, node in enumerate(graph.nodes) if isinstance(node, Op) and node.info.in_place
+    ]
     moved = set[int]()
     for plan in plans(tables, 40):
         fastest, *_ = solve_frontier(only(tables.problem, (*plan.tolist(),))).points

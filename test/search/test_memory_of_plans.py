@@ -33,6 +33,7 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.program.evaluate import Evaluator, evaluator_of
+from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s
@@ -92,7 +93,7 @@ def test_a_weight_is_stored_in_a_layout_that_its_readers_take() -> None:
     """A whole weight costs the same, and each rank would cut its part out of it."""
     tables = tables_of(shared_weight_module(), Mesh((2,)))
     graph, problem = tables.graph, tables.problem
-    (weight,) = (v for v, held in enumerate(graph.values) if graph.producer(v).constant)
+    (weight,) = (v for v, held in enumerate(graph.values) if v in graph.storage.constants)
     maker, result = graph.values[weight].producer, graph.values[weight].index
     at, others = tables.variables.index(maker), 0
     for point in solve_frontier(problem).points:
@@ -142,7 +143,7 @@ def test_sizes_alone_ask_for_no_more_than_a_plan_takes() -> None:
 
 
 def _has(tables: MeshTables, name: str) -> bool:
-    return any(node.info is not None and node.info.name == name for node in tables.graph.nodes)
+    return any(isinstance(node, Op) and node.info.name == name for node in tables.graph.nodes)
 
 
 # A softmax over a dimension that is split is several operations, with tensors of their own.

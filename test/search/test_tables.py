@@ -14,7 +14,8 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.measurements import Operator
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.program.graph import Node
+from tensoropt.compiler.program.constants import whole_nodes
+from tensoropt.compiler.program.graph import Argument, Node, Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
@@ -59,9 +60,10 @@ def test_a_small_constant_is_whole_if_many_use_it(tmp_path: Path) -> None:
     model = Gpt(layers=6, width=64, heads=4, vocabulary=16, sequence=8, batch=4).build("gpt")
     module = driver.load(model.save(tmp_path), {})
     driver.run_phase(module, "rules")
-    whole = {node.name: node.whole for node in read_graph(module).nodes if node.constant}
-    assert whole["causal/greaterorequal"]  # one use per layer
-    assert not whole["tokens.weight"]  # tied to the output: two uses
+    graph = read_graph(module)
+    whole = {graph.nodes[index].name for index in whole_nodes(graph)}
+    assert "causal/greaterorequal" in whole  # one use per layer
+    assert "tokens.weight" not in whole  # tied to the output: two uses
 
 
 def _costs(tables: MeshTables, node: Node, strategy: Strategy) -> tuple[float, ...]:
@@ -82,7 +84,7 @@ def test_a_weight_of_the_shape_of_an_input_has_padding_of_its_own() -> None:
     fed, weight = (
         {option.results[0] for option in tables.options[index]}
         for index, node in enumerate(tables.graph.nodes)
-        if node.kind == "argument"
+        if isinstance(node, Argument)
     )
     padded = set(_layouts("S(0)", "S(1)"))
     assert weight >= padded
@@ -142,7 +144,7 @@ def test_an_op_that_was_measured_to_be_part_of_another_is_free_there() -> None:
         module = driver.parse_text(text)
         driver.run_phase(module, "rules")
         tables = MeshTables(read_graph(module), Mesh((1,)), device)
-    ops = [index for index, node in enumerate(tables.graph.nodes) if node.kind == "op"]
+    ops = [index for index, node in enumerate(tables.graph.nodes) if isinstance(node, Op)]
     times = [float(tables.node_table(index).time_s[0]) for index in ops]
     assert times[0] > 0
     assert times[1:] == [0.0, 1e-6]  # equal ops, but not after the same
@@ -166,7 +168,7 @@ def test_a_power_of_two_pads_samples_and_what_needs_little(
         module = driver.parse_text(_RELU.format(samples, width))
     driver.run_phase(module, "rules")
     tables = MeshTables(read_graph(module), Mesh((ranks,)), load_device("cpu"))
-    (relu,) = (index for index, node in enumerate(tables.graph.nodes) if node.kind == "op")
+    (relu,) = (index for index, node in enumerate(tables.graph.nodes) if isinstance(node, Op))
     offered = {str(own.results[0].placements[0]) for own in tables.options[relu]}
     assert offered - {"R"} == expected
 

@@ -46,11 +46,9 @@ def step(folder: Path, **options: Any) -> ir.Module:
 def test_it_follows_the_embedding_along_every_loop(tmp_path: Path) -> None:
     graph = read_graph(step(tmp_path))
     cluster = next(c for c in clusters_of(graph) if graph.nodes[c.leader].name == "rows")
-    rule, members = graph.nodes[cluster.leader].rule, cluster.members[1:]
-    assert rule is not None
+    rule, members = graph.op(cluster.leader).rule, cluster.members[1:]
     (adding,) = (m for m in members if graph.nodes[m].name.endswith("ScatterND"))
-    own = graph.nodes[adding].rule
-    assert own is not None
+    own = graph.op(adding).rule
     found = {}
     for role in axis_roles(rule):
         followed = dict(zip(members, follow(graph, cluster.leader, members, role), strict=True))

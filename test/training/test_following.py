@@ -10,7 +10,7 @@ from training.steps import Node, build, model_of, spec_of
 from training.test_search import network
 
 from tensoropt.compiler.layout.rule import AxisRole
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Argument, Graph, Op, Result
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of
 from tensoropt.compiler.search.problem.following import follow
@@ -29,8 +29,7 @@ def _cluster(graph: Graph, name: str) -> Cluster:
 
 
 def _texts(graph: Graph, index: int, choice: AxisRole) -> tuple[Texts, Texts]:
-    rule = graph.nodes[index].rule
-    assert rule is not None
+    rule = graph.op(index).rule
     operands, results = placements(rule, choice)
     return tuple(map(str, operands)), tuple(map(str, results))
 
@@ -38,8 +37,7 @@ def _texts(graph: Graph, index: int, choice: AxisRole) -> tuple[Texts, Texts]:
 def _followed(graph: Graph, name: str) -> dict[tuple[Texts, Texts], list[tuple[Texts, Texts]]]:
     """Return, per placement of the leader, those of the followers that are no literals."""
     cluster = _cluster(graph, name)
-    rule, members = graph.nodes[cluster.leader].rule, cluster.members[1:]
-    assert rule is not None
+    rule, members = graph.op(cluster.leader).rule, cluster.members[1:]
     found = {}
     for choice in axis_roles(rule):
         followed = zip(members, follow(graph, cluster.leader, members, choice), strict=True)
@@ -72,13 +70,12 @@ def test_elementwise_ops_follow_their_leader(graph: Graph) -> None:
 
 
 def test_the_update_follows_the_gradient(graph: Graph) -> None:
+    leaders = ((c, graph.nodes[c.leader]) for c in clusters_of(graph))
     cluster = next(
-        c
-        for c in clusters_of(graph)
-        if graph.nodes[c.leader].held and len(graph.nodes[c.leader].operands) == 1
+        c for c, own in leaders if isinstance(own, Op) and own.held and len(own.operands) == 1
     )
-    names = [graph.nodes[member].kind for member in cluster.members]
-    assert names.count("argument") == names.count("result") == 2  # the moments of Adam
+    kinds = [type(graph.nodes[member]) for member in cluster.members]
+    assert kinds.count(Argument) == kinds.count(Result) == 2  # the moments of Adam
 
 
 def test_equal_layers_are_of_equal_kinds(graph: Graph) -> None:
@@ -98,8 +95,7 @@ def test_hidden_units_stay_split_through_time(tmp_path: Path) -> None:
     path.write_bytes(held.SerializeToString())
     graph = read_graph(build(path, spec_of("output:l", "sgd")))
     (cluster,) = (c for c in clusters_of(graph) if "Recurrence" in graph.nodes[c.leader].name)
-    rule, members = graph.nodes[cluster.leader].rule, cluster.members[1:]
-    assert rule is not None
+    rule, members = graph.op(cluster.leader).rule, cluster.members[1:]
     (hidden,) = (c for c in axis_roles(rule) if str(placements(rule, c)[1][0]) == "S(3)")
     followed = zip(members, follow(graph, cluster.leader, members, hidden), strict=True)
     chosen = [(m, c) for m, c in followed if not graph.nodes[m].constant]

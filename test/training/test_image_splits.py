@@ -12,6 +12,7 @@ from training.simulated import points, relative_error
 from training.steps import Node, build, model_of, spec_of
 from training.test_splits import gathered
 
+from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.sharding.rule.strategies import axis_roles
@@ -144,10 +145,10 @@ def test_followers_gather_nothing(tmp_path: Path, name: str) -> None:
     graph = read_graph(step(tmp_path, name))
     tried = 0
     for cluster in clusters_of(graph):
-        rule, leader = graph.nodes[cluster.leader].rule, graph.nodes[cluster.leader]
-        if rule is None or len(cluster.members) == 1:
+        leader = graph.nodes[cluster.leader]
+        if not isinstance(leader, Op) or len(cluster.members) == 1:
             continue
-        for choice in axis_roles(rule):
+        for choice in axis_roles(leader.rule):
             if not isinstance(choice, int) or (name, leader.name, choice) in GATHERED:
                 continue
             found = gathered(graph, cluster.leader, cluster.members[1:], choice)

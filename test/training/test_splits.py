@@ -14,7 +14,7 @@ from training.simulated import points, relative_error
 from training.steps import build, spec_of
 
 from tensoropt.compiler.layout.rule import AxisRole
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
@@ -110,11 +110,10 @@ def test_random_plans_compute_the_same_step(tmp_path: Path, name: str, mesh: Mes
 
 def placed(graph: Graph, index: int, choice: AxisRole) -> Iterator[tuple[int, Placement, bool]]:
     """Yield each value that an op reads or makes, how it lies, and whether the op makes it."""
-    node = graph.nodes[index]
-    assert node.rule is not None
+    node = graph.op(index)
     operands, results = placements(node.rule, choice)
     for value, placement in zip(node.operands, operands, strict=False):
-        if value is not None and not graph.producer(value).constant:
+        if value is not None and value not in graph.storage.constants:
             yield value, placement, False
     for value, placement in zip(node.results, results, strict=True):
         yield value, placement, True
@@ -127,7 +126,7 @@ def gathered(graph: Graph, leader: int, members: list[int], choice: AxisRole) ->
         held.setdefault(value, placement)
     found = []
     for index, own in zip(members, follow(graph, leader, members, choice), strict=True):
-        if graph.nodes[index].rule is None or graph.nodes[index].constant:
+        if not isinstance(graph.nodes[index], Op) or graph.nodes[index].constant:
             continue
         for value, placement, made in placed(graph, index, own):
             lies = held.setdefault(value, placement)
@@ -142,10 +141,10 @@ def test_followers_gather_nothing(tmp_path: Path, name: str) -> None:
     graph = read_graph(step(tmp_path, name))
     tried = 0
     for cluster in clusters_of(graph):
-        rule, leader = graph.nodes[cluster.leader].rule, graph.nodes[cluster.leader]
-        if rule is None or len(cluster.members) == 1:
+        leader = graph.nodes[cluster.leader]
+        if not isinstance(leader, Op) or len(cluster.members) == 1:
             continue
-        for choice in axis_roles(rule):
+        for choice in axis_roles(leader.rule):
             if "Recurrence" in leader.name and choice != 0:
                 continue
             assert gathered(graph, cluster.leader, cluster.members[1:], choice) == [], leader.name

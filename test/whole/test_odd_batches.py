@@ -15,6 +15,7 @@ from sweep_train import Case, sweep_case
 from train_plans import plans
 
 from tensoropt.compiler.cli.opt import main
+from tensoropt.compiler.program.graph import Op
 from tensoropt.runtime.inference.jobs import check_plan
 
 _RANKS = 4
@@ -74,7 +75,9 @@ def test_six_samples_are_trained_on_four_ranks(
     case = Case("gpt2", tmp_path, 2)
     (plan,) = plans(case.path, case.recipe, _RANKS, ["zero 3"])
     graph = plan.point.tables.graph
-    forward = [n for n, node in enumerate(graph.nodes) if node.phase == "forward"]
+    forward = [
+        n for n, node in enumerate(graph.nodes) if isinstance(node, Op) and node.phase == "forward"
+    ]
     made = {str(own.results[0]) for n in forward if (own := plan.point.strategies.get(n))}
     assert "[S(0)]" in made and made <= {"[S(0)]", "[P(sum)]", "[R]"}
     row = sweep_case(case, _RANKS, ["zero 3"])

@@ -11,6 +11,7 @@ from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.compiler.layout.mesh import axis_names
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import Evaluator
+from tensoropt.compiler.program.graph import Argument, Op, Result
 from tensoropt.compiler.program.timeline import Movement, Step, Timeline, timeline_of
 from tensoropt.compiler.report.explain.layers import layers_of
 from tensoropt.compiler.report.explain.meaning import matrix_of
@@ -171,21 +172,19 @@ class _Explainer:
         movement = step.movement
         if movement is not None and movement.value is not None:
             producer = self.graph.values[movement.value].producer
-            if self.graph.nodes[producer].kind == "op":
+            if isinstance(self.graph.nodes[producer], Op):
                 return self.layer[producer]
         assert step.node is not None
         return self.layer[step.node]
 
     def _operation(self, index: int, time_s: float, entry: int) -> Operation:
-        node, strategy = self.graph.nodes[index], self.point.strategies[index]
-        assert node.info is not None
+        node, strategy = self.graph.op(index), self.point.strategies[index]
         matrix = matrix_of(self.graph, node)
         is_attention = self.words.meanings.is_attention(node)
         values = enumerate(node.operands)
-        weights = [n for n, v in values if v is not None and self.graph.is_weight(v)]
+        weights = [n for n, v in values if v in self.graph.storage.weights]
         if is_attention:  # leave out tables of angles and biases
             weights = [n for n in weights if n == matrix]
-        is_forward = node.phase in (None, "forward")
         named = (self.words.name(node, n) for n in weights)
         return Operation(
             node.name,
@@ -196,7 +195,7 @@ class _Explainer:
             tuple(_texts(layout) for layout in strategy.operands),
             tuple(_texts(layout) for layout in strategy.results),
             time_s,
-            is_forward and (matrix is not None or is_attention),
+            node.is_forward and (matrix is not None or is_attention),
             entry,
         )
 
@@ -230,16 +229,16 @@ class _Explainer:
         if step.node is None:
             return ""
         node = self.graph.nodes[step.node]
-        if node.kind == "result" and node.operands[0] is not None:
+        if isinstance(node, Result) and node.operands[0] is not None:
             node = self.graph.producer(node.operands[0])
-        return node.phase or ""
+        return (node.phase or "") if isinstance(node, Op) else ""
 
     def _name(self, index: int | None) -> str:
         """Return the name of a node; for a result node, the name of the model's result."""
         if index is None:
             return ""
         node = self.graph.nodes[index]
-        return f"the result '{node.returned_as}'" if node.kind == "result" else node.name
+        return f"the result '{node.returned_as}'" if isinstance(node, Result) else node.name
 
     def _why(self, movement: Movement, step: Step) -> str:
         if movement.value is None:
@@ -249,7 +248,7 @@ class _Explainer:
         reader = self._name(step.node)
         src = self.words.describe(value, movement.src)
         dst = self.words.describe(value, movement.dst)
-        verb = "is stored" if maker.kind == "argument" else "leaves it"
+        verb = "is stored" if isinstance(maker, Argument) else "leaves it"
         if src.startswith("as "):
             return f"{maker.name} leaves {src.removeprefix('as ')}, {reader} reads it {dst}"
         return f"{maker.name} {verb} {src}, {reader} reads it {dst}"

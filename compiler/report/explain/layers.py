@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Sequence
 
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op
 from tensoropt.compiler.report.explain.meaning import matrix_of
 from tensoropt.runtime.plan.layers import numbered_scopes, repeats
 
@@ -40,7 +40,7 @@ def layers_of(graph: Graph) -> list[str]:
 
 
 def _is_forward(node: Node) -> bool:
-    return node.kind == "op" and not node.constant and node.phase in (None, "forward")
+    return isinstance(node, Op) and not node.constant and node.is_forward
 
 
 def _by_structure(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
@@ -74,8 +74,7 @@ def _by_weights(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
 
 
 def _kind(graph: Graph, index: int) -> tuple[Hashable, ...]:
-    info = graph.nodes[index].info
-    assert info is not None
+    info = graph.op(index).info
     shapes = tuple(
         None if o is None else (o.shape, o.dtype) for o in (*info.operands, *info.results)
     )
@@ -103,7 +102,7 @@ def _own_weights(graph: Graph, member: Sequence[int]) -> Iterator[str]:
     for value in (value for value in read if value is not None):
         readers = {reader for reader, _ in graph.values[value].uses}
         is_own = own.issuperset(reader for reader in readers if _is_forward(graph.nodes[reader]))
-        if is_own and graph.producer(value).kind == "argument":
+        if is_own and isinstance(graph.producer(value), Argument):
             yield graph.producer(value).name
 
 
@@ -131,11 +130,11 @@ def _spread(graph: Graph, layer: dict[int, str]) -> list[str]:
     """Assign all other nodes the layer of their leader, of their operands or of their readers."""
     names: list[str | None] = [layer.get(index) for index in range(len(graph.nodes))]
     for index, node in enumerate(graph.nodes):
-        if node.kind == "argument" or node.constant:
+        if isinstance(node, Argument) or node.constant:
             names[index] = _first_reader(graph, node, names)
     for index, node in enumerate(graph.nodes):
         if names[index] is None:
-            leader = node.follows if node.follows is not None else node.repeats
+            leader = node.follows
             names[index] = names[leader] if leader is not None else _latest(graph, node, names)
     return [name or _START for name in names]
 
@@ -155,5 +154,5 @@ def _first_reader(graph: Graph, node: Node, names: Sequence[str | None]) -> str 
 def _latest(graph: Graph, node: Node, names: Sequence[str | None]) -> str | None:
     """Return the layer of the state that an op reads, else of its first operand's producer."""
     read = [graph.values[value].producer for value in node.operands if value is not None]
-    states = [names[p] for p in read if graph.nodes[p].state is not None]
+    states = [names[graph.values[v].producer] for v in node.operands if v in graph.storage.state]
     return next((name for name in (*states, *(names[p] for p in read)) if name), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op
 
 __all__ = ["Meanings", "is_stacked", "matrix_of"]
 
@@ -29,12 +29,12 @@ def matrix_of(graph: Graph, node: Node) -> int | None:
     Masks and biases do not count, as all their dimensions are dimensions of the result. Tables that
     no strategy splits, such as the angles of rotary embeddings, do not count either.
     """
-    if node.kind != "op" or node.constant or node.rule is None:
+    if not isinstance(node, Op) or node.constant:
         return None
     made = set(chain(*node.rule.results))
     for operand, (value, dims) in enumerate(zip(node.operands, node.rule.operands, strict=False)):
         info = None if value is None else graph.values[value].info
-        if value is None or info is None or info.rank < 2 or not graph.is_weight(value):
+        if value is None or info is None or info.rank < 2 or value not in graph.storage.weights:
             continue
         if not any(factor is not None for factor in dims):
             continue
@@ -44,11 +44,11 @@ def matrix_of(graph: Graph, node: Node) -> int | None:
     return None
 
 
-def is_stacked(graph: Graph, node: Node, operand: int, dim: int) -> bool:
+def is_stacked(graph: Graph, node: Op, operand: int, dim: int) -> bool:
     """Return whether a dimension of a weight numbers the matrices of separate products."""
     value = node.operands[operand]
     info = None if value is None else graph.values[value].info
-    if node.info is None or info is None or node.info.name not in _STACKS:
+    if info is None or node.info.name not in _STACKS:
         return False
     return dim < info.rank - 2
 
@@ -60,15 +60,15 @@ class Meanings:
         self.graph = graph
         self.dims: dict[tuple[int, int], str] = {}
         for node in graph.nodes:
-            if node.kind == "argument":
+            if isinstance(node, Argument):
                 self._argument(node)
-            elif node.kind == "op" and node.rule is not None:
+            elif isinstance(node, Op):
                 self._op(node)
         for node in reversed(graph.nodes):
-            if node.kind == "op" and not node.constant and node.rule is not None:
+            if isinstance(node, Op) and not node.constant:
                 self._back(node)
 
-    def factor(self, node: Node, factor: int) -> str:
+    def factor(self, node: Op, factor: int) -> str:
         """Return the label of a factor of an op; empty if it is not known."""
         found = [self.dims.get(place, "") for place in self._places(node, factor)]
         if _HEADS in found and matrix_of(self.graph, node) is None:
@@ -77,18 +77,18 @@ class Meanings:
 
     def is_attention(self, node: Node) -> bool:
         """Return whether an op multiplies activations by activations, as attention does."""
-        if node.kind != "op" or node.info is None or node.constant:
+        if not isinstance(node, Op) or node.constant:
             return False
         if node.info.name.endswith("Attention"):
             return True
         given = [value for value in node.operands[:2] if value is not None]
-        is_free = not any(self.graph.is_weight(value) for value in given)
+        is_free = self.graph.storage.weights.isdisjoint(given)
         return node.info.name in _PRODUCTS and len(given) == 2 and is_free
 
-    def _argument(self, node: Node) -> None:
+    def _argument(self, node: Argument) -> None:
         value = node.results[0]
         info = self.graph.values[value].info
-        if info is None or node.constant or node.state is not None or not info.rank:
+        if info is None or not node.is_fed or not info.rank:
             return
         self.dims[value, 0] = "batch"
         if info.rank == 2 and info.dtype.startswith("int"):
@@ -97,18 +97,16 @@ class Meanings:
             for dim, label in enumerate(("channels", "height", "width"), start=1):
                 self.dims[value, dim] = label
 
-    def _op(self, node: Node) -> None:
+    def _op(self, node: Op) -> None:
         matrix = matrix_of(self.graph, node)
-        if matrix is not None and node.phase in (None, "forward"):
+        if matrix is not None and node.is_forward:
             self._weights(node, matrix)
-        assert node.rule is not None
         self._follow(node)
-        if self.is_attention(node) and node.phase in (None, "forward"):
+        if self.is_attention(node) and node.is_forward:
             self._attention(node)
 
-    def _weights(self, node: Node, operand: int) -> None:
+    def _weights(self, node: Op, operand: int) -> None:
         """Label the dimensions of a weight matrix that have no label yet."""
-        assert node.rule is not None and node.info is not None
         value, made = node.operands[operand], set(chain(*node.rule.results))
         assert value is not None
         convolves = "Conv" in node.info.name
@@ -120,24 +118,22 @@ class Meanings:
             if factor is None or (factor in others and factor in made):
                 continue
             label = columns if factor in made else rows
-            if node.info is not None and is_stacked(self.graph, node, operand, dim):
+            if is_stacked(self.graph, node, operand, dim):
                 label = _STACKS[node.info.name]
             self.dims.setdefault((value, dim), label)
 
-    def _read_factors(self, node: Node, skipped: int) -> set[int | None]:
+    def _read_factors(self, node: Op, skipped: int) -> set[int | None]:
         """Return the factors of the operands other than weights and operand ``skipped``."""
-        assert node.rule is not None
         pairs = zip(node.operands, node.rule.operands, strict=False)
         return {
             factor
             for operand, (value, dims) in enumerate(pairs)
-            if operand != skipped and value is not None and not self.graph.is_weight(value)
+            if operand != skipped and value is not None and value not in self.graph.storage.weights
             for factor in dims
         }
 
-    def _follow(self, node: Node) -> None:
+    def _follow(self, node: Op) -> None:
         """Label each dimension of the results with the label of its factor."""
-        assert node.rule is not None
         labels: dict[int, str] = {}
         for place, factor in self._operand_places(node):
             label = self.dims.get(place)
@@ -149,16 +145,15 @@ class Meanings:
                     self.dims[value, dim] = _as_activation(labels[made])
             self._spatial(node, value)
 
-    def _spatial(self, node: Node, value: int) -> None:
+    def _spatial(self, node: Op, value: int) -> None:
         info = self.graph.values[value].info
-        if node.info is None or info is None or not node.info.name.endswith(("Conv", "Pool")):
+        if info is None or not node.info.name.endswith(("Conv", "Pool")):
             return
         for dim, label in enumerate(_SPATIAL.get(info.rank - 2, ()), start=2):
             self.dims.setdefault((value, dim), label)
 
-    def _attention(self, node: Node) -> None:
+    def _attention(self, node: Op) -> None:
         """Label the heads: the last factor that both operands and the result of a product have."""
-        assert node.rule is not None and node.info is not None
         dims = node.rule.results[0]
         if node.info.name.endswith("Attention"):
             heads = [dims[1] if len(dims) == 4 else dims[-1]] if dims else []
@@ -171,9 +166,8 @@ class Meanings:
             for place in self._places(node, factor):
                 self.dims[place] = _HEADS
 
-    def _back(self, node: Node) -> None:
+    def _back(self, node: Op) -> None:
         """Propagate the label of heads back to the op that splits features into heads."""
-        assert node.rule is not None
         if matrix_of(self.graph, node) is not None:
             return
         for value, dims in zip(node.results, node.rule.results, strict=False):
@@ -184,9 +178,8 @@ class Meanings:
                     if own == factor and self.dims.get(place, "features") == "features":
                         self.dims[place] = _HEADS
 
-    def _places(self, node: Node, factor: int) -> list[tuple[int, int]]:
+    def _places(self, node: Op, factor: int) -> list[tuple[int, int]]:
         """Return the dimensions along a factor, of activations, then weights, then results."""
-        assert node.rule is not None
         read = [place for place, own in self._operand_places(node) if own == factor]
         made = [
             (value, dim)
@@ -196,14 +189,13 @@ class Meanings:
         ]
         return [*read, *made]
 
-    def _operand_places(self, node: Node) -> list[tuple[tuple[int, int], int]]:
+    def _operand_places(self, node: Op) -> list[tuple[tuple[int, int], int]]:
         """Return ((value, dimension), factor) of all operands of an op, weights last."""
-        assert node.rule is not None
         found: list[tuple[bool, tuple[int, int], int]] = []
         for value, dims in zip(node.operands, node.rule.operands, strict=False):
             for dim, factor in enumerate(dims):
                 if value is not None and factor is not None:
-                    found.append((self.graph.is_weight(value), (value, dim), factor))
+                    found.append((value in self.graph.storage.weights, (value, dim), factor))
         ordered = sorted(found, key=lambda row: row[0])
         return [(place, factor) for _, place, factor in ordered]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.report.explain.splits import Words
 from tensoropt.compiler.report.explanation import (
     Change,
@@ -71,5 +72,5 @@ def _splits(point: FrontierPoint) -> dict[str, tuple[Split, ...]]:
     return {
         node.name: words.splits(node, point.strategies[index])
         for index, node in enumerate(graph.nodes)
-        if node.kind == "op" and not node.constant
+        if isinstance(node, Op) and not node.constant
     }

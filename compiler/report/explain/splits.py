@@ -6,7 +6,7 @@ from itertools import chain
 
 from tensoropt.compiler.layout.mesh import axis_names
 from tensoropt.compiler.layout.rule import AxisRole, Linear, Strategy
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.report.explain.meaning import Meanings, is_stacked, matrix_of
 from tensoropt.compiler.report.explanation import Split
 from tensoropt.runtime.layout.layout import Layout
@@ -22,7 +22,7 @@ class Words:
         self.graph, self.mesh = graph, mesh
         self.meanings = Meanings(graph)
 
-    def splits(self, node: Node, strategy: Strategy) -> tuple[Split, ...]:
+    def splits(self, node: Op, strategy: Strategy) -> tuple[Split, ...]:
         """Return a split for each group of axes with the same role; empty for a replicated op."""
         roles: dict[AxisRole, list[int]] = {}
         for axis, role in enumerate(strategy.roles):
@@ -51,10 +51,10 @@ class Words:
         """Return the label of a dimension, or its number."""
         return self.meanings.dims.get((value, dim), f"dimension {dim}")
 
-    def _split(self, node: Node, role: AxisRole, axes: tuple[str, ...]) -> Split:
+    def _split(self, node: Op, role: AxisRole, axes: tuple[str, ...]) -> Split:
         if isinstance(role, Linear):
             return Split(axes, "passes partial sums on", "")
-        assert role is not None and node.rule is not None
+        assert role is not None
         label = self.meanings.factor(node, role)
         is_summed = node.rule.factors[role].reduction is not None
         matrix = matrix_of(self.graph, node)
@@ -64,9 +64,8 @@ class Words:
         return Split(axes, f"split by {what}", label, None, is_summed)
 
     def _of_weight(
-        self, node: Node, factor: int, axes: tuple[str, ...], matrix: int, label: str
+        self, node: Op, factor: int, axes: tuple[str, ...], matrix: int, label: str
     ) -> Split:
-        assert node.rule is not None and node.info is not None
         weight = self.name(node, matrix)
         made = factor in set(chain(*node.rule.results))
         if node.phase == "backward":
@@ -79,20 +78,20 @@ class Words:
             return Split(axes, f"split by {label}", label, weight, not made)
         return Split(axes, "column split" if made else "row split", label, weight, not made)
 
-    def _dimension(self, node: Node, factor: int) -> str:
-        assert node.rule is not None
+    def _dimension(self, node: Op, factor: int) -> str:
         for dims in (*node.rule.results, *node.rule.operands):
             if factor in dims:
                 return f"dimension {dims.index(factor)}"
         return "a loop"
 
-    def name(self, node: Node, operand: int) -> str | None:
+    def name(self, node: Op, operand: int) -> str | None:
         """Return the name of the parameter that an operand is or is folded from, if any."""
         value = node.operands[operand]
         producer = None if value is None else self.graph.producer(value)
-        while producer is not None and producer.kind == "op":
-            read = [self.graph.producer(v) for v in producer.operands if v is not None]
-            producer = next((p for p in read if p.constant or p.state), None)
+        constants, state = self.graph.storage.constants, self.graph.storage.state
+        while isinstance(producer, Op):
+            value = next((v for v in producer.operands if v in constants or v in state), None)
+            producer = None if value is None else self.graph.producer(value)
         return None if producer is None else producer.name
 
 

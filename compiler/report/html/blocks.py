@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.report.explain.splits import Words
 from tensoropt.compiler.report.explanation import Explanation, TimelineEntry
 from tensoropt.compiler.report.html.layouts import Layouts
@@ -76,7 +76,7 @@ class _Drawer:
         pieces: dict[_Key, _Block] = {}
         sizes: dict[tuple[str, str], int] = {}
         for index, node in enumerate(self.graph.nodes):
-            entry = self.entries.get(node.name) if node.kind == "op" else None
+            entry = self.entries.get(node.name) if isinstance(node, Op) else None
             if entry is None or node.constant:
                 continue
             layer = (entry.phase, entry.layer)
@@ -163,7 +163,7 @@ class _Drawer:
             for maker in self._inputs(index)
         ]
         read = (value for value in node.operands if value is not None)
-        weights = (self.graph.producer(v).name for v in read if self.graph.is_weight(v))
+        weights = (self.graph.producer(v).name for v in read if v in self.graph.storage.weights)
         return [
             strings(node.name),
             strings(entry.op),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tensoropt.compiler.layout.rule import AxisRole
 from tensoropt.compiler.layout.rule_text import NamedRule, name_factors
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result
 from tensoropt.compiler.program.pins import Condition, Partial, Split, Tensor, Term
 from tensoropt.compiler.protos.signatures import is_transposed, signature_of, swap_last_dims
 from tensoropt.compiler.search.frontier.kinds import (
@@ -42,7 +42,7 @@ def pinned(graph: Graph, pins: Sequence[Pin], activations: Activations) -> Graph
         for index, condition in bind(graph, pin, activations):
             found.setdefault(index, []).append(condition)
     conditions = {index: tuple(own) for index, own in found.items()}
-    return replace(graph, conditions=conditions, released=_released(graph, conditions))
+    return replace(graph, conditions=conditions)
 
 
 def _annotated_count(graph: Graph, pins: Sequence[Pin]) -> tuple[int, int]:
@@ -113,25 +113,25 @@ def _ends(graph: Graph) -> dict[str, list[tuple[int, Tensor]]]:
     """Return the nodes that decide the layouts of inputs, parameters and outputs, by name."""
     found: dict[str, list[tuple[int, Tensor]]] = {}
     for index, node in enumerate(graph.nodes):
-        if node.kind == "argument" and node.state in (None, "parameter"):
+        if isinstance(node, Argument) and node.state in (None, "parameter"):
             found.setdefault(node.name, []).append(_find_argument(graph, index))
-        elif node.is_output and node.returned_as is not None:
+        elif isinstance(node, Result) and node.is_output:
             found.setdefault(node.returned_as, []).append((index, Tensor("operand", 0)))
     return found
 
 
 def _find_argument(graph: Graph, index: int) -> tuple[int, Tensor]:
     """Return the node that decides the layout of an argument: for a private parameter, its use."""
-    node = graph.nodes[index]
-    if not node.private:
+    (value,) = graph.nodes[index].results
+    if value not in graph.storage.private:
         return index, Tensor("result", 0)
-    consumer, operand = graph.values[node.results[0]].uses[0]
+    ((consumer, operand),) = graph.values[value].uses
     return consumer, Tensor("operand", operand, is_stored=True)
 
 
 def _is_own_op(node: Node) -> bool:
     """Return whether a node is an op of the model: in a training step, of its forward pass."""
-    return node.kind == "op" and node.phase in (None, "forward") and node.follows is None
+    return isinstance(node, Op) and node.is_forward and node.follows is None
 
 
 def _of_nodes(graph: Graph, pin: Pin) -> Iterator[tuple[int, Condition]]:
@@ -164,10 +164,10 @@ def _annotated(graph: Graph, pin: Pin, ops: Mapping[str, int]) -> Iterator[tuple
     index = ops.get(pin.pattern)
     if index is None:
         return
-    node, terms, axes = graph.nodes[index], list[Term](), None
-    assert node.op is not None
+    node, terms, axes = graph.op(index), list[Term](), None
+    assert node.source is not None
     assert pin.signature is not None
-    own = signature_of(node.op)
+    own = signature_of(node.source)
     for number, (value, layout) in enumerate(
         zip(node.operands, pin.layouts[: pin.operands], strict=False)
     ):
@@ -177,7 +177,7 @@ def _annotated(graph: Graph, pin: Pin, ops: Mapping[str, int]) -> Iterator[tuple
         info = graph.values[value].info
         if turn and info is not None:
             layout = tuple(swap_last_dims(Layout.parse(layout), info.rank).texts)
-        subject = Tensor("operand", number, is_stored=graph.is_weight(value))
+        subject = Tensor("operand", number, is_stored=value in graph.storage.weights)
         more, axes = _tensor_terms(pin, subject, layout)
         terms += more
     for number, layout in enumerate(pin.layouts[pin.operands :][: len(node.results)]):
@@ -215,7 +215,7 @@ def _split(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int
         return
     kinds = {word: factors_of_kind(graph, word) for word, _ in pin.says if word in KINDS}
     for index in indices:
-        rule = _rule(graph.nodes[index])
+        rule = _rule(graph.op(index))
         terms = []
         for word, axis in pin.says:
             has, role = _role(rule, word, kinds.get(word, {}).get(index))
@@ -228,9 +228,9 @@ def _split(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int
 def _partial(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int, Condition]]:
     """Yield conditions on partial sums of computed values, if the rule of a node allows them."""
     for index in indices:
-        node = graph.nodes[index]
-        read = [n for n, v in enumerate(node.operands) if v is not None and not graph.is_weight(v)]
-        if node.rule is not None and (node.rule.linear or node.rule.additive):
+        node, weights = graph.op(index), graph.storage.weights
+        read = [n for n, v in enumerate(node.operands) if v is not None and v not in weights]
+        if node.rule.linear or node.rule.additive:
             terms = tuple(Term(Partial(tuple(read)), PARTIAL_SUM, axis) for _, axis in pin.says)
             yield index, Condition(pin.source, terms, pin.forbids)
 
@@ -245,17 +245,16 @@ def _role(rule: NamedRule, word: str, factor: int | None) -> tuple[bool, AxisRol
     return own is not None and own.can_split and own.size is not None, factor
 
 
-def _rule(node: Node) -> NamedRule:
-    assert node.op is not None
-    assert node.rule is not None
-    own = keys.RULE.get(node.op.attributes)
-    return name_factors(node.rule) if own is None else NamedRule(node.rule, own.names)
+def _rule(op: Op) -> NamedRule:
+    assert op.source is not None
+    own = keys.RULE.get(op.source.attributes)
+    return name_factors(op.rule) if own is None else NamedRule(op.rule, own.names)
 
 
 def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:
     """Return an error that lists the words for a pin, or explains why no node can be split so."""
     kinds = {kind: factors_of_kind(graph, kind) for kind in KINDS}
-    rules = {index: _rule(graph.nodes[index]) for index in indices}
+    rules = {index: _rule(graph.op(index)) for index in indices}
     having = [
         kind
         for kind, factors in kinds.items()
@@ -308,14 +307,3 @@ def unsplit_notes(graph: Graph, pins: Sequence[Pin]) -> Iterator[str]:
                     f"note: {pin.source}: {count - held} of the {count} nodes have no {what} "
                     f"and stay free{_where_heads_end(graph, pin, matched)}"
                 )
-
-
-def _released(graph: Graph, conditions: Mapping[int, Sequence[Condition]]) -> frozenset[int]:
-    """Return the constants that are pinned, or made of pinned ones: no rank can gather them."""
-    nodes = graph.nodes
-    found = {index for index in conditions if nodes[index].constant or nodes[index].whole}
-    for index, node in enumerate(graph.nodes):
-        makers = {graph.values[v].producer for v in node.operands if v is not None}
-        if node.constant and makers & found:
-            found.add(index)
-    return frozenset(found)

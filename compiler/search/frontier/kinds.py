@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tensoropt.compiler.program.attention import attention_heads
 from tensoropt.compiler.program.batch import Batch, follow, follow_batch
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Argument, Graph, Op
 
 __all__ = ["HEADS", "KINDS", "PARTIAL", "REPLICATE", "ends_of_heads", "factors_of_kind"]
 
@@ -36,7 +36,7 @@ def _sequence(graph: Graph) -> Mapping[int, int]:
     """Follow the second dimension of the inputs with a sequence."""
     found = Batch()
     for node in graph.nodes:
-        if node.kind == "argument" and not node.constant and node.state is None:
+        if isinstance(node, Argument) and node.is_fed:
             info = graph.values[node.results[0]].info
             if info is not None and info.rank in _SEQUENCE_RANKS:
                 found.dims[node.results[0]] = 1
@@ -51,32 +51,31 @@ def _row(graph: Graph) -> Mapping[int, int]:
     return dict(_of_weights(graph, _row_of))
 
 
-_FactorOf = Callable[[Node, int], int | None]
+_FactorOf = Callable[[Op, int], int | None]
 
 
 def _of_weights(graph: Graph, factor_of: _FactorOf) -> Iterator[tuple[int, int]]:
     """Yield the factor of each op with weights, by ``factor_of`` for the first weight matrix."""
     for index, node in enumerate(graph.nodes):
-        if node.kind != "op" or node.constant or node.rule is None:
+        if not isinstance(node, Op) or node.constant:
             continue
         weights = [
             number
             for number, (value, dims) in enumerate(
                 zip(node.operands, node.rule.operands, strict=False)
             )
-            if value is not None and graph.is_weight(value) and len(dims) > 1
+            if value in graph.storage.weights and len(dims) > 1
         ]
         factor = factor_of(node, weights[0]) if weights else None
         if factor is not None:
             yield index, factor
 
 
-def _column_of(node: Node, weight: int) -> int | None:
+def _column_of(node: Op, weight: int) -> int | None:
     """Return the last factor of the weight that the result has and no other operand has.
 
     These are output features, output channels, the width of an embedding. A bias does not count.
     """
-    assert node.rule is not None
     own, others = node.rule.operands[weight], node.rule.operands[:weight]
     others += node.rule.operands[weight + 1 : weight + 2] if not weight else ()
     read = {factor for dims in others for factor in dims}
@@ -84,12 +83,11 @@ def _column_of(node: Node, weight: int) -> int | None:
     return found[-1] if found else None
 
 
-def _row_of(node: Node, weight: int) -> int | None:
+def _row_of(node: Op, weight: int) -> int | None:
     """Return the factor of the weight that is summed over.
 
     These are input features, input channels, the words of a vocabulary.
     """
-    assert node.rule is not None
     factors, results = node.rule.factors, node.rule.results[0]
     own = [f for f in node.rule.operands[weight] if f is not None and f not in results]
     summed = [f for f in own if factors[f].reduction is not None]
@@ -123,8 +121,9 @@ def ends_of_heads(graph: Graph) -> list[int]:
         for value, dim in _runs_along(graph, index, factor):
             own = graph.values[value]
             cutter = graph.nodes[own.producer]
-            named = cutter.info is not None and cutter.info.name in _CUTS
-            if named and cutter.rule and cutter.rule.results[own.index][dim] is None:
+            if not isinstance(cutter, Op) or cutter.info.name not in _CUTS:
+                continue
+            if cutter.rule.results[own.index][dim] is None:
                 found[own.producer] = None
     return sorted(found)
 
@@ -137,29 +136,24 @@ def _neighbours(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, in
 
 def _runs_along(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, int]]:
     """Yield the values that an op reads or makes along ``factor``, and their dimension."""
-    node = graph.nodes[index]
-    assert node.rule is not None
+    node = graph.op(index)
     sides = (node.operands, node.rule.operands), (node.results, node.rule.results)
     for values, every in sides:
         for value, dims in zip(values, every, strict=False):
-            if value is not None and factor in dims and not graph.is_weight(value):
+            if value is not None and factor in dims and value not in graph.storage.weights:
                 yield value, dims.index(factor)
 
 
 def _along(graph: Graph, value: int, dim: int) -> Iterator[tuple[int, int]]:
     """Yield the ops around a value, and the factor along which each has dimension ``dim``."""
     own = graph.values[value]
-    producer = graph.nodes[own.producer]
-    places = [(own.producer, producer.rule and producer.rule.results, own.index)]
-    places += [
-        (user, rule and rule.operands, number)
-        for user, number in own.uses
-        for rule in (graph.nodes[user].rule,)
-    ]
-    for index, every, number in places:
-        if every and number < len(every) and dim < len(every[number]):
-            factor = every[number][dim]
-            if factor is not None and not graph.nodes[index].constant:
+    for index, number in ((own.producer, own.index), *own.uses):
+        node = graph.nodes[index]
+        if isinstance(node, Op) and not node.constant:
+            every = node.rule.results if index == own.producer else node.rule.operands
+            dims = every[number] if number < len(every) else ()
+            factor = dims[dim] if dim < len(dims) else None
+            if factor is not None:
                 yield index, factor
 
 

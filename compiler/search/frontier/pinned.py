@@ -12,7 +12,7 @@ import numpy as np
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layouts import describe_misfit
 from tensoropt.compiler.layout.rule import Strategy
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result
 from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point, points_of
 from tensoropt.compiler.search.problem.edge_tables import is_cut
@@ -40,7 +40,7 @@ def pinned_frontier(graph: Graph, document: Mapping[str, Any], device: Device) -
     tables = MeshTables(graph, Mesh(tuple(document["mesh"]["shape"])), device)
     pins.check_ends(graph)
     for index in tables.variables:  # before the ops: their names depend on --dim too
-        if graph.nodes[index].kind == "argument":
+        if isinstance(graph.nodes[index], Argument):
             _pinned(tables, index, pins)
     pins.check_ops(graph)
     assignment = [_pinned(tables, index, pins) for index in tables.variables]
@@ -58,8 +58,8 @@ def _check_private(tables: MeshTables, assignment: Sequence[int], pins: _Pins) -
     """Refuse another layout for a parameter than the layout of its only use."""
     graph, chosen = tables.graph, dict(zip(tables.variables, assignment, strict=True))
     for node in graph.nodes:
-        if node.private:
-            user, operand = graph.values[node.results[0]].uses[0]
+        for value in graph.storage.private.intersection(node.results):
+            ((user, operand),) = graph.values[value].uses
             lies = stored(tables.options[user][chosen[user]].operands[operand])
             _, (wanted,) = pins.layouts_of(node)
             if lies != wanted:
@@ -106,8 +106,8 @@ class _Pins:
 
     def check_ends(self, graph: Graph) -> None:
         """Raise :class:`UserError` unless the plan has the inputs and outputs of ``graph``."""
-        _check_names("input or parameter", graph.names("argument"), self.arguments)
-        results = len(graph.names("result"))
+        _check_names("input or parameter", _names(graph, Argument), self.arguments)
+        results = len(_names(graph, Result))
         if len(self.outputs) != results:
             raise UserError(
                 f"--strategies: expected the {results} outputs of the model, "
@@ -116,21 +116,26 @@ class _Pins:
 
     def check_ops(self, graph: Graph) -> None:
         """Raise :class:`UserError` unless the plan is of the ops of ``graph``, each once."""
-        _check_names("node", graph.names("op"), self.ops)
+        _check_names("node", _names(graph, Op), self.ops)
         for node in graph.nodes:
-            if node.kind == "op":
+            if isinstance(node, Op):
                 _check_row(node, self.ops[node.name])
 
     def layouts_of(self, node: Node) -> Layouts:
         """Return the layouts that are fixed for ``node``; results are requested in their order."""
-        if node.kind == "argument":
+        if isinstance(node, Argument):
             return (), (Layout.parse(self.arguments[node.name]["layout"]),)
-        if node.kind == "op":
+        if isinstance(node, Op):
             row = self.ops[node.name]
             operands, results = (map(Layout.parse, row[side]) for side in ("operands", "results"))
             return tuple(operands), tuple(results)
         self.results += 1
         return (Layout.parse(self.outputs[self.results - 1]["layout"]),), ()
+
+
+def _names(graph: Graph, kind: type[Node]) -> list[str]:
+    """Return the names of the nodes of one kind, in program order."""
+    return [node.name for node in graph.nodes if isinstance(node, kind)]
 
 
 def _check_names(what: str, names: Sequence[str], rows: Mapping[str, Any]) -> None:
@@ -151,13 +156,13 @@ def _check_names(what: str, names: Sequence[str], rows: Mapping[str, Any]) -> No
             raise UserError(f"--strategies: the model has no {what} '{name}'{near}")
 
 
-def _check_row(node: Node, row: Mapping[str, Any]) -> None:
+def _check_row(node: Op, row: Mapping[str, Any]) -> None:
     """Refuse a row of another operator, or with layouts for more or fewer tensors."""
-    assert node.op is not None
-    where, op = f"--strategies: node '{node.name}'", split_name(node.op.name)[1]
+    assert node.source is not None
+    where, op = f"--strategies: node '{node.name}'", split_name(node.source.name)[1]
     if row["op"] != op:
         raise UserError(f"{where}: expected op {op}, got: {row['op']}")
-    for side, values in (("operands", read_by(node.op)), ("results", node.op.results)):
+    for side, values in (("operands", read_by(node.source)), ("results", node.source.results)):
         if len(row[side]) != len(values):
             raise UserError(
                 f"{where}: expected {len(values)} layouts in {side}, got: {len(row[side])}"
@@ -198,10 +203,11 @@ def _not_offered(
     near = difflib.get_close_matches(_text(wanted), texts, n=3, cutoff=0.0)
     misfit = _misfit(tables, node, wanted)
     why = f"{misfit};" if misfit else f"expected one of {len(texts)},"
-    if node.kind == "op":
+    if isinstance(node, Op):
         what = f"node '{node.name}': its sharding rule does not offer"
     else:
-        what = f"'{node.returned_as or node.name}' cannot lie as"
+        name = node.returned_as if isinstance(node, Result) else node.name
+        what = f"'{name}' cannot lie as"
     return UserError(
         f"{what} {_text(wanted)} on mesh {tables.mesh}, {why} such as {' or '.join(near)}"
     )
@@ -230,20 +236,20 @@ def _check_reachable(tables: MeshTables, assignment: Sequence[int]) -> None:
         held, wanted = graph.values[value], tables.options[index][picked[index]].operands[operand]
         made = tables.options[held.producer][picked[held.producer]].results[held.index]
         names = f"'{graph.nodes[index].name}'", f"'{graph.producer(value).name}'"
-        if graph.producer(value).constant and not is_cut(made, wanted):
+        if value in graph.storage.constants and not is_cut(made, wanted):
             raise UserError(
                 f"{names[0]} wants the constant {names[1]} in a layout that "
                 "cannot be cut from the one it is stored in, expected that layout or R"
             )
         fixed = held.info is not None and not held.info.is_movable
-        stays = graph.is_passed_on(value, index) or (fixed and not graph.producer(value).constant)
+        stays = graph.is_passed_on(value, index) or (fixed and value not in graph.storage.constants)
         if stays and made != wanted:
             raise UserError(
                 f"{names[0]} wants {names[1]}, which cannot be moved: expected {made}, "
                 f"got: {wanted}"
             )
     for index, node in enumerate(graph.nodes):
-        if node.takes_over is None:
+        if not isinstance(node, Result) or node.takes_over is None:
             continue
         cache = tables.options[node.takes_over][picked[node.takes_over]].results[0]
         if cache != tables.options[index][picked[index]].operands[0]:

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from tensoropt.compiler.cost.bodies import whole_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
 from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["Op", "divisible_share", "ops_of", "split_shares", "whole_shares"]
+__all__ = ["TimedOp", "divisible_share", "ops_of", "split_shares", "whole_shares"]
 
 
 @dataclass(frozen=True)
-class Op:
+class TimedOp:
     """An op that runs: its number in the graph, its rule, and its time on one device."""
 
     index: int
@@ -27,20 +27,20 @@ class Op:
     time_s: float
 
 
-def ops_of(graph: Graph, device: Device) -> list[Op]:
+def ops_of(graph: Graph, device: Device) -> list[TimedOp]:
     """Return the ops that run; linear in the nodes, with one time for all equal ops."""
-    times_s, found = dict[Same, float](), list[Op]()
+    times_s, found = dict[Same, float](), list[TimedOp]()
     for index, node in enumerate(graph.nodes):
-        if node.info is None or node.rule is None or node.constant:
+        if not isinstance(node, Op) or node.constant:
             continue
         key = Same(node.info)
         if key not in times_s:
             times_s[key] = whole_time_s(node.info, device)
-        found.append(Op(index, node.rule, times_s[key]))
+        found.append(TimedOp(index, node.rule, times_s[key]))
     return found
 
 
-def split_shares(ops: Sequence[Op], point: FrontierPoint) -> list[float]:
+def split_shares(ops: Sequence[TimedOp], point: FrontierPoint) -> list[float]:
     """Return, per mesh axis, the part of the time of ``ops`` that it splits, 1 if they take none.
 
     Linear in the ops.
@@ -52,7 +52,7 @@ def split_shares(ops: Sequence[Op], point: FrontierPoint) -> list[float]:
     ]
 
 
-def divisible_share(ops: Iterable[Op], pieces: int, pads: Pads) -> float:
+def divisible_share(ops: Iterable[TimedOp], pieces: int, pads: Pads) -> float:
     """Return the part of the time of ``ops`` that can be cut in ``pieces``, 1 if they take none.
 
     Cuts with padding count if ``pads`` offers them. Linear in the ops.
@@ -61,7 +61,7 @@ def divisible_share(ops: Iterable[Op], pieces: int, pads: Pads) -> float:
     return _share((op.time_s, divides(op.rule)) for op in ops)
 
 
-def whole_shares(ops: Sequence[Op], extents: Iterable[int], graph: Graph) -> dict[str, float]:
+def whole_shares(ops: Sequence[TimedOp], extents: Iterable[int], graph: Graph) -> dict[str, float]:
     """Return the operators that no axis of these extents can split, the costliest first.
 
     Each with its part of the time of all ``ops``, 0 to 1. Scalars are left out. Linear in the ops.
@@ -70,8 +70,8 @@ def whole_shares(ops: Sequence[Op], extents: Iterable[int], graph: Graph) -> dic
     total_s = sum(op.time_s for op in ops)
     found = dict[str, float]()
     for op in ops:
-        info = graph.nodes[op.index].info
-        if info is None or not total_s or _is_scalar(info):
+        info = graph.op(op.index).info
+        if not total_s or _is_scalar(info):
             continue
         if not any(divides(op.rule) for divides in tests):
             found[info.name] = found.get(info.name, 0.0) + op.time_s / total_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Graph, Node, Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.program.recompute import Recomputation
 from tensoropt.compiler.support.errors import UserError
@@ -42,10 +42,22 @@ def read_graphs(module: ir.Module) -> Graphs:
         recomputation, distinct = Recomputation(graph), list[Graph]()
         for policy in policies:
             derived = recomputation.derive(policy)
-            if not any(map(derived.is_same_program, distinct)):
+            if not any(_is_same_program(derived, other) for other in distinct):
                 distinct.append(derived)
                 graphs[Alternative(policy, micro_batches)] = derived
     return graphs
+
+
+def _is_same_program(graph: Graph, other: Graph) -> bool:
+    """Return whether two graphs, derived from the same step, have the same nodes."""
+    return len(graph.nodes) == len(other.nodes) and all(
+        (a.name, a.operands, _awaited(a)) == (b.name, b.operands, _awaited(b))
+        for a, b in zip(graph.nodes, other.nodes, strict=True)
+    )
+
+
+def _awaited(node: Node) -> int | None:
+    return node.awaits if isinstance(node, Op) else None
 
 
 def check_state(step: Graph, planned: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from tensoropt.compiler.layout.sizes import end_of, ever_pads
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node, Op
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
 __all__ = ["least_bytes"]
@@ -37,18 +37,14 @@ def _list_static(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
     """Yield the private parameters of a node, and its results that stay for the whole run."""
     for _, info in graph.private_operands(node):
         yield info
-    if graph.adds_state(node):
-        yield from (graph.values[value].info for value in node.results)
-    elif node.constant and not node.private:
-        values = (graph.values[value] for value in node.results)
-        yield from (value.info for value in values if graph.is_kept(value))
+    yield from (graph.values[v].info for v in node.results if v in graph.storage.static)
 
 
 def _used(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
     """Yield the transient tensors that a node reads and writes."""
-    if node.constant or node.kind != "op":
+    if node.constant or not isinstance(node, Op):
         return
     touched = {v for v in (*node.operands, *node.results) if v is not None}
     for value in touched:
-        if not graph.stays(value) and not graph.is_replaced(value):
+        if value not in graph.storage.staying and value not in graph.storage.replacing:
             yield graph.values[value].info

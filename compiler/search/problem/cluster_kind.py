@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.rule import AxisRole, Strategy
 from tensoropt.compiler.program.costs import tensor_bytes
-from tensoropt.compiler.program.graph import Node
+from tensoropt.compiler.program.graph import Argument, Node, Op
 from tensoropt.compiler.program.pins import allowed
 from tensoropt.compiler.search.problem.clusters import Cluster
 from tensoropt.compiler.search.problem.following import follow
@@ -88,8 +88,11 @@ class ClusterKind:
         partial sums.
         """
         leader, options = self.nodes[0], self.tables.options[self.cluster.leader]
-        is_summed = leader.held and not self.graph.accumulates(leader)
-        if is_summed or self.graph.completes(leader):
+        if not isinstance(leader, Op):
+            return list(range(len(options)))
+        accumulated = self.graph.storage.accumulated
+        is_summed = leader.held and accumulated.isdisjoint(leader.results)
+        if is_summed or not accumulated.isdisjoint(leader.operands):
             return [n for n, o in enumerate(options) if not o.results[0].has_partial]
         if leader.norm:
             partial = (
@@ -105,12 +108,12 @@ class ClusterKind:
         followed = [self._on_axis(role) for role in strategy.roles]
         row = [option]
         for place, node in enumerate(self.nodes[1:], 1):
-            if node.repeats is not None and node.repeats in self.cluster.members:
-                row.append(row[self.cluster.members.index(node.repeats)])
-            elif node.kind == "op":
-                row.append(self._number(place, tuple(axis[place - 1] for axis in followed)))
-            else:
+            if not isinstance(node, Op):
                 row.append(self._like_leader(place, strategy))
+            elif node.repeats is not None and node.repeats in self.cluster.members:
+                row.append(row[self.cluster.members.index(node.repeats)])
+            else:
+                row.append(self._number(place, tuple(axis[place - 1] for axis in followed)))
         return row
 
     def _on_axis(self, role: AxisRole) -> list[AxisRole]:
@@ -133,7 +136,7 @@ class ClusterKind:
 
     def _nearest(self, place: int, roles: tuple[AxisRole, ...]) -> int:
         node, numbers = self.nodes[place], self._numbers_of(place)
-        assert node.rule is not None
+        assert isinstance(node, Op)
         for kept in range(len(roles), -1, -1):
             tried = (*roles[:kept], *(None,) * (len(roles) - kept))
             found = strategy_of_roles(node.rule, self.tables.mesh, tried, self.graph.pads)
@@ -141,7 +144,7 @@ class ClusterKind:
                 return numbers[self._extended(node, found)]
         raise AssertionError("the strategy that replicates is always offered")
 
-    def _extended(self, node: Node, found: Strategy) -> Strategy:
+    def _extended(self, node: Op, found: Strategy) -> Strategy:
         """Add the layouts of the values that the regions of the node capture."""
         extra = len(node.operands) - len(found.operands)
         whole = (Layout.replicated(self.tables.mesh),) * extra
@@ -150,7 +153,7 @@ class ClusterKind:
     def _like_leader(self, place: int, strategy: Strategy) -> int:
         """Return the option of an argument or result with the layout of the leader's result."""
         layout = (strategy.results[0],)
-        own = ((), layout) if self.nodes[place].kind == "argument" else (layout, ())
+        own = ((), layout) if isinstance(self.nodes[place], Argument) else (layout, ())
         return self._numbers_of(place)[Strategy((), *own)]
 
     def _walk(self) -> None:
@@ -189,11 +192,11 @@ class ClusterKind:
         present: set[tuple[int, Layout]] = set()
         late: set[tuple[int, Layout]] = set()
         # Arguments first: an accumulated gradient exists before the op that adds to it.
-        for place in sorted(range(len(self.nodes)), key=lambda n: self.nodes[n].kind != "argument"):
-            node = self.nodes[place]
+        nodes = sorted(enumerate(self.nodes), key=lambda own: not isinstance(own[1], Argument))
+        for place, node in nodes:
             strategy = self.tables.options[self.cluster.members[place]][row[place]]
             for operand, value in enumerate(node.operands):
-                if value is None or self.graph.producer(value).private:
+                if value is None or value in self.graph.storage.private:
                     continue
                 layout = strategy.operands[operand]
                 if value not in layouts:
@@ -213,9 +216,9 @@ class ClusterKind:
     def is_late(self, node: Node, value: int) -> bool:
         """Return whether ``node`` reads an activation after the forward pass."""
         producer = self.graph.producer(value)
-        if self.graph.stays(value):
+        if value in self.graph.storage.staying:
             return False
-        return self.graph.part(node) > 0 and self.graph.part(producer) == 0
+        return node.part > 0 and producer.part == 0
 
     def _add_read(
         self, reads: dict[int, _Reads], slot: tuple[int, int], value: int, layout: Layout
@@ -223,8 +226,8 @@ class ClusterKind:
         node = self.nodes[slot[0]]
         own = reads.setdefault(self.places[value], _Reads())
         own.layouts.setdefault(slot, []).append(layout)
-        is_state = self.graph.producer(value).state is not None
-        own.part[slot] = self.graph.part(node) if is_state else 0
+        is_state = value in self.graph.storage.state
+        own.part[slot] = node.part if is_state else 0
         own.late[slot] = self.is_late(node, value)
         own.times = max(own.times, self.graph.times(node))
 
@@ -242,7 +245,7 @@ class ClusterKind:
             return
         present.add((value, target))
         info = self.graph.values[value].info
-        if info is None or self.graph.producer(value).constant:
+        if info is None or value in self.graph.storage.constants:
             return
         path = self.tables.resharder.path(info.sizes, info.item_bytes, source, target)
         self._time_s[option] += self.graph.times(node) * path.time_s

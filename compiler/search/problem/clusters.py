@@ -7,11 +7,12 @@ of one *kind*, for which everything is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.constants import whole_nodes
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result, once_per_graph
+from tensoropt.compiler.program.program import variables
 from tensoropt.compiler.support.identity import Same
 
 __all__ = ["Cluster", "clusters_of", "sums_of"]
@@ -32,25 +33,16 @@ class Cluster:
     kind: int = -1
 
 
-_KNOWN = WeakKeyDictionary[Graph, list[Cluster]]()
-"""The clusters of each graph: they are the same on every mesh."""
-
-
+@once_per_graph
 def clusters_of(graph: Graph) -> list[Cluster]:
-    """Return the clusters in the order of their leaders.
+    """Return the clusters in the order of their leaders, which are the same on every mesh.
 
     A private parameter is in no cluster; a node without a leader is a cluster of its own. Linear in
-    the operands, once per graph.
+    the operands.
     """
-    if graph not in _KNOWN:
-        _KNOWN[graph] = _read_clusters(graph)
-    return _KNOWN[graph]
-
-
-def _read_clusters(graph: Graph) -> list[Cluster]:
     clusters: dict[int, Cluster] = {}
-    for index, node in enumerate(graph.nodes):
-        if not node.private and node.follows is None:
+    for index in variables(graph):
+        if graph.nodes[index].follows is None:
             clusters[index] = Cluster(index, [index])
     for index, node in enumerate(graph.nodes):
         if node.follows is not None:
@@ -73,13 +65,23 @@ def _describe(graph: Graph, cluster: Cluster) -> None:
         node = graph.nodes[member]
         reads = tuple(_read(graph, node, number))
         makes = tuple((number(v), Same(graph.values[v].info)) for v in node.results)
-        repeats = None if node.repeats is None else places.get(node.repeats)
-        own = (node.kind, Same(node.rule), Same(node.info), node.phase, node.state, node.constant)
-        kinds.append((*own, node.held, node.whole, node.updates is None, repeats, reads, makes))
+        whole = member in whole_nodes(graph)
+        kinds.append((type(node), node.constant, whole, _traits(node, places), reads, makes))
     leader = graph.nodes[cluster.leader]
-    pairs = tuple((numbers.get(a, -1), numbers.get(b, -1)) for a, b in leader.gradients)
+    gradients = leader.gradients if isinstance(leader, Op) else ()
+    pairs = tuple((numbers.get(a, -1), numbers.get(b, -1)) for a, b in gradients)
     cluster.values = list(numbers)
     cluster.kind = graph.intern((tuple(kinds), pairs))
+
+
+def _traits(node: Node, places: Mapping[int, int]) -> object:
+    """Return the properties of a node of its type that a kind depends on."""
+    if isinstance(node, Argument):
+        return node.state
+    if isinstance(node, Result):
+        return node.updates is None
+    repeats = None if node.repeats is None else places.get(node.repeats)
+    return Same(node.rule), Same(node.info), node.phase, node.held, repeats
 
 
 def _read(graph: Graph, node: Node, number: object) -> Iterator[object]:
@@ -89,10 +91,10 @@ def _read(graph: Graph, node: Node, number: object) -> Iterator[object]:
         if value is None:
             yield None
             continue
-        made = graph.producer(value)
-        info = graph.values[value].info
-        traits = (made.constant, made.private, made.state is not None, made.phase, made.held)
-        yield number(value), Same(info), *traits
+        made, storage = graph.producer(value), graph.storage
+        origin = (made.phase, made.held) if isinstance(made, Op) else value in storage.state
+        private = value in storage.private
+        yield number(value), Same(graph.values[value].info), made.constant, private, origin
 
 
 def sums_of(graph: Graph) -> dict[int, tuple[int, ...]]:
@@ -105,7 +107,7 @@ def sums_of(graph: Graph) -> dict[int, tuple[int, ...]]:
     found: dict[int, tuple[int, ...]] = {}
     taken: set[int] = set()
     for node in reversed(graph.nodes):
-        for value, gradient in node.gradients:
+        for value, gradient in node.gradients if isinstance(node, Op) else ():
             outer = graph.values[gradient].producer
             if outer not in taken and _is_sum(graph.nodes[outer]):
                 taken.add(outer)
@@ -115,8 +117,9 @@ def sums_of(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 def _is_sum(node: Node) -> bool:
     """Return whether a node adds the gradients that the readers of a value compute for it."""
-    is_own = node.follows is None and node.phase == "backward"
-    return is_own and node.info is not None and node.info.name == "Sum"
+    if not isinstance(node, Op) or node.follows is not None:
+        return False
+    return node.phase == "backward" and node.info.name == "Sum"
 
 
 def _inner(graph: Graph, outer: int) -> Iterator[int]:

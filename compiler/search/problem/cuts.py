@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import evaluator_of
+from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.program.program import read
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem, TablePoint
 from tensoropt.compiler.search.problem.sums import Sums
@@ -62,7 +63,7 @@ class _Peak:
                 yield index, False, before
             count = max(count, moment)
             node = self.graph.nodes[index]
-            if node.kind == "op" and not node.constant and not node.passes:
+            if isinstance(node, Op) and not node.constant and not node.passes:
                 yield index, True, before
                 count, before = count + 1, index
 
@@ -108,7 +109,7 @@ class _Peak:
 
     def _read(self, index: int) -> set[int]:
         read = {value for value in self.graph.nodes[index].operands if value is not None}
-        return {value for value in read if not self.graph.stays(value)}
+        return read - self.graph.storage.staying
 
     def _own_bytes(self, index: int) -> NDArray[np.float64]:
         return self.tables.node_table(index).transient_bytes
@@ -174,7 +175,7 @@ class _Peak:
             held.producer, [option.results[held.index] for option in options[held.producer]]
         )
         for node, operand in held.uses:
-            if parts is None or self.graph.part(self.graph.nodes[node]) in parts:
+            if parts is None or self.graph.nodes[node].part in parts:
                 self._require_same(node, [option.operands[operand] for option in options[node]])
 
     def _require_same(self, index: int, layouts: Sequence[Layout]) -> None:
@@ -221,18 +222,20 @@ class _StepPeak(_Peak):
         node = self.graph.nodes[index]
         every = [*node.operands, *node.results]
         several = every.count(value) > 1 or len(alive[value]) > 1
-        return several or self.graph.stays(value) or self._is_shared(value)
+        return several or value in self.graph.storage.staying or self._is_shared(value)
 
     def _is_shared(self, value: int) -> bool:
         """Return whether a value may share memory with another value."""
-        users = (self.graph.nodes[node] for node, _ in self.graph.values[value].uses)
-        replaces = any(user.updates is not None or user.is_alias for user in users)
-        return replaces or self.graph.producer(value).is_alias
+        nodes = [self.graph.nodes[node] for node, _ in self.graph.values[value].uses]
+        nodes.append(self.graph.producer(value))
+        is_alias = any(isinstance(node, Op) and node.is_alias for node in nodes)
+        return is_alias or value in self.graph.storage.replacing
 
     def _is_unread(self, value: int, index: int) -> bool:
         uses = self.graph.values[value].uses
         first = min((node for node, _ in uses), default=-1)
-        return 0 <= index < first and not self.graph.stays(value) and not self._is_shared(value)
+        is_unread = 0 <= index < first and value not in self.graph.storage.staying
+        return is_unread and not self._is_shared(value)
 
     def _whole(self, value: int, index: int) -> None:
         """Require the chosen layouts of a value, and of values in the same memory.
@@ -240,17 +243,17 @@ class _StepPeak(_Peak):
         State is fetched again in each part of a step: only the parts that are running count.
         """
         uses = self.graph.values[value].uses
-        if self.graph.producer(value).state is not None and index >= 0:
+        if value in self.graph.storage.state and index >= 0:
             spans: dict[int, list[int]] = {}
             for node, _ in uses:
-                spans.setdefault(self.graph.part(self.graph.nodes[node]), []).append(node)
+                spans.setdefault(self.graph.nodes[node].part, []).append(node)
             self._exactly(value, {p for p, own in spans.items() if min(own) <= index <= max(own)})
         else:
             self._exactly(value)
         for node, _ in uses:
-            if self.graph.nodes[node].is_alias:
-                for result in self.graph.nodes[node].results:
-                    self._whole(result, index)
+            reader = self.graph.nodes[node]
+            for result in reader.results if isinstance(reader, Op) and reader.is_alias else ():
+                self._whole(result, index)
 
 
 class Cuts:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tensoropt.compiler.layout.rule import AxisRole
-from tensoropt.compiler.program.graph import Graph, Node
+from tensoropt.compiler.program.graph import Graph, Node, Op
 from tensoropt.compiler.sharding.rule.op_info import Shape
 from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.runtime.layout.layout import REPLICATE, Placement
@@ -49,8 +49,7 @@ class _Walk:
     gradient_of: dict[int, int] = field(default_factory=dict)
 
     def lead(self, leader: int) -> None:
-        node = self.graph.nodes[leader]
-        assert node.rule is not None
+        node = self.graph.op(leader)
         operands, results = placements(node.rule, self.assignment)
         self._note(zip(node.operands, operands, strict=False))
         self._note(zip(node.results, results, strict=True))
@@ -60,11 +59,11 @@ class _Walk:
 
     def _note(self, placed: Iterable[tuple[int | None, Placement]]) -> None:
         for value, placement in placed:
-            if value is not None and not self.graph.producer(value).constant:
+            if value is not None and value not in self.graph.storage.constants:
                 self.placed.setdefault(value, placement)
 
     def member(self, node: Node) -> AxisRole:
-        if node.rule is None or node.constant:
+        if not isinstance(node, Op) or node.constant:
             return None
         best, least = None, math.inf
         for role in axis_roles(node.rule):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoropt.compiler.program.constants import equal_constants
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.fills import Mask
 from tensoropt.compiler.program.program import read
@@ -114,7 +115,7 @@ class _Step:
         """Return the bytes that an op reads and writes, except values that may overwrite state."""
         node, table = self.graph.nodes[member], self.tables.node_table(member)
         touched = {value for value in (*node.operands, *node.results) if value is not None}
-        replaces = {value for value in touched if self.graph.is_replaced(value)}
+        replaces = touched & self.graph.storage.replacing
         if not replaces:
             return table.transient_bytes
         options = self.tables.options[member]
@@ -126,10 +127,10 @@ class _Step:
         for number, place, member in self._members():
             node = self.graph.nodes[member]
             for operand, value in read(self.graph, node):
-                if self.graph.producer(value).constant or self.graph.values[value].info is None:
+                if value in self.graph.storage.constants or self.graph.values[value].info is None:
                     continue
-                is_state = self.graph.producer(value).state is not None
-                key = value, self.graph.part(node) if is_state else 0
+                is_state = value in self.graph.storage.state
+                key = value, node.part if is_state else 0
                 tensor = found.setdefault(key, self._make_tensor(value))
                 tensor.times = max(tensor.times, self.graph.times(node))
                 self._note(tensor.read, number, self._layouts(number, place, operand))
@@ -188,7 +189,8 @@ class _Step:
         assert info is not None
         time_s, peak = making_costs(self.tables.resharder, info, source, wanted)
         # State is not transient, nor are values that replace it.
-        return time_s, 0.0 if self.graph.stays(value) or self.graph.is_replaced(value) else peak
+        storage = self.graph.storage
+        return time_s, 0.0 if value in storage.staying or value in storage.replacing else peak
 
     def _sets_node(self, reads: dict[int, list[_Set]], sets: Sequence[_Set], static: Floats) -> int:
         """Add the node for the set of layouts in which clusters read a tensor."""
@@ -206,8 +208,8 @@ class _Step:
             node = self.graph.nodes[member]
             for operand, value in () if node.constant else read(self.graph, node):
                 held = self.graph.values[value]
-                if self.graph.nodes[held.producer].constant:
-                    key = self.graph.alike[held.producer], held.index
+                if value in self.graph.storage.constants:
+                    key = equal_constants(self.graph)[held.producer], held.index
                     layouts = self._layouts(number, place, operand)
                     found.setdefault(key, []).append((value, number, layouts))
         return found

@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import AxisRole, Strategy
+from tensoropt.compiler.program.classes import cost_classes
+from tensoropt.compiler.program.constants import equal_constants
 from tensoropt.compiler.program.costs import NodeCosts, NodeMemo, tensor_bytes
 from tensoropt.compiler.program.fills import Mask
+from tensoropt.compiler.program.graph import Op, Result
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
 from tensoropt.compiler.search.problem.mask_tables import charge_masks, users_of_masks
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
@@ -224,7 +227,7 @@ class MeshTables(NodeCosts):
 
     def _note_move(self, value: int, source: End, target: End, index: int) -> None:
         held = self.graph.values[value].info
-        if held is not None and held.is_movable and not self.graph.producer(value).constant:
+        if held is not None and held.is_movable and value not in self.graph.storage.constants:
             self.moved.append((value, source, target, index))
 
     def move_bytes(self, value: int, source: End, target: End) -> Floats:
@@ -300,10 +303,10 @@ class MeshTables(NodeCosts):
         found: dict[tuple[int, int], _ConstantReads] = {}
         for value, node, operand in self.graph.edges():
             held = self.graph.values[value]
-            if not self.graph.nodes[held.producer].constant or self.graph.nodes[node].constant:
+            if value not in self.graph.storage.constants or self.graph.nodes[node].constant:
                 continue
             assert held.info is not None
-            key = self.graph.alike[held.producer], held.index
+            key = equal_constants(self.graph)[held.producer], held.index
             _, reads, makers = found.setdefault(key, (held.info, {}, set()))
             makers.add((held.producer, held.index))
             wanted = self.wanted(node, operand)
@@ -318,7 +321,7 @@ class MeshTables(NodeCosts):
         Sets are exact in time, but there can be many. Larger problems learn from the layouts of
         live tensors, about which a set has less information than a copy.
         """
-        if len(uses) < 2 or self.graph.producer(value).constant or not self.is_small:
+        if len(uses) < 2 or value in self.graph.storage.constants or not self.is_small:
             return None
         wanted = [self.wanted(*use) for use in uses]
         key = tuple(map(Same, wanted))
@@ -367,7 +370,7 @@ class MeshTables(NodeCosts):
     def _ties(self, position: dict[int, int]) -> Iterator[EdgeTable]:
         """Yield edges that give each result the layout of the cache that it takes over."""
         for index, node in enumerate(self.graph.nodes):
-            if node.takes_over is not None:
+            if isinstance(node, Result) and node.takes_over is not None:
                 value = self.graph.nodes[node.takes_over].results[0]
                 source, target = self._source(value, position), self._use((index, 0), position)
                 yield self._edge(value, source, target, fixed=True)
@@ -375,7 +378,7 @@ class MeshTables(NodeCosts):
     def _copying(self, position: dict[int, int]) -> Iterator[EdgeTable]:
         """Yield edges that charge the copy of a cache if a reshard prevents its update in place."""
         for index, node in enumerate(self.graph.nodes):
-            if node.info is None or not node.info.in_place:
+            if not isinstance(node, Op) or not node.info.in_place:
                 continue
             every = [self.apart_s(node, option) for option in self.options[index]]
             for number, (operand, _) in enumerate(every[0] if every else ()):
@@ -387,7 +390,7 @@ class MeshTables(NodeCosts):
                 yield EdgeTable(source.node, use.node, np.array(moved) * times)
 
     def _rounds(self, value: int, uses: _Uses) -> Iterator[tuple[_Uses, _Uses]]:
-        return iter([([], uses)]) if self.graph.producer(value).constant else rounds(uses)
+        return iter([([], uses)]) if value in self.graph.storage.constants else rounds(uses)
 
     def _free_uses(self) -> dict[int, _Uses]:
         """Return the (node, operand) pairs that read each value and choose freely."""
@@ -410,7 +413,7 @@ class MeshTables(NodeCosts):
     def node_table(self, index: int) -> NodeTable:
         """Return the costs of a node's options; the same table for nodes of equal roles."""
         node = self.graph.nodes[index]
-        key = self.graph.cost_kinds[index], self.is_fused(node)
+        key = cost_classes(self.graph)[index], self.is_fused(node)
         if key not in self._node_tables:
             options, times = self.options[index], self.graph.times(node)
             once_s = [self.op_time_s(node, s) + self.inner_time_s(node, s) for s in options]
@@ -462,7 +465,7 @@ class MeshTables(NodeCosts):
 
     def _edge(self, value: int, source: End, target: End, *, fixed: bool = False) -> EdgeTable:
         held = self.graph.values[value]
-        constant = self.graph.nodes[held.producer].constant
+        constant = value in self.graph.storage.constants
         assert held.info is not None
         tables = self._edge_tables.table(
             held.info, source.layouts, target.layouts, constant=constant, fixed=fixed

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.program.costs import tensor_bytes
-from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.pins import Condition
 from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
 from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of, sums_of
@@ -118,7 +118,7 @@ class TrainingTables(MeshTables):
     def kind(self, cluster: Cluster) -> ClusterKind:
         """Return the costs of a cluster, the same for all equal clusters."""
         if cluster.leader not in self._kind_of:
-            has_marks = self._fused or self.graph.conditions or self.graph.released
+            has_marks = self._fused or self.graph.conditions
             marks = tuple(map(self._marks, cluster.members)) if has_marks else ()
             key = (cluster.kind, marks)
             if key not in self._kinds:
@@ -128,8 +128,7 @@ class TrainingTables(MeshTables):
 
     def _marks(self, member: int) -> object:
         """Return the properties of a member that the kind of its cluster lacks."""
-        node, graph = self.graph.nodes[member], self.graph
-        return self.is_fused(node), graph.conditions.get(member, ()), member in graph.released
+        return self.is_fused(self.graph.nodes[member]), self.graph.conditions.get(member, ())
 
     def _conditions(self, index: int) -> tuple[Condition, ...]:
         """Return no conditions: ``ClusterKind`` applies the pins of a cluster."""
@@ -192,7 +191,7 @@ class TrainingTables(MeshTables):
         """Return the edges from constants to the clusters that read them."""
         edges: list[EdgeTable] = []
         for value, targets in self._readers().items():
-            if self.graph.producer(value).constant:
+            if value in self.graph.storage.constants:
                 self._connect(value, self._source_of(value), targets, [], edges)
         return edges
 
@@ -220,14 +219,14 @@ class TrainingTables(MeshTables):
         producer = self.graph.values[value].producer
         number, node = self._cluster_of[producer], self.graph.nodes[producer]
         options, place = self._options_of(number), self.clusters[number].values.index(value)
-        is_state = node.state is not None
+        is_state = value in self.graph.storage.state
         return _Source(number, options.made[place], options.kept[place], node.constant, is_state)
 
     def _is_shared(self, value: int, targets: Sequence[_Target]) -> bool:
         """Return whether a value has copies; a gradient that an op passes on has none."""
-        node = self.graph.producer(value)
-        alone = node.constant or node.state is not None or node.passes
-        return len(targets) > 1 and not alone
+        node, storage = self.graph.producer(value), self.graph.storage
+        alone = value in storage.constants or value in storage.state
+        return len(targets) > 1 and not (alone or (isinstance(node, Op) and node.passes))
 
     def _sum_up(
         self, value: int, targets: list[_Target], readers: dict[int, list[_Target]]

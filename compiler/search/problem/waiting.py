@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from tensoropt.compiler.program.costs import tensor_bytes
+from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.search.problem.behind import left_bytes
 from tensoropt.compiler.search.problem.live_sizes import LiveSizes, Part, Shape, classes, pairs
 from tensoropt.compiler.search.problem.problem import Floats
@@ -198,12 +199,13 @@ class Waits:
             while coming and self.graph.values[coming[-1]].producer < index:
                 alive.append(coming.pop())
             alive = [value for value in alive if self.sizes.readers(value)[-1] >= index]
-            if node.kind == "op" and not node.constant:
+            if isinstance(node, Op) and not node.constant:
                 yield index, alive.copy()
 
     def _values(self) -> list[int]:
         every = self.tables.held
-        return [v for v in every if self.graph.values[v].uses and not self.graph.stays(v)]
+        staying = self.graph.storage.staying
+        return [v for v in every if self.graph.values[v].uses and v not in staying]
 
     def _parts(self, value: int, index: int) -> Iterator[Part]:
         """Yield the parts of a value that is live while node ``index`` runs."""
@@ -301,7 +303,7 @@ class Waits:
         if target.node != self.sizes.position[index]:
             return self.sizes.zeros(len(target.layouts)), set()
         before = {v for v in operands[: operands.index(value)] if v in self.tables.held}
-        before = {v for v in before if v is not None and not self.graph.stays(v)}
+        before = {v for v in before if v is not None and v not in self.graph.storage.staying}
 
         def make() -> Floats:
             found = np.zeros(len(target.layouts))

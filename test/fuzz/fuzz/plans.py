@@ -22,6 +22,7 @@ from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import export_rank
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_graphs
 from tensoropt.compiler.training.alternatives import INFERENCE
@@ -215,7 +216,7 @@ def _point(module: ir.Module, choice: Choice) -> FrontierPoint:
     points = search_graphs({INFERENCE: graph}, [mesh], device, options).points
     point = points[choice.seed % len(points)]
     strategies = dict(point.strategies)
-    ops = [node for node in strategies if graph.nodes[node].kind == "op"]
+    ops = [node for node in strategies if isinstance(graph.nodes[node], Op)]
     for place in choice.whole:
         if place < len(ops):
             strategies[ops[place]] = point.tables.options[ops[place]][0]
@@ -231,7 +232,8 @@ def _told(point: FrontierPoint) -> list[str]:
         text = " -> ".join(" ".join(",".join(x.texts) for x in side) for side in sides)
         node = graph.nodes[index]
         if set(text) & set("SP"):
-            rows.append(f"{node.info.name if node.info else node.kind} {node.name}: {text}")
+            kind = node.info.name if isinstance(node, Op) else type(node).__name__
+            rows.append(f"{kind} {node.name}: {text}")
     return rows
 
 
