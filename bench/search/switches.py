@@ -184,7 +184,7 @@ _OF_TABLES = {
     ),
     "equal-nodes": _off(
         "equal ops share their tables",
-        "search/problem/tables.py",
+        "search/problem/cost_tables.py",
         "key = cost_classes(self.graph)[index], self.is_fused(node)",
         "key = index",
     ),
@@ -202,19 +202,19 @@ _OF_TABLES = {
     ),
     "equal-step-edges": _off(
         "equal edges of a training step share their tables",
-        "search/problem/training_tables.py",
-        "if key not in self._edges_known:",
+        "search/problem/step_problem.py",
+        "if key not in self.memo.edges:",
         "if source:",
     ),
     "second-copies": _off(
         "a second copy for all readers but the last",
-        "search/problem/tables.py",
+        "search/problem/model_problem.py",
         "elif len(readers) == 2:",
         "elif readers:",
     ),
     "constants-of-two": _off(
         "constants with two readers are charged as they are read",
-        "search/problem/tables.py",
+        "search/problem/constant_reads.py",
         "MOST_WAYS = 100",
         "MOST_WAYS = 0",
     ),

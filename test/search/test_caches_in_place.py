@@ -20,7 +20,8 @@ from tensoropt.compiler.program.timeline import Step, timeline_of
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import overhead_s
 from tensoropt.compiler.search.frontier.search import frontier_point
-from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
+from tensoropt.compiler.search.problem.cost_tables import Assignment
+from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.insert_reshards import InsertReshardsPass
 from tensoropt.passes.optimize_reshards import OptimizeReshardsPass

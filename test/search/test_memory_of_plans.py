@@ -39,9 +39,10 @@ from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s
 from tensoropt.compiler.search.frontier.search import SearchOptions, frontier_point, search_tables
 from tensoropt.compiler.search.problem.bounds import least_bytes
+from tensoropt.compiler.search.problem.cost_tables import Assignment
 from tensoropt.compiler.search.problem.cuts import Cuts
 from tensoropt.compiler.search.problem.problem import NothingAllowedError, TablePoint
-from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
+from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import TrainingTables
 from tensoropt.compiler.search.problem.waiting import Waits
 from tensoropt.dialects import onnx

@@ -12,9 +12,10 @@ import numpy as np
 
 from tensoropt.compiler.program.evaluate import Evaluator, ProgramCost, evaluator_of
 from tensoropt.compiler.search.frontier.bounds import NOTHING
+from tensoropt.compiler.search.problem.cost_tables import Assignment
 from tensoropt.compiler.search.problem.cuts import Cuts
 from tensoropt.compiler.search.problem.problem import ROUNDING, Floats, Problem, TablePoint
-from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
+from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["Lessons", "overhead_s", "shortfalls"]
 

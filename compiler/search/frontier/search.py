@@ -33,8 +33,9 @@ from tensoropt.compiler.search.frontier.options import (
     by_promise,
     distinct_meshes,
 )
+from tensoropt.compiler.search.problem.cost_tables import Memo
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
-from tensoropt.compiler.search.problem.tables import Memo, MeshTables
+from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables, new_memo
 from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative

@@ -13,9 +13,9 @@ from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.graph import Argument, Node, Op
 from tensoropt.compiler.program.pins import allowed
 from tensoropt.compiler.search.problem.clusters import Cluster
+from tensoropt.compiler.search.problem.cost_tables import CostTables
 from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.problem import NodeTable
-from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.sharding.rule.strategies import strategy_of_roles
 from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.layout import Layout
@@ -60,7 +60,7 @@ class ClusterKind:
     operands of the members.
     """
 
-    def __init__(self, tables: MeshTables, cluster: Cluster) -> None:
+    def __init__(self, tables: CostTables, cluster: Cluster) -> None:
         self.tables, self.cluster, self.graph = tables, cluster, tables.graph
         self.places = {value: place for place, value in enumerate(cluster.values)}
         self.nodes = [self.graph.nodes[member] for member in cluster.members]

@@ -18,9 +18,10 @@ from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import evaluator_of
 from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.program.program import read
+from tensoropt.compiler.search.problem.cost_tables import Assignment, Flags
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem, TablePoint
 from tensoropt.compiler.search.problem.sums import Sums
-from tensoropt.compiler.search.problem.tables import Assignment, Flags, MeshTables
+from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.waiting import Waits
 from tensoropt.runtime.layout.layout import Layout
 

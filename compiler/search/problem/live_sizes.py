@@ -11,14 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.program.costs import tensor_bytes
+from tensoropt.compiler.search.problem.cost_tables import Assignment, End, Flags, SharedEnd
 from tensoropt.compiler.search.problem.problem import Floats
-from tensoropt.compiler.search.problem.tables import (
-    Assignment,
-    End,
-    Flags,
-    MeshTables,
-    SharedEnd,
-)
+from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.layout import Layout
 
@@ -94,7 +89,7 @@ class LiveSizes:
 
     def unread(self, value: int) -> Part:
         """Return the part of a value before its first read: as made, or sliced right away."""
-        made, read = self.tables.held[value]
+        made, read = self.tables.ends.held[value]
         if self.is_shared(value):
             return Part(value, (made.node,), self.least(value, made, made.layouts))
         if read is None:

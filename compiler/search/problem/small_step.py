@@ -18,14 +18,10 @@ from tensoropt.compiler.program.constants import equal_constants
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.fills import Mask
 from tensoropt.compiler.program.program import read
+from tensoropt.compiler.search.problem.cost_tables import SETS_OF_SMALL, CostTables, Flags
 from tensoropt.compiler.search.problem.mask_tables import charge_masks, users_of_masks
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_uses import layout_sets, making_costs
-from tensoropt.compiler.search.problem.tables import (
-    SETS_OF_SMALL,
-    Flags,
-    MeshTables,
-)
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["small_step"]
@@ -55,7 +51,7 @@ class _Tensor:
 
 
 def small_step(
-    tables: MeshTables,
+    tables: CostTables,
     clusters: Sequence[Sequence[int]],
     picks: Sequence[_Picks],
     edges: Callable[[], Sequence[EdgeTable]],
@@ -73,7 +69,7 @@ def small_step(
 
 class _Step:
     def __init__(
-        self, tables: MeshTables, clusters: Sequence[Sequence[int]], picks: Sequence[_Picks]
+        self, tables: CostTables, clusters: Sequence[Sequence[int]], picks: Sequence[_Picks]
     ) -> None:
         self.tables, self.graph = tables, tables.graph
         self.clusters, self.picks = clusters, picks

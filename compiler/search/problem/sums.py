@@ -14,9 +14,9 @@ from itertools import islice, product
 
 import numpy as np
 
+from tensoropt.compiler.search.problem.cost_tables import Flags
 from tensoropt.compiler.search.problem.live_sizes import Part, Shape, classes
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, TablePoint
-from tensoropt.compiler.search.problem.tables import Flags
 from tensoropt.compiler.search.problem.waiting import Moment, Waits
 from tensoropt.compiler.support.identity import Same
 

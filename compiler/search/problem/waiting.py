@@ -15,9 +15,10 @@ import numpy as np
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.search.problem.behind import left_bytes
+from tensoropt.compiler.search.problem.cost_tables import End
 from tensoropt.compiler.search.problem.live_sizes import LiveSizes, Part, Shape, classes, pairs
 from tensoropt.compiler.search.problem.problem import Floats
-from tensoropt.compiler.search.problem.tables import End, MeshTables
+from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["Moment", "Waits"]
 
@@ -91,7 +92,7 @@ class Waits:
     def moves(self) -> dict[int, list[Moment]]:
         """The moments in which tensors are resharded for each op; none in small problems."""
         alive, found = dict(self._alive()), dict[int, list[Moment]]()
-        for value, source, target, index in self.tables.moved:
+        for value, source, target, index in self.tables.ends.moved:
             if index in alive:
                 moment = self._move(value, source, target, index, alive[index])
                 found.setdefault(index, []).append(moment)
@@ -104,11 +105,11 @@ class Waits:
         Small problems have none.
         """
         alive, found = dict(self._alive()), dict[int, list[Moment]]()
-        for value, source, target, _ in self.tables.moved:
+        for value, source, target, _ in self.tables.ends.moved:
             index = self.graph.values[value].producer
             if index in alive and source.node == self.sizes.position[index]:
                 others = [*alive[index], *self.graph.nodes[index].results]
-                waiting = [v for v in others if v != value and v in self.tables.held]
+                waiting = [v for v in others if v != value and v in self.tables.ends.held]
                 found.setdefault(index, []).append(self._cut(value, source, target, index, waiting))
         return found
 
@@ -139,7 +140,7 @@ class Waits:
 
         The layout for the reader before is included. ``None`` if unknown, or if nothing is sliced.
         """
-        info, (made, _) = self.graph.values[value].info, self.tables.held[value]
+        info, (made, _) = self.graph.values[value].info, self.tables.ends.held[value]
         every = [self.sizes.wanted(value, reader) for reader in self.sizes.readers(value)]
         fixed = info is None or not info.is_movable or self.sizes.is_shared(value)
         if fixed or any(len(own) > 1 for own in every):
@@ -159,7 +160,9 @@ class Waits:
     def _add_up(self, index: int) -> Floats:
         """Return the bytes per option of a node's results that other nodes read."""
         made = [v for v in self.graph.nodes[index].results if self.graph.values[v].uses]
-        every = [(v, self.tables.held[v][0].layouts) for v in made if v in self.tables.held]
+        every = [
+            (v, self.tables.ends.held[v][0].layouts) for v in made if v in self.tables.ends.held
+        ]
         found = self.sizes.zeros(len(self.tables.options[index]))
 
         def make() -> Floats:
@@ -203,13 +206,13 @@ class Waits:
                 yield index, alive.copy()
 
     def _values(self) -> list[int]:
-        every = self.tables.held
+        every = self.tables.ends.held
         staying = self.graph.storage.staying
         return [v for v in every if self.graph.values[v].uses and v not in staying]
 
     def _parts(self, value: int, index: int) -> Iterator[Part]:
         """Yield the parts of a value that is live while node ``index`` runs."""
-        made, read = self.tables.held[value]
+        made, read = self.tables.ends.held[value]
         readers = self.sizes.readers(value)
         if readers[-1] <= index:
             return
@@ -238,13 +241,13 @@ class Waits:
         ]
         if len(ends) == 2 and before < index:
             yield self.sizes.match_ends(value, *ends)
-        second = self.tables.second_copies.get(value)
+        second = self.tables.ends.second_copies.get(value)
         if second is not None and len(ends) == 2 and after < readers[-1]:
             yield self.sizes.match_ends(value, second, ends[1])
 
     def _elsewhere(self, value: int, index: int) -> Iterator[Part]:
         """Yield the part of an operand that later readers require in another layout."""
-        _, read = self.tables.held[value]
+        _, read = self.tables.ends.held[value]
         readers = self.sizes.readers(value)
         if readers[-1] <= index or not isinstance(read, End):
             return
@@ -288,7 +291,7 @@ class Waits:
 
     def _parts_of(self, value: int, index: int) -> Iterator[Part]:
         """Yield the parts of a value while others are resharded for node ``index``."""
-        _, read = self.tables.held[value]
+        _, read = self.tables.ends.held[value]
         readers = self.sizes.readers(value)
         if index == readers[-1] and index != readers[0] and isinstance(read, End):
             yield self.sizes.smaller(value, read, self.sizes.reader(value, index))
@@ -302,7 +305,7 @@ class Waits:
         operands = self.graph.nodes[index].operands
         if target.node != self.sizes.position[index]:
             return self.sizes.zeros(len(target.layouts)), set()
-        before = {v for v in operands[: operands.index(value)] if v in self.tables.held}
+        before = {v for v in operands[: operands.index(value)] if v in self.tables.ends.held}
         before = {v for v in before if v is not None and v not in self.graph.storage.staying}
 
         def make() -> Floats:
