@@ -194,7 +194,7 @@ def difference(graph: Graph, devices: int, device: Device, options: SearchOption
         for point in points[:: -(-len(points) // _POINTS)]
         for plan in [candidate.tables.decode(point.assignment)]
     ]
-    least = min(cost.memory_bytes for _, _, cost in search.costed)
+    least = min(cost.memory_bytes for _, _, cost in search.plans.costed)
     mean = sum(apart) / len(apart)
     return Difference(len(apart), max(apart), mean, worst_bound(search.gaps), least, seconds)
 

@@ -50,6 +50,7 @@ def _off(about: str, file: str, old: str, new: str) -> Switch:
     return Switch(about, (Edit(f"compiler/{file}", old, new),))
 
 
+_TURNS, _PLANS = "search/frontier/turns.py", "search/frontier/plans.py"
 _LOOP, _ENGINE = "search/frontier/anytime.py", "search/engine/ft.py"
 _SWEEP, _REFINE, _PLAN = (
     "search/engine/sweep.cpp",
@@ -60,39 +61,39 @@ _SWEEP, _REFINE, _PLAN = (
 _OF_LOOP = {
     "tolerances": _off(
         "runs within 5%, 2%, 1% before the requested bound",
-        _LOOP,
+        _TURNS,
         "candidate.tolerance = max(options.epsilon, LADDER[0])",
         "candidate.tolerance = options.epsilon",
     ),
     "slices": _off(
         "a run has a part of the time left",
-        _LOOP,
+        _TURNS,
         "return worst, 1.0 if whole else max(SLICE, 1 / rivals)",
         "return worst, 1.0",
     ),
     "even-slices": _off(
         "the part is even if there are few rivals",
-        _LOOP,
+        _TURNS,
         "max(SLICE, 1 / rivals)",
         "SLICE",
     ),
-    "worth": _off("no run that has too little time", _LOOP, "WORTH = 0.3", "WORTH = 0.0"),
+    "worth": _off("no run that has too little time", _TURNS, "WORTH = 0.3", "WORTH = 0.0"),
     "worst-first": _off(
         "the candidate with the worst bound is next",
-        _LOOP,
+        _TURNS,
         "worst = max(worth, key=urgencies.__getitem__)",
         "worst = worth[0]",
     ),
     "deeper-later": _off(
         "deeper meshes wait until the others are within 3%",
-        _LOOP,
-        "if not self._is_deep(candidate) or not self.costed:",
+        _TURNS,
+        "if not candidate.is_deep or not self.plans.costed:",
         "if not candidate.results:",
     ),
     "expected-time": _off(
         "a deeper mesh is begun only if it is expected to end in time",
-        _LOOP,
-        "(self._expected_s(candidate) if self._is_deep(candidate) else 0)",
+        _TURNS,
+        "(self._expected_s(candidate) if candidate.is_deep else 0)",
         "0",
     ),
     "promise": _off(
@@ -115,35 +116,35 @@ _OF_LOOP = {
     ),
     "lessons": _off(
         "programs refine the tables",
-        _LOOP,
+        _TURNS,
         "if not candidate.learns():\n            return False",
         "if candidate:\n            return False",
     ),
-    "rounds": _off("at most five runs of one tolerance", _LOOP, "ROUNDS = 5", "ROUNDS = 10**9"),
+    "rounds": _off("at most five runs of one tolerance", _TURNS, "ROUNDS = 5", "ROUNDS = 10**9"),
     "small-rounds": _off(
-        "at most 400 runs of a small problem", _LOOP, "SMALL_ROUNDS = 400", "SMALL_ROUNDS = 10**9"
+        "at most 400 runs of a small problem", _TURNS, "SMALL_ROUNDS = 400", "SMALL_ROUNDS = 10**9"
     ),
     "finer": _off(
         "finer tables if programs are not within the bound",
-        _LOOP,
+        _TURNS,
         "elif candidate.learns() and gap > asked > 0 and tolerance > FINEST:",
         "elif gap < 0:",
     ),
     "by-far": _off(
         "points of tables that charge too much are costed even if a program is slightly better",
-        _LOOP,
+        _PLANS,
         "1.0 if learns else BY_FAR",
         "1.0",
     ),
     "beaten": _off(
         "points that another program beats are not costed",
-        _LOOP,
+        _PLANS,
         "if any(t <= point.time and size <= least * point.memory for t, size in programs):",
         "if point is None:",
     ),
     "ends-first": _off(
         "the ends of a frontier are costed first",
-        _LOOP,
+        _PLANS,
         "enumerate(_ends_first(len(points)))",
         "enumerate(range(len(points)))",
     ),
@@ -154,7 +155,7 @@ _OF_LOOP = {
         "LARGE = 10**9",
     ),
     "other-meshes": _off(
-        "programs of other meshes bound the search of a mesh", _LOOP, "known=known,", "known=(),"
+        "programs of other meshes bound the search of a mesh", _LOOP, "in known],", "in known[:0]],"
     ),
     "known-lines": _off(
         "lines of earlier runs",

@@ -21,7 +21,7 @@ import pytest
 
 from tensoropt.compiler.planning import answer_time, request
 from tensoropt.compiler.search.engine.control import OutOfTimeError
-from tensoropt.compiler.search.frontier import anytime, clock
+from tensoropt.compiler.search.frontier import anytime, clock, plans, turns
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
 
@@ -164,8 +164,8 @@ def test_the_default_answers_with_what_it_has_by_then(opt, monkeypatch) -> None:
 @pytest.mark.parametrize("is_late", [False, True])
 def test_the_cause_of_the_end_is_stated(opt, mlp: Path, monkeypatch, is_late: bool) -> None:
     """Programs are still further from the frontier than the bound allows."""
-    monkeypatch.setattr(anytime.Anytime, "_gap", lambda self, candidate: 0.078)
-    plan = anytime.Anytime._plan_next
+    monkeypatch.setattr(plans.Plans, "gap", lambda self, candidate: 0.078)
+    plan = turns.Turns.plan_next
 
     def planned(self, candidate):  # type: ignore[no-untyped-def]
         plan(self, candidate)
@@ -173,7 +173,7 @@ def test_the_cause_of_the_end_is_stated(opt, mlp: Path, monkeypatch, is_late: bo
         if is_late:
             self.clock.limit_s = 0.01
 
-    monkeypatch.setattr(anytime.Anytime, "_plan_next", planned)
+    monkeypatch.setattr(turns.Turns, "plan_next", planned)
     outcome = opt(mlp, "--devices", "4", "--mesh", "4", "--pareto", "--resolution", "0")
     reason = r"after [\d.]+ s" if is_late else "with nothing more to learn"
     assert re.search(f"within 7.80% of the exact frontier {reason}", outcome.out.splitlines()[0])

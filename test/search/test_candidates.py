@@ -14,7 +14,7 @@ from small_models import random_module, tables_of
 
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.program.evaluate import Cost
-from tensoropt.compiler.search.frontier import anytime
+from tensoropt.compiler.search.frontier import anytime, turns
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import BUSY, Clock
 from tensoropt.compiler.search.frontier.options import SearchOptions, by_promise
@@ -127,7 +127,7 @@ def test_the_worst_gap_is_searched_first(monkeypatch: pytest.MonkeyPatch) -> Non
     run = anytime.Anytime._run
 
     def watched(self: anytime.Anytime, own: Candidate, limit_s: float) -> None:
-        order.append((own.mesh.shape, math.inf if own.is_fresh else self._gap(own) or 0.0))
+        order.append((own.mesh.shape, math.inf if own.is_fresh else self.plans.gap(own) or 0.0))
         run(self, own, limit_s)
 
     monkeypatch.setattr(anytime.Anytime, "_run", watched)
@@ -172,7 +172,7 @@ def test_without_time_the_first_mesh_still_has_its_ends() -> None:
 
 
 def test_a_bound_names_the_meshes_that_it_is_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(anytime.Anytime, "_expected_s", lambda self, own: math.inf)
+    monkeypatch.setattr(turns.Turns, "_expected_s", lambda self, own: math.inf)
     found = searched([candidate((2,)), candidate((2, 2)), candidate((2, 2, 2))], time_limit_s=60.0)
     assert (found.axes, found.stopped) == (2, "time")
     assert [left.mesh for left in found.left_out] == [(2, 2, 2)]

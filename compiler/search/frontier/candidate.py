@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.layout.mesh import wide_axes
+from tensoropt.compiler.layout.mesh import count_layouts, wide_axes
 from tensoropt.compiler.program.evaluate import ProgramCost
 from tensoropt.compiler.search.frontier.bounds import Claim, proven
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
-from tensoropt.compiler.search.frontier.options import SearchOptions
+from tensoropt.compiler.search.frontier.options import PLACEMENTS, SHALLOW_AXES, SearchOptions
 from tensoropt.compiler.search.problem.problem import (
     NO_LINES,
     Lines,
@@ -77,6 +77,21 @@ class Candidate:
     def axes(self) -> int:
         """Number of mesh axes above 1."""
         return wide_axes(self.mesh)
+
+    @property
+    def is_deep(self) -> bool:
+        """True for a mesh that is begun after all meshes of fewer axes."""
+        return self.axes > SHALLOW_AXES
+
+    @property
+    def cells(self) -> int:
+        """A measure of the cells of its tables: the square of the number of layouts of a tensor."""
+        return count_layouts(self.mesh, PLACEMENTS) ** 2
+
+    def leave_out(self, reason: str, error: Exception | None = None) -> None:
+        """Note why the search leaves it out, unless it has been run."""
+        if self.is_fresh:
+            self.reason, self.error = reason, error
 
     @property
     def is_above_tolerance(self) -> bool:

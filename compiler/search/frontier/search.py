@@ -247,7 +247,7 @@ def search_candidates(
         raise search.failure()
     programs = [
         program
-        for candidate, assignment, _ in search.costed
+        for candidate, assignment, _ in search.plans.costed
         for program in _programs(candidate.alternative, candidate.tables, assignment)
     ]
     if not options.may_exceed(max(_tensors(program)[1] for program in programs)):
