@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["Same"]
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["Known", "Same"]
+
+_T = TypeVar("_T")
 
 
 class Same:
@@ -22,3 +27,18 @@ class Same:
 
     def __hash__(self) -> int:
         return id(self.held)
+
+
+class Known:
+    """Objects that are made once per key."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, Any] = {}
+
+    def get(self, held: tuple[object, ...], make: Callable[[], _T]) -> _T:
+        """Return the object of these numbers, words and objects; ``make`` it the first time."""
+        key = tuple(one if isinstance(one, int | str) else Same(one) for one in held)
+        if key not in self._made:
+            self._made[key] = make()
+        made: _T = self._made[key]
+        return made

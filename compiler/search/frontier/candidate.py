@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from tensoropt.compiler.layout.mesh import count_layouts, wide_axes
 from tensoropt.compiler.program.evaluate import ProgramCost
 from tensoropt.compiler.search.frontier.bounds import Claim, proven
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.frontier.options import PLACEMENTS, SHALLOW_AXES, SearchOptions
+from tensoropt.compiler.search.problem.cost_tables import Assignment
 from tensoropt.compiler.search.problem.problem import (
     NO_LINES,
     Lines,
@@ -24,10 +24,7 @@ from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["Assignment", "Candidate", "Costed", "Programs"]
-
-Assignment = npt.NDArray[np.int32]
-"""Per choosing node, the number of its strategy."""
+__all__ = ["Candidate", "Costed", "Programs"]
 
 Costed = tuple["Candidate", Assignment, ProgramCost]
 """A plan of a candidate, with the cost of its program before fusion and overlap."""

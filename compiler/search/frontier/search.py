@@ -24,7 +24,7 @@ from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.control import OutOfTimeError
 from tensoropt.compiler.search.frontier.anytime import Anytime
 from tensoropt.compiler.search.frontier.bounds import NOTHING
-from tensoropt.compiler.search.frontier.candidate import Assignment, Candidate
+from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.options import (
     LeftOut,
     Say,
@@ -33,7 +33,7 @@ from tensoropt.compiler.search.frontier.options import (
     by_promise,
     distinct_meshes,
 )
-from tensoropt.compiler.search.problem.cost_tables import Memo
+from tensoropt.compiler.search.problem.cost_tables import Assignment, Memo
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables, new_memo

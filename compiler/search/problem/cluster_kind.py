@@ -17,7 +17,7 @@ from tensoropt.compiler.search.problem.cost_tables import CostTables
 from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.problem import NodeTable
 from tensoropt.compiler.sharding.rule.strategies import strategy_of_roles
-from tensoropt.compiler.support.identity import Same
+from tensoropt.compiler.support.identity import Known
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["ClusterKind", "Column"]
@@ -65,7 +65,7 @@ class ClusterKind:
         self.places = {value: place for place, value in enumerate(cluster.values)}
         self.nodes = [self.graph.nodes[member] for member in cluster.members]
         self._followed: dict[AxisRole, list[AxisRole]] = {}
-        self._numbers: dict[Same, dict[Strategy, int]] = {}
+        self._numbers = Known()
         rows = self._pinned([self._row(option) for option in self._allowed()])
         self.picks = np.array(rows, dtype=np.int32)
         self._walk()
@@ -124,10 +124,7 @@ class ClusterKind:
 
     def _numbers_of(self, place: int) -> dict[Strategy, int]:
         options = self.tables.options[self.cluster.members[place]]
-        key = Same(options)
-        if key not in self._numbers:
-            self._numbers[key] = {option: n for n, option in enumerate(options)}
-        return self._numbers[key]
+        return self._numbers.get((options,), lambda: {own: n for n, own in enumerate(options)})
 
     def _number(self, place: int, roles: tuple[AxisRole, ...]) -> int:
         """Return the strategy of these roles, or of the longest prefix that can be split."""
@@ -159,8 +156,6 @@ class ClusterKind:
     def _walk(self) -> None:
         count = len(self.picks)
         self._time_s, self._static, self._transient = (np.zeros(count) for _ in range(3))
-        self.made: dict[int, tuple[Layout, ...]] = {}
-        self.kept: dict[int, NDArray[np.bool_]] = {}
         made: dict[int, list[Layout]] = {}
         kept: dict[int, list[bool]] = {}
         reads: dict[int, _Reads] = {}

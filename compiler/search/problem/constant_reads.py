@@ -1,4 +1,4 @@
-"""Charges of constants in the layouts in which they are read, and not as they are stored."""
+"""Charges of constants for the layouts in which they are read, and not for their stored one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensoropt.compiler.program.constants import equal_constants
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.search.problem.cost_tables import SETS_OF_SMALL, CostTables
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable
-from tensoropt.compiler.search.problem.shared_uses import layout_sets
+from tensoropt.compiler.search.problem.shared_uses import add_read, add_sets_node, layout_sets
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.runtime.layout.layout import Layout
 
@@ -29,9 +29,10 @@ _ODD_BYTES = 2.0**-10
 
 @dataclass
 class _Constant:
-    """A class of equal constants: its readers and its makers.
+    """A class of equal constants.
 
-    Per reader, the layouts in which it is read under each option; makers are (node, result).
+    Per reader, a node of the problem, the layouts in which it is read under each option; makers are
+    (node of the graph, result).
     """
 
     info: TensorInfo
@@ -56,9 +57,7 @@ class ConstantReads:
             key = equal_constants(self.graph)[held.producer], held.index
             own = found.setdefault(key, _Constant(held.info))
             own.makers.add((held.producer, held.index))
-            wanted = tables.wanted(node, operand)
-            pairs = zip(own.reads.get(node, [()] * len(wanted)), wanted, strict=True)
-            own.reads[node] = [(*x, y) if y not in x else x for x, y in pairs]
+            add_read(own.reads, position[node], tables.wanted(node, operand))
         self.constants = list(found.values())
 
     def charge_all(self, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
@@ -73,15 +72,12 @@ class ConstantReads:
                 nodes[place] = NodeTable(nodes[place].time_s)
         for one, every in zip(self.constants, known, strict=True):
             sizes = [self._bytes(one, held) for held in every]
-            for reader, own in one.reads.items():
-                times = [[0.0 if {*x} <= {*held} else np.inf for x in own] for held in every]
-                edges.append(EdgeTable(len(nodes), self.position[reader], np.array(times)))
+            node = add_sets_node(one.reads, every, sizes, nodes, edges)
             for maker, result in sorted(one.makers):
-                stored_as = self.tables.made(maker, result)
+                stored_as = self.tables.list_made(maker, result)
                 odd = [[_ODD_BYTES * (x not in held) for x in stored_as] for held in every]
                 none = np.zeros((len(every), len(stored_as)))
-                edges.append(EdgeTable(len(nodes), self.position[maker], none, np.array(odd)))
-            nodes.append(NodeTable(np.zeros(len(every)), np.array(sizes, dtype=np.float64)))
+                edges.append(EdgeTable(node, self.position[maker], none, np.array(odd)))
 
     def charge_pairs(self, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
         """Charge constants with two readers once per layout in which they are read.
@@ -97,15 +93,14 @@ class ConstantReads:
             (first, here), (last, there) = one.reads.items()
             sizes = [[self._bytes(one, {*a, *b}) for b in there] for a in here]
             none = np.zeros((len(here), len(there)))
-            ends = self.position[first], self.position[last]
-            edges.append(EdgeTable(*ends, none, np.array(sizes)))
+            edges.append(EdgeTable(first, last, none, np.array(sizes)))
             for maker, result in sorted(one.makers):
                 place = self.position[maker]
                 nodes[place] = NodeTable(nodes[place].time_s)
                 for reader, own in one.reads.items():
-                    stored_as = self.tables.made(maker, result)
+                    stored_as = self.tables.list_made(maker, result)
                     odd = np.array([[_ODD_BYTES * ((x,) != y) for y in own] for x in stored_as])
-                    edges.append(EdgeTable(place, self.position[reader], np.zeros_like(odd), odd))
+                    edges.append(EdgeTable(place, reader, np.zeros_like(odd), odd))
 
     def _bytes(self, one: _Constant, layouts: Iterable[Layout]) -> float:
         return float(sum(tensor_bytes(one.info, x, self.tables.mesh) for x in layouts))

@@ -16,7 +16,7 @@ from tensoropt.compiler.program.fills import Mask
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable
 from tensoropt.compiler.search.problem.shared_uses import LayoutSets
-from tensoropt.compiler.support.identity import Same
+from tensoropt.compiler.support.identity import Known
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -66,10 +66,8 @@ class Memo(NodeMemo):
 
     def __init__(self, mesh: Mesh, device: Device) -> None:
         super().__init__(mesh, device)
-        self.layouts: dict[object, tuple[Layout, ...]] = {}
         self.node_tables: dict[object, NodeTable] = {}
-        self.numbers: dict[Same, dict[tuple[AxisRole, ...], int]] = {}
-        self.layout_sets: dict[object, LayoutSets | None] = {}
+        self.known = Known()
 
 
 @dataclass(eq=False)
@@ -85,8 +83,7 @@ class CostTables(NodeCosts):
         memo = self.memo = self.memo or self._new_memo()
         super().__post_init__()
         self.edge_tables = EdgeTables(self.resharder)
-        self._layouts = memo.layouts
-        self._node_tables, self._numbers = memo.node_tables, memo.numbers
+        self.known, self._node_tables = memo.known, memo.node_tables
 
     def _new_memo(self) -> Memo:
         return Memo(self.mesh, self.device)
@@ -108,10 +105,9 @@ class CostTables(NodeCosts):
 
     def numbers(self, index: int) -> dict[tuple[AxisRole, ...], int]:
         """Return the numbers of an op's options by the roles of the mesh axes."""
-        key = Same(self.options[index])
-        if key not in self._numbers:
-            self._numbers[key] = {o.roles: n for n, o in enumerate(self.options[index])}
-        return self._numbers[key]
+        options = self.options[index]
+        key = (options, "numbers")
+        return self.known.get(key, lambda: {own.roles: n for n, own in enumerate(options)})
 
     def masks(self, index: int) -> list[set[Mask]]:
         """Return the masks that a node reads under each of its options."""
@@ -152,17 +148,17 @@ class CostTables(NodeCosts):
         assert info is not None
         return self.edge_tables.table(info, source.layouts, target.layouts, constant=False)[1]
 
-    def made(self, node: int, result: int) -> tuple[Layout, ...]:
+    def list_made(self, node: int, result: int) -> tuple[Layout, ...]:
         """Return the layout of a result per option; the same object for the same options."""
         options = self.options[node]
-        return self._cache((Same(options), "made", result), (s.results[result] for s in options))
+        key = (options, "made", result)
+        return self.known.get(key, lambda: tuple(own.results[result] for own in options))
 
     def wanted(self, node: int, operand: int) -> tuple[Layout, ...]:
         """Return the layout of an operand per option; the same object for the same options."""
         options = self.options[node]
-        return self._cache(
-            (Same(options), "wanted", operand), (s.operands[operand] for s in options)
-        )
+        key = (options, "wanted", operand)
+        return self.known.get(key, lambda: tuple(own.operands[operand] for own in options))
 
     def copies(self, groups: Iterable[tuple[Layout, ...]]) -> tuple[Layout, ...]:
         """Return the layouts of a copy: any complete layout of ``groups``, that is made or wanted.
@@ -170,11 +166,10 @@ class CostTables(NodeCosts):
         Uses that all require a partial sum gain nothing over reducing it first, as each reduces it
         on its own. Leaving partial layouts out makes the tables much smaller.
         """
-        distinct = {Same(group): group for group in groups}
-        layouts = dict.fromkeys(layout for group in distinct.values() for layout in group)
-        return self._cache(("copy", *distinct), (x for x in layouts if not x.has_partial))
+        distinct = {id(group): group for group in groups}.values()
 
-    def _cache(self, key: object, layouts: Iterable[Layout]) -> tuple[Layout, ...]:
-        if key not in self._layouts:
-            self._layouts[key] = tuple(layouts)
-        return self._layouts[key]
+        def make() -> tuple[Layout, ...]:
+            layouts = dict.fromkeys(layout for group in distinct for layout in group)
+            return tuple(layout for layout in layouts if not layout.has_partial)
+
+        return self.known.get(("copy", *distinct), make)

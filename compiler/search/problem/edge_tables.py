@@ -14,7 +14,7 @@ from tensoropt.compiler.search.problem.shared_uses import (
     reading_times,
 )
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
-from tensoropt.compiler.support.identity import Same
+from tensoropt.compiler.support.identity import Known, Same
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["EdgeTables", "is_cut"]
@@ -33,7 +33,7 @@ class EdgeTables:
     def __init__(self, resharder: Resharder) -> None:
         self._resharder = resharder
         self._tables: dict[object, tuple[Array, Array]] = {}
-        self._reading: dict[object, Array] = {}
+        self._reading = Known()
 
     def table(
         self,
@@ -68,10 +68,7 @@ class EdgeTables:
 
     def reading(self, sets: LayoutSets, wanted: Layouts) -> Array:
         """Return seconds as [set, option] of reading one layout of a set."""
-        key = (Same(sets), Same(wanted))
-        if key not in self._reading:
-            self._reading[key] = reading_times(sets, wanted)
-        return self._reading[key]
+        return self._reading.get((sets, wanted), lambda: reading_times(sets, wanted))
 
     def _reshards(
         self, info: TensorInfo, sources: Layouts, targets: Layouts

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.search.problem.cost_tables import Assignment, End, Flags, SharedEnd
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.search.problem.tables import MeshTables
-from tensoropt.compiler.support.identity import Same
+from tensoropt.compiler.support.identity import Known
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["LiveSizes", "Part", "Shape", "classes", "pairs"]
@@ -53,20 +53,6 @@ class Part:
     def bytes(self, chosen: Assignment, node: int) -> float:
         """Return the live bytes in an assignment, at a moment of ``node``."""
         return self.shape.bytes([int(chosen[n]) for n in self.nodes], int(chosen[node]))
-
-
-@dataclass
-class Known:
-    """Objects made once per key."""
-
-    found: dict[object, object] = field(default_factory=dict)
-
-    def get(self, held: tuple[object, ...], make: Callable[[], object]) -> object:
-        """Return the object of these numbers, words and objects; ``make`` it the first time."""
-        key = tuple(one if isinstance(one, int | str) else Same(one) for one in held)
-        if key not in self.found:
-            self.found[key] = make()
-        return self.found[key]
 
 
 class LiveSizes:
@@ -111,7 +97,6 @@ class LiveSizes:
 
         info = self.graph.values[value].info
         shape = self.known.get(("smaller", info, one.layouts, other.layouts), make)
-        assert isinstance(shape, Shape)
         return Part(value, (one.node, other.node), shape)
 
     def smallest(self, value: int, made: End, read: SharedEnd) -> Part:
@@ -134,7 +119,6 @@ class LiveSizes:
 
         sets = read.layouts
         shape = self.known.get(("smallest", info, made.layouts, sets), make)
-        assert isinstance(shape, Shape)
         return Part(value, (made.node, read.node), shape)
 
     def bytes(self, value: int, layouts: Sequence[Layout]) -> Floats:
@@ -171,7 +155,6 @@ class LiveSizes:
             return Shape(np.array(bytes_, dtype=np.float64), (ones, others))
 
         shape = self.known.get(("alike", info, first.layouts, last.layouts), make)
-        assert isinstance(shape, Shape)
         return Part(value, (first.node, last.node), shape)
 
     def least(self, value: int, made: End, options: Sequence[Layout | tuple[Layout, ...]]) -> Shape:
@@ -187,15 +170,11 @@ class LiveSizes:
             sizes = [min(tensor_bytes(info, layout, mesh) for layout in one) for one in ways]
             return classes(np.array(sizes, dtype=np.float64))
 
-        shape = self.known.get(("sizes", info, made.layouts, options), make)
-        assert isinstance(shape, Shape)
-        return shape
+        return self.known.get(("sizes", info, made.layouts, options), make)
 
     def zeros(self, count: int) -> NDArray[np.float64]:
         """Return zero bytes per option; the same object for the same ``count``."""
-        own = self.known.get(("none", count), lambda: np.zeros(count))
-        assert isinstance(own, np.ndarray)
-        return own
+        return self.known.get(("none", count), lambda: np.zeros(count))
 
 
 def _lesser(first: Floats, last: Floats) -> Shape:

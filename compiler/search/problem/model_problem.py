@@ -14,13 +14,11 @@ from tensoropt.compiler.search.problem.cost_tables import (
     SETS_OF_SMALL,
     CostTables,
     End,
-    Memo,
     SharedEnd,
 )
 from tensoropt.compiler.search.problem.mask_tables import charge_masks, users_of_masks
 from tensoropt.compiler.search.problem.problem import EdgeTable, Problem
 from tensoropt.compiler.search.problem.shared_uses import LayoutSets, layout_sets
-from tensoropt.compiler.support.identity import Same
 
 __all__ = ["ModelProblem", "TensorEnds", "rounds"]
 
@@ -111,16 +109,12 @@ class ModelProblem:
         Sets are exact in time, but there can be many. Larger problems learn from the layouts of
         live tensors, about which a set has less information than a copy.
         """
-        constants, memo = self.graph.storage.constants, self.tables.memo
+        constants = self.graph.storage.constants
         if len(uses) < 2 or value in constants or not self.tables.is_small:
             return None
-        assert isinstance(memo, Memo)
         wanted = [self.tables.wanted(*use) for use in uses]
-        key = tuple(map(Same, wanted))
-        if key not in memo.layout_sets:
-            ways = ([(x,) for x in own] for own in wanted)
-            memo.layout_sets[key] = layout_sets(ways, SETS_OF_SMALL)
-        return memo.layout_sets[key]
+        ways = ([(x,) for x in own] for own in wanted)
+        return self.tables.known.get(("sets", *wanted), lambda: layout_sets(ways, SETS_OF_SMALL))
 
     def _share(self, value: int, source: End, sets: LayoutSets, uses: _Uses) -> SharedEnd:
         """Add the node for the set of layouts in which a tensor is read."""
@@ -184,7 +178,7 @@ class ModelProblem:
 
     def _source(self, value: int) -> End:
         held = self.graph.values[value]
-        return End(self.position[held.producer], self.tables.made(held.producer, held.index))
+        return End(self.position[held.producer], self.tables.list_made(held.producer, held.index))
 
     def _use(self, use: tuple[int, int]) -> End:
         return End(self.position[use[0]], self.tables.wanted(*use))

@@ -8,20 +8,53 @@ each reader requires its own layout in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.reshard.shared_tree import spread
-from tensoropt.compiler.search.problem.problem import Floats
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.runtime.layout.layout import Layout
 
-__all__ = ["LayoutSets", "layout_sets", "making_costs", "making_tables", "reading_times"]
+__all__ = [
+    "LayoutSets",
+    "add_read",
+    "add_sets_node",
+    "layout_sets",
+    "making_costs",
+    "making_tables",
+    "reading_times",
+]
 
-LayoutSets = tuple[tuple[Layout, ...], ...]
+_Set = tuple[Layout, ...]
+
+LayoutSets = tuple[_Set, ...]
 """Sets of layouts, each in the order in which readers list them."""
+
+
+def add_read(reads: dict[int, list[_Set]], reader: int, layouts: Sequence[Layout]) -> None:
+    """Add a layout per option to the distinct layouts in which a node reads a tensor."""
+    own = reads.setdefault(reader, [()] * len(layouts))
+    pairs = zip(own, layouts, strict=True)
+    reads[reader] = [(*held, x) if x not in held else held for held, x in pairs]
+
+
+def add_sets_node(
+    reads: Mapping[int, Sequence[_Set]],
+    sets: LayoutSets,
+    static_bytes: Sequence[float],
+    nodes: list[NodeTable],
+    edges: list[EdgeTable],
+) -> int:
+    """Add and return the node for the set of layouts in which nodes read a tensor."""
+    node = len(nodes)
+    nodes.append(NodeTable(np.zeros(len(sets)), np.array(static_bytes, dtype=np.float64)))
+    for reader, own in reads.items():
+        times = [[0.0 if {*one} <= {*held} else np.inf for one in own] for held in sets]
+        edges.append(EdgeTable(node, reader, np.array(times)))
+    return node
 
 
 def layout_sets(readers: Iterable[Iterable[Sequence[Layout]]], most: int) -> LayoutSets | None:

@@ -21,7 +21,12 @@ from tensoropt.compiler.program.program import read
 from tensoropt.compiler.search.problem.cost_tables import SETS_OF_SMALL, CostTables, Flags
 from tensoropt.compiler.search.problem.mask_tables import charge_masks, users_of_masks
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
-from tensoropt.compiler.search.problem.shared_uses import layout_sets, making_costs
+from tensoropt.compiler.search.problem.shared_uses import (
+    add_read,
+    add_sets_node,
+    layout_sets,
+    making_costs,
+)
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["small_step"]
@@ -129,7 +134,7 @@ class _Step:
                 key = value, node.part if is_state else 0
                 tensor = found.setdefault(key, self._make_tensor(value))
                 tensor.times = max(tensor.times, self.graph.times(node))
-                self._note(tensor.read, number, self._layouts(number, place, operand))
+                add_read(tensor.read, number, self._layouts(number, place, operand))
         return list(found.values())
 
     def _members(self) -> Iterator[tuple[int, int, int]]:
@@ -152,12 +157,6 @@ class _Step:
         options = self.tables.options[self.clusters[number][place]]
         return [options[option].operands[operand] for option in self.picks[number][:, place]]
 
-    @staticmethod
-    def _note(reads: dict[int, list[_Set]], number: int, layouts: Sequence[Layout]) -> None:
-        own = reads.setdefault(number, [()] * len(layouts))
-        pairs = zip(own, layouts, strict=True)
-        reads[number] = [(*held, x) if x not in held else held for held, x in pairs]
-
     def _join(self, tensor: _Tensor) -> bool:
         """Charge the reshards of a tensor; return whether it has few enough sets of layouts."""
         others = {number: own for number, own in tensor.read.items() if number != tensor.cluster}
@@ -165,7 +164,7 @@ class _Step:
         sets = layout_sets(others.values(), SETS_OF_SMALL)
         if sets is None:
             return False
-        node = self._sets_node(others, sets, np.zeros(len(sets)))
+        node = add_sets_node(others, sets, [0.0] * len(sets), self.nodes, self.edges)
         known: dict[object, tuple[float, float]] = {}
         costs = np.zeros((len(tensor.made), len(sets), 2))
         for row, (source, own) in enumerate(zip(tensor.made, inside, strict=True)):
@@ -188,15 +187,6 @@ class _Step:
         storage = self.graph.storage
         return time_s, 0.0 if value in storage.staying or value in storage.replacing else peak
 
-    def _sets_node(self, reads: dict[int, list[_Set]], sets: Sequence[_Set], static: Floats) -> int:
-        """Add the node for the set of layouts in which clusters read a tensor."""
-        node = len(self.nodes)
-        self.nodes.append(NodeTable(np.zeros(len(sets)), static))
-        for number, own in reads.items():
-            times = [[0.0 if {*one} <= {*held} else np.inf for one in own] for held in sets]
-            self.edges.append(EdgeTable(node, number, np.array(times)))
-        return node
-
     def _constants(self) -> dict[tuple[int, int], list[tuple[int, int, list[Layout]]]]:
         """Return the reads of constants at run time, grouped by equal constants."""
         found: dict[tuple[int, int], list[tuple[int, int, list[Layout]]]] = {}
@@ -214,11 +204,11 @@ class _Step:
         """Charge constants in each layout in which they are read."""
         own: dict[int, list[_Set]] = {}
         for _, number, layouts in reads:
-            self._note(own, number, layouts)
+            add_read(own, number, layouts)
         sets = layout_sets(own.values(), SETS_OF_SMALL)
         if sets is None:
             return False
         info, mesh = self.graph.values[reads[0][0]].info, self.tables.mesh
         sizes = [sum(tensor_bytes(info, layout, mesh) for layout in held) for held in sets]
-        self._sets_node(own, sets, np.array(sizes, dtype=np.float64))
+        add_sets_node(own, sets, sizes, self.nodes, self.edges)
         return True

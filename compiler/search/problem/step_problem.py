@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
 from tensoropt.compiler.search.problem.clusters import clusters_of, sums_of
-from tensoropt.compiler.search.problem.cost_tables import CostTables, Flags, Memo
+from tensoropt.compiler.search.problem.cost_tables import CostTables, Memo
 from tensoropt.compiler.search.problem.model_problem import rounds
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_gradients import SharedGradient, shared_gradients
@@ -65,10 +66,7 @@ class StepMemo(Memo):
     def __init__(self, mesh: Mesh, device: Device) -> None:
         super().__init__(mesh, device)
         self.kinds: dict[object, ClusterKind] = {}
-        self.summed: dict[object, SharedGradient] = {}
         self.edges: dict[object, _Tables] = {}
-        self.columns: dict[object, Column] = {}
-        self.flags: dict[object, Flags] = {}
 
 
 class StepProblem:
@@ -143,10 +141,9 @@ class StepProblem:
             kind = self.options[number]
             assert isinstance(kind, ClusterKind)
             shared = len(readers.get(self.graph.nodes[node].results[0], ())) > 1
-            key = (Same(kind), info, Same(copies), shared)
-            if key not in self.memo.summed:
-                self.memo.summed[key] = shared_gradients(kind, info, copies, shared=shared)
-            self.options[number] = self.summed[number] = self.memo.summed[key]
+            make = partial(shared_gradients, kind, info, copies, shared=shared)
+            own = self.tables.known.get((kind, info, copies, shared), make)
+            self.options[number] = self.summed[number] = own
 
     def _connect(self, value: int, targets: list[_Target]) -> None:
         """Connect the readers of a value to it, through copies if several share it."""
@@ -168,7 +165,7 @@ class StepProblem:
             self.edges += [self._joined(info, source, target) for target in paying]
 
     def _all(self, count: int, flag: bool) -> NDArray[np.bool_]:
-        return self.memo.flags.setdefault((count, flag), np.full(count, flag))
+        return self.tables.known.get(("all", count, flag), lambda: np.full(count, flag))
 
     def _copy(self, source: _Source, targets: list[_Target], number: int | None) -> _Target:
         """Return the copy for ``targets``: cluster ``number``, a sum, or else a new node."""
@@ -181,11 +178,9 @@ class StepProblem:
 
     def _column(self, copies: tuple[Layout, ...], late: bool, times: int) -> Column:
         """Return the column of a copy; the same object for the same layouts."""
-        key = (Same(copies), late, times)
-        if key not in self.memo.columns:
-            again = self._all(len(copies), False)
-            self.memo.columns[key] = Column(copies, 0, late, again, times)
-        return self.memo.columns[key]
+        again = self._all(len(copies), False)
+        make = partial(Column, copies, 0, late, again, times)
+        return self.tables.known.get(("column", copies, late, times), make)
 
     def _copies(self, source: _Source, targets: list[_Target]) -> tuple[Layout, ...]:
         """Return the layouts of a copy: all complete layouts that are made or wanted."""

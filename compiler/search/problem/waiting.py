@@ -153,7 +153,6 @@ class Waits:
             return classes(left_bytes(info, wanted[-2], wanted[-1], layouts, self.tables.resharder))
 
         shape = self.sizes.known.get(("left", info, made.layouts, *wanted), make)
-        assert isinstance(shape, Shape)
         last = self.sizes.position[self.sizes.readers(value)[-1]]
         return Part(value, (last,), shape) if shape.size_bytes.any() else None
 
@@ -169,9 +168,7 @@ class Waits:
             return sum((self.sizes.bytes(value, layouts) for value, layouts in every), found)
 
         infos = (self.graph.values[value].info for value, _ in every)
-        own = self.sizes.known.get(("made", found, *infos, *(x for _, x in every)), make)
-        assert isinstance(own, np.ndarray)
-        return own
+        return self.sizes.known.get(("made", found, *infos, *(x for _, x in every)), make)
 
     def _cut(
         self, value: int, source: End, target: End, index: int, waiting: Sequence[int]
@@ -186,7 +183,6 @@ class Waits:
             return classes(np.where(after < own, moved, own).T)
 
         shape = self.sizes.known.get(("cut", info, source.layouts, target.layouts), make)
-        assert isinstance(shape, Shape)
         parts = [part for other in waiting for part in self._parts(other, index)]
         parts = [part for part in parts if source.node not in part.nodes]
         own = self.sizes.zeros(len(source.layouts))
@@ -261,7 +257,6 @@ class Waits:
 
         info = self.graph.values[value].info
         shape = self.sizes.known.get(("elsewhere", info, read.layouts, last.layouts, *every), make)
-        assert isinstance(shape, Shape)
         yield Part(value, (read.node, last.node), shape)
 
     def _move(
@@ -278,7 +273,6 @@ class Waits:
             return classes(np.where(after < before[:, None], after, moved))
 
         shape = self.sizes.known.get(("move", info, source.layouts, target.layouts), make)
-        assert isinstance(shape, Shape)
         own, there = self._there(value, target, index)
         parts = [
             part
@@ -318,6 +312,5 @@ class Waits:
 
         infos = [self.graph.values[held].info for held in sorted(before)]
         wanted = [self.sizes.wanted(held, index)[0] for held in sorted(before)]
-        own = self.sizes.known.get(("there", len(target.layouts), *infos, *wanted), make)
-        assert isinstance(own, np.ndarray)
-        return own, before
+        key = ("there", len(target.layouts), *infos, *wanted)
+        return self.sizes.known.get(key, make), before
