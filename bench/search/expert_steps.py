@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -43,15 +42,14 @@ from tensoropt.compiler.report.plot import plot_frontier
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.search import FrontierPoint, unbeaten
 from tensoropt.compiler.search.frontier.steps import Graphs
+from tensoropt.compiler.search.problem.cost_tables import Flags, Memo
 from tensoropt.compiler.search.problem.problem import NodeTable, Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
-from tensoropt.compiler.search.problem.training_tables import mesh_tables, new_memo
+from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.flags import Parser, run_command
-
-Flags = NDArray[np.bool_]
 
 ZERO_STAGES = {0: "everything whole", 2: "gradients and moments split", 3: "parameters split too"}
 """Stage 1 is stage 2 here: a gradient is as split as its moments."""
@@ -79,7 +77,7 @@ def combinations(graphs: Graphs, request: Request) -> Iterator[Combination]:
     device, count = request.description, request.devices
     for tensor in (n for n in range(1, count + 1) if count % n == 0):
         mesh = Mesh((count // tensor, tensor))
-        memo = new_memo(next(iter(graphs.values())), mesh, device)
+        memo = Memo(mesh, device)
         for alternative, graph in graphs.items():
             tables = mesh_tables(graph, mesh, device, memo)
             wishes = _wishes(graph)

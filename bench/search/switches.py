@@ -112,7 +112,7 @@ _OF_LOOP = {
         "alternatives of a step share strategies and tables",
         "search/frontier/search.py",
         "mesh, device, memo)",
-        "mesh, device, new_memo(graph, mesh, device))",
+        "mesh, device, Memo(mesh, device))",
     ),
     "lessons": _off(
         "programs refine the tables",
@@ -198,14 +198,14 @@ _OF_TABLES = {
     "equal-clusters": _off(
         "equal clusters share their tables",
         "search/problem/training_tables.py",
-        "key = (cluster.kind, marks)",
-        "key = (cluster.leader, marks)",
+        '("cluster", cluster.kind, marks)',
+        '("leader", cluster.leader, marks)',
     ),
     "equal-step-edges": _off(
         "equal edges of a training step share their tables",
         "search/problem/step_problem.py",
-        "if key not in self.memo.edges:",
-        "if source:",
+        "self.tables.step_edges.get((info, *made, *target.columns), make)",
+        "make()",
     ),
     "second-copies": _off(
         "a second copy for all readers but the last",

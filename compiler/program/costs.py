@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import ClassVar
 
 from tensoropt.compiler.cost.compute import FREE, local_bytes, measured_operator
 from tensoropt.compiler.cost.device import Device
@@ -16,7 +17,7 @@ from tensoropt.compiler.program.constants import whole_nodes
 from tensoropt.compiler.program.fills import Fill, fills_of, is_folded, most_bytes
 from tensoropt.compiler.program.graph import Graph, Node, Op
 from tensoropt.compiler.program.options import node_options, stored
-from tensoropt.compiler.program.pins import Condition, allowed
+from tensoropt.compiler.program.pins import allowed
 from tensoropt.compiler.program.program import variables
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
@@ -63,6 +64,9 @@ class NodeCosts:
     device: Device
     memo: NodeMemo | None = None
 
+    pins_nodes: ClassVar[bool] = True
+    """Whether the options of each node are those that its pins allow."""
+
     def __post_init__(self) -> None:
         memo = self.memo = self.memo or NodeMemo(self.mesh, self.device)
         self.resharder, self._options_known = memo.resharder, memo.options
@@ -86,15 +90,11 @@ class NodeCosts:
         if not self.graph.storage.private.isdisjoint(node.results):
             return ()
         every = node_options(self.graph, node, self.mesh, whole=index in whole_nodes(self.graph))
-        conditions = self._conditions(index)
+        conditions = self.graph.conditions.get(index, ()) if self.pins_nodes else ()
         if not conditions:
             return every
         cases = [(node.name, condition, every) for condition in conditions]
         return tuple(every[number] for number in allowed(cases, len(every), self.mesh))
-
-    def _conditions(self, index: int) -> tuple[Condition, ...]:
-        """Return the conditions on the options of a node."""
-        return self.graph.conditions.get(index, ())
 
     @cached_property
     def variables(self) -> list[int]:

@@ -212,10 +212,6 @@ class Evaluator:
             self.layouts.append(layout)
         return self._numbers[layout]
 
-    def is_update(self, index: int) -> bool:
-        """Return whether a node belongs to the update of a training step."""
-        return self.graph.updates(self.graph.nodes[index])
-
 
 def _cost(
     compute_s: float,

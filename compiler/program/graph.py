@@ -19,8 +19,20 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.support.drawing import RANDOM
 
 _PARTS = {"forward": 0, "recompute": 1, "backward": 1, "update": 2}
+PARTS = len({*_PARTS.values()})
+"""The number of parts of a training step."""
 
-__all__ = ["Argument", "Graph", "Node", "Op", "Result", "Storage", "Value", "once_per_graph"]
+__all__ = [
+    "PARTS",
+    "Argument",
+    "Graph",
+    "Node",
+    "Op",
+    "Result",
+    "Storage",
+    "Value",
+    "once_per_graph",
+]
 
 _T = TypeVar("_T")
 
@@ -272,11 +284,6 @@ class Graph:
         if not isinstance(producer, Argument) or not isinstance(reader, Result):
             return False
         return reader.returned_as == producer.name
-
-    @property
-    def parts(self) -> int:
-        """The number of parts of a step."""
-        return len(set(_PARTS.values())) if self.trains else 1
 
     def updates(self, node: Node) -> bool:
         """Return whether a node, or the producer of a result, belongs to the update of a step."""

@@ -14,7 +14,7 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.overlap import Overlap
 from tensoropt.compiler.program._walk import Overlapping, Program
 from tensoropt.compiler.program.constants import equal_constants
-from tensoropt.compiler.program.graph import Graph, Node, Op, Result, once_per_graph
+from tensoropt.compiler.program.graph import PARTS, Graph, Node, Op, Result, once_per_graph
 
 __all__ = ["overlapping", "program_of", "read", "variables"]
 
@@ -68,10 +68,13 @@ def program_of(graph: Graph) -> Program:
         stays=np.array([v in graph.storage.staying for own in results for v in own], np.uint8),
         alike=np.array([first.setdefault(v.info, i) for i, v in enumerate(graph.values)], np.int32),
         folded=np.array([graph.nodes[v.producer].constant for v in graph.values], np.uint8),
-        awaits=np.array([_awaited(node) for node in nodes], np.int32),
+        awaits=np.array(
+            [n.awaits if isinstance(n, Op) and n.awaits is not None else -1 for n in nodes],
+            np.int32,
+        ),
         last=last,
         handed=np.array(handed, np.int32),
-        views=len(graph.values) * graph.parts,
+        views=len(graph.values) * (PARTS if graph.trains else 1),
         batches=graph.micro_batches,
     )
 
@@ -87,10 +90,6 @@ def _flags(graph: Graph, node: Node) -> int:
         _CONSTANT: node.constant,
     }
     return sum(flag for flag, holds in own.items() if holds)
-
-
-def _awaited(node: Node) -> int:
-    return node.awaits if isinstance(node, Op) and node.awaits is not None else -1
 
 
 def _is_before_update(node: Node) -> bool:

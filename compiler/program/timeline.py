@@ -130,7 +130,11 @@ class _Reader:
         self._overhead(0, self.graph.micro_batches)
         for position, value, source, target, moment in self.record.events.tolist():
             index = self.costs.variables[position]
-            if self.graph.trains and not self.updates and self.owner.is_update(index):
+            if (
+                self.graph.trains
+                and not self.updates
+                and self.graph.updates(self.graph.nodes[index])
+            ):
                 self.updates = True
                 self._overhead(moment, 1)
             if value < 0:

@@ -42,3 +42,7 @@ class Known:
             self._made[key] = make()
         made: _T = self._made[key]
         return made
+
+    def forget(self) -> None:
+        """Drop all objects."""
+        self._made.clear()

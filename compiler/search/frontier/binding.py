@@ -16,7 +16,6 @@ from tensoropt.compiler.search.frontier.kinds import (
     PARTIAL,
     REPLICATE,
     ends_of_heads,
-    factors_of_kind,
 )
 from tensoropt.compiler.search.frontier.pins import NODE, Pin
 from tensoropt.compiler.support.errors import UserError, did_you_mean
@@ -213,7 +212,7 @@ def _split(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int
     if [word for word, _ in pin.says] == [PARTIAL]:
         yield from _partial(graph, pin, indices)
         return
-    kinds = {word: factors_of_kind(graph, word) for word, _ in pin.says if word in KINDS}
+    kinds = {word: KINDS[word](graph) for word, _ in pin.says if word in KINDS}
     for index in indices:
         rule = _rule(graph.op(index))
         terms = []
@@ -253,7 +252,7 @@ def _rule(op: Op) -> NamedRule:
 
 def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:
     """Return an error that lists the words for a pin, or explains why no node can be split so."""
-    kinds = {kind: factors_of_kind(graph, kind) for kind in KINDS}
+    kinds = {kind: factors_of(graph) for kind, factors_of in KINDS.items()}
     rules = {index: _rule(graph.op(index)) for index in indices}
     having = [
         kind

@@ -9,7 +9,7 @@ from tensoropt.compiler.program.attention import attention_heads
 from tensoropt.compiler.program.batch import Batch, follow, follow_batch
 from tensoropt.compiler.program.graph import Argument, Graph, Op
 
-__all__ = ["HEADS", "KINDS", "PARTIAL", "REPLICATE", "ends_of_heads", "factors_of_kind"]
+__all__ = ["HEADS", "KINDS", "PARTIAL", "REPLICATE", "ends_of_heads"]
 
 REPLICATE = "replicate"
 PARTIAL = "partial"
@@ -18,14 +18,6 @@ HEADS = "heads"
 _CUTS = ("Split", "Slice")
 _SEQUENCE_RANKS = (2, 3)
 """Ranks of inputs with a sequence, `b s` or `b s h`: images have channels in that dimension."""
-
-
-def factors_of_kind(graph: Graph, kind: str) -> Mapping[int, int]:
-    """Return the factor of each op that is of ``kind``, one of :data:`KINDS`.
-
-    Linear in the operands of the graph.
-    """
-    return KINDS[kind](graph)
 
 
 def _batch(graph: Graph) -> Mapping[int, int]:
@@ -41,14 +33,6 @@ def _sequence(graph: Graph) -> Mapping[int, int]:
             if info is not None and info.rank in _SEQUENCE_RANKS:
                 found.dims[node.results[0]] = 1
     return follow(graph, found).factors
-
-
-def _column(graph: Graph) -> Mapping[int, int]:
-    return dict(_of_weights(graph, _column_of))
-
-
-def _row(graph: Graph) -> Mapping[int, int]:
-    return dict(_of_weights(graph, _row_of))
 
 
 _FactorOf = Callable[[Op, int], int | None]
@@ -161,6 +145,7 @@ KINDS: Mapping[str, Callable[[Graph], Mapping[int, int]]] = {
     "batch": _batch,
     "sequence": _sequence,
     HEADS: _heads,
-    "column": _column,
-    "row": _row,
+    "column": lambda graph: dict(_of_weights(graph, _column_of)),
+    "row": lambda graph: dict(_of_weights(graph, _row_of)),
 }
+"""Returns the factor of each op that is of a kind, in time linear in the operands of a graph."""

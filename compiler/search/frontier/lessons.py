@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tensoropt.compiler.program.evaluate import Evaluator, ProgramCost, evaluator_of
+from tensoropt.compiler.program.evaluate import ProgramCost, evaluator_of
 from tensoropt.compiler.search.frontier.bounds import NOTHING
 from tensoropt.compiler.search.problem.cost_tables import Assignment
 from tensoropt.compiler.search.problem.cuts import Cuts
@@ -28,10 +28,6 @@ class Lessons:
         self.cuts = Cuts(tables) if tables.learns else None
         self._costs: dict[bytes, ProgramCost] = {}
 
-    @property
-    def evaluator(self) -> Evaluator:
-        return evaluator_of(self.tables)
-
     def __len__(self) -> int:
         return 0 if self.cuts is None else len(self.cuts)
 
@@ -46,7 +42,7 @@ class Lessons:
         key = assignment.tobytes()
         is_new = key not in self._costs
         if is_new:
-            self._costs[key] = self.evaluator.evaluate(assignment)
+            self._costs[key] = evaluator_of(self.tables).evaluate(assignment)
         return self._costs[key], is_new
 
     def learn(self, points: Iterable[TablePoint]) -> bool:

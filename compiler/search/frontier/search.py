@@ -36,7 +36,7 @@ from tensoropt.compiler.search.frontier.options import (
 from tensoropt.compiler.search.problem.cost_tables import Assignment, Memo
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.search.problem.tables import MeshTables
-from tensoropt.compiler.search.problem.training_tables import mesh_tables, new_memo
+from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.dialects.mlir import ir
@@ -218,7 +218,7 @@ def search_graphs(
         memos: dict[int, Memo] = {}  # graphs with equal micro-batches are of one step
         for alternative in (first, *reversed(rest)):
             graph, batches = graphs[alternative], alternative.micro_batches
-            memo = memos.setdefault(batches, new_memo(graph, mesh, device))
+            memo = memos.setdefault(batches, Memo(mesh, device))
             make = partial(mesh_tables, graph, mesh, device, memo)
             candidates.append(Candidate(mesh, make, alternative))
     return search_candidates(candidates, options, say)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tensoropt.compiler.program.graph import Graph, Node, Op
+from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.program.recompute import Recomputation
 from tensoropt.compiler.support.errors import UserError
@@ -50,14 +50,11 @@ def read_graphs(module: ir.Module) -> Graphs:
 
 def _is_same_program(graph: Graph, other: Graph) -> bool:
     """Return whether two graphs, derived from the same step, have the same nodes."""
-    return len(graph.nodes) == len(other.nodes) and all(
-        (a.name, a.operands, _awaited(a)) == (b.name, b.operands, _awaited(b))
-        for a, b in zip(graph.nodes, other.nodes, strict=True)
+    ours, theirs = (
+        [(node.name, node.operands, isinstance(node, Op) and node.awaits) for node in own.nodes]
+        for own in (graph, other)
     )
-
-
-def _awaited(node: Node) -> int | None:
-    return node.awaits if isinstance(node, Op) else None
+    return ours == theirs
 
 
 def check_state(step: Graph, planned: Mapping[str, Any]) -> None:

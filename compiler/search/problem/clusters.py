@@ -7,7 +7,7 @@ of one *kind*, for which everything is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tensoropt.compiler.program.constants import whole_nodes
@@ -84,9 +84,8 @@ def _traits(node: Node, places: Mapping[int, int]) -> object:
     return Same(node.rule), Same(node.info), node.phase, node.held, repeats
 
 
-def _read(graph: Graph, node: Node, number: object) -> Iterator[object]:
+def _read(graph: Graph, node: Node, number: Callable[[int], int]) -> Iterator[object]:
     """Yield the properties of each operand that a kind depends on."""
-    assert callable(number)
     for value in node.operands:
         if value is None:
             yield None
@@ -124,8 +123,7 @@ def _is_sum(node: Node) -> bool:
 
 def _inner(graph: Graph, outer: int) -> Iterator[int]:
     made = (graph.values[v].producer for v in graph.nodes[outer].operands if v is not None)
-    yield from (node for node in made if _is_sum(graph.nodes[node]) and _reads_once(graph, node))
-
-
-def _reads_once(graph: Graph, node: int) -> bool:
-    return len(graph.values[graph.nodes[node].results[0]].uses) == 1
+    for node in made:
+        uses = graph.values[graph.nodes[node].results[0]].uses
+        if _is_sum(graph.nodes[node]) and len(uses) == 1:
+            yield node

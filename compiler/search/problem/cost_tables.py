@@ -68,6 +68,7 @@ class Memo(NodeMemo):
         super().__init__(mesh, device)
         self.node_tables: dict[object, NodeTable] = {}
         self.known = Known()
+        self.edges = Known()  # of training steps
 
 
 @dataclass(eq=False)
@@ -80,13 +81,10 @@ class CostTables(NodeCosts):
     memo: Memo | None = None
 
     def __post_init__(self) -> None:
-        memo = self.memo = self.memo or self._new_memo()
+        memo = self.memo = self.memo or Memo(self.mesh, self.device)
         super().__post_init__()
         self.edge_tables = EdgeTables(self.resharder)
-        self.known, self._node_tables = memo.known, memo.node_tables
-
-    def _new_memo(self) -> Memo:
-        return Memo(self.mesh, self.device)
+        self.known, self.step_edges, self._node_tables = memo.known, memo.edges, memo.node_tables
 
     @property
     def has_ample_memory(self) -> bool:
@@ -102,6 +100,7 @@ class CostTables(NodeCosts):
     def forget_edges(self) -> None:
         """Free the tables of edges; they are made again on the next use."""
         self.edge_tables = EdgeTables(self.resharder)
+        self.step_edges.forget()
 
     def numbers(self, index: int) -> dict[tuple[AxisRole, ...], int]:
         """Return the numbers of an op's options by the roles of the mesh axes."""

@@ -9,21 +9,18 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
 from tensoropt.compiler.search.problem.clusters import clusters_of, sums_of
-from tensoropt.compiler.search.problem.cost_tables import CostTables, Memo
+from tensoropt.compiler.search.problem.cost_tables import CostTables
 from tensoropt.compiler.search.problem.model_problem import rounds
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_gradients import SharedGradient, shared_gradients
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
-from tensoropt.compiler.support.identity import Same
 from tensoropt.runtime.layout.layout import Layout
-from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["StepMemo", "StepProblem"]
+__all__ = ["StepProblem"]
 
 _Tables = tuple[Floats, Floats, Floats]
 """Times, static and transient bytes of an edge."""
@@ -60,15 +57,6 @@ class _Target:
         return max(column.times for column in self.columns)
 
 
-class StepMemo(Memo):
-    """The memo of training steps, with results for equal clusters and edges."""
-
-    def __init__(self, mesh: Mesh, device: Device) -> None:
-        super().__init__(mesh, device)
-        self.kinds: dict[object, ClusterKind] = {}
-        self.edges: dict[object, _Tables] = {}
-
-
 class StepProblem:
     """Builds the pairwise factor graph; its node ``i`` is cluster ``i``, then come the copies.
 
@@ -77,8 +65,8 @@ class StepProblem:
     ``summed`` has these clusters. State has no copies, because it is fetched for each use.
     """
 
-    def __init__(self, tables: CostTables, kinds: Sequence[ClusterKind], memo: StepMemo) -> None:
-        self.tables, self.graph, self.memo = tables, tables.graph, memo
+    def __init__(self, tables: CostTables, kinds: Sequence[ClusterKind]) -> None:
+        self.tables, self.graph = tables, tables.graph
         self.clusters, self.sums = clusters_of(self.graph), sums_of(self.graph)
         self.cluster_of = {m: n for n, c in enumerate(self.clusters) for m in c.members}
         self.options: list[ClusterKind | SharedGradient] = [*kinds]
@@ -188,11 +176,10 @@ class StepProblem:
         return self.tables.copies((source.layouts, *wanted))
 
     def _joined(self, info: TensorInfo, source: _Source, target: _Target) -> EdgeTable:
-        made = Same(source.layouts), Same(source.kept), source.constant, source.state
-        key = (info, *made, *target.columns)
-        if key not in self.memo.edges:
-            self.memo.edges[key] = self._tables(info, source, target)
-        return EdgeTable(source.node, target.node, *self.memo.edges[key])
+        made = source.layouts, source.kept, source.constant, source.state
+        make = partial(self._tables, info, source, target)
+        tables = self.tables.step_edges.get((info, *made, *target.columns), make)
+        return EdgeTable(source.node, target.node, *tables)
 
     def _tables(self, info: TensorInfo, source: _Source, target: _Target) -> _Tables:
         """Return the costs of a target's columns, without layouts that were charged before."""

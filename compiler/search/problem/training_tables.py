@@ -10,7 +10,7 @@ split is stage 3, fetched once for the forward and once for the backward pass.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +18,23 @@ from numpy.typing import NDArray
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.program.graph import Graph
-from tensoropt.compiler.program.pins import Condition
 from tensoropt.compiler.search.problem.cluster_kind import ClusterKind
 from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of
 from tensoropt.compiler.search.problem.cost_tables import Assignment, Flags, Memo
 from tensoropt.compiler.search.problem.problem import Problem
 from tensoropt.compiler.search.problem.shared_gradients import SharedGradient
 from tensoropt.compiler.search.problem.small_step import small_step
-from tensoropt.compiler.search.problem.step_problem import StepMemo, StepProblem
+from tensoropt.compiler.search.problem.step_problem import StepProblem
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["TrainingTables", "mesh_tables", "new_memo"]
+__all__ = ["TrainingTables", "mesh_tables"]
 
 
 class TrainingTables(MeshTables):
     """The options and costs of a training step on one mesh."""
+
+    pins_nodes = False  # a cluster has the options that meet the pins of all members
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,18 +42,6 @@ class TrainingTables(MeshTables):
         self._cluster_of = {m: n for n, c in enumerate(self.clusters) for m in c.members}
         self._options: Sequence[ClusterKind | SharedGradient] | None = None
         self._is_exact: bool | None = None
-
-    def _new_memo(self) -> Memo:
-        return StepMemo(self.mesh, self.device)
-
-    @property
-    def _memo(self) -> StepMemo:
-        assert isinstance(self.memo, StepMemo)
-        return self.memo
-
-    def forget_edges(self) -> None:
-        super().forget_edges()
-        self._memo.edges.clear()
 
     @property
     def leaders(self) -> list[int]:
@@ -64,22 +53,18 @@ class TrainingTables(MeshTables):
 
     @cached_property
     def _kinds(self) -> list[ClusterKind]:
-        has_marks, known, found = self._fused or self.graph.conditions, self._memo.kinds, []
+        has_marks, found = self._fused or self.graph.conditions, list[ClusterKind]()
         for cluster in self.clusters:
-            marks = tuple(map(self._marks, cluster.members)) if has_marks else ()
-            key = (cluster.kind, marks)
-            if key not in known:
-                known[key] = ClusterKind(self, cluster)
-            found.append(known[key])
+            marks = self._mark(cluster) if has_marks else 0
+            make = partial(ClusterKind, self, cluster)
+            found.append(self.known.get(("cluster", cluster.kind, marks), make))
         return found
 
-    def _marks(self, member: int) -> object:
-        """Return the properties of a member that the kind of its cluster lacks."""
-        return self.is_fused(self.graph.nodes[member]), self.graph.conditions.get(member, ())
-
-    def _conditions(self, index: int) -> tuple[Condition, ...]:
-        """Return no conditions: ``ClusterKind`` applies the pins of a cluster."""
-        return ()
+    def _mark(self, cluster: Cluster) -> int:
+        """Return a number for the properties of the members that the kind of a cluster lacks."""
+        fused = tuple(self.is_fused(self.graph.nodes[member]) for member in cluster.members)
+        pins = tuple(self.graph.conditions.get(member, ()) for member in cluster.members)
+        return self.graph.intern((fused, pins))
 
     def _picks(self, number: int) -> NDArray[np.int32]:
         """Return the strategies [option, member] of a cluster as a node of the problem."""
@@ -103,7 +88,7 @@ class TrainingTables(MeshTables):
 
         See :class:`StepProblem` for others.
         """
-        step = StepProblem(self, self._kinds, self._memo)
+        step = StepProblem(self, self._kinds)
         members = [cluster.members for cluster in self.clusters]
         picks = [kind.picks for kind in self._kinds]
         own = small_step(self, members, picks, step.constant_edges)
@@ -135,8 +120,3 @@ class TrainingTables(MeshTables):
 def mesh_tables(graph: Graph, mesh: Mesh, device: Device, memo: Memo | None = None) -> MeshTables:
     """Return the tables of a model or of a training step; see :class:`CostTables` for ``memo``."""
     return (TrainingTables if graph.trains else MeshTables)(graph, mesh, device, memo)
-
-
-def new_memo(graph: Graph, mesh: Mesh, device: Device) -> Memo:
-    """Return an empty memo for the graphs of the step, or model, of ``graph`` on ``mesh``."""
-    return (StepMemo if graph.trains else Memo)(mesh, device)
