@@ -430,174 +430,193 @@ class _Body:
         _check(least <= len(found) <= (most or least))
         return found
 
-    def constant(self, op: ir.Operation) -> _Known:
-        literal = constant_value(op.results[0])
-        assert literal is not None, "a Constant has a value"
-        return _Number(literal)
 
-    def same(self, op: ir.Operation) -> _Known:
-        """Return the operand of a `Cast`, `CastLike`, `Reshape` or `Unsqueeze` of one number."""
-        x = self.value(op.operands[0])
-        if isinstance(x, _Rows) and op.name == "onnx.Unsqueeze":
-            return self._column(op, x)
-        if not isinstance(x, _Number | _Length):
-            element = str(ir.ShapedType(op.results[0].type).element_type)
-            _check(isinstance(x, _Count | _Offset | _Position) and element in ("i32", "i64"))
-        return x
+def _read_constant(body: _Body, op: ir.Operation) -> _Known:
+    literal = constant_value(op.results[0])
+    assert literal is not None, "a Constant has a value"
+    return _Number(literal)
 
-    def _column(self, op: ir.Operation, x: _Rows) -> _Known:
-        axes = self.value(op.operands[1])
-        _check(isinstance(axes, _Number) and axes.integer == 1 and len(x.factors) == 1)
-        _check(x.factors[0].table is None and len(_shape(x.factors[0].value)) == 1)
-        return replace(x, factors=(replace(x.factors[0], is_column=True),))
 
-    def identity(self, op: ir.Operation) -> _Known:
-        return self.value(op.operands[0])
+def _keep_number(body: _Body, op: ir.Operation) -> _Known:
+    """Return the operand of a `Cast`, `CastLike`, `Reshape` or `Unsqueeze` of one number."""
+    x = body.value(op.operands[0])
+    if isinstance(x, _Rows) and op.name == "onnx.Unsqueeze":
+        return _make_column(body, op, x)
+    if not isinstance(x, _Number | _Length):
+        element = str(ir.ShapedType(op.results[0].type).element_type)
+        _check(isinstance(x, _Count | _Offset | _Position) and element in ("i32", "i64"))
+    return x
 
-    def expand(self, op: ir.Operation) -> _Known:
-        x = self.value(op.operands[0])
-        _check(isinstance(x, _Number) and not x.array.any())
-        return _Zeros()
 
-    def add(self, op: ir.Operation) -> _Known:
-        a, b = self.operands(op)
-        if isinstance(a, _Count | _Position) and isinstance(b, _Number):
-            return replace(a, more=a.more + b.integer)
-        if isinstance(a, _Index) and isinstance(b, _Number):
-            return replace(a, table=b.integer)
+def _make_column(body: _Body, op: ir.Operation, x: _Rows) -> _Known:
+    axes = body.value(op.operands[1])
+    _check(isinstance(axes, _Number) and axes.integer == 1 and len(x.factors) == 1)
+    _check(x.factors[0].table is None and len(_shape(x.factors[0].value)) == 1)
+    return replace(x, factors=(replace(x.factors[0], is_column=True),))
+
+
+def _pass_on(body: _Body, op: ir.Operation) -> _Known:
+    return body.value(op.operands[0])
+
+
+def _expand(body: _Body, op: ir.Operation) -> _Known:
+    x = body.value(op.operands[0])
+    _check(isinstance(x, _Number) and not x.array.any())
+    return _Zeros()
+
+
+def _add(body: _Body, op: ir.Operation) -> _Known:
+    a, b = body.operands(op)
+    if isinstance(a, _Count | _Position) and isinstance(b, _Number):
+        return replace(a, more=a.more + b.integer)
+    if isinstance(a, _Index) and isinstance(b, _Number):
+        return replace(a, table=b.integer)
+    raise _OtherError
+
+
+def _subtract(body: _Body, op: ir.Operation) -> _Known:
+    a, b = body.operands(op)
+    if isinstance(a, _Number) and isinstance(b, _Number):
+        return _Number(np.array(a.integer - b.integer))
+    if isinstance(a, _Number) and isinstance(b, _Offset):
+        return _Length(a.integer, b)
+    raise _OtherError
+
+
+def _multiply(body: _Body, op: ir.Operation) -> _Known:
+    a, b = body.operands(op)
+    if not isinstance(a, _Rows) or not isinstance(b, _Rows):
         raise _OtherError
+    _check((a.start, a.end) == (b.start, b.end))
+    return replace(a, factors=(*a.factors, *b.factors))
 
-    def sub(self, op: ir.Operation) -> _Known:
-        a, b = self.operands(op)
-        if isinstance(a, _Number) and isinstance(b, _Number):
-            return _Number(np.array(a.integer - b.integer))
-        if isinstance(a, _Number) and isinstance(b, _Offset):
-            return _Length(a.integer, b)
+
+def _divide(body: _Body, op: ir.Operation) -> _Known:
+    a, b = body.operands(op)
+    if not isinstance(a, _Reduced) or not isinstance(b, _Length):
         raise _OtherError
+    _check(a.kind == "Sum" and a.divisor is None and b.start == a.rows.start)
+    return replace(a, kind="Mean", divisor=b)
 
-    def mul(self, op: ir.Operation) -> _Known:
-        a, b = self.operands(op)
-        if not isinstance(a, _Rows) or not isinstance(b, _Rows):
-            raise _OtherError
-        _check((a.start, a.end) == (b.start, b.end))
-        return replace(a, factors=(*a.factors, *b.factors))
 
-    def div(self, op: ir.Operation) -> _Known:
-        a, b = self.operands(op)
-        if not isinstance(a, _Reduced) or not isinstance(b, _Length):
-            raise _OtherError
-        _check(a.kind == "Sum" and a.divisor is None and b.start == a.rows.start)
-        return replace(a, kind="Mean", divisor=b)
+def _compare(body: _Body, op: ir.Operation) -> _Known:
+    """Return the description of a `Less`, `Greater` or `Equal`."""
+    a, b = body.operands(op)
+    found = _COMPARISONS.get((op.name, type(a), type(b)))
+    if found is None:
+        raise _OtherError
+    return found(body, a, b)
 
-    def compare(self, op: ir.Operation) -> _Known:
-        """Return the description of a `Less`, `Greater` or `Equal`."""
-        a, b = self.operands(op)
-        found = _COMPARISONS.get((op.name, type(a), type(b)))
-        if found is None:
-            raise _OtherError
-        return found(self, a, b)
 
-    def is_last(self, a: _Known, b: _Number) -> _Test:
-        _check(a == _Count(0))
-        self.last_steps.add(b.integer)
-        return _Test("last")
+def _test_last(body: _Body, a: _Known, b: _Number) -> _Test:
+    _check(a == _Count(0))
+    body.last_steps.add(b.integer)
+    return _Test("last")
 
-    def negate(self, op: ir.Operation) -> _Known:
-        """Return the description of a `Not`."""
-        x = self.value(op.operands[0])
-        if not isinstance(x, _Test) or x.about != "padding":
-            raise _OtherError
-        return replace(x, about="unpadded")
 
-    def size(self, op: ir.Operation) -> _Known:
-        x = self.value(op.operands[0])
-        if not isinstance(x, _Unpadded):
-            raise _OtherError
-        return replace(x, is_count=True)
+def _negate(body: _Body, op: ir.Operation) -> _Known:
+    """Return the description of a `Not`."""
+    x = body.value(op.operands[0])
+    if not isinstance(x, _Test) or x.about != "padding":
+        raise _OtherError
+    return replace(x, about="unpadded")
 
-    def concat(self, op: ir.Operation) -> _Known:
-        """Return the positions collected so far, plus the current one."""
-        _check(self.operands(op) == [_Positions(), _Position(0)])
-        return _Positions(adds=True)
 
-    def loop(self, op: ir.Operation) -> _Known:
-        """Return the positions that a loop over the rows of a bag collects: all except padding."""
-        begins, positions, start = self.operands(op, 3)
-        _check(is_no_value(op.operands[0]) and len(op.results) == 2)
-        body = op.regions[0].blocks[0]
-        _check(isinstance(begins, _Test) and begins.about == "begins")
-        _check(isinstance(positions, _Number) and positions.array.size == 0)
-        assert isinstance(begins, _Test)
-        self.known.update({body.arguments[2]: _Positions(), body.arguments[3]: _Position(0)})
-        more, collected, row = self.run(body)
-        _check(more == _Test("more rows", offsets=begins.offsets[1:]) and row == _Position(1))
-        first, end = begins.offsets
-        if not isinstance(collected, _Positions) or collected.padding is None or start != first:
-            raise _OtherError
-        return _Unpadded(collected.padding, first, end)
+def _count(body: _Body, op: ir.Operation) -> _Known:
+    x = body.value(op.operands[0])
+    if not isinstance(x, _Unpadded):
+        raise _OtherError
+    return replace(x, is_count=True)
 
-    def gather(self, op: ir.Operation) -> _Known:
-        x, at = self.operands(op)
-        if not isinstance(x, _Outer | _Number) or attribute(op, "axis", 0) != 0:
-            raise _OtherError
-        if isinstance(at, _Count):
-            return _Offset(op.operands[0], at.more)
-        if isinstance(at, _Position):
-            return _Index(_Outer(op.operands[0]))
-        if isinstance(at, _Unpadded) and not at.is_count:
-            return _Rows((_Factor(op.operands[0]),), at.start, at.end, at.padding)
-        if not isinstance(at, _Rows) or len(at.factors) != 1 or at.factors[0].table is not None:
-            raise _OtherError
-        _check(len(_shape(at.factors[0].value)) == 1 and len(_shape(op.operands[0])) == 2)
-        return replace(at, factors=(replace(at.factors[0], table=_Outer(op.operands[0])),))
 
-    def slice(self, op: ir.Operation) -> _Known:
-        x, start, end, *others = self.operands(op, 3, 5)
-        _check(isinstance(x, _Outer | _Number))
-        for other, wanted in zip(others, (0, 1), strict=False):
-            _check(isinstance(other, _Number) and other.integer == wanted)
-        source = op.operands[0]
-        if isinstance(start, _Count):
-            _check(end == _Count(start.more + 1) and len(_shape(source)) == 1)
-            return _Offset(source, start.more)
-        if not isinstance(start, _Offset) or not isinstance(end, _Offset | _Number):
-            raise _OtherError
-        stop = end if isinstance(end, _Offset) else end.integer
-        return _Rows((_Factor(source),), start, stop)
+def _concatenate(body: _Body, op: ir.Operation) -> _Known:
+    """Return the positions collected so far, plus the current one."""
+    _check(body.operands(op) == [_Positions(), _Position(0)])
+    return _Positions(adds=True)
 
-    def reduce(self, op: ir.Operation) -> _Known:
-        x, *axes = self.operands(op, 1, 2)
-        dims = axes[0].array.tolist() if axes and isinstance(axes[0], _Number) else None
-        dims = attribute(op, "axes") if dims is None else dims
-        if not isinstance(x, _Rows) or dims != [0]:
-            raise _OtherError
-        _check(any(f.table is not None or len(_shape(f.value)) == 2 for f in x.factors))
-        return _Reduced(_KINDS[op.name], x, bool(attribute(op, "keepdims", 1)))
 
-    def insert(self, op: ir.Operation) -> _Known:
-        """Return the item that a `SequenceInsert` appends to the results of earlier steps."""
-        _check(isinstance(self.value(op.operands[0]), _Items) and len(op.operands) == 2)
-        return self.value(op.operands[1])
+def _loop(body: _Body, op: ir.Operation) -> _Known:
+    """Return the positions that a loop over the rows of a bag collects: all except padding."""
+    begins, positions, start = body.operands(op, 3)
+    _check(is_no_value(op.operands[0]) and len(op.results) == 2)
+    block = op.regions[0].blocks[0]
+    _check(isinstance(begins, _Test) and begins.about == "begins")
+    _check(isinstance(positions, _Number) and positions.array.size == 0)
+    assert isinstance(begins, _Test)
+    body.known.update({block.arguments[2]: _Positions(), block.arguments[3]: _Position(0)})
+    more, collected, row = body.run(block)
+    _check(more == _Test("more rows", offsets=begins.offsets[1:]) and row == _Position(1))
+    first, end = begins.offsets
+    if not isinstance(collected, _Positions) or collected.padding is None or start != first:
+        raise _OtherError
+    return _Unpadded(collected.padding, first, end)
 
-    def branch(self, op: ir.Operation) -> _Known:
-        test, names = self.value(op.operands[0]), region_names(op)
-        _check(isinstance(test, _Test) and len(op.results) == 1)
-        each = {
-            name: self.run(region.blocks[0])[0]
-            for name, region in zip(names, op.regions, strict=True)
-        }
-        assert isinstance(test, _Test)
-        yes, no = each["then_branch"], each["else_branch"]
-        if test.about == "empty":
-            return _branch_on_empty(test, yes, no)
-        if test.about == "last":
-            return _branch_on_last(yes, no)
-        if test.about == "negative":
-            return _branch_on_negative(yes, no)
-        if test.about == "unpadded":
-            _check((yes, no) == (_Positions(adds=True), _Positions()))
-            return replace(_Positions(adds=True), padding=test.padding)
-        return _branch_on_positive(test, yes, no)
+
+def _gather(body: _Body, op: ir.Operation) -> _Known:
+    x, at = body.operands(op)
+    if not isinstance(x, _Outer | _Number) or attribute(op, "axis", 0) != 0:
+        raise _OtherError
+    if isinstance(at, _Count):
+        return _Offset(op.operands[0], at.more)
+    if isinstance(at, _Position):
+        return _Index(_Outer(op.operands[0]))
+    if isinstance(at, _Unpadded) and not at.is_count:
+        return _Rows((_Factor(op.operands[0]),), at.start, at.end, at.padding)
+    if not isinstance(at, _Rows) or len(at.factors) != 1 or at.factors[0].table is not None:
+        raise _OtherError
+    _check(len(_shape(at.factors[0].value)) == 1 and len(_shape(op.operands[0])) == 2)
+    return replace(at, factors=(replace(at.factors[0], table=_Outer(op.operands[0])),))
+
+
+def _slice(body: _Body, op: ir.Operation) -> _Known:
+    x, start, end, *others = body.operands(op, 3, 5)
+    _check(isinstance(x, _Outer | _Number))
+    for other, wanted in zip(others, (0, 1), strict=False):
+        _check(isinstance(other, _Number) and other.integer == wanted)
+    source = op.operands[0]
+    if isinstance(start, _Count):
+        _check(end == _Count(start.more + 1) and len(_shape(source)) == 1)
+        return _Offset(source, start.more)
+    if not isinstance(start, _Offset) or not isinstance(end, _Offset | _Number):
+        raise _OtherError
+    stop = end if isinstance(end, _Offset) else end.integer
+    return _Rows((_Factor(source),), start, stop)
+
+
+def _reduce(body: _Body, op: ir.Operation) -> _Known:
+    x, *axes = body.operands(op, 1, 2)
+    dims = axes[0].array.tolist() if axes and isinstance(axes[0], _Number) else None
+    dims = attribute(op, "axes") if dims is None else dims
+    if not isinstance(x, _Rows) or dims != [0]:
+        raise _OtherError
+    _check(any(f.table is not None or len(_shape(f.value)) == 2 for f in x.factors))
+    return _Reduced(_KINDS[op.name], x, bool(attribute(op, "keepdims", 1)))
+
+
+def _insert(body: _Body, op: ir.Operation) -> _Known:
+    """Return the item that a `SequenceInsert` appends to the results of earlier steps."""
+    _check(isinstance(body.value(op.operands[0]), _Items) and len(op.operands) == 2)
+    return body.value(op.operands[1])
+
+
+def _branch(body: _Body, op: ir.Operation) -> _Known:
+    test, names = body.value(op.operands[0]), region_names(op)
+    _check(isinstance(test, _Test) and len(op.results) == 1)
+    each = {
+        name: body.run(region.blocks[0])[0] for name, region in zip(names, op.regions, strict=True)
+    }
+    assert isinstance(test, _Test)
+    yes, no = each["then_branch"], each["else_branch"]
+    if test.about == "empty":
+        return _branch_on_empty(test, yes, no)
+    if test.about == "last":
+        return _branch_on_last(yes, no)
+    if test.about == "negative":
+        return _branch_on_negative(yes, no)
+    if test.about == "unpadded":
+        _check((yes, no) == (_Positions(adds=True), _Positions()))
+        return replace(_Positions(adds=True), padding=test.padding)
+    return _branch_on_positive(test, yes, no)
 
 
 def _branch_on_empty(test: _Test, yes: _Known, no: _Known) -> _Known:
@@ -683,7 +702,7 @@ def _none_kept(body: _Body, a: _Unpadded, b: _Number) -> _Test:
 
 _COMPARISONS: dict[tuple[str, type, type], Callable[[_Body, Any, Any], _Test]] = {
     ("onnx.Equal", _Offset, _Offset): lambda body, a, b: _Test("empty", offsets=(a, b)),
-    ("onnx.Equal", _Count, _Number): _Body.is_last,
+    ("onnx.Equal", _Count, _Number): _test_last,
     ("onnx.Equal", _Index, _Number): _padding,
     ("onnx.Equal", _Unpadded, _Number): _none_kept,
     ("onnx.Less", _Count, _Number): _test_continues,
@@ -698,29 +717,29 @@ _KINDS: dict[str, Kind] = {
     "onnx.ReduceMax": "Max",
 }
 _OPS: dict[str, Callable[[_Body, ir.Operation], _Known]] = {
-    "onnx.Add": _Body.add,
-    "onnx.Cast": _Body.same,
-    "onnx.CastLike": _Body.same,
-    "onnx.Concat": _Body.concat,
-    "onnx.Constant": _Body.constant,
-    "onnx.Div": _Body.div,
-    "onnx.Equal": _Body.compare,
-    "onnx.Expand": _Body.expand,
-    "onnx.Gather": _Body.gather,
-    "onnx.Greater": _Body.compare,
-    "onnx.Identity": _Body.identity,
-    "onnx.If": _Body.branch,
-    "onnx.Less": _Body.compare,
-    "onnx.Loop": _Body.loop,
-    "onnx.Mul": _Body.mul,
-    "onnx.Not": _Body.negate,
-    "onnx.ReduceMax": _Body.reduce,
-    "onnx.ReduceMean": _Body.reduce,
-    "onnx.ReduceSum": _Body.reduce,
-    "onnx.Reshape": _Body.same,
-    "onnx.SequenceInsert": _Body.insert,
-    "onnx.Size": _Body.size,
-    "onnx.Slice": _Body.slice,
-    "onnx.Sub": _Body.sub,
-    "onnx.Unsqueeze": _Body.same,
+    "onnx.Add": _add,
+    "onnx.Cast": _keep_number,
+    "onnx.CastLike": _keep_number,
+    "onnx.Concat": _concatenate,
+    "onnx.Constant": _read_constant,
+    "onnx.Div": _divide,
+    "onnx.Equal": _compare,
+    "onnx.Expand": _expand,
+    "onnx.Gather": _gather,
+    "onnx.Greater": _compare,
+    "onnx.Identity": _pass_on,
+    "onnx.If": _branch,
+    "onnx.Less": _compare,
+    "onnx.Loop": _loop,
+    "onnx.Mul": _multiply,
+    "onnx.Not": _negate,
+    "onnx.ReduceMax": _reduce,
+    "onnx.ReduceMean": _reduce,
+    "onnx.ReduceSum": _reduce,
+    "onnx.Reshape": _keep_number,
+    "onnx.SequenceInsert": _insert,
+    "onnx.Size": _count,
+    "onnx.Slice": _slice,
+    "onnx.Sub": _subtract,
+    "onnx.Unsqueeze": _keep_number,
 }
