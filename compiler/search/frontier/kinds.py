@@ -20,10 +20,6 @@ _SEQUENCE_RANKS = (2, 3)
 """Ranks of inputs with a sequence, `b s` or `b s h`: images have channels in that dimension."""
 
 
-def _batch(graph: Graph) -> Mapping[int, int]:
-    return follow_batch(graph).factors
-
-
 def _sequence(graph: Graph) -> Mapping[int, int]:
     """Follow the second dimension of the inputs with a sequence."""
     found = Batch()
@@ -90,7 +86,8 @@ def _heads(graph: Graph) -> Mapping[int, int]:
         if index in found:
             continue
         found[index] = factor
-        todo += (more for more in _neighbours(graph, index, factor) if more[0] not in found)
+        for value, dim in _runs_along(graph, index, factor):
+            todo += (more for more in _along(graph, value, dim) if more[0] not in found)
     return found
 
 
@@ -110,12 +107,6 @@ def ends_of_heads(graph: Graph) -> list[int]:
             if cutter.rule.results[own.index][dim] is None:
                 found[own.producer] = None
     return sorted(found)
-
-
-def _neighbours(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, int]]:
-    """Yield the ops that make or read a tensor along ``factor`` of an op, and their factor."""
-    for value, dim in _runs_along(graph, index, factor):
-        yield from _along(graph, value, dim)
 
 
 def _runs_along(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, int]]:
@@ -142,7 +133,7 @@ def _along(graph: Graph, value: int, dim: int) -> Iterator[tuple[int, int]]:
 
 
 KINDS: Mapping[str, Callable[[Graph], Mapping[int, int]]] = {
-    "batch": _batch,
+    "batch": lambda graph: follow_batch(graph).factors,
     "sequence": _sequence,
     HEADS: _heads,
     "column": lambda graph: dict(_of_weights(graph, _column_of)),

@@ -40,7 +40,11 @@ class Cut:
 
 
 class _Peak:
-    """The memory peak of a plan, and the choices that it depends on."""
+    """The memory peak of a plan, and the choices that it depends on.
+
+    ``index`` is the node at the peak, -1 at the end; ``runs`` is false if a tensor is resharded for
+    it. ``before`` is the node that ran before.
+    """
 
     def __init__(self, tables: MeshTables, plan: Assignment) -> None:
         self.tables, self.graph, self.evaluator = tables, tables.graph, evaluator_of(tables)
@@ -51,7 +55,7 @@ class _Peak:
         self.bytes = int(sums[self.moment])
         self.masks: dict[int, Flags] = {}
         moments = dict(enumerate(self._moments()))
-        self._index, self._runs, self.before = moments.get(self.moment, (-1, False, -1))
+        self.index, self.runs, self.before = moments.get(self.moment, (-1, False, -1))
 
     def _moments(self) -> Iterator[tuple[int, bool, int]]:
         """Yield the node of each moment, whether it runs then, and the node that ran before."""
@@ -68,19 +72,8 @@ class _Peak:
                 yield index, True, before
                 count, before = count + 1, index
 
-    @property
-    def index(self) -> int:
-        """The node at the peak; -1 at the end."""
-        return self._index
-
-    @property
-    def op(self) -> int:
-        """The node that runs at the peak; -1 during a reshard, or at the end."""
-        index = self._index
-        return index if self._runs else -1
-
     def cut(self) -> Cut:
-        index, runs = self._index, self._runs
+        index, runs = self.index, self.runs
         if index < 0:  # the outputs, after the last op
             self._wait(self._alive(), -1, set())
             return self._make_cut()
@@ -191,9 +184,9 @@ class _StepPeak(_Peak):
     """The peak of a training step, in which a tensor may overwrite another."""
 
     def cut(self) -> Cut:
-        index, alive = self._index, self._alive()
+        index, alive = self.index, self._alive()
         fills = index >= 0 and self._fills(index)
-        covered = self._own(index) if self._runs and not fills else set[int]()
+        covered = self._own(index) if self.runs and not fills else set[int]()
         for value in alive.keys() - covered:
             if self._is_unread(value, index) and self._has_one_layout(value, alive[value]):
                 self._at_least(value)
@@ -278,7 +271,7 @@ class Cuts:
         """
         kind = _StepPeak if self.tables.graph.trains else _Peak
         peak = kind(self.tables, self.tables.decode(point.assignment))
-        if self.sums.learn(point, peak.index, peak.before, runs=peak.op >= 0):
+        if self.sums.learn(point, peak.index, peak.before, runs=peak.runs):
             return True
         return self.tables.is_small and self._add(peak.cut())
 

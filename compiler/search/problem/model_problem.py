@@ -16,7 +16,7 @@ from tensoropt.compiler.search.problem.cost_tables import (
     End,
     SharedEnd,
 )
-from tensoropt.compiler.search.problem.mask_tables import charge_masks, users_of_masks
+from tensoropt.compiler.search.problem.mask_tables import charge_masks
 from tensoropt.compiler.search.problem.problem import EdgeTable, Problem
 from tensoropt.compiler.search.problem.shared_uses import LayoutSets, layout_sets
 
@@ -83,7 +83,7 @@ class ModelProblem:
             constants.charge_all(self.nodes, self.edges)
             whole, tables = slice(None), self.tables
             masks = ((n, tables.masks(index), whole) for n, index in enumerate(tables.variables))
-            charge_masks(users_of_masks(masks), self.nodes, self.edges)
+            charge_masks(masks, self.nodes, self.edges)
         else:
             constants.charge_pairs(self.nodes, self.edges)
         return Problem(self.nodes, [*self.edges, *self._ties(), *self._copying()])

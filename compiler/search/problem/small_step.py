@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.program.constants import equal_constants
 from tensoropt.compiler.program.costs import tensor_bytes
-from tensoropt.compiler.program.fills import Mask
 from tensoropt.compiler.program.program import read
-from tensoropt.compiler.search.problem.cost_tables import SETS_OF_SMALL, CostTables, Flags
-from tensoropt.compiler.search.problem.mask_tables import charge_masks, users_of_masks
+from tensoropt.compiler.search.problem.cost_tables import SETS_OF_SMALL, CostTables
+from tensoropt.compiler.search.problem.mask_tables import charge_masks
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_uses import (
     add_read,
@@ -89,15 +88,12 @@ class _Step:
         for reads in self._constants().values():
             if not self._keep(reads):
                 return None
-        charge_masks(self._masks(), self.nodes, self.edges)
-        return Problem(self.nodes, self.edges)
-
-    def _masks(self) -> dict[Mask, dict[int, Flags]]:
-        """Return the options of each cluster that read each mask."""
-        return users_of_masks(
+        masks = (
             (number, self.tables.masks(member), self.picks[number][:, place])
             for number, place, member in self._members()
         )
+        charge_masks(masks, self.nodes, self.edges)
+        return Problem(self.nodes, self.edges)
 
     def _node(self, number: int) -> NodeTable:
         """Return the costs of the members of a cluster, without reshards and constants."""
