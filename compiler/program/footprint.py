@@ -30,14 +30,13 @@ class _Counted:
 
     ``nodes`` is the number of ops that run, and ``weighted`` lists those with packed or reordered
     weights, and their operators. ``lookups`` maps weights to the nodes that look up their rows.
-    ``inputs`` and ``outputs`` are nodes.
+    ``ends`` are the nodes of inputs and outputs.
     """
 
     nodes: int
     weighted: Sequence[tuple[int, str]]
     lookups: Mapping[int, Sequence[int]]
-    inputs: Sequence[int]
-    outputs: Sequence[int]
+    ends: Sequence[int]
 
 
 def footprint(
@@ -56,8 +55,7 @@ def footprint(
         size = costs.static_bytes(node, strategy)
         loading.read(operator, size, alone=alone, fused=_is_fused(graph, index, strategies))
         packed += _shared_bytes(costs, index, strategies) if operator in PRODUCTS else 0
-    fed = sum(_input_bytes(costs, graph.nodes[i], strategies[i]) for i in counted.inputs)
-    fed += sum(_output_bytes(costs, graph.nodes[i], strategies[i]) for i in counted.outputs)
+    fed = sum(_end_bytes(costs, graph.nodes[i], strategies[i]) for i in counted.ends)
     static = cost.static_bytes - sum(
         _unread_bytes(costs, table, readers, strategies)
         for table, readers in counted.lookups.items()
@@ -77,8 +75,7 @@ def _counted(graph: Graph) -> _Counted:
         # Weights of a training step are no constants.
         [] if graph.trains else [(i, o) for i, n in runs if (o := _operator(n)) in _WEIGHTED],
         {} if graph.trains else _lookups(graph, runs),
-        [index for index, node in chosen if _is_input(graph, node)],
-        [index for index, node in chosen if _is_output(graph, node)],
+        [index for index, node in chosen if _is_input(graph, node) or _is_output(graph, node)],
     )
 
 
@@ -160,14 +157,12 @@ def _is_output(graph: Graph, node: Node) -> bool:
     return value is not None and value not in graph.storage.staying
 
 
-def _input_bytes(costs: NodeCosts, node: Node, strategy: Strategy) -> int:
-    return tensor_bytes(costs.graph.values[node.results[0]].info, strategy.results[0], costs.mesh)
-
-
-def _output_bytes(costs: NodeCosts, node: Node, strategy: Strategy) -> int:
-    value = node.operands[0]
+def _end_bytes(costs: NodeCosts, node: Node, strategy: Strategy) -> int:
+    """Return the bytes of an input or output."""
+    values, layouts = [*node.operands, *node.results], [*strategy.operands, *strategy.results]
+    value, layout = values[0], layouts[0]
     assert value is not None
-    return tensor_bytes(costs.graph.values[value].info, strategy.operands[0], costs.mesh)
+    return tensor_bytes(costs.graph.values[value].info, layout, costs.mesh)
 
 
 def _shared_bytes(costs: NodeCosts, index: int, strategies: Mapping[int, Strategy]) -> int:
