@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tensoropt.compiler.cost.fields import Table
@@ -87,25 +87,6 @@ class PlanError:
     model_measured: bool
     products: FigureError | None = None
     collectives: FigureError | None = None
-
-    def weighted(self, compute_s: float, communication_s: float) -> PlanError:
-        """Return the error with one of the time, from its parts if no plan was measured.
-
-        Errors of products and of collectives count by the seconds of computation and communication,
-        as if all had the same sign. Operators that are no products are taken to be as far off.
-        """
-        parts = ((self.products, compute_s), (self.collectives, communication_s))
-        known = [(own, time_s) for own, time_s in parts if own is not None and time_s > 0]
-        is_whole = all(own is not None or time_s <= 0 for own, time_s in parts)
-        if self.time is not None or not known or not is_whole:
-            return self
-        total_s = sum(time_s for _, time_s in known)
-        mean, p90 = (
-            sum((getattr(own, name) or 0.0) * time_s for own, time_s in known) / total_s
-            for name in ("mean", "p90")
-        )
-        samples = sum(own.samples for own, _ in known)
-        return replace(self, time=FigureError(mean, p90, samples))
 
 
 def is_known(models: Sequence[MeasuredModel], path: Path | None, *, training: bool) -> bool:

@@ -75,8 +75,6 @@ def predicted(
     excess = max(memory.static_bytes + memory.working_bytes - point.memory_bytes, 0)
     trains = TRAINING.on(attributes)
     error = load_device(DEVICE.of(attributes)).plan_error(model, training=trains)
-    if error is not None:
-        error = error.weighted(point.compute_s, point.communication_s)
     return {
         **{name: getattr(point, name) for name in FIELDS},
         "memory_bytes": memory.static_bytes + memory.transient_bytes,

@@ -14,14 +14,14 @@ def expected_line(error: PlanError | None, device: str) -> str:
     models = "this model" if error.model_measured else "other models"
     parts = {"products": error.products, "collectives": error.collectives}
     time = "; ".join(
-        _figure(f"time of {name}", own, "measurements that were left out of the fit")
+        _figure(name, own, "measurements left out of the fit")
         for name, own in parts.items()
         if own is not None
     )
     if error.time is not None:
         time = _figure("time", error.time, f"plans of {models} that were left out of the fit")
     elif time:
-        time += "; of whole steps not measured"
+        time += "; whole steps not measured"
     else:
         time = "time unknown, neither this model nor two others were measured"
     memory = "memory not measured"
@@ -38,4 +38,4 @@ def _figure(name: str, figure: FigureError, plans: str) -> str:
             f"got: {figure.samples} ({more})"
         )
     within = f"nine in ten below {figure.p90:.0%}"
-    return f"{name} {figure.mean:.0%}, {within} ({figure.samples} {plans})"
+    return f"{name} {figure.mean:.0%}, {within} ({figure.samples:,} {plans})"

@@ -13,7 +13,8 @@ from tensoropt.compiler.calibrate.tables.read import read_tables
 from tensoropt.compiler.cli.profile import main
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.cost.expected_error import ExpectedError, FigureError, PlanError
+from tensoropt.compiler.cost.expected_error import ExpectedError, FigureError
+from tensoropt.compiler.report.expected import expected_line
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -131,13 +132,12 @@ def test_wrong_flags(
     assert message in capsys.readouterr().err
 
 
-def test_the_error_of_a_plan_follows_its_parts() -> None:
+def test_reports_name_the_errors_of_the_parts() -> None:
     parts = ExpectedError(
-        products=FigureError(0.1, 0.2, 30), collectives=FigureError(0.3, 0.4, 10)
+        products=FigureError(0.1, 0.2, 3000), collectives=FigureError(0.3, 0.4, 10)
     ).of_plan(known=False)
-    assert parts.weighted(3.0, 1.0).time == FigureError(
-        pytest.approx(0.15), pytest.approx(0.25), 40
+    assert expected_line(parts, "ours") == (
+        "expected error: products 10%, nine in ten below 20% (3,000 measurements left out of the "
+        "fit); collectives 30%, nine in ten below 40% (10 measurements left out of the fit); whole "
+        "steps not measured; memory not measured"
     )
-    assert parts.weighted(3.0, 0.0).time == FigureError(pytest.approx(0.1), pytest.approx(0.2), 30)
-    alone = PlanError(None, None, False, FigureError(0.1, 0.2, 30))
-    assert alone.weighted(3.0, 1.0).time is None
