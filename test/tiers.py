@@ -1,23 +1,24 @@
 """Two tiers of tests, by measured times.
 
 ``test/durations.txt`` lists the test functions that take long, with the mean seconds of a case;
-``make durations`` measures them again. The quick tier (`make test`) leaves them out, except the
-cheapest function of a file without others: every file keeps a test in the quick tier. A test that
-alone catches a bug that users met is marked `quick`, whatever it takes. `make full` runs the rest.
+``make durations`` measures them again. The quick tier (`make test`) leaves them out. A file with
+none but listed functions keeps the first case of its cheapest, up to `KEPT_S`. A test that alone
+catches a bug that users met is marked `quick`, whatever it takes. `make full` runs the rest.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-__all__ = ["QUICK_S", "Times", "read_times", "tier_of", "write_times"]
+__all__ = ["KEPT_S", "QUICK_S", "Times", "read_times", "tier_of", "write_times"]
 
 TIMES = Path(__file__).with_name("durations.txt")
 QUICK_S = 0.4  # a case that takes longer is not quick; `make durations` prints the sum that remains
+KEPT_S = 6.0  # a slower case is not worth its time, even if it is the only one of its file
 _HEAD = "# Mean seconds of a case, and the test function. Written by `make durations`.\n"
 
 
@@ -41,8 +42,8 @@ def write_times(cases: dict[str, float]) -> str:
     means = {function: sum(own) / len(own) for function, own in seconds.items()}
     rows = [f"{mean:.1f} {name}\n" for name, mean in sorted(means.items()) if mean > QUICK_S]
     TIMES.write_text(_HEAD + "".join(rows), encoding="utf-8")
-    quick = quick_functions(means, means)
-    own = [(taken, function_of(nodeid) in quick) for nodeid, taken in cases.items()]
+    quick = quick_cases(cases, read_times())
+    own = [(taken, nodeid in quick) for nodeid, taken in cases.items()]
     return ", ".join(
         f"{name}: {sum(is_quick == wanted for _, is_quick in own)} cases, "
         f"{sum(taken for taken, is_quick in own if is_quick == wanted):.0f} s"
@@ -50,24 +51,25 @@ def write_times(cases: dict[str, float]) -> str:
     )
 
 
-def quick_functions(functions: Iterable[str], times: dict[str, float]) -> set[str]:
-    """Return the functions of the quick tier."""
+def quick_cases(nodeids: Iterable[str], times: Mapping[str, float]) -> set[str]:
+    """Return the cases of the quick tier, without those that are marked."""
     files = defaultdict[str, list[str]](list)
-    for function in functions:
-        files[function.split("::", 1)[0]].append(function)
-    quick = set()
+    for nodeid in nodeids:
+        files[nodeid.split("::", 1)[0]].append(nodeid)
+    quick = set[str]()
     for own in files.values():
-        fast = {name for name in own if times.get(name, 0.0) <= QUICK_S}
-        quick |= fast or {min(own, key=lambda name: (times[name], name))}
+        fast = {case for case in own if function_of(case) not in times}
+        first = min(own, key=lambda case: times.get(function_of(case), 0.0))
+        quick |= fast or {case for case in [first] if times[function_of(case)] <= KEPT_S}
     return quick
 
 
 def tier_of(items: Sequence[pytest.Item], tier: str) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Return the items of ``tier`` ("quick" or "rest"), and the others."""
-    quick = quick_functions({function_of(item.nodeid) for item in items}, read_times())
+    quick = quick_cases([item.nodeid for item in items], read_times())
     chosen, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        is_quick = function_of(item.nodeid) in quick or item.get_closest_marker("quick") is not None
+        is_quick = item.nodeid in quick or item.get_closest_marker("quick") is not None
         (chosen if is_quick == (tier == "quick") else others).append(item)
     return chosen, others
 

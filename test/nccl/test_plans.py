@@ -13,7 +13,11 @@ from wanted import steps
 
 from tensoropt.runtime.inference.jobs import check_plans
 
-SAMPLE = [("squeezenet", 2), ("gpt2_tiny", 4), ("mixture_small", 4)]
+SAMPLE = [
+    pytest.param("squeezenet", 2, marks=pytest.mark.quick),
+    ("gpt2_tiny", 4),
+    ("mixture_small", 4),
+]
 MODELS = [*zoo.TRANSFORMERS, *SMALL, "squeezenet", "shufflenet", "resnet50"]
 ALL = [(name, devices) for name in MODELS for devices in (2, 4)]
 RUNS = 2  # after the first

@@ -12,7 +12,7 @@ from train_plans import PLANS, plans, write_plan
 from train_runs import difference, run_plan
 from wanted import steps
 
-SAMPLE = [("gpt2", 2, ["zero 3"]), ("cnn", 2, ["random 0"])]
+SAMPLE = [pytest.param("gpt2", 2, ["zero 3"], marks=pytest.mark.quick), ("cnn", 2, ["random 0"])]
 ALL = [(name, devices, [*PLANS, "random 0"]) for name in TRAINED for devices in (2, 4)]
 STEPS = 4
 

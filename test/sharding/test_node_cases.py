@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from budgets import some
 from sharding.harness import Case, NotRunnableError, check
 
 from tensoropt.compiler.sharding.rule.registry import registered
@@ -93,7 +94,7 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
 @pytest.mark.parametrize("name", sorted(set(registered()) - RANDOM))
 def test_every_strategy_agrees_with_the_whole_op(name: str) -> None:
     ran = 0
-    for case in standard_cases()[name]:
+    for case in some(standard_cases()[name], 6):
         rtol, atol = _tolerance(case)
         try:
             for mesh in MESHES:

@@ -33,6 +33,7 @@ from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [Mesh((4,)), Mesh((2, 2))]
+QUICK = {"bert_tiny", "bvlc_alexnet", "gpt2_tiny", "vit_tiny"}  # models of few nodes
 
 # Where a tensor has more uses in more layouts than its copies cover (docs/decisions/0010).
 SLACK = {("inception_v2", Mesh((2, 4))): 0.0025}
@@ -82,7 +83,13 @@ def _reshard_time_s(module: ir.Module, mesh: Mesh) -> float:
 
 
 @pytest.mark.parametrize("mesh", [Mesh((2,)), Mesh((2, 4))], ids=str)
-@pytest.mark.parametrize("name", [*zoo.TRANSFORMERS, *zoo.CNNS[::2]])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.quick if name in QUICK else ())
+        for name in (*zoo.TRANSFORMERS, *zoo.CNNS[::2])
+    ],
+)
 def test_the_search_charges_what_the_program_costs(name: str, mesh: Mesh) -> None:
     path = zoo.cnn_path(name) if name in zoo.CNNS else zoo.transformer_path(name)
     module = driver.load(path, zoo.DIMS.get(name, {}))

@@ -16,6 +16,8 @@ MESHES = [(2,), (4,), (2, 2), (3,), (8,)]
 SEEDS = range(4)
 SIZE = 4
 """Of symbolic dimensions."""
+MANY_PLANS = {"einsum_of_nothing", "squeeze_of_all_that_is_one"}
+"""Graphs that take seconds."""
 
 GRAPHS = {
     "statistics_whose_shape_is_not_known": """<ir_version: 10, opset_import: ["" : 17]>
@@ -95,7 +97,10 @@ def random_inputs(model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
     return feeds
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in MANY_PLANS else pytest.mark.quick) for name in GRAPHS],
+)
 def test_every_plan_is_right(name: str) -> None:
     model = parser.parse_model(GRAPHS[name])
     case = Case(0, model, random_inputs(model))

@@ -42,7 +42,9 @@ def test_odd_model_on_more_ranks(name: str, tmp_path: Path) -> None:
     assert all(result.passed for result in check_plans(plans, path, threads=1, timeout_s=120))
 
 
-@pytest.mark.parametrize("mesh", ["1", "3", "1x2", "2x3", "2x2x2"])
+@pytest.mark.parametrize(
+    "mesh", ["1", pytest.param("3", marks=pytest.mark.quick), "1x2", "2x3", "2x2x2"]
+)
 def test_every_kind_of_mesh(mesh: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(MODELS["double_precision"](), path)
