@@ -69,6 +69,7 @@ def _expected(perceptron, x):
     return np.maximum(x @ perceptron.w1, 0) @ perceptron.w2
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", ["http", "grpc"])
 @pytest.mark.parametrize(
     ("model", "plan", "samples"),
