@@ -41,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: run where TENSOROPT_SWEEP is set, by make slow")
     config.addinivalue_line("markers", "quick: in the quick tier though it takes long")
+    config.addinivalue_line("markers", "sampled: in both tiers, with some cases in the quick one")
     budgets.load_profile(config.getoption("--tier"))
     if config.getoption("--write-durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(tiers.Times())

@@ -38,6 +38,18 @@ def test_a_marked_test_is_quick() -> None:
         assert [item.nodeid for item in tiers.tier_of(items, "quick")[0]] == quick  # type: ignore[arg-type]
 
 
+def test_a_sampled_test_is_in_both_tiers() -> None:
+    marks = {"a.py::sampled": "sampled", "a.py::fast": None}
+    items = [
+        SimpleNamespace(
+            nodeid=name, get_closest_marker=lambda mark, m=own: m if m == mark else None
+        )
+        for name, own in marks.items()
+    ]
+    for tier, names in (("quick", list(marks)), ("rest", ["a.py::sampled"])):
+        assert [item.nodeid for item in tiers.tier_of(items, tier)[0]] == names  # type: ignore[arg-type]
+
+
 def test_a_budget_follows_the_profile() -> None:
     full = examples(200).max_examples
     assert full in (30, 200, 2000)

@@ -65,12 +65,16 @@ def quick_cases(nodeids: Iterable[str], times: Mapping[str, float]) -> set[str]:
 
 
 def tier_of(items: Sequence[pytest.Item], tier: str) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return the items of ``tier`` ("quick" or "rest"), and the others."""
+    """Return the items of ``tier`` ("quick" or "rest"), and the others.
+
+    A test marked `sampled` runs in both: with some of its cases, then with all.
+    """
     quick = quick_cases([item.nodeid for item in items], read_times())
     chosen, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:
         is_quick = item.nodeid in quick or item.get_closest_marker("quick") is not None
-        (chosen if is_quick == (tier == "quick") else others).append(item)
+        is_chosen = is_quick == (tier == "quick") or item.get_closest_marker("sampled") is not None
+        (chosen if is_chosen else others).append(item)
     return chosen, others
 
 

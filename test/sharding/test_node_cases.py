@@ -91,6 +91,7 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(set(registered()) - RANDOM))
 def test_every_strategy_agrees_with_the_whole_op(name: str) -> None:
     ran = 0

@@ -179,6 +179,7 @@ def check(test: NodeTest) -> bool:
     return False
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [n for n in registered() if not n.startswith("tensoropt.")])
 def test_gradients_of_the_cases_of_the_standard(name: str) -> None:
     ran = sum(check(test) for test in some(cases().get(name, ()), 4))
