@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import re
 import sys
@@ -270,3 +271,12 @@ def test_weights_are_split_where_they_take_longer_to_read_than_ranks_wait(
 def test_a_model_in_memory_is_refused() -> None:
     with pytest.raises(to.UserError, match=r"expected the path of a file, got: ModelProto .*saved"):
         to.load(onnx.ModelProto())  # type: ignore[arg-type]
+
+
+def test_points_that_were_annotated_do_not_stay_in_memory(model: to.Model, tmp_path: Path) -> None:
+    own, counts = model.frontier(devices=2, epsilon=0), list[int]()
+    for point in (own[0], own[1]):
+        point.annotate(tmp_path / "annotated.onnx")
+        gc.collect()
+        counts.append(own._whole.program.module.context._get_live_module_count())
+    assert counts[0] == counts[1]

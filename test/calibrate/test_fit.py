@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.calibrate.fit import (
     errors,
+    fit,
     fit_curve,
     fit_operators,
     non_negative,
@@ -165,3 +166,11 @@ def test_hints_decide_what_samples_of_one_size_leave_open() -> None:
     known = [where(moved / 3e10, moved) for moved in (1e5, 2e5, 1e6, 2e6)]
     [own] = fit_operators([*known, *(replace(one, count=20) for one in known)], hints)
     assert own.operator.time_s(7e4, 9e5) == pytest.approx(3e-5, rel=0.1)
+
+
+@pytest.mark.parametrize("long", [0.01, 1.0, 100.0])
+def test_a_hint_counts_as_one_sample_however_long_it_takes(long: float) -> None:
+    """The sample takes 1, and the hint twice what that says: the root of x^2 + 2x - 4."""
+    hint = np.array([[long]]), np.array([2.0 * long])
+    [factor] = fit(np.array([[1.0]]), np.array([1.0]), np.array([1]), hint)
+    assert factor == pytest.approx(5**0.5 - 1, rel=1e-3)

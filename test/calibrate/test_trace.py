@@ -69,3 +69,8 @@ def test_ranks_agree_on_a_mean_but_on_the_shortest_wait() -> None:
 
 def test_a_node_of_one_rank_alone_has_its_time() -> None:
     assert merge_ranks([{"a": ("Add", 1.0)}, {}]) == {"a": 1.0}
+
+
+@pytest.mark.parametrize("kind", ["AllToAll", "CombinedAllReduce", "CombinedAllGather"])
+def test_each_kind_that_waits_for_other_ranks_takes_the_shortest_time(kind: str) -> None:
+    assert merge_ranks([{"c": (kind, 9.0)}, {"c": (kind, 4.0)}]) == {"c": 4.0}

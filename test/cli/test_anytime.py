@@ -188,6 +188,8 @@ def test_the_default_counts_from_the_start_of_the_process() -> None:
     assert 1.7 < soon - late < 1.9  # 2 s less, a tenth of the rest is left for late answers
     assert clock.LATE_S + (1 + clock.LATE) * soon < request.ANSWER_S
     assert answer_time.search_time_s(now - 8, 1000) == answer_time.LEAST_S
+    few, many = (answer_time.search_time_s(now - 60, nodes) for nodes in (10**5, 10**6))
+    assert many == 10 * few  # large models have time in proportion, though the answer is late
     script = (
         "import sys, types; from tensoropt.runtime.support.command import begun_s, run_main; "
         "sys.modules['tool'] = types.SimpleNamespace(main=lambda: print(begun_s()) or 0); "

@@ -37,3 +37,15 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     return %3, %s : tensor<64x1xf32>, tensor<1x!onnx.String>
   }
 }
+
+// -----
+
+// A chain too, but ONNX Runtime adds nodes around the convolutions of a training step.
+// CHECK: module attributes {topt.opset = {ai.onnx = 20 : i64}, topt.ordered} {
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<1x2x4x4xf32> {topt.name = "x"}, %w: tensor<2x2x1x1xf32> {topt.name = "w", topt.param}) -> (tensor<1x2x4x4xf32> {topt.name = "y"}) {
+    %0 = "onnx.Conv"(%x, %w) {topt.phase = "forward"} : (tensor<1x2x4x4xf32>, tensor<2x2x1x1xf32>) -> tensor<1x2x4x4xf32>
+    %1 = "onnx.Neg"(%0) {topt.phase = "backward"} : (tensor<1x2x4x4xf32>) -> tensor<1x2x4x4xf32>
+    return %1 : tensor<1x2x4x4xf32>
+  }
+}

@@ -42,6 +42,14 @@ def test_table(frontier) -> None:
     ]
 
 
+def test_a_bound_about_cost_tables_is_called_so(frontier) -> None:
+    of = "4 points within 3.54% of the exact frontier"
+    bounded = replace(frontier, epsilon=0.0354)
+    assert f"{of}, per device" in frontier_table(bounded).splitlines()[0]
+    by_tables = replace(bounded, by_tables=True)
+    assert f"{of} by cost tables, per device" in frontier_table(by_tables).splitlines()[0]
+
+
 ERROR = PlanError(FigureError(0.062, 0.14, 24), FigureError(0.031, 0.05, 12), True)
 
 

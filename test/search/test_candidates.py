@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +14,11 @@ from on_tensors import ON_TENSORS
 from small_models import random_module, tables_of
 
 from tensoropt.compiler.layout.mesh import factorisations
-from tensoropt.compiler.program.evaluate import Cost
+from tensoropt.compiler.program.evaluate import Cost, ProgramCost
 from tensoropt.compiler.search.frontier import anytime, turns
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import BUSY, Clock
+from tensoropt.compiler.search.frontier.lessons import Lessons
 from tensoropt.compiler.search.frontier.options import SearchOptions, by_promise
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
@@ -27,6 +29,7 @@ from tensoropt.compiler.search.frontier.search import (
     thin_out,
 )
 from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
+from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.runtime.layout.mesh import Mesh
@@ -251,3 +254,71 @@ def test_a_busy_machine_gets_a_later_answer(monkeypatch: pytest.MonkeyPatch) -> 
     assert clock.left_s == 0.0
     assert Clock(None).left_s == math.inf
     assert time.monotonic() > 0
+
+
+def test_a_run_takes_at_most_its_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a busy machine would end the search before its runs have had their time."""
+    busy = SimpleNamespace(monotonic=lambda: 50 * time.monotonic(), process_time=time.process_time)
+    monkeypatch.setattr(anytime, "time", busy)
+    own, started_s = candidate((2,)), time.process_time()
+    searched([own])
+    assert own.run_s <= own.first_run_s <= time.process_time() - started_s
+
+
+@pytest.mark.parametrize("is_cut_short", [False, True])
+def test_a_run_that_is_cut_short_does_not_make_the_next_look_shorter(
+    monkeypatch: pytest.MonkeyPatch, is_cut_short: bool
+) -> None:
+    monkeypatch.setattr(Candidate, "is_above_tolerance", is_cut_short)
+    own = candidate((2,))
+    own.run_s = 100.0
+    anytime.Anytime([own], SearchOptions(), lambda text: None)._run(own, 1.0)
+    assert (own.run_s == 100.0) == is_cut_short
+
+
+def larger_programs(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Let programs need more static memory than their tables charge."""
+    exact = Lessons.cost
+
+    def scaled(self: Lessons, assignment: Assignment) -> tuple[ProgramCost, bool]:
+        cost, is_new = exact(self, assignment)
+        more = round((factor - 1) * cost.memory_bytes)
+        return replace(cost, static_bytes=cost.static_bytes + more), is_new
+
+    monkeypatch.setattr(Lessons, "cost", scaled)
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_plans_of_other_meshes_count_with_the_costs_of_the_bound(
+    monkeypatch: pytest.MonkeyPatch, learns: bool
+) -> None:
+    """The bound of tables that do not learn is about tables: programs would only widen it."""
+    larger_programs(monkeypatch, 1.07)
+    monkeypatch.setattr(MeshTables, "learns", learns)
+    run, by_tables = anytime.solve_frontier, list[tuple[float, float]]()
+    others = list[bool]()
+
+    def watched(problem: Problem, **options: Any) -> TableFrontier:
+        others.extend(pair in by_tables for pair in options["known"])
+        found = run(problem, **options)
+        by_tables.extend((one.time, one.memory) for one in found.points)
+        return found
+
+    monkeypatch.setattr(anytime, "solve_frontier", watched)
+    searched([candidate((2, 4)), candidate((4, 2))])
+    assert others
+    assert not any(others) if learns else all(others)
+
+
+def test_programs_short_by_more_than_the_tolerance_refine_tables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also by less than the bound asked for, which a coarser run has already missed."""
+    larger_programs(monkeypatch, 1.03)
+    own, learnt = candidate((2,)), list[int]()
+    search = anytime.Anytime([own], SearchOptions(epsilon=0.05), lambda text: None)
+    search._run(own, 1.0)
+    monkeypatch.setattr(own.known, "learn", lambda points: learnt.append(len(points)))
+    for own.tolerance in (0.05, 0.01):
+        search._refines(own)
+    assert learnt == [0, len(own.points(search.options))]

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from safetensors.numpy import load_file
 
 from tensoropt.runtime.launch.start import start
 from tensoropt.runtime.training.job import TrainJob
+from tensoropt.runtime.training.outcome import measure
 
 
 def losses(entries) -> list[float]:
@@ -122,3 +125,27 @@ def test_under_mpiexec(classifier: Classifier, plans, data, tmp_path: Path) -> N
     expected, _ = classifier.steps(dict(np.load(data)), 3, lambda step: 0.01)
     found = losses(map(json.loads, (tmp_path / "log").read_text().splitlines()))
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_the_peak_is_read_before_constants_are_counted() -> None:
+    """To count them takes memory, which no step takes."""
+    held = [100]
+
+    def count() -> int:
+        held[0] += 50
+        return 8
+
+    plan: Any = SimpleNamespace(
+        document={"predicted": {"time_s": 0.1, "expected_error": None}}, process_bytes=90
+    )
+    provider = SimpleNamespace(used_bytes=lambda: None)
+    trainer: Any = SimpleNamespace(
+        plan=SimpleNamespace(plan=plan),
+        held=SimpleNamespace(bytes_by_kind=lambda: {"parameter_bytes": 4}, provider=provider),
+        constant_bytes=count,
+        nodes_on_cpu=lambda: None,
+    )
+    memory: Any = SimpleNamespace(bytes=lambda: held[0])
+    alone: Any = SimpleNamespace(allgather=lambda value: [value])
+    found = measure(trainer, memory, alone)
+    assert (found["peak_bytes"], found["held_bytes"]["constants_bytes"]) == (100, 8)
