@@ -320,5 +320,5 @@ def test_programs_short_by_more_than_the_tolerance_refine_tables(
     search._run(own, 1.0)
     monkeypatch.setattr(own.known, "learn", lambda points: learnt.append(len(points)))
     for own.tolerance in (0.05, 0.01):
-        search._refines(own)
+        search.turns._refines(own)
     assert learnt == [0, len(own.points(search.options))]
