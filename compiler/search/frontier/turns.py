@@ -79,7 +79,7 @@ class Turns:
             return True
         left_s = self.clock.left_s
         if candidate.results:
-            return left_s > candidate.run_s * (1.0 if candidate.is_above_tolerance else WORTH)
+            return left_s > candidate.run_s * WORTH
         return left_s > (self._expected_s(candidate) if candidate.is_deep else 0)
 
     def _expected_s(self, candidate: Candidate) -> float:
