@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.runtime.layout.mesh import Mesh
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.layout.rule import Rule, Strategy
 
 __all__ = ["AXES", "Product", "product_of"]
 
