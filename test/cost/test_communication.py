@@ -95,7 +95,10 @@ def test_more_bytes_or_ranks_never_take_less(
 ) -> None:
     time_s = collective_time_s(kind, size, (0,), Mesh((p,)), device)
     assert time_s <= collective_time_s(kind, size + more, (0,), Mesh((p,)), device)
-    assert time_s <= collective_time_s(kind, size, (0,), Mesh((p + 1,)), device)
+    # Groups of sizes that were not measured are predicted from the links, which may be faster.
+    links = dataclasses.replace(device, collectives={})
+    time_s = collective_time_s(kind, size, (0,), Mesh((p,)), links)
+    assert time_s <= collective_time_s(kind, size, (0,), Mesh((p + 1,)), links)
 
 
 @given(st.integers(0, 1 << 34), st.integers(2, 64))
