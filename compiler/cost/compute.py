@@ -64,8 +64,7 @@ class Work:
 
     ``operator`` is the name under which it is measured, ``dtype`` the type in which it computes,
     and ``bytes`` the size of its operands and results. ``pass_bytes`` are the bytes that it adds to
-    its fused pass over arrays, ``None`` if it is part of no pass. ``product`` has the sizes of a
-    matrix product, ``None`` if the op is none.
+    its fused pass over arrays, ``None`` if it is part of no pass.
     """
 
     operator: str
@@ -73,7 +72,6 @@ class Work:
     flops: float
     bytes: float
     pass_bytes: float | None = None
-    product: Product | None = None
 
 
 def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
@@ -83,8 +81,7 @@ def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
     """
     flops, moved = _flops(rule, strategy, mesh), float(_bytes(info, strategy, mesh))
     in_pass = _pass_bytes(info, strategy, mesh)
-    product = product_of(rule, strategy, mesh)
-    return Work(_measured_as(info), _computed_in(info), flops, moved, in_pass, product)
+    return Work(_measured_as(info), _computed_in(info), flops, moved, in_pass)
 
 
 def measured_operator(info: OpInfo, device: Device) -> Operator | None:
@@ -106,10 +103,13 @@ def known_operator(name: str, dtype: str, device: Device) -> Operator | None:
 
 def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device) -> float:
     """Return the time of the op on one rank under ``strategy``."""
-    return 0.0 if info.name in FREE else work_time_s(work_of(info, rule, strategy, mesh), device)
+    if info.name in FREE:
+        return 0.0
+    product = product_of(rule, strategy, mesh) if device.products else None
+    return work_time_s(work_of(info, rule, strategy, mesh), device, product)
 
 
-def work_time_s(work: Work, device: Device) -> float:
+def work_time_s(work: Work, device: Device, product: Product | None = None) -> float:
     """Return the time of one op on one rank.
 
     Roofline (Williams, Waterman, Patterson, 2009): the launch plus the longer of two times. One is
@@ -126,11 +126,12 @@ def work_time_s(work: Work, device: Device) -> float:
         return known.time_s(work.flops, work.bytes)
     if work.operator in VIEWS:
         return device.launch_overhead_s
-    table = None if work.product is None else device.product_table(work.dtype)
-    efficiency = device.contraction_efficiency if table is None else 1.0
+    efficiency, factor = device.contraction_efficiency, 1.0
+    table = device.product_table(work.dtype)
+    if product is not None and table is not None:
+        efficiency, factor = 1.0, table.factor(product)
     flops_s = work.flops / (device.peak_flop_per_s(work.dtype) * efficiency)
     roofline_s = max(flops_s, work.bytes / device.memory_bandwidth_bytes_per_s)
-    factor = 1.0 if table is None or work.product is None else table.factor(work.product)
     return factor * (roofline_s + device.launch_overhead_s)
 
 

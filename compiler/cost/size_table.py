@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tensoropt.compiler.cost.fields import Table
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["SizeTable", "read_size_table", "weights_of"]
+__all__ = ["SizeTable", "read_size_table"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SizeTable:
 
     def factor(self, sizes: Sequence[float]) -> float:
         """Return the factor at ``sizes``, one per axis; exponential in the axes alone."""
-        places = [weights_of(size, own) for size, own in zip(sizes, self.knots, strict=True)]
+        places = [_weights_of(size, own) for size, own in zip(sizes, self.knots, strict=True)]
         total = 0.0
         for corner in itertools.product(*places):
             at, weight = 0, 1.0
@@ -43,7 +43,7 @@ class SizeTable:
         return math.exp(total)
 
 
-def weights_of(size: float, knots: Sequence[float]) -> list[tuple[int, float]]:
+def _weights_of(size: float, knots: Sequence[float]) -> list[tuple[int, float]]:
     """Return the knots around a size, each with its weight; one knot at and beyond the ends."""
     if size <= knots[0]:
         return [(0, 1.0)]
