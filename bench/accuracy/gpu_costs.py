@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sections import write_section
 
+from tensoropt.compiler.calibrate.fit import relative_errors
 from tensoropt.compiler.calibrate.tables.description import (
     collective_misses,
     describe_tables,
@@ -73,18 +74,18 @@ def _by_sheet(tables: Tables, device: Device) -> Floats:
     rows = tables.products[_TYPE]
     peaks = tuple((name, rate * device.contraction_efficiency) for name, rate in device.peaks)
     predicted_s = roofline_s(rows.sizes, _TYPE, replace(device, peaks=peaks))
-    return np.abs(predicted_s / rows.time_s - 1.0)
+    return relative_errors(predicted_s, rows.time_s)
 
 
 def _collectives_by_sheet(tables: Tables, device: Device) -> Floats:
     """Return the errors of collectives by the latency and the bandwidth of the data sheet."""
-    return np.array(
-        [
-            abs(collective_time_s(own.kind, own.bytes, (0,), Mesh((own.ranks,)), device)
-                / own.time_s - 1.0)
-            for own in tables.collectives
-        ]
-    )  # fmt: skip
+    predicted_s = [
+        collective_time_s(own.kind, own.bytes, (0,), Mesh((own.ranks,)), device)
+        for own in tables.collectives
+    ]
+    return relative_errors(
+        np.array(predicted_s), np.array([own.time_s for own in tables.collectives])
+    )
 
 
 def _by_others(name: str, tables: Mapping[str, Tables]) -> Iterator[tuple[float, str]]:
@@ -94,7 +95,7 @@ def _by_others(name: str, tables: Mapping[str, Tables]) -> Iterator[tuple[float,
         table = load_device(other).products.get(_TYPE)
         if other != name and table is not None:
             predicted_s = factors_of(table, rows.sizes) * roofline_s(rows.sizes, _TYPE, device)
-            yield float(np.median(np.abs(predicted_s / rows.time_s - 1.0))), other
+            yield float(np.median(relative_errors(predicted_s, rows.time_s))), other
 
 
 def _figures(misses: Floats) -> str:

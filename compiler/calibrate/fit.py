@@ -17,7 +17,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, merge_equal
+from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, fastest, merge_equal
 from tensoropt.compiler.cost.compute import VIEWS
 from tensoropt.compiler.cost.measurements import KINDS, Context, MeasuredCurve, Operator
 from tensoropt.runtime.support.arithmetic import ONE_PASS
@@ -30,6 +30,7 @@ __all__ = [
     "fit_curve",
     "fit_operators",
     "non_negative",
+    "relative_errors",
     "times_of",
 ]
 
@@ -218,8 +219,14 @@ def errors(fitted: Floats, times: Floats) -> tuple[float, float]:
     ran = times > 0
     if not ran.any():
         return 0.0, 0.0
-    relative = np.abs(fitted[ran] / times[ran] - 1.0)
+    relative = relative_errors(fitted[ran], times[ran])
     return float(np.median(relative)), float(np.percentile(relative, 90))
+
+
+def relative_errors(fitted: Floats, times: Floats) -> Floats:
+    """Return ``|fitted / time - 1|`` of each time."""
+    found: Floats = np.abs(fitted / times - 1.0)
+    return found
 
 
 @dataclass(frozen=True)
@@ -237,9 +244,8 @@ class FittedCollective:
 def fit_collectives(samples: Iterable[CollectiveSample]) -> list[FittedCollective]:
     """Return the curve of each kind and group size; of equal samples the fastest counts."""
     groups: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
-    for sample in samples:
-        times = groups[sample.kind, sample.ranks]
-        times[sample.bytes] = min(sample.time_s, times.get(sample.bytes, np.inf))
+    for sample in fastest(samples, lambda own: own.key):
+        groups[sample.kind, sample.ranks][sample.bytes] = sample.time_s
     found = []
     for kind, ranks in sorted(groups, key=lambda key: (KINDS.index(key[0]), key[1])):
         ran = groups[kind, ranks]

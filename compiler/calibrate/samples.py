@@ -25,6 +25,7 @@ __all__ = [
     "OpSample",
     "Peak",
     "PlanSample",
+    "fastest",
     "merge_equal",
 ]
 
@@ -59,6 +60,11 @@ class CollectiveSample:
     bytes: int
     time_s: float
 
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """The same for samples that differ by their times only."""
+        return self.kind, self.ranks, self.bytes
+
 
 @dataclass(frozen=True)
 class PlanSample:
@@ -85,7 +91,7 @@ class PlanSample:
         return self.measured_s
 
 
-def _fastest(samples: Iterable[_S], key: Callable[[_S], object]) -> list[_S]:
+def fastest(samples: Iterable[_S], key: Callable[[_S], object]) -> list[_S]:
     """Return the fastest sample of each key, in the order of the keys."""
     found: dict[object, _S] = {}
     for sample in samples:
@@ -160,7 +166,7 @@ class Measurements:
 
     def add(self, plan: PlanSample) -> None:
         """Add a plan, or replace a slower run of the same plan."""
-        self.plans = _fastest([*self.plans, plan], lambda own: (own.model, own.step))
+        self.plans = fastest([*self.plans, plan], lambda own: (own.model, own.step))
 
     def merge(self, other: Measurements) -> Measurements:
         """Return the measurements of both, of the same kind of machine; of equal samples the
@@ -168,10 +174,7 @@ class Measurements:
         return Measurements(
             self.machine,
             self.basics.merge(other.basics),
-            _fastest([*self.common, *other.common], lambda own: (own.work, own.context)),
-            _fastest(
-                [*self.collectives, *other.collectives],
-                lambda own: (own.kind, own.ranks, own.bytes),
-            ),
-            _fastest([*self.plans, *other.plans], lambda own: (own.model, own.step)),
+            fastest([*self.common, *other.common], lambda own: (own.work, own.context)),
+            fastest([*self.collectives, *other.collectives], lambda own: own.key),
+            fastest([*self.plans, *other.plans], lambda own: (own.model, own.step)),
         )

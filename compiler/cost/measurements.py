@@ -18,6 +18,7 @@ __all__ = [
     "Operator",
     "Operators",
     "Waiting",
+    "check_type",
     "check_types",
     "context_of",
     "read_collectives",
@@ -132,12 +133,17 @@ def read_operators(table: Table) -> dict[tuple[str, str], Operator]:
 
 def check_types(table: Table) -> None:
     """Raise :class:`UserError` for a key that is no NumPy type of an ONNX element."""
+    for key in table.names():
+        check_type(key, table.where(key))
+
+
+def check_type(name: str, where: str) -> None:
+    """Raise :class:`UserError` if ``name``, read at ``where``, is no NumPy type of an element."""
     from tensoropt.dialects.elements import ELEMENTS
 
     known = [element.numpy for element in ELEMENTS]
-    for key in table.names():
-        if key not in known:
-            raise UserError(f"{table.where(key)}: unknown element type{did_you_mean(key, known)}")
+    if name not in known:
+        raise UserError(f"{where}: unknown element type{did_you_mean(name, known)}")
 
 
 def _check_operator(table: Table, name: str) -> None:

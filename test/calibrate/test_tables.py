@@ -8,7 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensoropt.compiler.calibrate.tables.description import describe_tables, fit_tables
+from tensoropt.compiler.calibrate.tables.description import (
+    describe_tables,
+    fit_tables,
+    roofline_s,
+)
 from tensoropt.compiler.calibrate.tables.read import read_tables
 from tensoropt.compiler.cli.profile import main
 from tensoropt.compiler.cost.communication import collective_time_s
@@ -87,6 +91,22 @@ def test_rows_decide_the_time_of_products(folder: Path) -> None:
     assert figure.mean is not None
     assert figure.mean < 0.25
     assert figure.samples == 50
+
+
+def test_one_size_is_no_curve_and_has_no_error(tmp_path: Path) -> None:
+    row = "1024 256 float sum -1 8.0 1.0 1.0 0 1.00"
+    text = f"# Collective test starting: all_reduce_perf\n{NCCL.format(rows=row)}"
+    (tmp_path / "reduce.txt").write_text(text, encoding="utf-8")
+    fitted = fit_tables(read_tables(tmp_path), load_device("v100"))
+    assert (fitted.collectives, fitted.errors) == ([], {})
+
+
+@pytest.mark.parametrize(("dtype", "item"), [("int8", 1), ("bfloat16", 2), ("float64", 8)])
+def test_a_thin_product_moves_the_bytes_of_its_type(dtype: str, item: int) -> None:
+    base = load_device("v100")
+    found = roofline_s(np.array([[1.0, 4096.0, 4096.0]]), dtype, base) - base.launch_overhead_s
+    moved = item * (4096 + 4096 * 4096) + max(item, 2) * 4096
+    assert found[0] == pytest.approx(moved / base.memory_bandwidth_bytes_per_s)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import ml_dtypes  # noqa: F401  (registers bfloat16 and float8 with numpy)
 import numpy as np
 
 from tensoropt.compiler.calibrate.description import collective_lines, figure_lines, number_text
-from tensoropt.compiler.calibrate.fit import FittedCollective, fit_collectives, times_of
+from tensoropt.compiler.calibrate.fit import (
+    FittedCollective,
+    fit_collectives,
+    relative_errors,
+    times_of,
+)
+from tensoropt.compiler.calibrate.samples import fastest
 from tensoropt.compiler.calibrate.tables.grid import factors_of, fit_grid
 from tensoropt.compiler.calibrate.tables.rows import Floats, ProductRows, Tables
 from tensoropt.compiler.cost.device import Device, description_text, load_device
@@ -93,11 +100,11 @@ def describe_tables(tables: Tables, base: str, name: str | None) -> tuple[Fitted
 def fit_tables(tables: Tables, base: Device) -> FittedTables:
     """Return the fit of tables to the peaks, the bandwidth and the launches of a base."""
     fitted = {dtype: _fit(rows, dtype, base) for dtype, rows in tables.products.items()}
-    errors = {}
-    if fitted:
-        errors["products"] = _figure(np.concatenate(list(misses_by_dtype(tables, base).values())))
-    if tables.collectives:
-        errors["collectives"] = _figure(collective_misses(tables))
+    misses = {
+        "products": np.concatenate([np.zeros(0), *misses_by_dtype(tables, base).values()]),
+        "collectives": collective_misses(tables),
+    }
+    errors = {family: _figure(own) for family, own in misses.items() if len(own)}
     return FittedTables(tables.source, fitted, fit_collectives(tables.collectives), errors)
 
 
@@ -108,14 +115,14 @@ def misses_by_dtype(tables: Tables, base: Device) -> dict[str, Floats]:
         kept = np.arange(len(rows)) % _LEFT_OUT != 0
         part, rest = _fit(rows.pick(kept), dtype, base), rows.pick(~kept)
         predicted_s = factors_of(part, rest.sizes) * roofline_s(rest.sizes, dtype, base)
-        found[dtype] = np.abs(predicted_s / rest.time_s - 1.0)
+        found[dtype] = relative_errors(predicted_s, rest.time_s)
     return found
 
 
 def roofline_s(sizes: Floats, dtype: str, base: Device) -> Floats:
     """Return the roofline of each product, launch included, at the peak of its type."""
     rows, columns, depth = sizes.T
-    item = 1 if dtype.startswith("float8") else 2 if dtype.endswith("16") else 4
+    item = np.dtype(dtype).itemsize
     # A product of 8 bits returns 16.
     moved = item * (rows * depth + depth * columns) + max(item, 2) * rows * columns
     flops_s = 2.0 * rows * columns * depth / base.peak_flop_per_s(dtype)
@@ -132,21 +139,14 @@ def _fit(rows: ProductRows, dtype: str, base: Device) -> SizeTable:
 
 def collective_misses(tables: Tables) -> Floats:
     """Return the errors of every third size, predicted by curves through the others."""
-    sizes = sorted({(own.kind, own.ranks, own.bytes) for own in tables.collectives})
-    left_out = set(sizes[1::3])
-    kept = [own for own in tables.collectives if (own.kind, own.ranks, own.bytes) not in left_out]
+    samples = fastest(tables.collectives, lambda own: own.key)
+    left_out = set(sorted(own.key for own in samples)[1::3])
+    kept = [own for own in samples if own.key not in left_out]
     curves = {(own.kind, own.ranks): own.curve for own in fit_collectives(kept)}
-    fastest: dict[tuple[str, int, int], float] = {}
-    for own in tables.collectives:
-        key = own.kind, own.ranks, own.bytes
-        fastest[key] = min(own.time_s, fastest.get(key, np.inf))
-    return np.array(
-        [
-            abs(float(times_of(curves[kind, ranks], np.array([float(size)]))[0]) / time_s - 1.0)
-            for (kind, ranks, size), time_s in fastest.items()
-            if (kind, ranks, size) in left_out and (kind, ranks) in curves
-        ]
-    )
+    rest = [s for s in samples if s.key in left_out and (s.kind, s.ranks) in curves]
+    predicted_s = [times_of(curves[s.kind, s.ranks], np.array([float(s.bytes)])) for s in rest]
+    measured_s = np.array([s.time_s for s in rest])
+    return relative_errors(np.concatenate([np.zeros(0), *predicted_s]), measured_s)
 
 
 def _figure(misses: Floats) -> FigureError:

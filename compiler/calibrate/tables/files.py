@@ -17,19 +17,13 @@ import numpy as np
 
 from tensoropt.compiler.calibrate.samples import CollectiveSample
 from tensoropt.compiler.calibrate.tables.rows import ProductRows, Tables
+from tensoropt.compiler.cost.measurements import check_type
 from tensoropt.compiler.cost.products import AXES
-from tensoropt.compiler.support.errors import UserError, did_you_mean
-from tensoropt.dialects.elements import ELEMENTS
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["read_files"]
 
 _COLUMNS = (*AXES, "dtype", "time_s")
-_KINDS = {
-    "AllReduce": "all_reduce",
-    "AllGather": "all_gather",
-    "ReduceScatter": "reduce_scatter",
-    "AlltoAll": "all_to_all",
-}
 _PROGRAMS = {
     "all_reduce_perf": "all_reduce",
     "all_gather_perf": "all_gather",
@@ -67,7 +61,6 @@ def read_files(folder: Path) -> Tables:
 
 def _products(path: Path) -> Iterator[tuple[str, list[float]]]:
     """Yield the type of each row, and its sizes and time."""
-    known = [element.numpy for element in ELEMENTS]
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
@@ -77,10 +70,7 @@ def _products(path: Path) -> Iterator[tuple[str, list[float]]]:
             )
         for number, row in enumerate(reader, 2):
             dtype = (row["dtype"] or "").strip()
-            if dtype not in known:
-                raise UserError(
-                    f"{path}:{number}: unknown element type{did_you_mean(dtype, known)}"
-                )
+            check_type(dtype, f"{path}:{number}")
             yield dtype, [_positive(path, number, name, row[name]) for name in (*AXES, "time_s")]
 
 
@@ -106,7 +96,6 @@ def _collectives(path: Path) -> Iterator[CollectiveSample]:
         if _RANK.match(line):
             ranks += 1
         kind = next((own for name, own in _PROGRAMS.items() if name in line), kind)
-        kind = next((own for name, own in _KINDS.items() if f"test: {name}" in line), kind)
         fields = line.split()
         if line.startswith("#") or len(fields) <= _TIMES or not fields[0].isdecimal():
             continue
