@@ -1,12 +1,12 @@
-"""Costs of products and collectives on GPUs, next to published measurements.
+"""Costs of kernels and collectives on GPUs, next to published measurements.
 
     python bench/accuracy/gpu_costs.py SYSTEMS/data             errors of rows left out of the fit
     python bench/accuracy/gpu_costs.py SYSTEMS/data --write     and descriptions and docs again
 
 SYSTEMS is the folder `systems` of AIConfigurator (github.com/ai-dynamo/aiconfigurator, or
 `pip install aiconfigurator-core`). Per GPU and family the table has the median and the 90th
-percentile of |predicted / measured - 1|: by the data sheet alone, of every fourth product and every
-third size of a collective that the fit leaves out, and of products by the factors of another GPU of
+percentile of |predicted / measured - 1|: by the data sheet alone, of every fourth kernel and every
+third size of a collective that the fit leaves out, and of kernels by the factors of another GPU of
 the list, the best and the worst.
 """
 
@@ -28,12 +28,11 @@ from tensoropt.compiler.calibrate.fit import relative_errors
 from tensoropt.compiler.calibrate.tables.description import (
     collective_misses,
     describe_tables,
-    misses_by_dtype,
-    roofline_s,
+    kernel_misses,
 )
 from tensoropt.compiler.calibrate.tables.grid import factors_of
 from tensoropt.compiler.calibrate.tables.read import read_tables
-from tensoropt.compiler.calibrate.tables.rows import Floats, Tables
+from tensoropt.compiler.calibrate.tables.rows import Floats, KernelRows, Tables
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.runtime.layout.mesh import Mesh
@@ -50,31 +49,29 @@ GPUS = {
     "rtx_pro_6000": "rtx_pro_6000_server",
 }
 """Folders of the GPUs that are described."""
-_TYPE = "bfloat16"
 _TEXT = """\
 ## Costs on GPUs, next to published measurements
 
 `make bench-gpu-costs ARGS="SYSTEMS/data --write"` with the tables of
 [AIConfigurator](https://github.com/ai-dynamo/aiconfigurator) (Apache-2.0): median and 90th
-percentile of |predicted / measured - 1| of matrix products and of collectives on 2, 4 and 8 GPUs.
-"Left out" are every fourth product and every third size of a collective, predicted by a fit to the
-others. The last column predicts the products of a GPU from its data sheet and the factors that were
-measured on another one: the best and the worst other GPU by their median.
+percentile of |predicted / measured - 1| of matrix products, attention, mixtures of experts, and
+collectives on 2, 4 and 8 GPUs. "Left out" are every fourth kernel and every third size of a
+collective, predicted by a fit to the others. The last column predicts the kernels of a GPU from its
+data sheet and the factors that were measured on another one: the best and the worst other GPU by
+their median.
 """
 _INCLUDED = Path(__file__).resolve().parents[2] / "compiler/cost/devices"
 
 
 def _plain(device: Device) -> Device:
     """Return a device as its data sheet describes it."""
-    return replace(device, products={}, collectives={})
+    return replace(device, kernels={}, collectives={})
 
 
-def _by_sheet(tables: Tables, device: Device) -> Floats:
-    """Return the errors of products by the roofline at the efficiency of the data sheet."""
-    rows = tables.products[_TYPE]
+def _by_sheet(rows: KernelRows, dtype: str, device: Device) -> Floats:
+    """Return the errors of kernels by the roofline at the efficiency of the data sheet."""
     peaks = tuple((name, rate * device.contraction_efficiency) for name, rate in device.peaks)
-    predicted_s = roofline_s(rows.sizes, _TYPE, replace(device, peaks=peaks))
-    return relative_errors(predicted_s, rows.time_s)
+    return relative_errors(rows.roofline_s(dtype, replace(device, peaks=peaks)), rows.time_s)
 
 
 def _collectives_by_sheet(tables: Tables, device: Device) -> Floats:
@@ -88,13 +85,17 @@ def _collectives_by_sheet(tables: Tables, device: Device) -> Floats:
     )
 
 
-def _by_others(name: str, tables: Mapping[str, Tables]) -> Iterator[tuple[float, str]]:
-    """Yield the median error of the products of a GPU by the factors of each other one."""
-    rows, device = tables[name].products[_TYPE], load_device(name)
+def _by_others(
+    name: str, key: tuple[str, str], tables: Mapping[str, Tables]
+) -> Iterator[tuple[float, str]]:
+    """Yield the median error of the kernels of a GPU by the factors of each other one."""
+    rows, roofline_s = tables[name].kernels[key], None
     for other in tables:
-        table = load_device(other).products.get(_TYPE)
+        table = load_device(other).kernels.get(key)
         if other != name and table is not None:
-            predicted_s = factors_of(table, rows.sizes) * roofline_s(rows.sizes, _TYPE, device)
+            if roofline_s is None:
+                roofline_s = rows.roofline_s(key[1], load_device(name))
+            predicted_s = factors_of(table, rows.sizes) * roofline_s
             yield float(np.median(relative_errors(predicted_s, rows.time_s))), other
 
 
@@ -108,14 +109,13 @@ def _rows(tables: Mapping[str, Tables]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for name, own in tables.items():
         device = _plain(load_device(name))
-        for dtype, misses in misses_by_dtype(own, device).items():
-            sheet = others = "-"
-            if dtype == _TYPE:
-                sheet = _figures(_by_sheet(own, device))
-                best, *_, worst = sorted(_by_others(name, tables))
-                others = f"{best[0]:.1%} ({best[1]}) to {worst[0]:.1%} ({worst[1]})"
-            count = len(own.products[dtype])
-            yield f"| {name} | {dtype} | {count:,} | {sheet} | {_figures(misses)} | {others} |"
+        for key, misses in kernel_misses(own, device).items():
+            family, dtype = key
+            sheet = _figures(_by_sheet(own.kernels[key], dtype, device))
+            best, *_, worst = sorted(_by_others(name, key, tables))
+            others = f"{best[0]:.1%} ({best[1]}) to {worst[0]:.1%} ({worst[1]})"
+            count, figures = len(own.kernels[key]), _figures(misses)
+            yield f"| {name} | {family}, {dtype} | {count:,} | {sheet} | {figures} | {others} |"
         sheet, left_out = _collectives_by_sheet(own, device), collective_misses(own)
         count = len(own.collectives)
         yield f"| {name} | NCCL | {count} | {_figures(sheet)} | {_figures(left_out)} | - |"

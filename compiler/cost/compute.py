@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tensoropt.compiler.cost.attention import seen_share
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.experts import reached_share
+from tensoropt.compiler.cost.kernel import Kernel
+from tensoropt.compiler.cost.kernels import kernel_of
 from tensoropt.compiler.cost.measurements import Operator
-from tensoropt.compiler.cost.products import Product, product_of
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import Sizes, end_of, mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
@@ -105,16 +108,17 @@ def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: 
     """Return the time of the op on one rank under ``strategy``."""
     if info.name in FREE:
         return 0.0
-    product = product_of(rule, strategy, mesh) if device.products else None
-    return work_time_s(work_of(info, rule, strategy, mesh), device, product)
+    kernel = kernel_of(info, rule, strategy, mesh) if device.kernels else None
+    return work_time_s(work_of(info, rule, strategy, mesh), device, kernel)
 
 
-def work_time_s(work: Work, device: Device, product: Product | None = None) -> float:
+def work_time_s(work: Work, device: Device, kernel: Kernel | None = None) -> float:
     """Return the time of one op on one rank.
 
     Roofline (Williams, Waterman, Patterson, 2009): the launch plus the longer of two times. One is
     the time to compute at the peak rate of the operands' type times the achievable efficiency, the
-    other the time to move operands and results once through memory. An operator measured in this
+    other the time to move operands and results once through memory. A kernel measured by its sizes
+    takes a factor of the roofline at the peak rate. An operator measured in this
     type has its own line in FLOPs and bytes instead. A fused pass over arrays has a line in all
     bytes that its steps add to it; if passes were not measured, each step runs on its own.
     """
@@ -126,13 +130,15 @@ def work_time_s(work: Work, device: Device, product: Product | None = None) -> f
         return known.time_s(work.flops, work.bytes)
     if work.operator in VIEWS:
         return device.launch_overhead_s
-    efficiency, factor = device.contraction_efficiency, 1.0
-    table = device.product_table(work.dtype)
-    if product is not None and table is not None:
-        efficiency, factor = 1.0, table.factor(product)
-    flops_s = work.flops / (device.peak_flop_per_s(work.dtype) * efficiency)
-    roofline_s = max(flops_s, work.bytes / device.memory_bandwidth_bytes_per_s)
-    return factor * (roofline_s + device.launch_overhead_s)
+    flops_s = work.flops / device.peak_flop_per_s(work.dtype)
+    bytes_s = work.bytes / device.memory_bandwidth_bytes_per_s
+    table = None if kernel is None else device.kernel_table(kernel.family, work.dtype)
+    if kernel is None or table is None:
+        kernel_s = max(flops_s / device.contraction_efficiency, bytes_s) + device.launch_overhead_s
+    else:
+        roofline_s = max(kernel.share * flops_s, bytes_s) + device.launch_overhead_s
+        kernel_s = table.factor(kernel.sizes) * roofline_s
+    return max(kernel_s, device.host_launch_s)
 
 
 def _measured_as(info: OpInfo) -> str:
@@ -153,13 +159,14 @@ def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
     return rule.flops_per_point * rule.points / pieces
 
 
-def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
+def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> float:
     """Return the bytes that one rank reads and writes.
 
-    Captures of control-flow bodies are not counted; their layouts follow the operands. Only the new
-    values of a result that overwrites an operand are written.
+    Experts that no token chooses are not read, nor keys outside the window of all queries. Captures
+    of control-flow bodies are not counted; their layouts follow the operands. Only the new values
+    of a result that overwrites an operand are written.
     """
-    read = list(_sizes(info.operands, strategy.operands[: len(info.operands)], mesh))
+    read: list[float] = [*_sizes(info.operands, strategy.operands[: len(info.operands)], mesh)]
     made = list(_sizes(info.results, strategy.results, mesh))
     for result, past, new in info.in_place:
         made[result] = min(made[result], read[new])
@@ -168,6 +175,9 @@ def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
     for index in SELECTIONS.get(info.name, ()):
         if index < len(read):
             read[index] = min(read[index], written)
+    for index, share in {**seen_share(info), **reached_share(info, strategy, mesh)}.items():
+        if index < len(read):
+            read[index] *= share
     return sum(read) + written
 
 

@@ -18,6 +18,7 @@ from tensoropt.compiler.cost.expected_error import (
     worse,
 )
 from tensoropt.compiler.cost.fields import Table
+from tensoropt.compiler.cost.kernel import FAMILIES
 from tensoropt.compiler.cost.machine import Machine, read_machine
 from tensoropt.compiler.cost.measurements import (
     Collectives,
@@ -30,7 +31,6 @@ from tensoropt.compiler.cost.measurements import (
 )
 from tensoropt.compiler.cost.overlap import Overlap, read_overlap
 from tensoropt.compiler.cost.process import Footprint, Process, read_process
-from tensoropt.compiler.cost.products import AXES
 from tensoropt.compiler.cost.size_table import SizeTable, read_size_table
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.runtime.layout.mesh import Mesh
@@ -70,9 +70,10 @@ class Device:
     unknown.
 
     ``operators`` and ``collectives`` are measurements, by (ONNX name, NumPy type) and by (kind,
-    ranks of a group). ``products`` are the factors of matrix products over the roofline at the
-    peak, by type. ``waiting`` is the extra time of steps by number of ranks, because ranks wait
-    for each other. ``process`` is the memory of a process besides tensors, ``None`` if not
+    ranks of a group). ``kernels`` are the factors of kernels over the roofline at the peak, by
+    (family, type). A node takes at least ``host_launch_s``, the time of the host to launch it;
+    CUDA graphs save it. ``waiting`` is the extra time of steps by number of ranks, because ranks
+    wait for each other. ``process`` is the memory of a process besides tensors, ``None`` if not
     measured. ``overlap`` is the cost of overlapping collectives with operators, ``None`` if none
     overlap. ``expected_error`` is the error of predictions, ``None`` if not measured.
     ``measured_models`` are the models with measured plans, ``machine`` the machine of the
@@ -89,9 +90,10 @@ class Device:
     intra_node: Link
     network: Link
     step_overhead_s: float = 0.0
+    host_launch_s: float = 0.0
     operators: Operators = field(default_factory=dict, hash=False)
     collectives: Collectives = field(default_factory=dict, hash=False)
-    products: Mapping[str, SizeTable] = field(default_factory=dict, hash=False)
+    kernels: Mapping[tuple[str, str], SizeTable] = field(default_factory=dict, hash=False)
     waiting: Mapping[int, Waiting] = field(default_factory=dict, hash=False)
     process: Process | None = None
     overlap: Overlap | None = None
@@ -122,6 +124,10 @@ class Device:
         """Return the same device with no overlap of collectives and operators."""
         return replace(self, overlap=None)
 
+    def with_cuda_graphs(self) -> Device:
+        """Return the same device, with steps that the host launches as a whole."""
+        return replace(self, host_launch_s=0.0)
+
     def without_capacity(self) -> Device:
         """Return the same device with a memory of unknown size."""
         return replace(self, memory_capacity_bytes=None)
@@ -146,9 +152,9 @@ class Device:
         peaks = dict(self.peaks)
         return peaks.get(dtype, peaks["float32"])
 
-    def product_table(self, dtype: str) -> SizeTable | None:
-        """Return the table of products of a type, else the one of bfloat16."""
-        return self.products.get(dtype) or self.products.get("bfloat16")
+    def kernel_table(self, family: str, dtype: str) -> SizeTable | None:
+        """Return the table of a family in a type, else in bfloat16."""
+        return self.kernels.get((family, dtype)) or self.kernels.get((family, "bfloat16"))
 
     def axis_links(self, mesh: Mesh) -> tuple[Link, ...]:
         """Return the link of each mesh axis: ``intra_node`` if all its groups stay in a node.
@@ -261,9 +267,10 @@ def _device(table: Table) -> Device:
         intra_node=_link(links.table("intra_node")),
         network=_link(links.table("network")),
         step_overhead_s=table.amount("step_overhead_s"),
+        host_launch_s=table.amount("host_launch_s"),
         operators=read_operators(table.optional("operator")),
         collectives=read_collectives(table.optional("collective")),
-        products=_products(table.optional("product")),
+        kernels=_kernels(table.optional("kernel")),
         waiting=read_waiting(table.optional("waiting")),
         process=read_process(table.optional("process")),
         overlap=read_overlap(table.optional("overlap")),
@@ -286,13 +293,19 @@ def _peaks(table: Table) -> tuple[tuple[str, float], ...]:
     return table.numbers("float32")
 
 
-def _products(table: Table) -> dict[str, SizeTable]:
-    check_types(table)
+def _kernels(table: Table) -> dict[tuple[str, str], SizeTable]:
     found = {}
-    for dtype in table.names():
-        own = table.table(dtype)
-        found[dtype] = read_size_table(own, AXES)
-        own.reject_unread()
+    for family in table.names():
+        if family not in FAMILIES:
+            raise UserError(
+                f"{table.where(family)}: expected one of {', '.join(FAMILIES)}, got: '{family}'"
+            )
+        types = table.table(family)
+        check_types(types)
+        for dtype in types.names():
+            own = types.table(dtype)
+            found[family, dtype] = read_size_table(own, FAMILIES[family])
+            own.reject_unread()
     return found
 
 

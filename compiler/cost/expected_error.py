@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tensoropt.compiler.cost.fields import Table
@@ -20,6 +20,8 @@ __all__ = [
     "read_measured_models",
     "worse",
 ]
+
+_FIGURES = ("time", "other_models", "memory")
 
 LEAST_PLANS = 5
 """Minimum number of held-out plans from which an error is reported."""
@@ -58,35 +60,34 @@ class ExpectedError:
     """Expected error by figure, ``None`` if it was not measured.
 
     ``time`` is for other plans of measured models, ``other_models`` for the time of plans of other
-    models, and ``memory`` for any plan. ``products`` and ``collectives`` are for single operators,
-    of rows that the fit of measured tables left out.
+    models, and ``memory`` for any plan. ``parts`` are for single operators, by part of a step
+    (``products``, ``attention``, ``experts``, ``collectives``), of rows that the fit of measured
+    tables left out.
     """
 
     time: FigureError | None = None
     other_models: FigureError | None = None
     memory: FigureError | None = None
-    products: FigureError | None = None
-    collectives: FigureError | None = None
+    parts: Mapping[str, FigureError] = field(default_factory=dict, hash=False)
 
     def of_plan(self, *, known: bool) -> PlanError:
         """Return the expected error of a plan; ``known`` means that its model was measured."""
         time = self.time if known else self.other_models
-        return PlanError(time, self.memory, known, self.products, self.collectives)
+        return PlanError(time, self.memory, known, self.parts)
 
 
 @dataclass(frozen=True)
 class PlanError:
     """Expected errors of a plan's predicted time and memory, ``None`` if unknown.
 
-    ``model_measured`` is set if they come from other plans of its model. ``products`` and
-    ``collectives`` are the errors of its parts, from measured tables.
+    ``model_measured`` is set if they come from other plans of its model. ``parts`` are the errors
+    of the parts of a step, from measured tables.
     """
 
     time: FigureError | None
     memory: FigureError | None
     model_measured: bool
-    products: FigureError | None = None
-    collectives: FigureError | None = None
+    parts: Mapping[str, FigureError] = field(default_factory=dict, hash=False)
 
 
 def is_known(models: Sequence[MeasuredModel], path: Path | None, *, training: bool) -> bool:
@@ -104,8 +105,10 @@ def worse(one: ExpectedError | None, other: ExpectedError | None) -> ExpectedErr
     """
     if one is None or other is None:
         return one or other
-    figures = (_larger(getattr(one, own.name), getattr(other, own.name)) for own in fields(one))
-    return ExpectedError(*figures)
+    figures = (_larger(getattr(one, name), getattr(other, name)) for name in _FIGURES)
+    names = dict.fromkeys((*one.parts, *other.parts))
+    parts = {name: _larger(one.parts.get(name), other.parts.get(name)) for name in names}
+    return ExpectedError(*figures, {name: own for name, own in parts.items() if own is not None})
 
 
 def _larger(one: FigureError | None, other: FigureError | None) -> FigureError | None:
@@ -117,9 +120,11 @@ def read_expected_error(table: Table) -> ExpectedError | None:
     """Return the tables ``[expected_error.FIGURE]``, ``None`` if there are none."""
     if not table.names():
         return None
-    figures = [read_figure(table.optional(own.name)) for own in fields(ExpectedError)]
+    figures = [read_figure(table.optional(name)) for name in _FIGURES]
+    own = table.optional("parts")
+    parts = {name: read_figure(own.table(name)) for name in own.names()}
     table.reject_unread()
-    return ExpectedError(*figures)
+    return ExpectedError(*figures, {name: part for name, part in parts.items() if part is not None})
 
 
 def read_figure(table: Table) -> FigureError | None:

@@ -5,37 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from tensoropt.compiler.cost.kernel import Kernel
 from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.runtime.layout.mesh import Mesh
 
 if TYPE_CHECKING:
     from tensoropt.compiler.layout.rule import Rule, Strategy
 
-__all__ = ["AXES", "Product", "product_of"]
-
-AXES = ("rows", "columns", "depth")
-"""The sizes by which products are measured."""
+__all__ = ["product_of"]
 
 
-class Product(NamedTuple):
-    """A product of ``rows x depth`` and ``depth x columns`` elements; batches count as rows."""
-
-    rows: float
-    columns: float
-    depth: float
-
-
-def product_of(rule: Rule, strategy: Strategy, mesh: Mesh) -> Product | None:
+def product_of(rule: Rule, strategy: Strategy, mesh: Mesh) -> Kernel | None:
     """Return the product that one rank computes; ``None`` if the op multiplies no matrices."""
     loops = _loops(rule.operands, rule.results)
     if loops is None:
         return None
-    rows, columns, depth = (
-        math.prod(_part(rule, strategy, mesh, factor) for factor in own) for own in loops
-    )
-    return Product(rows, columns, depth)
+    sizes = (math.prod(_part(rule, strategy, mesh, factor) for factor in own) for own in loops)
+    return Kernel("products", tuple(sizes))
 
 
 def _part(rule: Rule, strategy: Strategy, mesh: Mesh, factor: int) -> float:

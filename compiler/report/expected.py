@@ -12,11 +12,8 @@ def expected_line(error: PlanError | None, device: str) -> str:
     if error is None:
         return f"expected error: unknown, {device} has not been measured (run tensoropt-profile)"
     models = "this model" if error.model_measured else "other models"
-    parts = {"products": error.products, "collectives": error.collectives}
     time = "; ".join(
-        _figure(name, own, "measurements left out of the fit")
-        for name, own in parts.items()
-        if own is not None
+        _figure(name, own, "measurements left out of the fit") for name, own in error.parts.items()
     )
     if error.time is not None:
         time = _figure("time", error.time, f"plans of {models} that were left out of the fit")

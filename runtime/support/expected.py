@@ -21,14 +21,13 @@ class FigureErrorEntry(TypedDict):
 class ExpectedErrorEntry(TypedDict):
     """Expected relative errors; ``model_measured`` if they come from other plans of the model.
 
-    ``products`` and ``collectives`` are about parts of a step, from measured tables.
+    ``parts`` are the errors of the parts of a step, by name, from measured tables.
     """
 
     time: FigureErrorEntry | None
     memory: FigureErrorEntry | None
     model_measured: bool
-    products: FigureErrorEntry | None
-    collectives: FigureErrorEntry | None
+    parts: dict[str, FigureErrorEntry]
 
 
 def margin(figure: FigureErrorEntry | None) -> str:

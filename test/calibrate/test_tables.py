@@ -11,9 +11,9 @@ import pytest
 from tensoropt.compiler.calibrate.tables.description import (
     describe_tables,
     fit_tables,
-    roofline_s,
 )
 from tensoropt.compiler.calibrate.tables.read import read_tables
+from tensoropt.compiler.calibrate.tables.rows import product_rows
 from tensoropt.compiler.cli.profile import main
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import load_device
@@ -69,7 +69,7 @@ def test_a_folder_becomes_a_description(folder: Path, capsys: pytest.CaptureFixt
     device, base = load_device(str(path)), load_device("v100")
     assert (device.name, device.network) == ("ours", base.network)
     assert device.expected_error is not None
-    assert device.expected_error.products is not None
+    assert device.expected_error.parts["products"].samples == 50
     # An all-gather of nccl-tests counts the bytes of the whole result, ours those of a rank.
     for kind, size in (("all_reduce", 1 << 20), ("all_gather", 1 << 19)):
         found = collective_time_s(kind, size, (0,), Mesh((2,)), device)
@@ -104,7 +104,8 @@ def test_one_size_is_no_curve_and_has_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("dtype", "item"), [("int8", 1), ("bfloat16", 2), ("float64", 8)])
 def test_a_thin_product_moves_the_bytes_of_its_type(dtype: str, item: int) -> None:
     base = load_device("v100")
-    found = roofline_s(np.array([[1.0, 4096.0, 4096.0]]), dtype, base) - base.launch_overhead_s
+    rows = product_rows(np.array([[1.0, 4096.0, 4096.0]]), dtype, np.ones(1))
+    found = rows.roofline_s(dtype, base) - base.launch_overhead_s
     moved = item * (4096 + 4096 * 4096) + max(item, 2) * 4096
     assert found[0] == pytest.approx(moved / base.memory_bandwidth_bytes_per_s)
 
@@ -154,7 +155,7 @@ def test_wrong_flags(
 
 def test_reports_name_the_errors_of_the_parts() -> None:
     parts = ExpectedError(
-        products=FigureError(0.1, 0.2, 3000), collectives=FigureError(0.3, 0.4, 10)
+        parts={"products": FigureError(0.1, 0.2, 3000), "collectives": FigureError(0.3, 0.4, 10)}
     ).of_plan(known=False)
     assert expected_line(parts, "ours") == (
         "expected error: products 10%, nine in ten below 20% (3,000 measurements left out of the "

@@ -107,4 +107,4 @@ def test_all_reduce_takes_no_longer_than_its_two_halves(size: int, p: int) -> No
     halves = collective_time_s("reduce_scatter", size, (0,), mesh, device) + collective_time_s(
         "all_gather", size / p, (0,), mesh, device
     )
-    assert collective_time_s("all_reduce", size, (0,), mesh, device) <= halves * (1 + 1e-12)
+    assert collective_time_s("all_reduce", size, (0,), mesh, device) <= halves * (1 + 1e-6)

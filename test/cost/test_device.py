@@ -132,9 +132,9 @@ def test_missing_file(tmp_path: Path) -> None:
             'name = "toy"',
             'name = "toy"\nefficency = 1',
             ": unknown key, expected one of memory, efficiency, link, name, peak_flop_per_s, "
-            "launch_overhead_s, devices_per_node, step_overhead_s, operator, collective, "
-            "product, waiting, process, overlap, expected_error, measured_model, measured_on, "
-            "got: 'efficency', did you mean 'efficiency'?",
+            "launch_overhead_s, devices_per_node, step_overhead_s, host_launch_s, operator, "
+            "collective, kernel, waiting, process, overlap, expected_error, measured_model, "
+            "measured_on, got: 'efficency', did you mean 'efficiency'?",
         ),
         ("[efficiency]\ncontraction = 0.5", "", ": 'efficiency': expected a table, got: nothing"),
         (

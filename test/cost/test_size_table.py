@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.calibrate.tables.grid import factors_of, fit_grid
 from tensoropt.compiler.cost.device import device_of
-from tensoropt.compiler.cost.products import AXES, Product, product_of
+from tensoropt.compiler.cost.kernel import FAMILIES, Kernel
+from tensoropt.compiler.cost.products import product_of
 from tensoropt.compiler.cost.size_table import SizeTable
 from tensoropt.compiler.layout.rule import Factor, Rule
 from tensoropt.compiler.sharding.rule.strategies import strategies
@@ -53,7 +54,7 @@ def test_a_fit_recovers_a_table() -> None:
 
 
 def test_an_included_table_is_read() -> None:
-    table = device_of(H200, "h200").products["bfloat16"]
+    table = device_of(H200, "h200").kernels["products", "bfloat16"]
     assert len(table.factors) == math.prod(map(len, table.knots))
     assert 1.0 < table.factor((4096, 4096, 4096)) < 2.0
 
@@ -61,11 +62,27 @@ def test_an_included_table_is_read() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("rows = [1, 2,", "rows = [2, 2,", "'product.bfloat16.rows': expected ascending sizes"),
-        ("rows = [1, ", "rows = [0, ", "'product.bfloat16.rows': expected a list of positive"),
-        ("rows = [1, ", "rows = [", "'product.bfloat16.factors': expected a factor per point"),
-        ("[product.bfloat16]", "[product.bfloat]", "unknown element type"),
-        ("rows =", "row =", "'product.bfloat16.rows': expected a list of positive numbers, got: "),
+        (
+            "rows = [1, 2,",
+            "rows = [2, 2,",
+            "'kernel.products.bfloat16.rows': expected ascending sizes",
+        ),
+        (
+            "rows = [1, ",
+            "rows = [0, ",
+            "'kernel.products.bfloat16.rows': expected a list of positive",
+        ),
+        (
+            "rows = [1, ",
+            "rows = [",
+            "'kernel.products.bfloat16.factors': expected a factor per point",
+        ),
+        ("[kernel.products.bfloat16]", "[kernel.products.bfloat]", "unknown element type"),
+        (
+            "rows =",
+            "row =",
+            "'kernel.products.bfloat16.rows': expected a list of positive numbers, got: ",
+        ),
     ],
 )
 def test_wrong_tables(old: str, new: str, message: str) -> None:
@@ -92,18 +109,18 @@ CONVOLUTION = Rule(
 @pytest.mark.parametrize(
     ("rule", "roles", "product"),
     [
-        (BATCHED, (None, None), Product(8 * 64, 32, 96)),
-        (BATCHED, (0, 3), Product(4 * 64, 8, 96)),
-        (BATCHED, (2, 1), Product(8 * 16, 32, 48)),
-        (CONVOLUTION, (None, 1), Product(8 * 30, 16, 96 * 9)),
+        (BATCHED, (None, None), (8 * 64, 32, 96)),
+        (BATCHED, (0, 3), (4 * 64, 8, 96)),
+        (BATCHED, (2, 1), (8 * 16, 32, 48)),
+        (CONVOLUTION, (None, 1), (8 * 30, 16, 96 * 9)),
     ],
 )
 def test_the_product_of_one_rank(
-    rule: Rule, roles: tuple[int | None, ...], product: Product
+    rule: Rule, roles: tuple[int | None, ...], product: tuple[float, ...]
 ) -> None:
     strategy = next(own for own in strategies(rule, MESH) if own.roles == roles)
-    assert product_of(rule, strategy, MESH) == product
-    assert len(AXES) == len(product)
+    assert product_of(rule, strategy, MESH) == Kernel("products", product)
+    assert len(FAMILIES["products"]) == len(product)
 
 
 def test_a_sum_is_no_product() -> None:

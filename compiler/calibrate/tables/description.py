@@ -1,13 +1,14 @@
-"""A device description with measured tables: a base from data sheets, products and collectives."""
+"""A device description with measured tables: a base from data sheets, kernels and collectives."""
 
 from __future__ import annotations
 
 import json
 import re
+import textwrap
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import ml_dtypes  # noqa: F401  (registers bfloat16 and float8 with numpy)
 import numpy as np
 
 from tensoropt.compiler.calibrate.description import collective_lines, figure_lines, number_text
@@ -19,10 +20,10 @@ from tensoropt.compiler.calibrate.fit import (
 )
 from tensoropt.compiler.calibrate.samples import fastest
 from tensoropt.compiler.calibrate.tables.grid import factors_of, fit_grid
-from tensoropt.compiler.calibrate.tables.rows import Floats, ProductRows, Tables
+from tensoropt.compiler.calibrate.tables.rows import Floats, KernelRows, Tables
 from tensoropt.compiler.cost.device import Device, description_text, load_device
 from tensoropt.compiler.cost.expected_error import FigureError
-from tensoropt.compiler.cost.products import AXES
+from tensoropt.compiler.cost.kernel import FAMILIES
 from tensoropt.compiler.cost.size_table import SizeTable
 from tensoropt.compiler.support.errors import UserError
 
@@ -32,26 +33,50 @@ __all__ = [
     "collective_misses",
     "describe_tables",
     "fit_tables",
-    "misses_by_dtype",
-    "roofline_s",
+    "kernel_misses",
 ]
 
 MARK = "# Fitted to measurements by tensoropt-profile --from-tables."
 """First line of the fitted part of a description; the rest is written by hand."""
 
-_ROWS = (1, 2, 8, 16, 64, 128, 256, 512, 1024, 4096, 32768)
 _COLUMNS = (32, 256, 1024, 4096, 16384, 65536)
-_KNOTS = (_ROWS, _COLUMNS, _COLUMNS)
+_PAIRS = (1, 4, 16, 64, 256, 1024, 8192)
+_HEAD_SIZES = (64, 128, 256)
+_KNOTS = {
+    "products": ((1, 2, 8, 16, 64, 128, 256, 512, 1024, 4096, 32768), _COLUMNS, _COLUMNS),
+    "prefill": (
+        (1, 8, 64, 512, 4096),
+        (1, 8, 32, 48, 128),
+        (1, 16, 64, 256, 1024, 8192),
+        _HEAD_SIZES,
+    ),
+    # Kernels change at 32 heads per key head.
+    "decoding": (
+        _PAIRS,
+        (1, 2, 4, 8, 16, 32, 48, 128),
+        (1, 16, 64, 256, 1024, 4096, 16384, 131072),
+        _HEAD_SIZES,
+    ),
+    "experts": (
+        (0.01, 0.25, 1, 4, 16, 64, 256, 2048),
+        (1024, 4096, 8192),
+        (64, 512, 4096, 16384),
+        (1, 8, 32, 256),
+    ),
+}
+"""Sizes of the grid of each family."""
+_PARTS = {"prefill": "attention", "decoding": "attention"}
+"""The part of a step that a family belongs to, if it has another name."""
 _FEWEST = 2000  # rows for the whole grid; fewer have the ends and the middle of each axis
 _LEFT_OUT = 4  # every fourth row is left out of a fit, to measure its error
 
 
 @dataclass(frozen=True)
 class FittedTables:
-    """Tables of products by type, curves of collectives, and the errors of rows left out."""
+    """Tables of kernels by family and type, curves of collectives, errors of rows left out."""
 
     source: str
-    products: Mapping[str, SizeTable]
+    kernels: Mapping[tuple[str, str], SizeTable]
     collectives: Sequence[FittedCollective]
     errors: Mapping[str, FigureError]
 
@@ -62,18 +87,16 @@ class FittedTables:
     def _lines(self) -> Iterator[str]:
         yield MARK
         yield f"# Source: {self.source}."
-        for family, figure in self.errors.items():
-            yield f"\n[expected_error.{family}] # |predicted / measured - 1| of rows left out"
+        for part, figure in self.errors.items():
+            yield f"\n[expected_error.parts.{part}] # |predicted / measured - 1| of rows left out"
             yield from figure_lines(figure)
-        for dtype, table in self.products.items():
-            yield f"\n[product.{dtype}] # time over the roofline at the peak, the depth fastest"
-            for axis, knots in zip(AXES, table.knots, strict=True):
+        for (family, dtype), table in self.kernels.items():
+            yield f"\n[kernel.{family}.{dtype}] # time over the roofline, the last size fastest"
+            for axis, knots in zip(FAMILIES[family], table.knots, strict=True):
                 yield f"{axis} = [{', '.join(f'{knot:g}' for knot in knots)}]"
             yield "factors = ["
-            each = len(table.knots[-1])
-            for start in range(0, len(table.factors), each):
-                row = table.factors[start : start + each]
-                yield f"  {', '.join(number_text(factor) for factor in row)},"
+            text = ", ".join(number_text(factor) for factor in table.factors)
+            yield from textwrap.wrap(f"{text},", 100, initial_indent="  ", subsequent_indent="  ")
             yield "]"
         yield from collective_lines(self.collectives)
 
@@ -99,42 +122,32 @@ def describe_tables(tables: Tables, base: str, name: str | None) -> tuple[Fitted
 
 def fit_tables(tables: Tables, base: Device) -> FittedTables:
     """Return the fit of tables to the peaks, the bandwidth and the launches of a base."""
-    fitted = {dtype: _fit(rows, dtype, base) for dtype, rows in tables.products.items()}
-    misses = {
-        "products": np.concatenate([np.zeros(0), *misses_by_dtype(tables, base).values()]),
-        "collectives": collective_misses(tables),
-    }
-    errors = {family: _figure(own) for family, own in misses.items() if len(own)}
+    fitted = {key: _fit(rows, key, base) for key, rows in tables.kernels.items()}
+    misses: dict[str, list[Floats]] = defaultdict(list)
+    for (family, _), own in kernel_misses(tables, base).items():
+        misses[_PARTS.get(family, family)].append(own)
+    misses["collectives"].append(collective_misses(tables))
+    errors = {part: _figure(np.concatenate(own)) for part, own in misses.items() if len(own[0])}
     return FittedTables(tables.source, fitted, fit_collectives(tables.collectives), errors)
 
 
-def misses_by_dtype(tables: Tables, base: Device) -> dict[str, Floats]:
-    """Return the errors of products that a fit to the others predicts, by type."""
+def kernel_misses(tables: Tables, base: Device) -> dict[tuple[str, str], Floats]:
+    """Return the errors of kernels that a fit to the others predicts, by family and type."""
     found = {}
-    for dtype, rows in tables.products.items():
+    for key, rows in tables.kernels.items():
         kept = np.arange(len(rows)) % _LEFT_OUT != 0
-        part, rest = _fit(rows.pick(kept), dtype, base), rows.pick(~kept)
-        predicted_s = factors_of(part, rest.sizes) * roofline_s(rest.sizes, dtype, base)
-        found[dtype] = relative_errors(predicted_s, rest.time_s)
+        part, rest = _fit(rows.pick(kept), key, base), rows.pick(~kept)
+        predicted_s = factors_of(part, rest.sizes) * rest.roofline_s(key[1], base)
+        found[key] = relative_errors(predicted_s, rest.time_s)
     return found
 
 
-def roofline_s(sizes: Floats, dtype: str, base: Device) -> Floats:
-    """Return the roofline of each product, launch included, at the peak of its type."""
-    rows, columns, depth = sizes.T
-    item = np.dtype(dtype).itemsize
-    # A product of 8 bits returns 16.
-    moved = item * (rows * depth + depth * columns) + max(item, 2) * rows * columns
-    flops_s = 2.0 * rows * columns * depth / base.peak_flop_per_s(dtype)
-    memory_s = moved / base.memory_bandwidth_bytes_per_s
-    found: Floats = base.launch_overhead_s + np.maximum(flops_s, memory_s)
-    return found
-
-
-def _fit(rows: ProductRows, dtype: str, base: Device) -> SizeTable:
-    few = tuple((own[0], own[len(own) // 2], own[-1]) for own in _KNOTS)
-    knots = _KNOTS if len(rows) >= _FEWEST else few
-    return fit_grid(rows.sizes, rows.time_s / roofline_s(rows.sizes, dtype, base), knots)
+def _fit(rows: KernelRows, key: tuple[str, str], base: Device) -> SizeTable:
+    family, dtype = key
+    knots = _KNOTS[family]
+    if len(rows) < _FEWEST:
+        knots = tuple((own[0], own[len(own) // 2], own[-1]) for own in knots)
+    return fit_grid(rows.sizes, rows.time_s / rows.roofline_s(dtype, base), knots)
 
 
 def collective_misses(tables: Tables) -> Floats:

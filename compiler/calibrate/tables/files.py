@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from tensoropt.compiler.calibrate.samples import CollectiveSample
-from tensoropt.compiler.calibrate.tables.rows import ProductRows, Tables
+from tensoropt.compiler.calibrate.tables.rows import Tables, product_rows
+from tensoropt.compiler.cost.kernel import FAMILIES
 from tensoropt.compiler.cost.measurements import check_type
-from tensoropt.compiler.cost.products import AXES
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["read_files"]
 
-_COLUMNS = (*AXES, "dtype", "time_s")
+_SIZES = FAMILIES["products"]
+_COLUMNS = (*_SIZES, "dtype", "time_s")
 _PROGRAMS = {
     "all_reduce_perf": "all_reduce",
     "all_gather_perf": "all_gather",
@@ -55,7 +56,7 @@ def read_files(folder: Path) -> Tables:
     products = {}
     for dtype, rows in sizes.items():
         values = np.array(rows, np.float64)
-        products[dtype] = ProductRows(values[:, :-1], values[:, -1])
+        products["products", dtype] = product_rows(values[:, :-1], dtype, values[:, -1])
     return Tables(f"the files of {folder.name}", products, samples)
 
 
@@ -71,7 +72,7 @@ def _products(path: Path) -> Iterator[tuple[str, list[float]]]:
         for number, row in enumerate(reader, 2):
             dtype = (row["dtype"] or "").strip()
             check_type(dtype, f"{path}:{number}")
-            yield dtype, [_positive(path, number, name, row[name]) for name in (*AXES, "time_s")]
+            yield dtype, [_positive(path, number, name, row[name]) for name in (*_SIZES, "time_s")]
 
 
 def _positive(path: Path, number: int, name: str, text: str | None) -> float:

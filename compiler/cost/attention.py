@@ -1,0 +1,112 @@
+"""Attention operators as kernels: a query attends to the keys that it sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tensoropt.compiler.cost.kernel import Kernel
+from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.layout.sizes import mean_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.runtime.layout.mesh import Mesh
+
+__all__ = ["attention_of", "seen_share"]
+
+# Places of the keys of earlier tokens, and the attribute that makes the operator causal.
+_PAST = {
+    "Attention": 4,
+    "com.microsoft.GroupQueryAttention": 3,
+    "com.microsoft.MultiHeadAttention": 6,
+}
+_CAUSAL = {"Attention": "is_causal", "com.microsoft.MultiHeadAttention": "unidirectional"}
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Queries and keys of a sequence, query heads per key head, and the elements of a head."""
+
+    queries: int
+    keys: int
+    group: float
+    head_size: int
+    seen: float  # keys that a query sees on average
+
+
+def attention_of(info: OpInfo, strategy: Strategy, mesh: Mesh) -> Kernel | None:
+    """Return the kernel of an attention operator on one rank, ``None`` for other operators."""
+    if info.name not in _PAST:
+        return None
+    own, result = _sizes_of(info), info.results[0]
+    if own is None or result is None:
+        return None
+    local = strategy.results[0].local_shape(result.sizes, mesh)
+    heads = mean_of(local) / ((mean_of(local[-2:-1]) or 1) * own.head_size)
+    pairs = max(heads / own.group, 1.0)
+    sizes = (pairs, own.group, own.seen, float(own.head_size))
+    return Kernel("decoding" if own.queries == 1 else "prefill", sizes, own.seen / own.keys)
+
+
+def seen_share(info: OpInfo) -> dict[int, float]:
+    """Return the share of each cache that an attention operator with a window reads."""
+    window, past = _window(info), _PAST.get(info.name)
+    if past is None or window is None:
+        return {}
+    own = _sizes_of(info)
+    if own is None:
+        return {}
+    share = min(1.0, (window + own.queries - 1) / own.keys)
+    return {past: share, past + 1: share}
+
+
+@lru_cache(maxsize=1 << 12)
+def _sizes_of(info: OpInfo) -> _Sizes | None:
+    """Return the sizes of an attention operator, ``None`` if a rank is unknown."""
+    query, key = info.operand(0), info.operand(1)
+    if query is None or info.results[0] is None:
+        return None
+    queries, new = _tokens(query), _tokens(query if key is None else key)
+    past = info.operand(_PAST[info.name])
+    keys = new + (0 if past is None else mean_of(past.sizes[-2:-1]))
+    heads, key_heads = _heads(info)
+    width = info.result_shape()[-1] or 1
+    size = max(width // heads, 1) if len(info.result_shape()) == 3 else width
+    return _Sizes(queries, keys, heads / key_heads, size, _seen(info, queries, keys))
+
+
+def _tokens(tensor: TensorInfo) -> int:
+    """Return the tokens of `b h s d`, `b s (h d)` or `b s h 3 d`."""
+    row = 2 if tensor.rank == 4 else 1
+    return mean_of(tensor.sizes[row : row + 1]) or 1
+
+
+def _heads(info: OpInfo) -> tuple[int, int]:
+    if info.name == "com.microsoft.MultiHeadAttention":
+        heads = int(info.attribute("num_heads"))
+        return heads, heads
+    if info.name == "Attention" and info.rank(0) == 4:
+        return info.shape(0)[1] or 1, info.shape(1)[1] or 1
+    own = "q_num_heads" if info.name == "Attention" else "num_heads"
+    return int(info.attribute(own)), int(info.attribute("kv_num_heads"))
+
+
+def _window(info: OpInfo) -> int | None:
+    """Return the keys that a query sees at most, ``None`` without a limit."""
+    names = {"com.microsoft.GroupQueryAttention": "local_window_size"}
+    window = int(info.attribute(names.get(info.name, "left_window_size"), -1))
+    return None if window < 0 else max(window, 1)
+
+
+def _seen(info: OpInfo, queries: int, keys: int) -> float:
+    """Return the mean number of keys that a query sees.
+
+    The query at place ``i``, from 1, sees ``past + i`` keys if the operator is causal, at most its
+    window.
+    """
+    name = _CAUSAL.get(info.name)
+    if name is not None and not info.attribute(name, 0):
+        return float(keys)
+    past, window = max(keys - queries, 0), _window(info) or keys
+    growing = min(max(window - past, 0), queries)
+    total = growing * past + growing * (growing + 1) / 2 + (queries - growing) * window
+    return max(total / queries, 1.0)
