@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
-from tensoropt.compiler.layout.collective_overlap import AMPLE
+from tensoropt.compiler.layout.execution import AMPLE, GRAPH
 from tensoropt.compiler.planning.memory_limit import check_capacity, pick
 from tensoropt.compiler.planning.pinned_search import PinsCost
 from tensoropt.compiler.planning.request import Request
@@ -139,13 +139,16 @@ def settle(
 
     ``pins_cost`` is the cost of its pins, if known. The module has then passed the search phase.
     """
-    keys.OVERLAP.remove(module.operation.attributes)
+    for key in (keys.OVERLAP, keys.LAUNCH):
+        key.remove(module.operation.attributes)
     keep_step(module, Alternative(recompute_of(point) or "", micro_batches_of(point) or 1))
     write_clones(module, point.tables.graph)
     annotate(module, point, request.device)
     with module.context:
         if request.overlap == "off":
             keys.OVERLAP.set(module.operation.attributes, request.overlap)
+        if request.launch == GRAPH:
+            keys.LAUNCH.set(module.operation.attributes, request.launch)
     search = {"name": request.found_by, "seed": request.used_seed, "epsilon": result.epsilon}
     record(module, search, result.points, point.index, pins_entry(request, pins_cost))
     with module.context:

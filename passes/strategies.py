@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.layout.collective_overlap import AMPLE
+from tensoropt.compiler.layout.execution import AMPLE, GRAPH
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
@@ -57,9 +57,11 @@ def resharder_of(module: ir.Module, function: ir.Operation) -> Resharder:
 
 
 def device_of(module: ir.Module) -> Device:
-    """Return the device of the search, with the overlap setting of the module applied."""
+    """Return the device of the search, with the settings of the module applied."""
     attributes = module.operation.attributes
     device, overlap = load_device(keys.DEVICE.of(attributes)), keys.OVERLAP.get(attributes)
+    if keys.LAUNCH.get(attributes) == GRAPH:
+        device = device.with_cuda_graphs()
     if overlap == AMPLE:
         return device.with_ample_memory()
     return device.without_overlap() if overlap == "off" else device

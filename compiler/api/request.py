@@ -46,6 +46,7 @@ class SearchArguments(SearchLimits, total=False):
     pins: str | Path | Sequence[str | Path]
     forbid: str | Sequence[str]
     overlap: str | None
+    launch: str | None
 
 
 F = TypeVar("F", bound=Callable[..., object])

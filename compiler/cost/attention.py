@@ -71,7 +71,7 @@ def _sizes_of(info: OpInfo) -> _Sizes | None:
     heads, key_heads = _heads(info)
     width = info.result_shape()[-1] or 1
     size = max(width // heads, 1) if len(info.result_shape()) == 3 else width
-    return _Sizes(queries, keys, heads / key_heads, size, _seen(info, queries, keys))
+    return _Sizes(queries, keys, heads / key_heads, size, _count_seen(info, queries, keys))
 
 
 def _tokens(tensor: TensorInfo) -> int:
@@ -97,7 +97,7 @@ def _window(info: OpInfo) -> int | None:
     return None if window < 0 else max(window, 1)
 
 
-def _seen(info: OpInfo, queries: int, keys: int) -> float:
+def _count_seen(info: OpInfo, queries: int, keys: int) -> float:
     """Return the mean number of keys that a query sees.
 
     The query at place ``i``, from 1, sees ``past + i`` keys if the operator is causal, at most its

@@ -32,6 +32,7 @@ __all__ = [
     "collective_curve",
     "collective_time_s",
     "copy_line",
+    "is_measured",
     "packed_bytes_per_byte",
 ]
 
@@ -78,16 +79,19 @@ def collective_time_s(
 def collective_curve(kind: str, axes: Sequence[int], mesh: Mesh, device: Device) -> Curve:
     """Return the time of one collective as a function of local input bytes.
 
-    Measurements for this number of ranks apply if all ranks share a node; the fixed wait of a
-    collective is then added. The wait that grows with the size of the tensor is always added.
+    Measurements for this number of ranks, or the next larger one, apply if all ranks share a node;
+    the fixed wait of a collective is then added. The wait that grows with the size of the tensor is
+    always added.
     """
     p = mesh.extent(tuple(axes))
     if p == 1:
         return Curve((Line(0.0, 0.0),))
     links = device.axis_links(mesh)
-    measured, waits = _measured(kind, p, device), device.waits(p)
+    waits = device.waits(p)
     drift = waits.s_per_root_byte * math.sqrt(_whole(kind, p))
-    if measured is not None and all(links[axis] is device.intra_node for axis in axes):
+    inside = all(links[axis] is device.intra_node for axis in axes)
+    measured = _measured(kind, p, device) if inside else None
+    if measured is not None:
         lines = tuple(Line(a + waits.collective_s, b) for a, b in measured.lines)
         return Curve(lines, greatest=True, s_per_root_byte=measured.s_per_root_byte + drift)
     link, launch_s = _slowest(links, axes), device.launch_overhead_s
@@ -105,20 +109,30 @@ def _whole(kind: str, p: int) -> int:
     return 1 if COLLECTIVES[kind].reduces else p
 
 
+def is_measured(kind: str, axes: Sequence[int], mesh: Mesh, device: Device) -> bool:
+    """Return whether the time of a collective comes from measurements."""
+    return collective_curve(kind, axes, mesh, device).greatest
+
+
 def _measured(kind: str, p: int, device: Device) -> MeasuredCurve | None:
-    """Return the measured curve.
+    """Return the curve measured for ``p`` ranks, or for the next larger number.
 
     An unmeasured kind takes the time of an all-gather that sends the same number of bytes.
     """
     if kind in KINDS:
-        return device.collectives.get((kind, p))
+        return _next_larger(kind, p, device)
     (_, sent), *_ = COLLECTIVES[kind].algorithms(p)
-    gather, times = device.collectives.get(("all_gather", p)), (p - 1) / sent
+    gather, times = _next_larger("all_gather", p, device), (p - 1) / sent
     return gather and replace(
         gather,
         lines=tuple((fixed_s, s_per_byte / times) for fixed_s, s_per_byte in gather.lines),
         s_per_root_byte=gather.s_per_root_byte / math.sqrt(times),
     )
+
+
+def _next_larger(kind: str, p: int, device: Device) -> MeasuredCurve | None:
+    known = [ranks for own, ranks in device.collectives if own == kind and ranks >= p]
+    return device.collectives[kind, min(known)] if known else None
 
 
 def packed_bytes_per_byte(kind: str, p: int) -> float:

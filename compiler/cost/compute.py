@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tensoropt.compiler.cost.attention import seen_share
-from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.device import LEAST_LAUNCH_S, Device
 from tensoropt.compiler.cost.experts import reached_share
-from tensoropt.compiler.cost.kernel import Kernel
+from tensoropt.compiler.cost.kernel import PARTS, Kernel
 from tensoropt.compiler.cost.kernels import kernel_of
 from tensoropt.compiler.cost.measurements import Operator
 from tensoropt.compiler.layout.rule import Rule, Strategy
@@ -27,6 +27,7 @@ __all__ = [
     "known_operator",
     "local_bytes",
     "measured_operator",
+    "measured_part",
     "moved_bytes",
     "op_time_s",
     "work_of",
@@ -112,6 +113,16 @@ def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: 
     return work_time_s(work_of(info, rule, strategy, mesh), device, kernel)
 
 
+def measured_part(
+    info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device
+) -> str | None:
+    """Return the part of a step that the op belongs to, ``None`` if no table measures it."""
+    kernel = kernel_of(info, rule, strategy, mesh) if device.kernels else None
+    if kernel is None or device.kernel_table(kernel.family, _computed_in(info)) is None:
+        return None
+    return PARTS[kernel.family]
+
+
 def work_time_s(work: Work, device: Device, kernel: Kernel | None = None) -> float:
     """Return the time of one op on one rank.
 
@@ -128,8 +139,9 @@ def work_time_s(work: Work, device: Device, kernel: Kernel | None = None) -> flo
     known = known_operator(work.operator, work.dtype, device)
     if known is not None:
         return known.time_s(work.flops, work.bytes)
+    host_s = device.host_launch_s
     if work.operator in VIEWS:
-        return device.launch_overhead_s
+        return device.launch_overhead_s if host_s is None else max(host_s, LEAST_LAUNCH_S)
     flops_s = work.flops / device.peak_flop_per_s(work.dtype)
     bytes_s = work.bytes / device.memory_bandwidth_bytes_per_s
     table = None if kernel is None else device.kernel_table(kernel.family, work.dtype)
@@ -138,7 +150,7 @@ def work_time_s(work: Work, device: Device, kernel: Kernel | None = None) -> flo
     else:
         roofline_s = max(kernel.share * flops_s, bytes_s) + device.launch_overhead_s
         kernel_s = table.factor(kernel.sizes) * roofline_s
-    return max(kernel_s, device.host_launch_s)
+    return max(kernel_s, host_s or 0.0)
 
 
 def _measured_as(info: OpInfo) -> str:
@@ -167,7 +179,7 @@ def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> float:
     of a result that overwrites an operand are written.
     """
     read: list[float] = [*_sizes(info.operands, strategy.operands[: len(info.operands)], mesh)]
-    made = list(_sizes(info.results, strategy.results, mesh))
+    made: list[float] = [*_sizes(info.results, strategy.results, mesh)]
     for result, past, new in info.in_place:
         made[result] = min(made[result], read[new])
         read[past] = 0 if info.name in OVERWRITTEN else read[past]

@@ -71,13 +71,13 @@ class Device:
 
     ``operators`` and ``collectives`` are measurements, by (ONNX name, NumPy type) and by (kind,
     ranks of a group). ``kernels`` are the factors of kernels over the roofline at the peak, by
-    (family, type). A node takes at least ``host_launch_s``, the time of the host to launch it;
-    CUDA graphs save it. ``waiting`` is the extra time of steps by number of ranks, because ranks
-    wait for each other. ``process`` is the memory of a process besides tensors, ``None`` if not
-    measured. ``overlap`` is the cost of overlapping collectives with operators, ``None`` if none
-    overlap. ``expected_error`` is the error of predictions, ``None`` if not measured.
-    ``measured_models`` are the models with measured plans, ``machine`` the machine of the
-    measurements.
+    (family, type). A node takes at least ``host_launch_s``, the time of the host to launch it, 0 in
+    CUDA graphs and ``None`` if the host computes. ``waiting`` is the extra time of steps by number
+    of ranks, because ranks wait for each other. ``process`` is the memory of a process besides
+    tensors, ``None`` if not measured. ``overlap`` is the cost of overlapping collectives with
+    operators, ``None`` if none overlap. ``expected_error`` is the error of predictions, ``None`` if
+    not measured. ``measured_models`` are the models with measured plans, ``machine`` the machine of
+    the measurements.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Device:
     intra_node: Link
     network: Link
     step_overhead_s: float = 0.0
-    host_launch_s: float = 0.0
+    host_launch_s: float | None = None
     operators: Operators = field(default_factory=dict, hash=False)
     collectives: Collectives = field(default_factory=dict, hash=False)
     kernels: Mapping[tuple[str, str], SizeTable] = field(default_factory=dict, hash=False)
@@ -126,7 +126,7 @@ class Device:
 
     def with_cuda_graphs(self) -> Device:
         """Return the same device, with steps that the host launches as a whole."""
-        return replace(self, host_launch_s=0.0)
+        return self if self.host_launch_s is None else replace(self, host_launch_s=0.0)
 
     def without_capacity(self) -> Device:
         """Return the same device with a memory of unknown size."""
@@ -267,7 +267,7 @@ def _device(table: Table) -> Device:
         intra_node=_link(links.table("intra_node")),
         network=_link(links.table("network")),
         step_overhead_s=table.amount("step_overhead_s"),
-        host_launch_s=table.amount("host_launch_s"),
+        host_launch_s=table.maybe("host_launch_s"),
         operators=read_operators(table.optional("operator")),
         collectives=read_collectives(table.optional("collective")),
         kernels=_kernels(table.optional("kernel")),

@@ -21,8 +21,6 @@ __all__ = [
     "worse",
 ]
 
-_FIGURES = ("time", "other_models", "memory")
-
 LEAST_PLANS = 5
 """Minimum number of held-out plans from which an error is reported."""
 
@@ -105,10 +103,14 @@ def worse(one: ExpectedError | None, other: ExpectedError | None) -> ExpectedErr
     """
     if one is None or other is None:
         return one or other
-    figures = (_larger(getattr(one, name), getattr(other, name)) for name in _FIGURES)
     names = dict.fromkeys((*one.parts, *other.parts))
     parts = {name: _larger(one.parts.get(name), other.parts.get(name)) for name in names}
-    return ExpectedError(*figures, {name: own for name, own in parts.items() if own is not None})
+    return ExpectedError(
+        time=_larger(one.time, other.time),
+        other_models=_larger(one.other_models, other.other_models),
+        memory=_larger(one.memory, other.memory),
+        parts={name: own for name, own in parts.items() if own is not None},
+    )
 
 
 def _larger(one: FigureError | None, other: FigureError | None) -> FigureError | None:
@@ -120,11 +122,16 @@ def read_expected_error(table: Table) -> ExpectedError | None:
     """Return the tables ``[expected_error.FIGURE]``, ``None`` if there are none."""
     if not table.names():
         return None
-    figures = [read_figure(table.optional(name)) for name in _FIGURES]
     own = table.optional("parts")
     parts = {name: read_figure(own.table(name)) for name in own.names()}
+    found = ExpectedError(
+        time=read_figure(table.optional("time")),
+        other_models=read_figure(table.optional("other_models")),
+        memory=read_figure(table.optional("memory")),
+        parts={name: part for name, part in parts.items() if part is not None},
+    )
     table.reject_unread()
-    return ExpectedError(*figures, {name: part for name, part in parts.items() if part is not None})
+    return found
 
 
 def read_figure(table: Table) -> FigureError | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["FAMILIES", "Kernel"]
+__all__ = ["FAMILIES", "PARTS", "Kernel"]
 
 _ATTENTION = ("pairs", "group", "keys", "head_size")
 
@@ -23,6 +23,9 @@ window of a convolution as depth. Attention is *decoding* with a single query pe
 and elements of a head. *Experts* have the mean number of tokens of an expert, the width of a token,
 the features between the layers, and the experts of the rank.
 """
+
+PARTS = {family: "attention" if own is _ATTENTION else family for family, own in FAMILIES.items()}
+"""The part of a step that each family belongs to, as reports name it."""
 
 
 class Kernel(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 
 from tensoropt.compiler.comparison.registry import METHODS, takers
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.layout.collective_overlap import OVERLAPS
+from tensoropt.compiler.layout.execution import GRAPH, LAUNCHES, OVERLAPS
 from tensoropt.compiler.layout.mesh import factorisations, parse_mesh
 from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
 from tensoropt.compiler.search.frontier.points import check_pick, mesh_name
@@ -187,6 +187,12 @@ class Request:
         "overlap collectives with compute if that saves time: auto or off",
         one_of("choice", OVERLAPS),
     ).field("auto")
+    launch: str = Option(
+        "WHICH",
+        "on a GPU, launch each node, or the step as one CUDA graph, as tensoropt-run "
+        "--cuda-graphs does: nodes or graph",
+        one_of("choice", LAUNCHES),
+    ).field("nodes")
     pins: tuple[str, ...] = Option(
         "WHAT=HOW",
         "fix the layout of a tensor or the strategy of a node: 'w*=S(0)@x', 'node:/attn/*=heads'",
@@ -222,6 +228,7 @@ class Request:
         """
         device = load_device(self.device)
         device = device if self.memory is None else device.without_capacity()
+        device = device.with_cuda_graphs() if self.launch == GRAPH else device
         return device.without_overlap() if self.overlap == "off" else device
 
     @cached_property

@@ -7,8 +7,8 @@ model, the result of a node has the name of the node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from tensoropt.compiler.cost.expected_error import PlanError
@@ -283,7 +283,7 @@ class Explanation:
     update, spent once per training step whatever the number of micro-batches. ``hidden_s`` is the
     communication that overlaps with operators. ``pins`` are the pins of the search and their cost.
     ``expected_error`` is the expected error of the figures, ``None`` if the device has not been
-    measured.
+    measured, and ``parts_s`` the time of the parts of the step that tables of the device measure.
     """
 
     model: str
@@ -308,6 +308,7 @@ class Explanation:
     leaner: Neighbour | None
     pins: PinsEntry | None = None
     expected_error: PlanError | None = None
+    parts_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def devices(self) -> int:
@@ -315,6 +316,12 @@ class Explanation:
         for size in self.mesh:
             product *= size
         return product
+
+    @property
+    def part_shares(self) -> dict[str, float]:
+        """The share of the time of each measured part, of operators and collectives together."""
+        total_s = self.compute_s + self.communication_s
+        return {name: part_s / total_s for name, part_s in self.parts_s.items() if total_s}
 
     @property
     def memory_bytes(self) -> int:

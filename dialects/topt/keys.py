@@ -38,6 +38,7 @@ __all__ = [
     "ID",
     "IR_VERSION",
     "KEYS",
+    "LAUNCH",
     "LAYOUT",
     "LISTED",
     "LOST",
@@ -256,6 +257,9 @@ ORDERED = _key("ordered", _FLAG, MODULE)
 OVERLAP = _key("overlap", _TEXT, MODULE)
 """Overlap of collectives with operators: `off`, `auto` (the default), or `ample`, which may raise
 peak memory."""
+
+LAUNCH = _key("launch", _TEXT, MODULE)
+"""The launches of a step: each node (`nodes`, the default), or one CUDA `graph`."""
 
 RANGES = _key("ranges", _SETTINGS, MODULE)
 """The ranges of open dimensions by name: `1..4096`, `8..64:8`."""

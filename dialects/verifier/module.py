@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tensoropt.compiler.layout.collective_overlap import AMPLE, OVERLAPS
+from tensoropt.compiler.layout.execution import AMPLE, LAUNCHES, OVERLAPS
 from tensoropt.compiler.support.errors import did_you_mean
 from tensoropt.compiler.support.phases import PHASE_NAMES, STEP_PARTS
 from tensoropt.dialects import onnx
@@ -23,6 +23,7 @@ from tensoropt.dialects.topt.dialect import (
 from tensoropt.dialects.topt.keys import (
     ARGUMENT,
     KEYS,
+    LAUNCH,
     LAYOUT,
     MODULE,
     OPERATION,
@@ -58,7 +59,12 @@ def verify(module: ir.Module) -> None:
         _Verifier(module.operation).run()
 
 
-_WORDS = {PHASE.name: STEP_PARTS, PASSED.name: PHASE_NAMES, OVERLAP.name: (*OVERLAPS, AMPLE)}
+_WORDS = {
+    PHASE.name: STEP_PARTS,
+    PASSED.name: PHASE_NAMES,
+    OVERLAP.name: (*OVERLAPS, AMPLE),
+    LAUNCH.name: LAUNCHES,
+}
 """The allowed values of keys that have an enumeration."""
 
 

@@ -116,6 +116,13 @@ def test_other_devices_of_the_same_model(model: to.Model, frontier: to.Frontier)
     assert [point.time_s for point in again] == [point.time_s for point in frontier]
 
 
+def test_cuda_graphs_save_launches(model: to.Model) -> None:
+    each, once = (
+        model.frontier(devices=2, device="h200", launch=how) for how in ("nodes", "graph")
+    )
+    assert once.fastest.time_s < each.fastest.time_s
+
+
 def test_fewest_devices(model: to.Model, frontier: to.Frontier) -> None:
     lean = model.frontier(devices=2, epsilon=0, device="v100").leanest
     found = model.fewest_devices(lean.process_bytes, most=8, device="v100")

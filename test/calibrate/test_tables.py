@@ -158,7 +158,10 @@ def test_reports_name_the_errors_of_the_parts() -> None:
         parts={"products": FigureError(0.1, 0.2, 3000), "collectives": FigureError(0.3, 0.4, 10)}
     ).of_plan(known=False)
     assert expected_line(parts, "ours") == (
-        "expected error: products 10%, nine in ten below 20% (3,000 measurements left out of the "
-        "fit); collectives 30%, nine in ten below 40% (10 measurements left out of the fit); whole "
-        "steps not measured; memory not measured"
+        "expected error: products 10%, collectives 30%, other operators and whole steps not "
+        "measured; memory not measured"
+    )
+    assert expected_line(parts, "ours", {"products": 0.7, "attention": 0.2}) == (
+        "expected error: products 10% (70% of the time), other operators and whole steps not "
+        "measured; memory not measured"
     )

@@ -35,6 +35,18 @@ def test_a_plan_of_the_text_of_a_phase_is_the_plan(opt, mlp: Path, tmp_path: Pat
     assert files(tmp_path / "again") == files(tmp_path / "plan")
 
 
+def test_the_text_of_a_search_keeps_the_launches(opt, mlp: Path, tmp_path: Path) -> None:
+    flags = ["--mesh", "2", "--device", "h200", "--launch", "graph"]
+    text = tmp_path / "searched.mlir"
+    assert opt(mlp, "--emit", "search", *flags, "-o", text).status == 0
+    assert 'topt.launch = "graph"' in text.read_text(encoding="utf-8")
+    assert opt(text, "--weights", mlp, "-o", tmp_path / "again").status == 0
+    assert opt(mlp, *flags, "-o", tmp_path / "plan").status == 0
+    assert files(tmp_path / "again") == files(tmp_path / "plan")
+    without = opt(mlp, "--emit", "search", *flags[:-2])
+    assert "topt.launch" not in without.out
+
+
 @pytest.mark.parametrize("phase", PHASES)
 def test_so_is_that_of_a_training_step(opt, mlp: Path, tmp_path: Path, phase: str) -> None:
     text, before = tmp_path / "phase.mlir", phase in ("import", "prepare")

@@ -18,7 +18,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.runtime.layout.mesh import Mesh
 
-DEVICE = replace(load_device("h200"), kernels={}, collectives={}, host_launch_s=0.0)
+DEVICE = replace(load_device("h200"), kernels={}, collectives={}, host_launch_s=None)
 BANDWIDTH = DEVICE.memory_bandwidth_bytes_per_s
 MESH = Mesh((2, 2))
 

@@ -68,6 +68,16 @@ def test_the_parts_add_up_to_what_was_predicted(free: list[FrontierPoint], index
     assert re.search(f"process memory: static .*, transient .*, beside tensors {beside}\n", text)
 
 
+def test_measured_parts_have_a_share_of_the_time() -> None:
+    points = planned("gpt2_tiny.onnx", devices=2, device="h100", search="expert")
+    found = explained(points, 0)
+    assert set(found.parts_s) == {"products", "collectives"}
+    products = [e.time_s for e in found.timeline if e.op.endswith(("MatMul", "Gemm"))]
+    assert found.parts_s["products"] == pytest.approx(sum(products))
+    assert 0.1 < sum(found.part_shares.values()) < 1.0
+    assert not explained(planned("gpt2_tiny.onnx", devices=2, search="expert"), 0).parts_s
+
+
 def _block(explanation: Explanation) -> Layer:
     (block,) = (layer for layer in explanation.layers if layer.count == 2)
     return block

@@ -144,7 +144,8 @@ _READERS: dict[Path, Callable[[DataFrame], Kernels]] = {
 
 
 def _time_s(frame: DataFrame) -> Floats:
-    return frame.latency.to_numpy(np.float64) * 1e-3
+    found: Floats = frame.latency.to_numpy(np.float64) * 1e-3
+    return found
 
 
 def _collective(

@@ -23,7 +23,7 @@ from tensoropt.compiler.calibrate.tables.grid import factors_of, fit_grid
 from tensoropt.compiler.calibrate.tables.rows import Floats, KernelRows, Tables
 from tensoropt.compiler.cost.device import Device, description_text, load_device
 from tensoropt.compiler.cost.expected_error import FigureError
-from tensoropt.compiler.cost.kernel import FAMILIES
+from tensoropt.compiler.cost.kernel import FAMILIES, PARTS
 from tensoropt.compiler.cost.size_table import SizeTable
 from tensoropt.compiler.support.errors import UserError
 
@@ -42,7 +42,7 @@ MARK = "# Fitted to measurements by tensoropt-profile --from-tables."
 _COLUMNS = (32, 256, 1024, 4096, 16384, 65536)
 _PAIRS = (1, 4, 16, 64, 256, 1024, 8192)
 _HEAD_SIZES = (64, 128, 256)
-_KNOTS = {
+_KNOTS: dict[str, tuple[tuple[float, ...], ...]] = {
     "products": ((1, 2, 8, 16, 64, 128, 256, 512, 1024, 4096, 32768), _COLUMNS, _COLUMNS),
     "prefill": (
         (1, 8, 64, 512, 4096),
@@ -65,8 +65,6 @@ _KNOTS = {
     ),
 }
 """Sizes of the grid of each family."""
-_PARTS = {"prefill": "attention", "decoding": "attention"}
-"""The part of a step that a family belongs to, if it has another name."""
 _FEWEST = 2000  # rows for the whole grid; fewer have the ends and the middle of each axis
 _LEFT_OUT = 4  # every fourth row is left out of a fit, to measure its error
 
@@ -125,7 +123,7 @@ def fit_tables(tables: Tables, base: Device) -> FittedTables:
     fitted = {key: _fit(rows, key, base) for key, rows in tables.kernels.items()}
     misses: dict[str, list[Floats]] = defaultdict(list)
     for (family, _), own in kernel_misses(tables, base).items():
-        misses[_PARTS.get(family, family)].append(own)
+        misses[PARTS[family]].append(own)
     misses["collectives"].append(collective_misses(tables))
     errors = {part: _figure(np.concatenate(own)) for part, own in misses.items() if len(own[0])}
     return FittedTables(tables.source, fitted, fit_collectives(tables.collectives), errors)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from tensoropt.compiler.cost.communication import is_measured
+from tensoropt.compiler.cost.compute import measured_part
 from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.compiler.layout.mesh import axis_names
 from tensoropt.compiler.program.costs import tensor_bytes
@@ -55,8 +57,9 @@ def explain(
     the search computed for the point; ``error`` is the expected error of these figures. Linear in
     the operands of the program.
     """
-    explanation = _Explainer(point).explanation(points, model, device)
-    return replace(explanation, pins=pins, expected_error=error)
+    explainer = _Explainer(point)
+    explanation = explainer.explanation(points, model, device)
+    return replace(explanation, pins=pins, expected_error=error, parts_s=explainer.parts_s())
 
 
 def differences(point: FrontierPoint, others: Sequence[FrontierPoint]) -> dict[int, Neighbour]:
@@ -125,6 +128,25 @@ class _Explainer:
             neighbour(points[at - 1], named) if at else None,
             neighbour(points[at + 1], named) if at + 1 < len(points) else None,
         )
+
+    def parts_s(self) -> dict[str, float]:
+        """Return the seconds of each part of the step that tables of the device measure."""
+        found: dict[str, float] = {}
+        for step in self.timeline.steps:
+            part = self._part(step)
+            if part is not None:
+                found[part] = found.get(part, 0.0) + step.time_s
+        return found
+
+    def _part(self, step: Step) -> str | None:
+        device, movement = self.tables.device, step.movement
+        if movement is not None and step.kind == "collective":
+            known = is_measured(movement.kind, movement.axes, self.mesh, device)
+            return "collectives" if known else None
+        if step.kind != "op" or step.node is None:
+            return None
+        node, strategy = self.graph.op(step.node), self.point.strategies[step.node]
+        return measured_part(node.info, node.rule, strategy, self.mesh, device)
 
     def operations(self) -> Groups:
         """Return the ops of all layers, grouped by equal layers."""

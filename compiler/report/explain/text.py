@@ -48,7 +48,7 @@ def _head(plan: Explanation) -> Iterator[str]:
         f"time: compute {format_seconds(plan.compute_s)}, "
         f"communication {format_seconds(sent)} ({_share(sent, plan.time_s)}){hidden}"
     )
-    yield expected_line(plan.expected_error, plan.device)
+    yield expected_line(plan.expected_error, plan.device, plan.part_shares)
     yield _sizes(plan.memory)
     if plan.recompute is not None:
         update = format_seconds(plan.update_s)

@@ -73,12 +73,13 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
     mesh = mesh_name(explanation.mesh)
     share = explanation.communication_s / explanation.time_s if explanation.time_s else 0.0
     beside, hidden = explanation.memory.beside_bytes, explanation.hidden_s
+    error = expected_line(explanation.expected_error, explanation.device, explanation.part_shares)
     return {
         "model": explanation.model,
         "line": f"Point {explanation.index}{named} of {explanation.points} on "
         f"{explanation.devices} x {explanation.device}, mesh {mesh}{again}. "
         "All figures are predicted, of one rank and one step; "
-        f"{expected_line(explanation.expected_error, explanation.device)}.",
+        f"{error}.",
         "tiles": [
             ["s", rounded(explanation.time_s), "a step"],
             ["s", rounded(explanation.compute_s), "compute"],
