@@ -1,0 +1,242 @@
+"""Families of schedules, generated for the costs of the chunks.
+
+A stage that is free runs a backward pass if one is ready, else a forward pass if its limits allow
+it, else the gradients of weights that backward passes left out. Families differ in the places of
+their chunks, in these limits, and in whether gradients of weights are tasks of their own:
+
+- GPipe (Huang et al., 2019) runs all forward passes first.
+- 1F1B (PipeDream-Flush, Narayanan et al., 2021) keeps at most as many micro-batches as stages
+  follow. Interleaved (Megatron-LM, 2021) does so with several chunks per stage.
+- ZB-H1 and ZB-H2 (Qi et al., 2023) fill bubbles with gradients of weights, in the memory of 1F1B or
+  in twice as much.
+- ZB-V, V-Half and V-Min (Qi et al., 2024) place the second half of the chunks in the opposite
+  order. Their memory is that of 1F1B, half, and a third of it; the latter two repeat a pattern.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tensoropt.compiler.stages.patterns import Moments, repeat
+from tensoropt.runtime.stages.execution import ChunkCost
+from tensoropt.runtime.stages.schedule import Schedule, Task
+
+__all__ = ["FAMILIES", "Family", "generate"]
+
+Limit = Callable[[int, int, int], int]
+"""A number of chunks, by stage, stages and chunks per stage."""
+
+
+def _unlimited(_stage: int, _stages: int, _chunks: int) -> int:
+    return 1 << 60
+
+
+def _line(stages: int, chunks: int) -> tuple[int, ...]:
+    """Place the chunks round the stages, each turn in the same direction."""
+    return tuple(range(stages)) * chunks
+
+
+def _zigzag(stages: int, chunks: int) -> tuple[int, ...]:
+    """Place the chunks along the stages and back again."""
+    turns = (range(stages)[:: -1 if turn % 2 else 1] for turn in range(chunks))
+    return tuple(stage for turn in turns for stage in turn)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of schedules.
+
+    ``passes`` limits the micro-batches that have passed a chunk forward but not backward, summed
+    over the chunks of a stage; ``kept`` limits those with activations. ``forward_first`` runs
+    forward passes before backward passes. ``in_turns`` lets passes run in groups of as many
+    micro-batches as stages, chunk by chunk. ``between`` makes the schedule repeat a pattern.
+    """
+
+    passes: Limit = _unlimited
+    kept: Limit = _unlimited
+    chunks: int = 1
+    place: Callable[[int, int], tuple[int, ...]] = _line
+    splits_weights: bool = False
+    forward_first: bool = False
+    in_turns: bool = False
+    between: Moments | None = None
+
+    def with_chunks(self, chunks: int) -> Family:
+        """Return the family with another number of chunks per stage."""
+        return replace(self, chunks=chunks)
+
+
+FAMILIES: dict[str, Family] = {
+    "gpipe": Family(forward_first=True),
+    "1f1b": Family(passes=lambda stage, stages, _: stages - stage),
+    "interleaved": Family(
+        passes=lambda stage, stages, chunks: 2 * (stages - stage - 1) + (chunks - 1) * stages + 1,
+        chunks=2,
+        forward_first=True,
+        in_turns=True,
+    ),
+    "zb-h1": Family(
+        passes=lambda stage, stages, _: stages - stage,
+        kept=lambda _, stages, __: stages,
+        splits_weights=True,
+    ),
+    "zb-h2": Family(
+        passes=lambda stage, stages, _: 2 * (stages - stage) - 1,
+        kept=lambda _, stages, __: 2 * stages - 1,
+        splits_weights=True,
+    ),
+    "zb-v": Family(
+        kept=lambda _, stages, __: 2 * stages, chunks=2, place=_zigzag, splits_weights=True
+    ),
+    "v-half": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 2, 1, 2)),
+    "v-min": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 1, 1, 1)),
+}
+"""The families by name."""
+
+
+def generate(
+    family: Family, stages: int, micro_batches: int, costs: Sequence[ChunkCost] | None = None
+) -> Schedule:
+    """Return the schedule of a family for chunks with ``costs``, of one second each by default.
+
+    There are ``family.chunks`` chunks per stage. ``O(n log n)`` in the tasks.
+    """
+    places = family.place(stages, family.chunks)
+    if family.between is not None:
+        return repeat(places, micro_batches, family.between)
+    own = costs or [ChunkCost()] * len(places)
+    return _Generator(family, places, stages, micro_batches, own).run()
+
+
+@dataclass
+class _Stage:
+    """A stage while a schedule is generated.
+
+    ``forward`` and ``backward`` are heaps of passes whose input has arrived, by priority.
+    """
+
+    number: int
+    last_chunk: int
+    passes: int = 0
+    kept: int = 0
+    free_s: float = 0.0
+    order: list[Task] = field(default_factory=list)
+    forward: list[tuple[tuple[int, int, int], Task]] = field(default_factory=list)
+    backward: list[tuple[tuple[int, int, int], Task]] = field(default_factory=list)
+    weights: list[Task] = field(default_factory=list)
+    turns: list[Task] = field(default_factory=list)  # forward passes still to come, last first
+
+
+class _Generator:
+    def __init__(
+        self,
+        family: Family,
+        places: tuple[int, ...],
+        stages: int,
+        micro_batches: int,
+        costs: Sequence[ChunkCost],
+    ) -> None:
+        self.family, self.places, self.costs = family, places, costs
+        self.micro_batches, self.last = micro_batches, len(places) - 1
+        deepest = {place: chunk for chunk, place in enumerate(places)}
+        self.stages = [_Stage(number, deepest[number]) for number in range(stages)]
+        if family.in_turns:
+            for stage in self.stages:
+                own = [c for c, place in enumerate(places) if place == stage.number]
+                tasks = [Task("F", m, c) for c in own for m in range(micro_batches)]
+                stage.turns = sorted(tasks, key=self._priority, reverse=True)
+        self.events: list[tuple[float, int, int, Task | None]] = []
+        self.count = 0
+
+    def run(self) -> Schedule:
+        for micro_batch in range(self.micro_batches):
+            self._arrive(0.0, Task("F", micro_batch, 0))
+        while self.events:
+            now_s, _, number, _ = self.events[0]
+            stages = set()
+            while self.events and self.events[0][0] <= now_s:
+                _, _, number, task = heapq.heappop(self.events)
+                stages.add(number)
+                if task is not None:
+                    stage = self.stages[number]
+                    heap = stage.forward if task.work == "F" else stage.backward
+                    heapq.heappush(heap, (self._priority(task), task))
+            for number in sorted(stages):
+                self._continue(self.stages[number], now_s)
+        orders = tuple(tuple(stage.order) for stage in self.stages)
+        return Schedule(self.places, self.micro_batches, orders)
+
+    def _priority(self, task: Task) -> tuple[int, int, int]:
+        """Return the priority of a pass: earlier micro-batches, and of these the deepest chunk."""
+        work, micro_batch, chunk = task
+        if not self.family.in_turns:
+            return (micro_batch, -chunk, 0)
+        turn = micro_batch // len(self.stages)
+        return (turn, chunk if work == "F" else -chunk, micro_batch)
+
+    def _arrive(self, time_s: float, task: Task) -> None:
+        self._wake(time_s, self.places[task.chunk], task)
+
+    def _wake(self, time_s: float, stage: int, task: Task | None = None) -> None:
+        self.count += 1
+        heapq.heappush(self.events, (time_s, self.count, stage, task))
+
+    def _continue(self, stage: _Stage, now_s: float) -> None:
+        """Start the next task of a stage that is free."""
+        if stage.free_s > now_s:
+            return
+        task = self._next(stage)
+        if task is None:
+            return
+        split = self.family.splits_weights
+        stage.free_s = end_s = now_s + self.costs[task.chunk].time_s(task, splits_weights=split)
+        stage.order.append(task)
+        self._wake(end_s, stage.number)
+        work, micro_batch, chunk = task
+        if work == "F":
+            stage.passes += 1
+            stage.kept += 1
+            follows = (
+                Task("F", micro_batch, chunk + 1) if chunk < self.last else Task("B", *task[1:])
+            )
+            self._arrive(end_s + (self.costs[chunk].sent_s if chunk < self.last else 0.0), follows)
+        elif work == "B":
+            stage.passes -= 1
+            if split:
+                stage.weights.append(Task("W", micro_batch, chunk))
+            else:
+                stage.kept -= 1
+            if chunk:
+                follows = Task("B", micro_batch, chunk - 1)
+                self._arrive(end_s + self.costs[chunk - 1].sent_s, follows)
+        else:
+            stage.kept -= 1
+
+    def _next(self, stage: _Stage) -> Task | None:
+        forward = self._forward(stage)
+        if forward is not None and (self.family.forward_first or not stage.backward):
+            heapq.heappop(stage.forward)
+            if stage.turns:
+                stage.turns.pop()
+            return forward
+        if stage.backward:
+            return heapq.heappop(stage.backward)[1]
+        return stage.weights.pop(0) if stage.weights else None
+
+    def _forward(self, stage: _Stage) -> Task | None:
+        """Return the forward pass that may run, ``None`` if none has arrived or a limit forbids it.
+
+        A pass through an earlier chunk leaves room for a pass through the last one, without which
+        no backward pass would come.
+        """
+        if not stage.forward:
+            return None
+        task = stage.forward[0][1]
+        if stage.turns and task != stage.turns[-1]:
+            return None
+        size = (stage.number, len(self.stages), self.family.chunks)
+        room = 1 if task.chunk == stage.last_chunk else 2
+        fits = stage.passes < self.family.passes(*size)
+        return task if fits and stage.kept + room <= self.family.kept(*size) else None

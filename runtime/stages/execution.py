@@ -1,0 +1,163 @@
+"""Execution of a schedule: the times of its tasks, the memory of its stages, and deadlocks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tensoropt.runtime.stages.schedule import Schedule, Task
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["ChunkCost", "Execution", "check_schedule", "execute"]
+
+
+@dataclass(frozen=True)
+class ChunkCost:
+    """Cost of a chunk for one micro-batch on its stage.
+
+    ``backward_s`` is the time of the gradients of its input, ``weights_s`` that of the gradients of
+    its weights. ``sent_s`` is the time to send its output to the next chunk, and the gradient back.
+    ``kept_bytes`` stay from the forward pass to the backward pass, ``kept_for_weights_bytes`` to
+    the gradients of weights.
+    """
+
+    forward_s: float = 1.0
+    backward_s: float = 1.0
+    weights_s: float = 1.0
+    sent_s: float = 0.0
+    kept_bytes: int = 0
+    kept_for_weights_bytes: int = 0
+
+    def time_s(self, task: Task, *, splits_weights: bool) -> float:
+        """Return the time of a task of this chunk."""
+        if task.work == "F":
+            return self.forward_s
+        if task.work == "W":
+            return self.weights_s
+        return self.backward_s + (0.0 if splits_weights else self.weights_s)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """The start and the end of each task, by stage, and the most bytes that each stage keeps."""
+
+    starts_s: tuple[tuple[float, ...], ...]
+    ends_s: tuple[tuple[float, ...], ...]
+    kept_bytes: tuple[int, ...]
+
+    @property
+    def time_s(self) -> float:
+        """The end of the last task."""
+        return max((own[-1] for own in self.ends_s if own), default=0.0)
+
+    def idle_s(self, stage: int) -> float:
+        """Return the time in which a stage has no task, until the last task of all stages ends."""
+        spans = zip(self.starts_s[stage], self.ends_s[stage], strict=True)
+        return self.time_s - sum(end - start for start, end in spans)
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Check that every stage has each of its tasks once, and that none waits forever.
+
+    Sends are buffered, so that only the order of tasks can stop a stage. Linear in the tasks.
+    Raises :class:`UserError` with the stage and the task.
+    """
+    for stage, order in enumerate(schedule.orders):
+        wanted = set(_tasks_of(schedule, stage))
+        for number, task in enumerate(order):
+            if task not in wanted:
+                kind = "a second time" if task in order[:number] else "unexpected"
+                raise UserError(
+                    f"schedule: stage {stage}, task {number}: expected each task of its chunks "
+                    f"once, got: {task}, {kind}"
+                )
+            wanted.remove(task)
+        if wanted:
+            raise UserError(
+                f"schedule: stage {stage}: expected all tasks of its chunks, got: no {min(wanted)}"
+            )
+    execute(schedule, [ChunkCost()] * schedule.chunks)
+
+
+def _tasks_of(schedule: Schedule, stage: int) -> Iterator[Task]:
+    works = ("F", "B", "W") if schedule.splits_weights else ("F", "B")
+    for chunk, place in enumerate(schedule.places):
+        if place == stage:
+            for micro_batch in range(schedule.micro_batches):
+                yield from (Task(work, micro_batch, chunk) for work in works)
+
+
+def execute(schedule: Schedule, costs: Sequence[ChunkCost]) -> Execution:
+    """Return the execution of a schedule by stages that run their tasks in order, one at a time.
+
+    A task starts when its stage is free and its input has arrived. Linear in the tasks. Raises
+    :class:`UserError` if stages wait for each other forever.
+    """
+    split, last = schedule.splits_weights, schedule.chunks - 1
+    done: dict[Task, float] = {}
+    starts: list[list[float]] = [[] for _ in schedule.orders]
+    ends: list[list[float]] = [[] for _ in schedule.orders]
+    waiting: dict[Task, int] = {}
+    ready = deque(range(schedule.stages))
+    while ready:
+        stage = ready.popleft()
+        order, own = schedule.orders[stage], ends[stage]
+        while len(own) < len(order):
+            task = order[len(own)]
+            source = _source(task, last)
+            if source is not None and source not in done:
+                waiting[source] = stage
+                break
+            arrival_s = 0.0 if source is None else done[source] + _sent_s(source, task, costs)
+            start_s = max(own[-1] if own else 0.0, arrival_s)
+            end_s = start_s + costs[task.chunk].time_s(task, splits_weights=split)
+            starts[stage].append(start_s)
+            own.append(end_s)
+            done[task] = end_s
+            if task in waiting:
+                other = waiting.pop(task)
+                if other != stage:
+                    ready.append(other)
+    if waiting:
+        # A stage that waits for itself has the wrong order; others only follow from it.
+        source, stage = min(
+            waiting.items(), key=lambda own: schedule.places[own[0].chunk] != own[1]
+        )
+        task = schedule.orders[stage][len(ends[stage])]
+        raise UserError(
+            f"schedule: stage {stage} waits forever: expected {source} on stage "
+            f"{schedule.places[source.chunk]} to run before {task}"
+        )
+    kept = tuple(_kept_bytes(order, costs, split) for order in schedule.orders)
+    return Execution(tuple(map(tuple, starts)), tuple(map(tuple, ends)), kept)
+
+
+def _source(task: Task, last: int) -> Task | None:
+    """Return the task with the result that ``task`` reads, ``None`` for the input of the model."""
+    work, micro_batch, chunk = task
+    if work == "W":
+        return Task("B", micro_batch, chunk)
+    if work == "F":
+        return Task("F", micro_batch, chunk - 1) if chunk else None
+    return Task("B", micro_batch, chunk + 1) if chunk < last else Task("F", micro_batch, chunk)
+
+
+def _sent_s(source: Task, task: Task, costs: Sequence[ChunkCost]) -> float:
+    """Return the time between the end of a task and the arrival of its result."""
+    return costs[min(source.chunk, task.chunk)].sent_s if source.chunk != task.chunk else 0.0
+
+
+def _kept_bytes(order: Sequence[Task], costs: Sequence[ChunkCost], split: bool) -> int:
+    """Return the most bytes of activations that a stage keeps between its tasks."""
+    now = most = 0
+    for task in order:
+        cost = costs[task.chunk]
+        if task.work == "F":
+            now += cost.kept_bytes
+            most = max(most, now)
+        elif task.work == "W":
+            now -= cost.kept_for_weights_bytes
+        else:
+            now -= cost.kept_bytes - (cost.kept_for_weights_bytes if split else 0)
+    return most

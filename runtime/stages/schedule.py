@@ -1,0 +1,83 @@
+"""Schedules of pipelines: which task a stage runs when, as data.
+
+The layers of a model are cut into *chunks*. A *stage* is a group of devices with one or more
+chunks; a batch passes through the chunks in order, as several micro-batches. A schedule lists the
+tasks of each stage in their order: forward passes, backward passes, and gradients of weights where
+these are tasks of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, get_args
+
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["WORKS", "Schedule", "Task", "Work"]
+
+Work = Literal["F", "B", "W"]
+"""A forward pass, a backward pass, or the gradients of weights that a backward pass left out."""
+
+WORKS: tuple[Work, ...] = get_args(Work)
+
+_TASK = re.compile(r"([FBW])(0|[1-9][0-9]{0,8})(?:\.(0|[1-9][0-9]{0,8}))?")
+
+
+class Task(NamedTuple):
+    """One micro-batch through one chunk; in text ``F3`` or ``B3.1``, the chunk last if not 0."""
+
+    work: Work
+    micro_batch: int
+    chunk: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.work}{self.micro_batch}{f'.{self.chunk}' if self.chunk else ''}"
+
+    @staticmethod
+    def parse(text: str) -> Task:
+        """Return the task written as ``text``; raises :class:`UserError` for another text."""
+        match = _TASK.fullmatch(text)
+        if match is None:
+            raise UserError(f"schedule: expected a task such as F0 or B3.1, got: '{text}'")
+        work: Work = "F" if match[1] == "F" else "B" if match[1] == "B" else "W"
+        return Task(work, int(match[2]), int(match[3] or 0))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The order of tasks on every stage.
+
+    ``places`` has the stage of each chunk, ``orders`` the tasks of each stage. A backward pass
+    computes the gradients of weights too, unless the schedule has tasks for them.
+    """
+
+    places: tuple[int, ...]
+    micro_batches: int
+    orders: tuple[tuple[Task, ...], ...]
+
+    @property
+    def stages(self) -> int:
+        return len(self.orders)
+
+    @property
+    def chunks(self) -> int:
+        return len(self.places)
+
+    @cached_property
+    def splits_weights(self) -> bool:
+        """True if gradients of weights are tasks of their own."""
+        return any(task.work == "W" for order in self.orders for task in order)
+
+    @staticmethod
+    def parse(places: Sequence[int], micro_batches: int, orders: Sequence[str]) -> Schedule:
+        """Return the schedule with tasks written as text, separated by spaces."""
+        tasks = tuple(tuple(map(Task.parse, text.split())) for text in orders)
+        return Schedule(tuple(places), micro_batches, tasks)
+
+    @property
+    def texts(self) -> list[str]:
+        """The tasks of each stage as text; inverse of :meth:`parse`."""
+        return [" ".join(map(str, order)) for order in self.orders]

@@ -1,0 +1,130 @@
+"""Schedules of pipelines: families, their bubbles and their memory, deadlocks and wrong text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensoropt.compiler.stages.families import FAMILIES, generate
+from tensoropt.runtime.stages.execution import ChunkCost, check_schedule, execute
+from tensoropt.runtime.stages.schedule import Schedule, Task
+from tensoropt.runtime.support.errors import UserError
+
+# Of the bubble of 1F1B with equal passes, and of its memory. Published: interleaved 1/v, ZB-H1 1/3,
+# V-Half 1/2 and V-Min 2/3 for many stages; all but V-Min need a few more passes to fill and drain.
+BUBBLES = {
+    "gpipe": (1.0, 4.0),
+    "1f1b": (1.0, 1.0),
+    "interleaved": (0.5, 1.47),
+    "zb-h1": (0.47, 1.0),
+    "zb-h2": (0.334, 1.94),
+    "zb-v": (0.22, 1.0),
+    "v-half": (0.59, 0.6),
+    "v-min": (0.66, 0.38),
+}
+STAGES, MICRO_BATCHES = 16, 64
+SECONDS = st.sampled_from([0.0, 0.5, 1.0, 3.0])
+
+
+def unit_costs(name: str) -> list[ChunkCost]:
+    """Return the costs of equal chunks: a stage takes a second for each kind of pass."""
+    count = FAMILIES[name].chunks
+    part = 1.0 / count
+    return [ChunkCost(part, part, part, 0.0, 60 // count, 60 // count)] * (STAGES * count)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_has_its_bubble_and_its_memory(name: str) -> None:
+    costs = unit_costs(name)
+    found = execute(generate(FAMILIES[name], STAGES, MICRO_BATCHES), costs)
+    bubble, memory = BUBBLES[name]
+    of_1f1b = (found.time_s - 3 * MICRO_BATCHES) / (3 * (STAGES - 1))
+    assert of_1f1b == pytest.approx(bubble, abs=0.012)
+    assert max(found.kept_bytes) / (60 * STAGES) == pytest.approx(memory, abs=0.012)
+
+
+def test_1f1b_keeps_as_many_micro_batches_as_stages_follow() -> None:
+    schedule = generate(FAMILIES["1f1b"], 4, 8)
+    costs = [ChunkCost(kept_bytes=1)] * 4
+    assert execute(schedule, costs).kept_bytes == (4, 3, 2, 1)
+    assert schedule.texts[3].startswith("F0.3 B0.3 F1.3 B1.3")
+    assert schedule.texts[2].startswith("F0.2 F1.2 B0.2 F2.2 B1.2")
+
+
+def test_more_chunks_shorten_the_bubble_of_interleaved_schedules() -> None:
+    for chunks in (2, 4):
+        family = FAMILIES["interleaved"].with_chunks(chunks)
+        part = 1.0 / chunks
+        costs = [ChunkCost(part, part, part)] * (4 * chunks)
+        found = execute(generate(family, 4, 8, costs), costs)
+        assert found.time_s - 3 * 8 == pytest.approx(3 * 3 / chunks)
+
+
+@given(
+    st.sampled_from(sorted(FAMILIES)),
+    st.integers(1, 6),
+    st.integers(1, 9),
+    st.lists(st.builds(ChunkCost, SECONDS, SECONDS, SECONDS, SECONDS), min_size=12, max_size=12),
+)
+def test_any_costs_give_a_schedule_that_ends(
+    name: str, stages: int, micro_batches: int, given: list[ChunkCost]
+) -> None:
+    family = FAMILIES[name]
+    costs = given[: stages * family.chunks]
+    schedule = generate(family, stages, micro_batches, costs)
+    check_schedule(schedule)
+    assert Schedule.parse(schedule.places, micro_batches, schedule.texts) == schedule
+    found = execute(schedule, costs)
+    works = [c.forward_s + c.backward_s + c.weights_s for c in costs]
+    for stage in range(stages):
+        own = [work for work, place in zip(works, schedule.places, strict=True) if place == stage]
+        busy_s = micro_batches * sum(own)
+        assert found.time_s - found.idle_s(stage) == pytest.approx(busy_s)
+    # The first micro-batch passes all chunks forward and backward.
+    passes = sum(c.forward_s + c.backward_s for c in costs) + 2 * sum(c.sent_s for c in costs[:-1])
+    assert found.time_s >= passes - 1e-9
+
+
+def test_a_result_takes_time_to_arrive() -> None:
+    schedule = Schedule.parse((0, 1), 1, ["F0 B0", "F0.1 B0.1"])
+    found = execute(schedule, [ChunkCost(1, 2, 3, 0.25), ChunkCost(4, 5, 6)])
+    assert found.starts_s == ((0.0, 16.5), (1.25, 5.25))
+    assert (found.time_s, found.idle_s(0), found.idle_s(1)) == (21.5, 15.5, 6.5)
+
+
+@pytest.mark.parametrize(
+    ("orders", "message"),
+    [
+        (
+            ["F0 B0", "B0.1 F0.1"],
+            "stage 1 waits forever: expected F0.1 on stage 1 to run before B0.1",
+        ),
+        (["B0 F0", "F0.1 B0.1"], "waits forever: expected "),
+        (
+            ["F0 F0 B0", "F0.1 B0.1"],
+            "stage 0, task 1: expected each task of its chunks once, got: F0",
+        ),
+        (
+            ["F0 B0 F1", "F0.1 B0.1"],
+            "stage 0, task 2: expected each task of its chunks once, got: F1",
+        ),
+        (["F0", "F0.1 B0.1"], "stage 0: expected all tasks of its chunks, got: no B0"),
+        (["F0 B0", "F0.1 B0.1 W0.1"], "stage 0: expected all tasks of its chunks, got: no W0"),
+        (
+            ["F0 B0 F0.1", "B0.1"],
+            "stage 0, task 2: expected each task of its chunks once, got: F0.1",
+        ),
+    ],
+)
+def test_wrong_schedules(orders: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        check_schedule(Schedule.parse((0, 1), 1, orders))
+
+
+@pytest.mark.parametrize("text", ["", "F", "F01", "G0", "F0.01", "F-1", "F0,1"])
+def test_wrong_tasks(text: str) -> None:
+    with pytest.raises(UserError, match="expected a task such as F0 or"):
+        Task.parse(text)
