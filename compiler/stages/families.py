@@ -114,7 +114,7 @@ def generate(
 class _Stage:
     """A stage while a schedule is generated.
 
-    ``forward`` and ``backward`` are heaps of passes whose input has arrived, by priority.
+    ``forward`` and ``backward`` are heaps of passes with an input that has arrived, by priority.
     """
 
     number: int
