@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tensoropt.runtime.stages.schedule import Schedule, Task
+from tensoropt.runtime.stages.schedule import WORKS, Schedule, Task
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["ChunkCost", "Execution", "check_schedule", "execute"]
@@ -81,7 +81,7 @@ def check_schedule(schedule: Schedule) -> None:
 
 
 def _tasks_of(schedule: Schedule, stage: int) -> Iterator[Task]:
-    works = ("F", "B", "W") if schedule.splits_weights else ("F", "B")
+    works = WORKS if schedule.splits_weights else WORKS[:2]
     for chunk, place in enumerate(schedule.places):
         if place == stage:
             for micro_batch in range(schedule.micro_batches):
