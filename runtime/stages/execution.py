@@ -18,8 +18,8 @@ class ChunkCost:
 
     ``backward_s`` is the time of the gradients of its input, ``weights_s`` that of the gradients of
     its weights. ``sent_s`` is the time to send its output to the next chunk, and the gradient back.
-    ``kept_bytes`` stay from the forward pass to the backward pass, ``kept_for_weights_bytes`` to
-    the gradients of weights.
+    ``kept_bytes`` stay from the forward pass to the backward pass, ``weights_bytes`` from there to
+    the gradients of weights, if these are tasks of their own.
     """
 
     forward_s: float = 1.0
@@ -27,7 +27,7 @@ class ChunkCost:
     weights_s: float = 1.0
     sent_s: float = 0.0
     kept_bytes: int = 0
-    kept_for_weights_bytes: int = 0
+    weights_bytes: int = 0
 
     def time_s(self, task: Task, *, splits_weights: bool) -> float:
         """Return the time of a task of this chunk."""
@@ -155,9 +155,9 @@ def _kept_bytes(order: Sequence[Task], costs: Sequence[ChunkCost], split: bool) 
         cost = costs[task.chunk]
         if task.work == "F":
             now += cost.kept_bytes
-            most = max(most, now)
         elif task.work == "W":
-            now -= cost.kept_for_weights_bytes
+            now -= cost.weights_bytes
         else:
-            now -= cost.kept_bytes - (cost.kept_for_weights_bytes if split else 0)
+            now += (cost.weights_bytes if split else 0) - cost.kept_bytes
+        most = max(most, now)
     return most

@@ -20,6 +20,7 @@ __all__ = ["layers_of"]
 _NUMBERED = re.compile(r"(.+?[./])(\d+)(?=[./])")
 _ENOUGH = 0.5  # least fraction of ops that must have a layer in their names
 _START, _END = "start", "end"
+_ROUNDS = 2  # state follows gradients, which come later
 
 
 def layers_of(graph: Graph) -> list[str]:
@@ -107,22 +108,36 @@ def _own_weights(graph: Graph, member: Sequence[int]) -> Iterator[str]:
 
 
 def _inherited(graph: Graph, forward: Sequence[int], named: dict[int, str]) -> dict[int, str]:
-    """Assign each forward op a layer: its own, its latest operand's, ``start`` or ``end``."""
+    """Assign each forward op a layer: its own, its latest operand's, ``start`` or ``end``.
+
+    An op that only reads weights, such as a cast, has the layer of its first reader.
+    """
     if not named:
         return dict.fromkeys(forward, "model")
     order = {name: at for at, name in enumerate(dict.fromkeys(named[i] for i in sorted(named)))}
     last = max(named)
     layer: dict[int, str] = {}
+    weights: set[int] = {
+        i for i, n in enumerate(graph.nodes) if isinstance(n, Argument) and n.is_weight
+    }
+    of_weights: list[int] = []
     for index in forward:
         if index in named:
             layer[index] = named[index]
             continue
         read = [graph.values[v].producer for v in graph.nodes[index].operands if v is not None]
+        if weights.issuperset(read):
+            weights.add(index)
+            of_weights.append(index)
+            continue
         before = [layer[p] for p in read if p in layer and layer[p] in order]
         if before and index < last:
             layer[index] = max(before, key=lambda name: order[name])
         else:
             layer[index] = _END if index > last else _START
+    for index in reversed(of_weights):
+        readers = (reader for v in graph.nodes[index].results for reader, _ in graph.values[v].uses)
+        layer[index] = next((layer[reader] for reader in readers if reader in layer), _START)
     return layer
 
 
@@ -132,10 +147,13 @@ def _spread(graph: Graph, layer: dict[int, str]) -> list[str]:
     for index, node in enumerate(graph.nodes):
         if isinstance(node, Argument) or node.constant:
             names[index] = _first_reader(graph, node, names)
-    for index, node in enumerate(graph.nodes):
-        if names[index] is None:
-            leader = node.follows
-            names[index] = names[leader] if leader is not None else _latest(graph, node, names)
+    late = [index for index, name in enumerate(names) if name is None]
+    for _ in range(_ROUNDS):
+        for index in late:
+            node = graph.nodes[index]
+            if names[index] is None:
+                leader = node.follows
+                names[index] = names[leader] if leader is not None else _latest(graph, node, names)
     return [name or _START for name in names]
 
 

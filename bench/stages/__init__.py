@@ -1,0 +1,1 @@
+"""Pipelines: predictions next to published runs."""
