@@ -74,7 +74,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the rows of a table have in common."""
+    """The settings of all rows of a table."""
 
     device: str
     sequence: int
