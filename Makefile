@@ -243,6 +243,15 @@ bench-profile: build ## Measure: predicted and measured steps, before and after 
 bench-gpu-costs: build ## Measure: costs on GPUs next to published measurements (ARGS: folder)
 	$(BIN)/python bench/accuracy/gpu_costs.py $(ARGS)
 
+bench-gpu-layers: build ## Measure: layers in training on GPUs next to published times (ARGS: file)
+	$(BIN)/python bench/accuracy/gpu_layers.py $(ARGS)
+
+bench-gpu-serving: build ## Measure: served decoding steps on GPUs next to published times (ARGS: file)
+	$(BIN)/python bench/accuracy/gpu_serving.py $(ARGS)
+
+bench-gpu-choices: build ## Measure: fastest plans by data sheets and by measured costs (15 minutes)
+	$(BIN)/python bench/accuracy/gpu_choices.py $(ARGS)
+
 bench-cluster: build ## Measure: scheduling policies on a trace of jobs, elastic or not
 	$(BIN)/python bench/cluster $(ARGS)
 

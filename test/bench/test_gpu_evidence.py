@@ -1,0 +1,71 @@
+"""Rows and figures of the comparisons with published measurements on GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from accuracy.gpu_layers import LAYERS, Measured, host_limited, rows_of
+from accuracy.gpu_serving import LLAMA, Published, read_rows, speed_ups
+from graphs.served import Served
+
+
+def test_each_pass_of_a_published_layer_is_a_row() -> None:
+    times = {"forward_s": 1.0, "backward_s": 2.0, "update_s": 3.0}
+    row = {"micro_batch": 4, "tensor_parallel": 2, **times}
+    assert rows_of({"layers": {"OPT-350": {"A100-40": [row]}}}) == [
+        Measured("OPT-350", "A100-40", 2, 4, "forward", 1.0),
+        Measured("OPT-350", "A100-40", 2, 4, "backward", 2.0),
+    ]
+
+
+def test_the_host_limits_rows_that_hardly_grow_with_the_micro_batch() -> None:
+    rows = [
+        Measured("a", "b", 1, batch, "forward", s) for batch, s in ((1, 2.0), (2, 2.9), (4, 5.0))
+    ]
+    other = Measured("a", "b", 2, 2, "forward", 1.0)
+    assert host_limited([*rows, other]) == {rows[0]}
+
+
+def test_rows_with_few_tokens_of_prompts_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(
+        "isl,osl,batch_size,tp_size,silicon_tpot_ms\n"
+        "1024,128,8.0,2.0,5.0\n"
+        "1024,128,8.0,1.0,8.0\n"
+        "1024,128,16.0,1.0,9.0\n"
+    )
+    rows = read_rows(path)
+    assert rows == [Published(1024, 128, 8, 1, 0.008), Published(1024, 128, 8, 2, 0.005)]
+    assert speed_ups({row: row.time_s for row in rows}) == {rows[0]: pytest.approx(1.6)}
+
+
+def test_parameters_are_those_published() -> None:
+    """Sailor counts 12.6 and 78.7 million, with biases that its layers do not read."""
+    for name, millions in (("OPT-350", 12.6), ("GPT-Neo-2.7", 78.7)):
+        layer = LAYERS[name](1)
+        before = layer.sequence * layer.width
+        found = (layer.build("x").parameters - before) / 1e6
+        assert found == pytest.approx(millions, rel=2e-3)
+    assert LLAMA.build("x").parameters / 1e9 == pytest.approx(8.03, abs=0.005)
+
+
+@pytest.mark.parametrize("experts", [0, 4])
+def test_served_decoders_run(experts: int, tmp_path: Path) -> None:
+    sizes = {"layers": 2, "width": 64, "heads": 4, "groups": 2, "size": 16, "inner": 96}
+    model = Served(
+        **sizes, vocabulary=128, positions=16, experts=experts, choices=2, bits=4 if experts else 0,
+        bias=experts > 0, dtype="float32",
+    )  # fmt: skip
+    session = ort.InferenceSession(str(model.build("served").save(tmp_path, seed=0)))
+    past = {
+        own.name: np.ones((3, 2, 5, 16), np.float32)
+        for own in session.get_inputs()
+        if own.name != "ids"
+    }
+    scores, *presents = session.run(None, {"ids": np.ones((3, 1), np.int64), **past})
+    assert scores.shape == (3, 1, 128)
+    assert np.isfinite(scores).all()
+    assert {held.shape for held in presents} == {(3, 2, 6, 16)}
