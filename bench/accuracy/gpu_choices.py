@@ -125,7 +125,10 @@ def by_data_sheet(name: str) -> Device:
 
 
 def _planned(graph: Graph, count: int, device: Device, search_s: float) -> FrontierPoint:
-    options = SearchOptions(epsilon=0.01, resolution=0.01, time_limit_s=search_s, must_answer=True)
+    """Return the fastest plan found in ``search_s`` seconds, of processor time if they are more."""
+    options = SearchOptions(
+        epsilon=0.01, resolution=0.01, time_limit_s=search_s, processor_s=search_s, must_answer=True
+    )
     return fastest(search_graphs({INFERENCE: graph}, factorisations(count), device, options).points)
 
 

@@ -69,9 +69,10 @@ of Llama 3.1 8B in float16 on H100 as TensorRT-LLM 1.0.0rc3 served it, from
 [AIConfigurator's](https://github.com/ai-dynamo/aiconfigurator) repository, and the fastest plan of
 tensoropt for a graph as onnxruntime-genai exports it. Rows with at most 64 tokens of prompts per
 step are compared. "Decoding" is the predicted step alone; "with prompts" adds the whole share of
-prompts of other requests. Served times are in between: requests of one length start in waves, so
-that part of the prompts runs before the tokens that are timed. AIConfigurator 0.12.0 estimates the
-same row with its tables of TensorRT-LLM 1.3.0rc20 and with prompts (`--estimate-mode agg`).
+prompts of other requests. Served times should be in between: first tokens took as long as several
+prompts, so part of the prompts ran before the tokens that were timed. AIConfigurator 0.12.0
+estimates the same row with its tables of TensorRT-LLM 1.3.0rc20 and with prompts (`--estimate-mode
+agg`).
 
 tensoropt's ranks communicate over NCCL, TensorRT-LLM by kernels of its own for small tensors:
 AIConfigurator has 4.6 us for each of the 64 all-reduces of a step on 8 GPUs, tensoropt 18 us.
