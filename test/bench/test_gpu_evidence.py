@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+from accuracy.gpu_choices import Change, by_data_sheet, table
 from accuracy.gpu_layers import LAYERS, Measured, host_limited, rows_of
 from accuracy.gpu_serving import LLAMA, Published, read_rows, speed_ups
 from graphs.served import Served
+
+from tensoropt.compiler.cost.device import load_device
 
 
 def test_each_pass_of_a_published_layer_is_a_row() -> None:
@@ -69,3 +72,18 @@ def test_served_decoders_run(experts: int, tmp_path: Path) -> None:
     assert scores.shape == (3, 1, 128)
     assert np.isfinite(scores).all()
     assert {held.shape for held in presents} == {(3, 2, 6, 16)}
+
+
+def test_a_plan_that_takes_longer_is_another_one() -> None:
+    found = [Change("a", "h100", 2, old_s, 1.0) for old_s in (0.9, 1.0005, 1.1)]
+    assert [change.is_other for change in found] == [False, False, True]
+    assert [*table(found)][2] == "| all | 1 of 3 | 10.0% | 10.0% |"
+
+
+def test_a_data_sheet_has_no_measured_tables() -> None:
+    sheet, measured = by_data_sheet("h100"), load_device("h100")
+    assert measured.products
+    assert not sheet.products
+    assert sheet.peaks == measured.peaks
+    with pytest.raises(ValueError, match="v100: expected tables"):
+        by_data_sheet("v100")
