@@ -50,8 +50,8 @@ LAYERS: Mapping[str, Callable[[int], MegatronLayer]] = {
         width=2560, heads=20, batch=batch, activation="Gelu", dropout=0.1
     ),
 }
-"""As Sailor's profile_all.py and its copies of Megatron's layers have them; the published file says
-32 heads for GPT-Neo, but the script measured 20."""
+"""The sizes in Sailor's profile_all.py and in its copies of Megatron's layers. The published file
+says 32 heads for GPT-Neo, but the script has 20, which the saved bytes confirm."""
 DEVICES: Mapping[str, Callable[[], Device]] = {
     # NVIDIA A100 40GB PCIe and SXM data sheet (2020): the memory of the 40 GB version is slower.
     "A100-40": lambda: replace(load_device("a100"), memory_bandwidth_bytes_per_s=1.555e12),
@@ -82,7 +82,7 @@ kernels more slowly than the GPU ran them.
 Known causes of errors: on the V100 the data sheet assumes that products reach 0.7 of the peak, and
 without the predicted rest GPT-Neo's reached 0.9. On the A100 softmax and mask, half of OPT's time,
 are costed at the whole bandwidth of the memory. Megatron's normalisation of OPT saves its result
-instead of its input, and so one tensor of 8 MiB less.
+instead of its input, which makes one tensor of 8 MiB less.
 """
 
 
