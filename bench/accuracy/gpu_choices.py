@@ -67,13 +67,13 @@ _BFLOAT16: Any = {"dtype": "bfloat16"}
 _FLOAT16: Any = {"dtype": "float16"}
 MODELS: Mapping[str, Callable[[], Graph]] = {
     "llama3_8b, decoding 8": lambda: _built(
-        LLAMA.build("llama3_8b"), batch=8, sequence=1, past=1280
+        LLAMA.build("llama3_8b"), batch=8, sequence=1, past=1280, total=1280
     ),
     "llama3_8b, prompt of 2,048": lambda: model_graph(
         "llama3_8b", layers=8, batch=1, sequence=2048
     ),
     "gpt-oss-20b, decoding 32": lambda: _built(
-        GPT_OSS.build("gpt_oss_20b"), batch=32, sequence=1, past=1024
+        GPT_OSS.build("gpt_oss_20b"), batch=32, sequence=1, past=1024, total=1024
     ),
     "mixtral_8x7b, 4 x 1,024": lambda: model_graph(
         "mixtral_8x7b", layers=4, batch=4, sequence=1024

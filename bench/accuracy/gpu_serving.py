@@ -137,7 +137,7 @@ def speed_ups(times_s: Mapping[Published, float]) -> dict[Published, float]:
 def _graph(model: Served, batch: int, sequence: int, past: int) -> Graph:
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         path = model.build("decoder").save(Path(folder))
-        dims = {"batch": batch, "sequence": sequence, "past": past}
+        dims = {"batch": batch, "sequence": sequence, "past": past, "total": past}
         (graph,) = Model(path, dims).program(None).graphs.values()
     return graph
 
@@ -146,8 +146,13 @@ def _graph(model: Served, batch: int, sequence: int, past: int) -> Graph:
 def planned(
     model: Served, device: str, batch: int, sequence: int, past: int, ranks: int
 ) -> FrontierPoint:
-    """Return the fastest plan of a step on a mesh with one axis."""
-    return fastest_plan(_graph(model, batch, sequence, past), ranks, load_device(device))
+    """Return the fastest plan of a step on a mesh with one axis.
+
+    TensorRT-LLM launches a step as a CUDA graph, onnxruntime-genai by default does not.
+    """
+    own = load_device(device)
+    own = own.with_cuda_graphs() if model == LLAMA else own
+    return fastest_plan(_graph(model, batch, sequence, past), ranks, own)
 
 
 def _decoding(row: Published) -> FrontierPoint:
@@ -161,8 +166,7 @@ def _served_s(row: Published) -> float:
     attention_s = sum(
         step.time_s for node, step in steps_of(decoding) if _family(node, step) == "attention"
     )
-    # One earlier token: a cache of none is no tensor of a plan.
-    prompt_s = planned(LLAMA, "h100", 1, row.isl, 1, row.ranks).time_s + attention_s
+    prompt_s = planned(LLAMA, "h100", 1, row.isl, row.isl, row.ranks).time_s + attention_s
     share = row.batch / row.osl
     return (1 - share) * decoding.time_s + share * prompt_s
 

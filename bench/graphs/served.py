@@ -1,7 +1,7 @@
 """One step of a decoder as onnxruntime-genai exports it, with ONNX Runtime's fused operators.
 
-Takes the new tokens and, per layer, the keys and values of earlier tokens. Returns the scores of
-the last token, and the extended keys and values. One product computes queries, keys and values,
+Takes the new tokens, the mask of all tokens and, per layer, a cache of keys and values with room
+for `total` tokens. Returns the scores of the last token, and the caches. One product computes queries, keys and values,
 which attention takes apart. Weights are floating-point or 4-bit integers
 (MatMulNBits). With ``experts`` the feed-forward is a mixture of them, in 4 bits too (QMoE).
 """
@@ -19,6 +19,18 @@ __all__ = ["Served"]
 _BLOCK = 32  # weights with a common scale
 _EPSILON = 1e-5
 _RUNTIME = "com.microsoft"
+
+
+class _Masked(Runtime):
+    """The same operators, with the number of tokens from a mask."""
+
+    def _prepare(self, positions: int, ids: str, past: str) -> None:
+        g = self.g
+        self.tables = self._tables(positions)
+        total = self._size_of("attention_mask", 1)
+        self.total = g.op("Cast", g.op("Squeeze", total, g.ints(0)), to=6)
+        known = g.op("ReduceSum", "attention_mask", g.ints(1), keepdims=0)
+        self.lengths = g.op("Cast", g.op("Sub", known, g.constant(1, "int64")), to=6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +57,9 @@ class Served:
     def build(self, name: str) -> Builder:
         g = Builder(name, self.dtype)
         ids = g.input("ids", "int64", "batch", "sequence")
+        g.input("attention_mask", "int64", "batch", "total")
         pasts = [self._past(g, number) for number in range(self.layers)]
-        cached = Runtime(g, self.heads, self.groups, self.size, self.positions, ids, pasts[0][0])
+        cached = _Masked(g, self.heads, self.groups, self.size, self.positions, ids, pasts[0][0])
         total, presents = embed(g, ids, self.vocabulary, self.width, "tokens")[0], []
         x = self._norm(g, total, "norm")
         for number, past in enumerate(pasts):
@@ -59,7 +72,7 @@ class Served:
         scores = self._linear(g, last, self.width, self.vocabulary, "out")
         g.output(scores, "scores", "batch", 1, self.vocabulary)
         for number, (key, value) in enumerate(presents):
-            shape = ("batch", self.groups, "past + sequence", self.size)
+            shape = ("batch", self.groups, "total", self.size)
             g.output(key, f"present.{number}.key", *shape)
             g.output(value, f"present.{number}.value", *shape)
         return g

@@ -24,13 +24,17 @@ _CAUSAL = {"Attention": "is_causal", "com.microsoft.MultiHeadAttention": "unidir
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Queries and keys of a sequence, query heads per key head, and the elements of a head."""
+    """Sizes of an attention operator, of one sequence.
+
+    Rules count the work with ``keys`` of the cache and of the new tokens together. A query sees
+    ``seen`` keys on average.
+    """
 
     queries: int
     keys: int
     group: float
     head_size: int
-    seen: float  # keys that a query sees on average
+    seen: float
 
 
 def attention_of(info: OpInfo, strategy: Strategy, mesh: Mesh) -> Kernel | None:
@@ -55,7 +59,8 @@ def seen_share(info: OpInfo) -> dict[int, float]:
     own = _sizes_of(info)
     if own is None:
         return {}
-    share = min(1.0, (window + own.queries - 1) / own.keys)
+    held = mean_of(info.sizes(past)[-2:-1]) if info.operand(past) is not None else 0
+    share = min(1.0, (window + own.queries - 1) / max(held, 1))
     return {past: share, past + 1: share}
 
 
@@ -67,11 +72,14 @@ def _sizes_of(info: OpInfo) -> _Sizes | None:
         return None
     queries, new = _tokens(query), _tokens(query if key is None else key)
     past = info.operand(_PAST[info.name])
-    keys = new + (0 if past is None else mean_of(past.sizes[-2:-1]))
+    held = 0 if past is None else mean_of(past.sizes[-2:-1])
+    keys = new + held
+    # A cache that is updated in place has room for the new tokens too.
+    filled = max(new, held) if info.in_place else keys
     heads, key_heads = _heads(info)
     width = info.result_shape()[-1] or 1
     size = max(width // heads, 1) if len(info.result_shape()) == 3 else width
-    return _Sizes(queries, keys, heads / key_heads, size, _count_seen(info, queries, keys))
+    return _Sizes(queries, keys, heads / key_heads, size, _count_seen(info, queries, filled))
 
 
 def _tokens(tensor: TensorInfo) -> int:
