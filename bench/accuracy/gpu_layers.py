@@ -81,8 +81,8 @@ kernels more slowly than the GPU ran them.
 
 Known causes of errors: on the V100 the data sheet assumes that products reach 0.7 of the peak, and
 without the predicted rest GPT-Neo's reached 0.9. On the A100 softmax and mask, half of OPT's time,
-are costed at nine tenths of the bandwidth of the memory. Megatron's normalisation of OPT saves its result
-instead of its input, which makes one tensor of 8 MiB less.
+are costed at nine tenths of the bandwidth of the memory. Megatron's normalisation of OPT saves its
+result instead of its input, which makes one tensor of 8 MiB less.
 """
 
 

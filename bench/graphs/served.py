@@ -1,8 +1,8 @@
 """One step of a decoder as onnxruntime-genai exports it, with ONNX Runtime's fused operators.
 
 Takes the new tokens, the mask of all tokens and, per layer, a cache of keys and values with room
-for `total` tokens. Returns the scores of the last token, and the caches. One product computes queries, keys and values,
-which attention takes apart. Weights are floating-point or 4-bit integers
+for `total` tokens. Returns the scores of the last token, and the caches. One product computes
+queries, keys and values, which attention takes apart. Weights are floating-point or 4-bit integers
 (MatMulNBits). With ``experts`` the feed-forward is a mixture of them, in 4 bits too (QMoE).
 """
 
