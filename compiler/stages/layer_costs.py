@@ -125,7 +125,7 @@ class _Reader:
                 and value.producer not in self.for_weights
             ):
                 costs[at] = replace(costs[at], weights_bytes=costs[at].weights_bytes + size)
-            if not maker.is_forward:
+            if not self._is_forward(value.producer):
                 continue
             passed = [self.place[r] for r in readers if self._is_forward(r)]
             if len(passed) < sum(_runs(self.graph.nodes[r]) for r in readers):
