@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 
 from tensoropt.compiler.exporter.weight_file import WeightFile
-from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.exporter.weights import Cut, ParameterSource
 from tensoropt.compiler.layout.mesh import axis_name
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.layout import Layout
@@ -45,28 +45,28 @@ class PlanWeights:
 
         Raises `UserError` for a partial layout.
         """
-        slices = self.slices(name, layout, rank)
+        cuts = self.cuts(name, layout, rank)
         place = _place(layout, self.mesh, rank)
         if (place, name) not in self._added:
             if place not in self._files:
                 location = f"weights/{place}.bin"
                 self._files[place] = WeightFile(self.directory / location, location, self.source)
-            self._added[place, name] = self._files[place].add(name, slices)
+            self._added[place, name] = self._files[place].add(name, cuts)
         tensor = onnx.TensorProto()
         tensor.CopyFrom(self._added[place, name])
         return tensor
 
-    def slices(self, name: str, layout: Layout, rank: int) -> tuple[slice, ...]:
-        """Return the slices of a parameter on ``rank``; with padding they exceed its size."""
+    def cuts(self, name: str, layout: Layout, rank: int) -> list[Cut]:
+        """Return the cuts of a parameter on ``rank``; with padding they exceed its size."""
         if layout.has_partial:
             raise UserError(f"parameter '{name}' is stored whole or split, got: {layout}")
         shape = self.source.shape(name)
-        starts = layout.local_slices(shape, self.mesh, rank)
+        runs = layout.local_runs(shape, self.mesh, rank)
         sizes = layout.local_shape(shape, self.mesh)
-        return tuple(
-            slice(own.start, own.start + (size or 0))
-            for own, size in zip(starts, sizes, strict=True)
-        )
+        return [
+            slice(own[0].start, own[0].start + size) if len(own) == 1 else tuple(own)
+            for own, size in zip(runs, sizes, strict=True)
+        ]
 
 
 def _place(layout: Layout, mesh: Mesh, rank: int) -> str:

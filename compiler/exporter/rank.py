@@ -13,7 +13,7 @@ from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.safetensors_file import Part, write_safetensors
 from tensoropt.compiler.exporter.tensorrt import TARGET, TensorrtLowerings, check_operators
 from tensoropt.compiler.exporter.weight_file import WeightFile
-from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.exporter.weights import ParameterSource, length
 from tensoropt.compiler.protos.emitter import Argument, Emitter, Lowering, Store, arguments
 from tensoropt.compiler.protos.types import static_shape
 from tensoropt.compiler.support.errors import UserError
@@ -100,7 +100,7 @@ def export_state(module: ir.Module, rank: int, weights: PlanWeights) -> Path:
     parts = []
     for argument in _initial_state(module):
         layout = _checked_layout(argument, rank, weights)
-        parts.append(Part(argument.name, weights.slices(argument.name, layout, rank)))
+        parts.append(Part(argument.name, weights.cuts(argument.name, layout, rank)))
     target = weights.directory / "weights" / f"rank{rank}.safetensors"
     write_safetensors(target, parts, weights.source)
     return target
@@ -151,7 +151,7 @@ def _checked_layout(argument: Argument, rank: int, weights: PlanWeights) -> Layo
     if not keys.LAYOUT.on(argument.attributes):
         raise UserError(f"parameter '{argument.name}' has no topt.layout, run partition first")
     layout = keys.LAYOUT.of(argument.attributes)
-    local = [cut.stop - cut.start for cut in weights.slices(argument.name, layout, rank)]
+    local = [*map(length, weights.cuts(argument.name, layout, rank))]
     if static_shape(argument.value.type) != local:
         raise UserError(
             f"parameter '{argument.name}' does not match the weights of the model, "

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.exporter.weights import Cut, ParameterSource, length
 
 __all__ = ["Part", "write_safetensors"]
 
@@ -30,14 +30,14 @@ _ALIGNMENT_BYTES = 8
 
 
 class Part(NamedTuple):
-    """The part of a parameter in ``slices``, one per dimension."""
+    """The part of a parameter in ``cuts``, one per dimension."""
 
     name: str
-    slices: Sequence[slice]
+    cuts: Sequence[Cut]
 
     @property
     def shape(self) -> list[int]:
-        return [cut.stop - cut.start for cut in self.slices]
+        return [*map(length, self.cuts)]
 
 
 def write_safetensors(
@@ -56,7 +56,7 @@ def write_safetensors(
     with path.open("wb") as file:
         file.write(_header(ordered, source, metadata))
         for part in ordered:
-            for chunk in source.stream(part.name, part.slices):
+            for chunk in source.stream(part.name, part.cuts):
                 file.write(chunk)
 
 

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import onnx
 
-from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.exporter.weights import Cut, ParameterSource, length
 from tensoropt.compiler.protos.attributes import tensor_proto
 from tensoropt.runtime.support.files import PAGE_BYTES
 
@@ -35,23 +35,23 @@ class WeightFile:
         if self._file is not None:
             self._file.close()
 
-    def add(self, name: str, slices: Sequence[slice] | None = None) -> onnx.TensorProto:
-        """Store a parameter, or its part in ``slices``; return the initializer.
+    def add(self, name: str, cuts: Sequence[Cut] | None = None) -> onnx.TensorProto:
+        """Store a parameter, or its part in ``cuts``; return the initializer.
 
         The part is filled with zeros beyond the size of the parameter.
         """
         element, shape = self._source.element(name), self._source.shape(name)
         if element.name == "STRING":
-            return tensor_proto(self._source.read(name, slices), name)
-        dims = list(shape) if slices is None else [cut.stop - cut.start for cut in slices]
+            return tensor_proto(self._source.read(name, cuts), name)
+        dims = list(shape) if cuts is None else [*map(length, cuts)]
         tensor = onnx.TensorProto(name=name, data_type=element.number, dims=dims)
         count = 1
         for size in dims:
             count *= size
         if count * element.bits < INLINE_BYTES * 8:
-            tensor.raw_data = b"".join(self._source.stream(name, slices))
+            tensor.raw_data = b"".join(self._source.stream(name, cuts))
         else:
-            self._external(tensor, self._source.stream(name, slices))
+            self._external(tensor, self._source.stream(name, cuts))
         return tensor
 
     def _external(self, tensor: onnx.TensorProto, chunks: Iterable[bytes]) -> None:

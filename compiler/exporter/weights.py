@@ -19,11 +19,23 @@ from tensoropt.compiler.importer.storage import Folder, StoredTensor, locate
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.elements import Element
 
-__all__ = ["CHUNK_BYTES", "ParameterSource"]
+__all__ = ["CHUNK_BYTES", "Cut", "ParameterSource", "length"]
 
 CHUNK_BYTES = 4 << 20
 
 Array = npt.NDArray[Any]
+
+Cut = slice | tuple[slice, ...]
+"""The indices of a dimension that a part has: one run, or several."""
+
+
+def length(cut: Cut) -> int:
+    """Return the number of indices in a cut."""
+    return sum(run.stop - run.start for run in _runs_of(cut))
+
+
+def _runs_of(cut: Cut) -> tuple[slice, ...]:
+    return (cut,) if isinstance(cut, slice) else cut
 
 
 class ParameterSource:
@@ -56,21 +68,21 @@ class ParameterSource:
         """Return the (global) shape of a parameter."""
         return self._stored(name).shape
 
-    def read(self, name: str, slices: Sequence[slice] | None = None) -> Array:
-        """Return a parameter, or its part in ``slices``, one per dimension.
+    def read(self, name: str, cuts: Sequence[Cut] | None = None) -> Array:
+        """Return a parameter, or its part in ``cuts``, one per dimension.
 
         The part is filled with zeros beyond the size of a dimension.
         """
         stored = self._stored(name)
-        bounds = _bounds(stored, slices)
+        bounds = _bounds(stored, cuts)
         parts = [part.reshape(-1) for part in _padded(stored, bounds, CHUNK_BYTES)]
         flat = np.concatenate(parts) if parts else np.empty(0, stored.element.dtype)
-        return flat.reshape([stop - start for start, stop in bounds])
+        return flat.reshape([*map(_count, bounds)])
 
     def stream(
         self,
         name: str,
-        slices: Sequence[slice] | None = None,
+        cuts: Sequence[Cut] | None = None,
         *,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> Iterator[bytes]:
@@ -80,7 +92,7 @@ class ParameterSource:
         filled with zeros beyond the size of a dimension.
         """
         stored = self._stored(name)
-        parts = _padded(stored, _bounds(stored, slices), chunk_bytes)
+        parts = _padded(stored, _bounds(stored, cuts), chunk_bytes)
         if stored.element.bits % 8:
             yield from _packed(parts, stored.element.bits)
             return
@@ -97,13 +109,25 @@ class ParameterSource:
         return locate(self._folder, self._tensors[name])
 
 
-Bounds = list[tuple[int, int]]
+Runs = tuple[tuple[int, int], ...]
+Bounds = list[Runs]
+"""The runs of indices, (start, stop), of each dimension."""
 
 
-def _bounds(stored: StoredTensor, slices: Sequence[slice] | None) -> Bounds:
-    cuts = slices if slices is not None else [slice(None)] * len(stored.shape)
-    return [(c.start or 0, n if c.stop is None else c.stop)
-            for c, n in zip(cuts, stored.shape, strict=True)]  # fmt: skip
+def _bounds(stored: StoredTensor, cuts: Sequence[Cut] | None) -> Bounds:
+    given = cuts if cuts is not None else [slice(None)] * len(stored.shape)
+    return [
+        tuple((run.start or 0, n if run.stop is None else run.stop) for run in _runs_of(cut))
+        for cut, n in zip(given, stored.shape, strict=True)
+    ]
+
+
+def _count(runs: Runs) -> int:
+    return sum(stop - start for start, stop in runs)
+
+
+def _indices(runs: Runs) -> list[int]:
+    return [index for run in runs for index in range(*run)]
 
 
 def _padded(
@@ -115,32 +139,40 @@ def _padded(
     padded, each index of ``dim`` is a piece of its own.
     """
     sizes = [*zip(bounds, stored.shape, strict=True)]
-    beyond = [number for number, ((_, stop), size) in enumerate(sizes) if stop > size]
+    beyond = [number for number, (runs, size) in enumerate(sizes) if runs[-1][1] > size]
     if not beyond:
         yield from _parts(stored, bounds, chunk_bytes)
         return
-    (start, stop), size = sizes[dim]
-    rows = range(min(start, size), min(stop, size))
-    inside = [(rows.start, rows.stop)] if beyond[-1] == dim else [(i, i + 1) for i in rows]
+    runs, size = sizes[dim]
+    real = tuple((min(start, size), min(stop, size)) for start, stop in runs)
+    inside = [real] if beyond[-1] == dim else [((i, i + 1),) for i in _indices(real)]
     for own in inside:
         yield from _padded(stored, [*bounds[:dim], own, *bounds[dim + 1 :]], chunk_bytes, dim + 1)
-    rest = math.prod(stop - start for start, stop in bounds[dim + 1 :])
-    yield np.zeros((stop - start - len(rows)) * rest, stored.element.dtype)
+    rest = math.prod(map(_count, bounds[dim + 1 :]))
+    yield np.zeros((_count(runs) - _count(real)) * rest, stored.element.dtype)
 
 
 def _parts(stored: StoredTensor, bounds: Bounds, chunk_bytes: int) -> Iterator[Array]:
     """Yield the elements between ``bounds`` in row-major order, in pieces."""
     if stored.path is None:
-        whole = _inline(stored)
-        yield whole[tuple(slice(*bound) for bound in bounds)]
+        yield _taken(_inline(stored), bounds)
         return
-    if any(start >= stop for start, stop in bounds):
+    if not all(map(_count, bounds)):
         return
     with stored.open() as file:
         for first, shape in _runs(stored, bounds, chunk_bytes):
             block = _read_run(file.fileno(), stored, first, math.prod(shape)).reshape(shape)
             inner = bounds[len(bounds) - len(shape) + 1 :] if shape else []
-            yield block[(slice(None), *(slice(*bound) for bound in inner))] if shape else block
+            yield _taken(block, [((0, len(block)),), *inner]) if shape else block
+
+
+def _taken(array: Array, bounds: Bounds) -> Array:
+    """Return the elements of ``array`` between ``bounds``: a view if each has one run."""
+    for dim, runs in enumerate(bounds):
+        before = (slice(None),) * dim
+        parts = [array[(*before, slice(*run))] for run in runs]
+        array = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=dim)
+    return array
 
 
 def _inline(stored: StoredTensor) -> Array:
@@ -166,13 +198,13 @@ def _runs(
     axis = next(dim for dim in range(len(shape)) if math.prod(shape[dim + 1 :]) <= limit)
     row = math.prod(shape[axis + 1 :])
     step = max(1, limit // row)
-    start, stop = bounds[axis]
     strides = [math.prod(shape[dim + 1 :]) for dim in range(axis)]
-    for index in product(*(range(*bound) for bound in bounds[:axis])):
+    for index in product(*map(_indices, bounds[:axis])):
         base = sum(i * stride for i, stride in zip(index, strides, strict=True))
-        for first in range(start, stop, step):
-            rows = min(step, stop - first)
-            yield base + first * row, (rows, *shape[axis + 1 :])
+        for start, stop in bounds[axis]:
+            for first in range(start, stop, step):
+                rows = min(step, stop - first)
+                yield base + first * row, (rows, *shape[axis + 1 :])
 
 
 def _read_run(descriptor: int, stored: StoredTensor, first: int, count: int) -> Array:

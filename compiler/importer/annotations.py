@@ -18,7 +18,7 @@ from tensoropt.compiler.protos.annotation_checks import (
     annotation_mistakes,
     known_shapes,
 )
-from tensoropt.compiler.protos.sharding_specs import layout_of, shard_counts
+from tensoropt.compiler.protos.sharding_specs import block_count, layout_of, shard_counts
 from tensoropt.compiler.protos.signatures import Signature, signature
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.mesh import Mesh
@@ -121,12 +121,14 @@ def _check_spec(
         raise UserError(f"{where}: expected an axis from 0, as the rank is unknown")
     for dim in spec.sharded_dim:
         split = [simple for simple in dim.simple_sharding if simple.num_shards > 1]
-        first = dim.simple_sharding[0].num_shards > 1
+        first = dim.simple_sharding[0].num_shards > 1 or block_count(dim) > 1
         if len(split) > 1 or (split and not first):
             raise UserError(f"{where}: axis {dim.axis}: expected shards of neighbouring elements")
     shape = shapes.get(spec.tensor_name)
-    for axis, count in shard_counts(spec, _rank(spec, shapes)).items():
-        size = None if shape is None else shape[axis]
+    rank = _rank(spec, shapes)
+    blocks = {dim.axis % rank: block_count(dim) for dim in spec.sharded_dim}
+    for axis, shards in shard_counts(spec, rank).items():
+        size, count = None if shape is None else shape[axis], shards * blocks[axis]
         if size is not None and size % count:
             raise UserError(f"{where}: expected dimension {axis} to divide by {count}, got: {size}")
     return where, spec

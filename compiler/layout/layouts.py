@@ -8,7 +8,7 @@ from functools import reduce
 
 from tensoropt.compiler.layout.mesh import is_deep, is_grouped, most_groups
 from tensoropt.compiler.layout.sizes import Open, Size, divisor_of
-from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.layout import Layout, blocks_text
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["describe_misfit", "fits", "reordered"]
@@ -29,17 +29,22 @@ def describe_misfit(layout: Layout, shape: Sequence[Size], mesh: Mesh) -> str | 
         return f"expected {most}, got: {layout}"
     if layout.turned and is_deep(mesh):
         return f"expected axes in the order of the mesh, which is deep, got: {layout}"
+    if layout.mixes_blocks:
+        return f"expected the same blocks on all axes that split one dimension, got: {layout}"
     for dim in sorted({p.dim for p in layout.placements if p.is_split}):
         if dim >= len(shape):
             return f"expected a dimension below {len(shape)}, got: S({dim})"
-        size, pieces = shape[dim], layout.pieces(dim, mesh)
+        size, pieces, blocks = shape[dim], layout.pieces(dim, mesh), layout.blocks(dim)
         if size is None:
             return f"expected dimension {dim} whole or fixed by --dim, got: a symbolic size"
         if isinstance(size, Open):
+            if blocks:
+                return f"expected dimension {dim} whole or without blocks, got: {size}"
             if divisor_of(size) % pieces:
                 return f"expected dimension {dim} whole or of multiples of {pieces}, got: {size}"
         elif not layout.can_split(dim, size, mesh):
-            return f"expected dimension {dim} to divide by {pieces}, got: {size}"
+            each = f" in blocks of {blocks_text(blocks)}" if blocks else ""
+            return f"expected dimension {dim} to divide by {pieces}{each}, got: {size}"
     return None
 
 

@@ -20,7 +20,7 @@ __all__ = ["Alive", "Kept", "Movement", "Step", "Timeline", "timeline_of"]
 
 StepKind = Literal["overhead", "op", "collective", "copy"]
 
-COPIES = frozenset({"all_slice", "partialize", "pad", "crop", "copy"})
+COPIES = frozenset({"all_slice", "partialize", "pad", "crop", "arrange", "restore", "copy"})
 """Kinds of steps without communication."""
 
 

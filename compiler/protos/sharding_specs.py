@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import onnx
 
@@ -17,7 +18,7 @@ from tensoropt.compiler.layout.layouts import reordered
 from tensoropt.runtime.layout.layout import REPLICATE, Layout, split
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["IR_VERSION", "layout_of", "shard_counts", "shard_devices", "spec_of"]
+__all__ = ["IR_VERSION", "block_count", "layout_of", "shard_counts", "shard_devices", "spec_of"]
 
 IR_VERSION = 11
 """The first version with annotations."""
@@ -29,7 +30,11 @@ Groups = tuple[tuple[int, ...], ...]
 def spec_of(
     name: str, shape: Sequence[int | None], layout: Layout, mesh: Mesh
 ) -> onnx.ShardingSpecProto:
-    """Return the spec of a tensor of ``shape`` in ``layout``, which must not be partial."""
+    """Return the spec of a tensor of ``shape`` in ``layout``, which must not be partial.
+
+    A dimension of equal blocks counts as two dimensions that were merged, of which the second is
+    split. Blocks of unequal sizes have no spec.
+    """
     spec = onnx.ShardingSpecProto(tensor_name=name)
     counts = _counts(layout, mesh)
     for number, group in enumerate(_groups(layout, counts, mesh), 1):
@@ -39,8 +44,10 @@ def spec_of(
             spec.device.append(-number)
             spec.index_to_device_group_map.add(key=-number, value=group)
     for dim, count in counts.items():
-        simple = spec.sharded_dim.add(axis=dim).simple_sharding.add(num_shards=count)
-        simple.dim_value = shape[dim] or 0
+        own, blocks = spec.sharded_dim.add(axis=dim), len(layout.blocks(dim)) or 1
+        if blocks > 1:
+            own.simple_sharding.add(num_shards=1).dim_value = blocks
+        own.simple_sharding.add(num_shards=count).dim_value = (shape[dim] or 0) // blocks
     return spec
 
 
@@ -60,8 +67,20 @@ def layout_of(spec: onnx.ShardingSpecProto, rank: int, mesh: Mesh) -> Layout | N
     fitting = [layout for layout in plain if _counts(layout, mesh) == counts]
     for layout in (*fitting, *(other for own in fitting for other in reordered(own, mesh))):
         if listed in (None, _groups(layout, counts, mesh)):
-            return layout
+            blocks = {dim.axis % rank: block_count(dim) for dim in spec.sharded_dim}
+            return reduce(
+                lambda own, dim: own.in_blocks(dim, (1,) * blocks[dim] if blocks[dim] > 1 else ()),
+                counts,
+                layout,
+            )
     return None
+
+
+def block_count(dim: onnx.ShardedDimProto) -> int:
+    """Return the number of equal blocks that are each split, 1 for none."""
+    simple = dim.simple_sharding
+    is_blocked = len(simple) == 2 and simple[0].num_shards == 1 < simple[1].num_shards
+    return max(1, simple[0].dim_value) if is_blocked else 1
 
 
 def shard_counts(spec: onnx.ShardingSpecProto, rank: int) -> dict[int, int]:

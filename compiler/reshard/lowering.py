@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tensoropt.compiler.layout.sizes import Size
-from tensoropt.compiler.reshard.steps import ReshardStep, moves_of
+from tensoropt.compiler.reshard.steps import ReshardStep, moves_of, piece_order
 from tensoropt.dialects.build import Build, tensor_type
 from tensoropt.dialects.collectives import axis_constant, collective
 from tensoropt.dialects.kernels import is_bfloat16
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import MESH
+from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
@@ -36,9 +38,11 @@ def lower_step(
     for move in moves_of(step, shape, mesh):
         if move.kind == "pad" or move.kind == "crop":
             value = _resized(make, value, move.made)
+        elif move.kind == "arrange" or move.kind == "restore":
+            value = _reordered(make, value, step, move.kind, mesh)
         else:
             result = tensor_type(move.made, _element(value))
-            value = _lower(value, step, result, mesh, location)
+            value = _lower(make, value, step, result, mesh)
         values.append(value)
     return values
 
@@ -61,29 +65,58 @@ def _resized(make: Build, x: ir.Value, sizes: Shape) -> ir.Value:
     return made
 
 
+def _reordered(
+    make: Build, x: ir.Value, step: ReshardStep, kind: str, mesh: Mesh
+) -> ir.Value:
+    """Return ``x`` with a dimension in blocks in the order of its pieces, or of its blocks."""
+    dim = step.arranged_dim if kind == "arrange" else step.restored_dim
+    assert dim is not None
+    end = step.dst if kind == "arrange" else step.src
+    order = _pieces(x, dim, end, step.axes, mesh)
+    indices = order.reshape(-1) if kind == "arrange" else np.argsort(order, axis=None)
+    made = make.take(x, make.constant(indices), dim)
+    made.set_type(x.type)
+    return made
+
+
+def _pieces(
+    x: ir.Value, dim: int, end: Layout, axes: tuple[int, ...], mesh: Mesh
+) -> npt.NDArray[np.int64]:
+    """Return the indices of each piece along ``axes`` of ``x``, split in the blocks of ``end``."""
+    size, pieces = sizes_of_type(ir.RankedTensorType(x.type))[dim], mesh.extent(axes)
+    assert isinstance(size, int), f"blocks of a symbolic size: {size}"
+    return np.array(piece_order(size, end.blocks(dim), pieces), np.int64).reshape(pieces, -1)
+
+
 def _element(value: ir.Value) -> ir.Type:
     return ir.RankedTensorType(value.type).element_type
 
 
 def _lower(
-    value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
+    make: Build, value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh
 ) -> ir.Value:
     if step.kind in COLLECTIVES:
-        return collective(step.kind, value, step.axes, step.settings(mesh), location, result)
+        return collective(step.kind, value, step.axes, step.settings(mesh), make.location, result)
     lower = {"all_slice": _slice, "partialize": _partialize}[step.kind]
-    return lower(value, step, result, mesh, location)
+    return lower(make, value, step, result, mesh)
 
 
 def _slice(
-    value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
+    make: Build, value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh
 ) -> ir.Value:
     assert step.dim is not None
+    if step.dst.blocks(step.dim):
+        pieces = _pieces(value, step.dim, step.dst, step.axes, mesh)
+        picked = axis_constant(pieces, step.axes, make.location)
+        made = make.take(value, picked, step.dim)
+        made.set_type(result)
+        return made
     axes = ir.DenseI16ArrayAttr.get(list(step.axes))
-    return shard.AllSliceOp(result, MESH, value, step.dim, grid_axes=axes, loc=location).result
+    return shard.AllSliceOp(result, MESH, value, step.dim, grid_axes=axes, loc=make.location).result
 
 
 def _partialize(
-    value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
+    make: Build, value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh
 ) -> ir.Value:
     """Return ``value`` on the first rank and zeros elsewhere; for max and min, ``value`` itself."""
     if step.reduction != "sum":
@@ -94,11 +127,11 @@ def _partialize(
         "onnx.Constant",
         results=[ir.RankedTensorType.get([], _element(value))],
         attributes={"value": _zero(_element(value))},
-        loc=location,
+        loc=make.location,
     ).results[0]
-    keep = axis_constant(first, step.axes, location)
+    keep = axis_constant(first, step.axes, make.location)
     where = ir.Operation.create(
-        "onnx.Where", results=[result], operands=[keep, value, zero], loc=location
+        "onnx.Where", results=[result], operands=[keep, value, zero], loc=make.location
     )
     return where.results[0]
 

@@ -15,7 +15,7 @@ from tensoropt.compiler.layout.sizes import Size, Sizes, divisor_of, end_of, mea
 from tensoropt.compiler.reshard.shortest import Floats
 from tensoropt.compiler.reshard.step_graph import Cuts, StepGraph, TensorPaths
 from tensoropt.compiler.reshard.steps import Move, ReshardStep, moves_of
-from tensoropt.runtime.layout.layout import REDUCTIONS, REPLICATE, Layout, Reduction
+from tensoropt.runtime.layout.layout import REDUCTIONS, REPLICATE, Blocks, Layout, Reduction
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import can_pad, part_of
 
@@ -59,8 +59,9 @@ class Resharder:
     count as its mean in times and as its end in bytes, and are split if that divides all their
     sizes. Mesh axes of extent 1 are ignored: layouts that differ only there are the same, and steps
     never name these axes. A dimension that one axis splits may be padded a little: a step then pads
-    before it slices, and crops after it joins. No path leads from or to a layout that does not fit
-    the shape (:func:`describe_misfit`) or that mixes reductions.
+    before it slices, and crops after it joins. A dimension in blocks is reordered around steps that
+    cut or join it; only the blocks of the ends of a path occur on it. No path leads from or to a
+    layout that does not fit the shape (:func:`describe_misfit`) or that mixes reductions.
     """
 
     def __init__(self, mesh: Mesh, device: Device) -> None:
@@ -140,26 +141,40 @@ class Resharder:
         Partial maxima and minima are rare and no path passes through them, so they are left out if
         none of ``layouts`` has one.
         """
-        cuts = tuple(self._cuts_of(size) for size in shape)
+        blocks = _blocks_of(layouts)
+        cuts = tuple(self._cuts_of(n, blocks.get(dim, ())) for dim, n in enumerate(shape))
         total_bytes = mean_of(shape) * item_bytes
         used = {p.reduction for layout in layouts for p in layout.placements if p.is_partial}
         return self._paths(cuts, total_bytes, _SUM if used <= {"sum"} else REDUCTIONS)
 
-    def _cuts_of(self, size: Size) -> Cuts:
-        """Return the numbers of pieces that a dimension can be split into."""
+    def _cuts_of(self, size: Size, blocks: Sequence[Blocks]) -> Cuts:
+        """Return the numbers of pieces that a dimension can be split into, whole or in blocks."""
         divisor = math.gcd(divisor_of(size), self.mesh.size)
         if not isinstance(size, int):
-            return Cuts(divisor)
+            return Cuts(divisor, in_blocks=tuple((own, 1) for own in blocks))
         padded = {n for n in self.mesh.shape if size % n and can_pad(size, n)}
-        return Cuts(divisor, tuple((n, n * part_of(size, n) / size) for n in sorted(padded)))
+        ratios = tuple((n, n * part_of(size, n) / size) for n in sorted(padded))
+        return Cuts(divisor, ratios, tuple((own, self._divisor(size, own)) for own in blocks))
+
+    def _divisor(self, size: int, blocks: Blocks) -> int:
+        """Return the number whose divisors split a dimension of ``size`` in ``blocks``."""
+        unit, rest = divmod(size, sum(blocks))
+        return 1 if rest else math.gcd(unit, self.mesh.size)
 
     def _solve(
         self, cuts: tuple[Cuts, ...], total_bytes: int, reductions: tuple[Reduction, ...]
     ) -> TensorPaths:
-        return self._graph(len(cuts), reductions).paths(cuts, total_bytes)
+        blocks = ((dim, tuple(b for b, _ in own.in_blocks)) for dim, own in enumerate(cuts))
+        split = tuple((dim, own) for dim, own in blocks if own)
+        return self._graph(len(cuts), reductions, split).paths(cuts, total_bytes)
 
-    def _build(self, rank: int, reductions: tuple[Reduction, ...]) -> StepGraph:
-        return StepGraph(rank, self.mesh, self.device, reductions)
+    def _build(
+        self,
+        rank: int,
+        reductions: tuple[Reduction, ...],
+        blocks: tuple[tuple[int, tuple[Blocks, ...]], ...],
+    ) -> StepGraph:
+        return StepGraph(rank, self.mesh, self.device, reductions, dict(blocks))
 
     def _plain(self, layout: Layout) -> Layout:
         return layout.replace(self._unit_axes, REPLICATE) if self._unit_axes else layout
@@ -169,6 +184,16 @@ class Resharder:
         if node is None:
             raise ValueError(f"a tensor of shape {tuple(shape)} cannot have layout {layout}")
         return node
+
+
+def _blocks_of(layouts: Sequence[Layout]) -> dict[int, tuple[Blocks, ...]]:
+    """Return the blocks in which any of ``layouts`` splits each dimension."""
+    found: dict[int, set[Blocks]] = {}
+    for layout in layouts:
+        for own in layout.placements:
+            if own.blocks:
+                found.setdefault(own.dim, set()).add(own.blocks)
+    return {dim: tuple(sorted(own)) for dim, own in found.items()}
 
 
 def _growth(shape: Sequence[Size]) -> float:

@@ -10,8 +10,14 @@ import numpy.typing as npt
 from tensoropt.compiler.cost.communication import Curve, collective_curve, copy_line
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.reshard.shortest import Edges, Floats, ShortestPaths
-from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, permutes, steps_from
-from tensoropt.runtime.layout.layout import Layout, Reduction
+from tensoropt.compiler.reshard.steps import (
+    BlocksOfDims,
+    ReshardStep,
+    layouts_of_rank,
+    permutes,
+    steps_from,
+)
+from tensoropt.runtime.layout.layout import Blocks, Layout, Reduction
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Cuts", "StepGraph", "TensorPaths"]
@@ -26,11 +32,13 @@ class Cuts:
 
     They are the divisors of ``divisor``, which is 1 if the dimension cannot be split. ``padded``
     adds numbers that leave some padding and that only a single axis may split into, each with the
-    ratio of the padded size to the size.
+    ratio of the padded size to the size. ``in_blocks`` has the divisor for each of the blocks that
+    the graph splits the dimension in.
     """
 
     divisor: int
     padded: tuple[tuple[int, float], ...] = ()
+    in_blocks: tuple[tuple[Blocks, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,9 +64,14 @@ class StepGraph:
     """
 
     def __init__(
-        self, rank: int, mesh: Mesh, device: Device, reductions: tuple[Reduction, ...]
+        self,
+        rank: int,
+        mesh: Mesh,
+        device: Device,
+        reductions: tuple[Reduction, ...],
+        blocks: BlocksOfDims,
     ) -> None:
-        layouts = layouts_of_rank(rank, mesh, reductions)
+        layouts = layouts_of_rank(rank, mesh, reductions, blocks)
         pieces = [_pieces(layout, rank, mesh) for layout in layouts]
         self.index = {layout: node for node, layout in enumerate(layouts)}
         self._pieces = np.array(pieces, dtype=np.int64).reshape(len(layouts), rank)
@@ -66,7 +79,14 @@ class StepGraph:
         axes = [_axes(layout, rank) for layout in layouts]
         self._alone: Bools = np.array(axes, dtype=np.int64).reshape(len(layouts), rank) == 1
         self._copy = copy_line(2, device)
-        every = (s for x in layouts for s in steps_from(x, rank, mesh, reductions))
+        self._in_blocks = {
+            (dim, own): np.array([layout.blocks(dim) == own for layout in layouts], np.bool_)
+            for dim, kinds in blocks.items()
+            for own in kinds
+        }
+        for (dim, _), split in self._in_blocks.items():
+            self._alone[split, dim] = False  # no padding
+        every = (s for x in layouts for s in steps_from(x, rank, mesh, reductions, blocks))
         steps = [step for step in every if step.dst in self.index]
         steps += permutes(layouts, rank, mesh)
         src = np.array([self.index[step.src] for step in steps], dtype=np.int64)
@@ -75,6 +95,8 @@ class StepGraph:
         order = np.lexsort((src, -self._cuts[src], dst))
         self._src, self._dst = src[order], dst[order]
         self._steps = [steps[number] for number in order.tolist()]
+        self._arranges = np.array([s.arranged_dim is not None for s in self._steps], np.bool_)
+        self._restores = np.array([s.restored_dim is not None for s in self._steps], np.bool_)
         curves = _curves(self._steps, mesh, device)
         self._fixed_s, self._s_per_byte = _line_table(curves)
         self._greatest: Bools = np.array([curve.greatest for curve in curves], dtype=np.bool_)
@@ -82,17 +104,20 @@ class StepGraph:
 
     def paths(self, cuts: tuple[Cuts, ...], total_bytes: int) -> TensorPaths:
         """Return the paths for tensors of ``total_bytes``, with the ``cuts`` of each dimension."""
-        divisors = np.array([own.divisor for own in cuts], dtype=np.int64)
-        grown = self._grown(cuts)
+        grown, divisors = self._grown(cuts), np.empty(self._pieces.shape, dtype=np.int64)
+        divisors[:] = [own.divisor for own in cuts]
+        for dim, own in enumerate(cuts):
+            for blocks, divisor in own.in_blocks:
+                divisors[self._in_blocks[dim, blocks], dim] = divisor
         fitting = ((divisors % self._pieces == 0) | (grown > 1)).all(axis=1)
         kept = np.flatnonzero(fitting[self._src] & fitting[self._dst])
         steps = [self._steps[number] for number in kept.tolist()]
         part_bytes = total_bytes / self._cuts
-        if (grown == 1).all():
+        if (grown == 1).all() and not self._in_blocks:
             src, dst = part_bytes[self._src[kept]], part_bytes[self._dst[kept]]
             edges = self._edges(kept, src, src + dst)
         else:
-            edges = self._with_padding(kept, part_bytes * grown.prod(axis=1), grown)
+            edges = self._with_copies(kept, part_bytes * grown.prod(axis=1), grown)
         return TensorPaths(self, fitting, steps, ShortestPaths(len(fitting), edges))
 
     def _grown(self, cuts: tuple[Cuts, ...]) -> Floats:
@@ -103,10 +128,11 @@ class StepGraph:
                 grown[self._alone[:, dim] & (self._pieces[:, dim] == pieces), dim] = times
         return grown
 
-    def _with_padding(self, kept: Ints, part_bytes: Floats, grown: Floats) -> Edges:
-        """Return the edges of steps, including steps that pad their input or crop their output.
+    def _with_copies(self, kept: Ints, part_bytes: Floats, grown: Floats) -> Edges:
+        """Return the edges of steps, including steps that pad or reorder their input or output.
 
-        A pad or a crop costs a copy. ``part_bytes`` are the bytes of one part per layout.
+        Each of the moves around a step costs a copy. ``part_bytes`` are the bytes of one part per
+        layout.
         """
         src, dst = self._src[kept], self._dst[kept]
         before, after = part_bytes[src], part_bytes[dst]
@@ -115,8 +141,13 @@ class StepGraph:
         made = after * np.where(crops, grown[src], 1.0).prod(axis=1)
         edges, copied_s = self._edges(kept, read, read + made), np.zeros(len(kept))
         peak = edges.peak_bytes
-        for changed, end, copied in ((pads, before, read), (crops, after, made)):
-            some = changed.any(axis=1)
+        copies = (
+            (pads.any(axis=1), before, read),
+            (crops.any(axis=1), after, made),
+            (self._arranges[kept], read, read),
+            (self._restores[kept], made, made),
+        )
+        for some, end, copied in copies:
             copied_s += np.where(some, self._copy.fixed_s + self._copy.s_per_byte * copied, 0.0)
             peak = np.maximum(peak, np.where(some, end + copied, 0.0))
         return Edges(src, dst, edges.time_s + copied_s, peak)

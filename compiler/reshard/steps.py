@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.layout.layouts import reordered
 from tensoropt.compiler.layout.mesh import grouped, is_deep
 from tensoropt.compiler.layout.sizes import Size, Sizes
-from tensoropt.runtime.layout.layout import REPLICATE, Layout, Placement, Reduction, partial, split
+from tensoropt.runtime.layout.layout import (
+    REPLICATE,
+    Blocks,
+    Layout,
+    Placement,
+    Reduction,
+    partial,
+    split,
+)
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import COLLECTIVES, Settings
 
 __all__ = [
+    "NO_BLOCKS",
+    "BlocksOfDims",
     "Move",
     "ReshardStep",
     "layouts_of_rank",
     "moves_of",
     "permutes",
+    "piece_order",
     "steps_from",
 ]
 
@@ -27,6 +38,12 @@ _KINDS: dict[tuple[str, str], str] = {
     ("R", "S"): "all_slice",
     ("R", "P"): "partialize",
 }
+
+
+BlocksOfDims = Mapping[int, Sequence[Blocks]]
+"""The blocks that each dimension of a tensor may be split in."""
+
+NO_BLOCKS: BlocksOfDims = {}
 
 
 @dataclass(frozen=True)
@@ -45,6 +62,9 @@ class ReshardStep:
     - ``all_slice``: keep piece ``c`` of ``p`` along ``dim``; nothing is sent.
     - ``partialize``: for ``sum``, fill with zeros except at ``c = 0``; a no-op for ``max`` and
       ``min``, which are idempotent.
+
+    Piece ``c`` of a dimension in blocks consists of its pieces of all blocks. Collectives cut and
+    join pieces that are contiguous, so :func:`moves_of` reorders the dimension around them.
     """
 
     kind: str
@@ -59,6 +79,18 @@ class ReshardStep:
     def cut_dim(self) -> int | None:
         """The dimension that is cut into one piece per rank, if any."""
         return self.dim if self.other_dim is None else self.other_dim
+
+    @property
+    def arranged_dim(self) -> int | None:
+        """The dimension in blocks that is cut, and first put in the order of the pieces."""
+        own = self.dst.placements[self.axes[0]]
+        return own.dim if own.blocks and self.kind in ("reduce_scatter", "all_to_all") else None
+
+    @property
+    def restored_dim(self) -> int | None:
+        """The dimension in blocks that is joined, and then put in the order of the blocks."""
+        own = self.src.placements[self.axes[0]]
+        return own.dim if own.blocks and self.kind in ("all_gather", "all_to_all") else None
 
     def settings(self, mesh: Mesh) -> Settings:
         """Return the attributes of a collective's operator."""
@@ -96,8 +128,10 @@ class ReshardStep:
 class Move:
     """One operation of a rank for a step, and the sizes of its result.
 
-    ``pad`` appends zeros before a step slices, ``crop`` removes the padding after a step joins.
-    Both are copies, and needed only for sizes that do not divide. Other kinds are the step itself.
+    ``pad`` appends zeros before a step slices, ``crop`` removes the padding after a step joins;
+    sizes that divide need neither. ``arrange`` puts a dimension in blocks in the order of the
+    pieces before a step cuts it, ``restore`` in the order of the blocks after a step joins it. All
+    are copies. Other kinds are the step itself.
     """
 
     kind: str
@@ -118,8 +152,27 @@ def moves_of(step: ReshardStep, shape: Sequence[Size], mesh: Mesh) -> list[Move]
     for dim in crops:
         made[dim] = _times(before[dim], step.src.pieces(dim, mesh))
     moves = [Move("pad", tuple(read))] if pads else []
+    if step.arranged_dim is not None:
+        moves.append(Move("arrange", tuple(read)))
     moves.append(Move(step.kind, tuple(made)))
+    if step.restored_dim is not None:
+        moves.append(Move("restore", tuple(made)))
     return [*moves, Move("crop", after)] if crops else moves
+
+
+def piece_order(size: int, blocks: Blocks, pieces: int) -> list[int]:
+    """Return the indices of a dimension of ``size`` in the order of its pieces.
+
+    Every piece has its part of each block.
+    """
+    unit, ends = size // (sum(blocks) * pieces), list(itertools.accumulate(blocks, initial=0))
+    return [
+        index
+        for piece in range(pieces)
+        for start, block in zip(ends, blocks, strict=False)
+        for index in range(unit * (start * pieces + piece * block),
+                           unit * (start * pieces + (piece + 1) * block))
+    ]  # fmt: skip
 
 
 def _times(part: Size, pieces: int) -> int:
@@ -127,27 +180,42 @@ def _times(part: Size, pieces: int) -> int:
     return part * pieces
 
 
-def layouts_of_rank(rank: int, mesh: Mesh, reductions: Sequence[Reduction]) -> list[Layout]:
+def layouts_of_rank(
+    rank: int, mesh: Mesh, reductions: Sequence[Reduction], blocks: BlocksOfDims = NO_BLOCKS
+) -> list[Layout]:
     """Return every layout of a tensor with ``rank`` dimensions, regardless of their sizes.
 
-    Axes of extent 1 are replicated. Mixed reductions are left out. Layouts in the order of the mesh
-    come first.
+    ``blocks`` has the blocks that a dimension may be split in. Axes of extent 1 are replicated.
+    Mixed reductions and mixed blocks are left out. Layouts in the order of the mesh come first.
     """
-    every = [REPLICATE, *map(split, range(rank)), *map(partial, reductions)]
+    every = [REPLICATE, *_splits(range(rank), blocks), *map(partial, reductions)]
     per_axis = [every if extent > 1 else [REPLICATE] for extent in mesh.shape]
-    layouts = [layout for layout in map(Layout, grouped(mesh, per_axis)) if not layout.is_mixed]
+    layouts = [
+        layout
+        for layout in map(Layout, grouped(mesh, per_axis))
+        if not layout.is_mixed and not layout.mixes_blocks
+    ]
     return [*layouts, *(other for layout in layouts for other in reordered(layout, mesh))]
 
 
+def _splits(dims: Iterable[int], blocks: BlocksOfDims) -> list[Placement]:
+    return [split(dim, own) for dim in dims for own in ((), *blocks.get(dim, ()))]
+
+
 def steps_from(
-    src: Layout, rank: int, mesh: Mesh, reductions: Sequence[Reduction]
+    src: Layout,
+    rank: int,
+    mesh: Mesh,
+    reductions: Sequence[Reduction],
+    blocks: BlocksOfDims = NO_BLOCKS,
 ) -> Iterator[ReshardStep]:
     """Yield every step from ``src`` except permutes, whether or not its result fits a shape.
 
-    All axes of a step change together, in one collective over the product of their extents.
+    All axes of a step change together, in one collective over the product of their extents. A
+    dimension can be split in any of its ``blocks``.
     """
     for placement in dict.fromkeys(src.placements):
-        targets = _targets(placement, rank, reductions)
+        targets = _targets(placement, rank, reductions, blocks)
         for axes in _movable(src, placement, mesh):
             for target in targets:
                 for order in _orders(axes, placement, target, mesh):
@@ -160,7 +228,7 @@ def permutes(layouts: Sequence[Layout], rank: int, mesh: Mesh) -> Iterator[Resha
     """Yield the permutes between ``layouts``: same sizes of parts, but other parts per rank."""
     by_sizes: dict[tuple[object, ...], list[Layout]] = {}
     for layout in layouts:
-        pieces = (layout.pieces(dim, mesh) for dim in range(rank))
+        pieces = ((layout.pieces(dim, mesh), layout.blocks(dim)) for dim in range(rank))
         partial = (own if own.is_partial else None for own in layout.placements)
         by_sizes.setdefault((*pieces, *partial), []).append(layout)
     for group in by_sizes.values():
@@ -201,9 +269,11 @@ def _orders(
         yield from itertools.permutations(axes)
 
 
-def _targets(before: Placement, rank: int, reductions: Sequence[Reduction]) -> list[Placement]:
+def _targets(
+    before: Placement, rank: int, reductions: Sequence[Reduction], blocks: BlocksOfDims
+) -> list[Placement]:
     """Return the placements that one step reaches from ``before``."""
-    splits = [split(dim) for dim in range(rank) if dim != before.dim]
+    splits = _splits((dim for dim in range(rank) if dim != before.dim), blocks)
     if before.is_replicate:
         return [*splits, *map(partial, reductions)]
     return [REPLICATE, *splits]
@@ -213,7 +283,7 @@ def _step(
     src: Layout, axes: tuple[int, ...], before: Placement, after: Placement
 ) -> ReshardStep | None:
     dst = src.moved(axes, after)
-    if dst.is_mixed:
+    if dst.is_mixed or dst.mixes_blocks:
         return None
     dims = [p.dim for p in (before, after) if p.is_split]
     return ReshardStep(

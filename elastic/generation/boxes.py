@@ -6,14 +6,16 @@ parts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tensoropt.runtime.layout.layout import Box
 from tensoropt.runtime.layout.mesh_layout import MeshLayout
 
-__all__ = ["Piece", "pieces_of"]
+__all__ = ["Piece", "Slices", "holders_of", "pieces_of"]
 
-Box = tuple[slice, ...]
+Slices = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class Piece:
     """The intersection of two ranks' parts: ``theirs`` in the holder's, ``mine`` in the taker's."""
 
     holder: int
-    theirs: Box
-    mine: Box
+    theirs: Slices
+    mine: Slices
 
 
 def pieces_of(
@@ -34,36 +36,38 @@ def pieces_of(
 ) -> list[Piece]:
     """Return the pieces of parts in layout ``held`` that make up ``rank``'s part in ``wanted``.
 
-    If several ranks have the same box, the one with the smallest ``distance`` is read. Ties are
+    If several ranks have the same boxes, the one with the smallest ``distance`` is read. Ties are
     broken by ``rank``, so that readers spread over the holders. Neither layout may be partial.
     O(ranks of ``held``) per tensor.
     """
-    own = wanted.bounds(shape, rank)
+    own = wanted.boxes(shape, rank)
     pieces = []
-    for holders in _holders(shape, held).values():
-        box = held.bounds(shape, holders[0])
-        common = tuple(
-            slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(own, box, strict=True)
-        )
-        if all(part.start < part.stop for part in common):
-            first = rank % len(holders)
-            holder = min((*holders[first:], *holders[:first]), key=distance)
-            pieces.append(Piece(holder, _relative_to(common, box), _relative_to(common, own)))
+    for holders in holders_of(shape, held):
+        for mine, theirs in itertools.product(own, held.boxes(shape, holders[0])):
+            common = tuple(
+                slice(max(a.start, b.start), min(a.stop, b.stop))
+                for a, b in zip(mine.whole, theirs.whole, strict=True)
+            )
+            if all(part.start < part.stop for part in common):
+                first = rank % len(holders)
+                holder = min((*holders[first:], *holders[:first]), key=distance)
+                pieces.append(Piece(holder, _in_part(common, theirs), _in_part(common, mine)))
     return pieces
 
 
-def _holders(shape: Sequence[int], held: MeshLayout) -> dict[tuple[int, ...], list[int]]:
-    """Return the ranks that have each box, keyed by its start."""
+def holders_of(shape: Sequence[int], held: MeshLayout) -> list[list[int]]:
+    """Return the ranks that have each part."""
     holders: dict[tuple[int, ...], list[int]] = {}
     for rank in range(held.mesh.size):
-        start = tuple(part.start for part in held.bounds(shape, rank))
-        holders.setdefault(start, []).append(rank)
-    return holders
+        boxes = held.boxes(shape, rank)
+        starts = tuple(own.start for box in boxes for own in box.whole)
+        holders.setdefault(starts, []).append(rank)
+    return list(holders.values())
 
 
-def _relative_to(box: Box, outer: Box) -> Box:
-    """Return ``box`` relative to the start of ``outer``."""
+def _in_part(slices: Slices, box: Box) -> Slices:
+    """Return ``slices`` of the whole tensor, within ``box``, as slices of the rank's part."""
     return tuple(
-        slice(inner.start - around.start, inner.stop - around.start)
-        for inner, around in zip(box, outer, strict=True)
+        slice(own.start - whole.start + part.start, own.stop - whole.start + part.start)
+        for own, whole, part in zip(slices, box.whole, box.part, strict=True)
     )

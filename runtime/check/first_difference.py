@@ -243,7 +243,7 @@ def _is_wrong(
     if array is None or array.shape != layout.local_shape(expected.shape):
         return True
     try:
-        own = array[layout.real(expected.shape, rank)]
+        own = layout.real(array, expected.shape, rank)
         return not compare("", own, layout.part_of(expected, rank), job).passed
     except UserError:
         return True

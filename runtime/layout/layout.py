@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, Protocol, TypeVar, cast, get_args
 
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import can_pad, part_of
@@ -16,10 +18,15 @@ __all__ = [
     "PARTIAL_SUM",
     "REDUCTIONS",
     "REPLICATE",
+    "Blocks",
+    "Box",
     "Layout",
     "Placement",
     "Reduction",
+    "blocks_text",
     "partial",
+    "ratio_of",
+    "read_blocks",
     "split",
 ]
 
@@ -27,7 +34,13 @@ Reduction = Literal["sum", "max", "min"]
 
 REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
-_PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})(?:, (0|[1-9][0-9]?))?\)|P\((sum|max|min)\)")
+_PLACEMENT = re.compile(
+    r"R|S\((0|[1-9][0-9]{0,8})(?:, (0|[1-9][0-9]?))?"
+    r"(?: of ([1-9][0-9]{0,2}|[1-9][0-9]{0,8}(?:\+[1-9][0-9]{0,8})+))?\)|P\((sum|max|min)\)"
+)
+
+Blocks = tuple[int, ...]
+"""The ratio of the sizes of a dimension's blocks, in lowest terms; empty for a single block."""
 
 
 class _Divisible(Protocol):
@@ -45,11 +58,14 @@ class Placement:
 
     ``S(d)`` splits tensor dimension ``d``, ``R`` replicates, ``P(sum|max|min)`` leaves on every
     rank a partial result that the reduction over the axis completes (AutoDDL, section 4).
+    ``S(d of 3)`` and ``S(d of 4+1+1)`` split each of three blocks of the dimension: every rank has
+    its piece of each, in order. The numbers are the ratio of the sizes of the blocks.
     """
 
     kind: Literal["S", "R", "P"]
     dim: int = -1
     reduction: Reduction | None = None
+    blocks: Blocks = ()
 
     @property
     def is_split(self) -> bool:
@@ -70,14 +86,26 @@ class Placement:
         match = _PLACEMENT.fullmatch(text)
         if match is None or match[2] is not None:
             raise UserError(f"placement: expected R, S(<dim>) or P(sum|max|min), got: '{text}'")
-        if match[1] is not None:
-            return split(int(match[1]))
-        return partial(match[3]) if match[3] else REPLICATE
+        return _placement(match)
+
+    @property
+    def plain(self) -> Placement:
+        """The same placement without blocks."""
+        return split(self.dim) if self.blocks else self
+
+    def text(self, turn: int | None = None) -> str:
+        """Return the placement as text, with the axis's ``turn`` if it has one."""
+        if self.kind != "S":
+            return "R" if self.kind == "R" else f"P({self.reduction})"
+        turned = "" if turn is None else f", {turn}"
+        return f"S({self.dim}{turned}{f' of {blocks_text(self.blocks)}' if self.blocks else ''})"
 
     def __str__(self) -> str:
-        return {"S": f"S({self.dim})", "R": "R", "P": f"P({self.reduction})"}[self.kind]
+        return self.text()
 
     def __hash__(self) -> int:  # hashes only integers, so it is the same in every process
+        if self.blocks:
+            return hash((self.dim, self.blocks))
         return self.dim if self.kind == "S" else _HASHES[self.kind, self.reduction]
 
 
@@ -90,9 +118,35 @@ _HASHES: dict[tuple[str, Reduction | None], int] = {
 
 
 @cache
-def split(dim: int) -> Placement:
-    """Return ``S(dim)``."""
-    return Placement("S", dim=dim)
+def split(dim: int, blocks: Blocks = ()) -> Placement:
+    """Return ``S(dim)``, or ``S(dim of blocks)``; ``blocks`` are in lowest terms."""
+    return Placement("S", dim=dim, blocks=blocks)
+
+
+def ratio_of(sizes: Sequence[int]) -> Blocks:
+    """Return the blocks of these sizes, in lowest terms; none for a single block."""
+    if len(sizes) < 2:
+        return ()
+    common = math.gcd(*sizes)
+    return tuple(size // common for size in sizes)
+
+
+def blocks_text(blocks: Blocks) -> str:
+    """Return blocks as text: their number if they are equal, else ``4+1+1``."""
+    return str(len(blocks)) if set(blocks) == {1} else "+".join(map(str, blocks))
+
+
+def read_blocks(text: str) -> Blocks:
+    """Return the blocks written as ``text``; inverse of :func:`blocks_text`."""
+    sizes = [int(size) for size in text.split("+")]
+    return ratio_of(sizes if len(sizes) > 1 else [1] * sizes[0])
+
+
+def _placement(match: re.Match[str]) -> Placement:
+    """Return the placement of a match of the grammar, without its turn."""
+    if match[1] is not None:
+        return split(int(match[1]), read_blocks(match[3]) if match[3] else ())
+    return partial(cast("Reduction", match[4])) if match[4] else REPLICATE
 
 
 @cache
@@ -106,8 +160,18 @@ PARTIAL_SUM = partial("sum")
 
 
 @dataclass(frozen=True)
+class Box:
+    """A box that a rank has: its slices of the ``whole`` tensor, and of the rank's ``part``."""
+
+    whole: tuple[slice, ...]
+    part: tuple[slice, ...]
+
+
+@dataclass(frozen=True)
 class Layout:
     """One placement per mesh axis; several axes on one dimension split it major to minor.
+
+    They agree about its blocks.
 
     The default order is the order of the mesh. ``turned`` lists the exceptions, sorted: the axes,
     major first, that split one dimension in another order. In text each of these axes has its
@@ -126,14 +190,21 @@ class Layout:
     def parse(texts: Sequence[str]) -> Layout:
         """Return the layout written as one placement per mesh axis.
 
-        Raises ``UserError`` for an unknown placement or for incomplete turns.
+        Raises ``UserError`` for an unknown placement, for incomplete turns, or for axes that split
+        one dimension in different blocks.
         """
         matches = enumerate(map(_PLACEMENT.fullmatch, texts))
         turns = {axis: match for axis, match in matches if match and match[2] is not None}
-        if not turns:
-            return Layout(tuple(Placement.parse(text) for text in texts))
-        plain = (f"S({turns[a][1]})" if a in turns else text for a, text in enumerate(texts))
-        layout = Layout(tuple(map(Placement.parse, plain)))
+        read = (
+            _placement(turns[axis]) if axis in turns else Placement.parse(text)
+            for axis, text in enumerate(texts)
+        )
+        layout = Layout(tuple(read))
+        if layout.mixes_blocks:
+            raise UserError(
+                "placement: expected the same blocks on all axes that split one dimension, "
+                f"got: {' '.join(texts)}"
+            )
         for dim in sorted({layout.placements[axis].dim for axis in turns}):
             axes = layout.axes_splitting(dim)
             own = {int(turns[axis][2]): axis for axis in axes if axis in turns}
@@ -151,7 +222,7 @@ class Layout:
         texts = [str(placement) for placement in self.placements]
         for axes in self.turned:
             for turn, axis in enumerate(axes):
-                texts[axis] = f"S({self.placements[axis].dim}, {turn})"
+                texts[axis] = self.placements[axis].text(turn)
         return texts
 
     def ordered(self, axes: Sequence[int]) -> Layout:
@@ -176,8 +247,27 @@ class Layout:
         return len({own.reduction for own in self.placements if own.is_partial}) > 1
 
     @property
+    def mixes_blocks(self) -> bool:
+        """True if axes split one dimension in different blocks, which no layout may."""
+        split_dims = {(own.dim, own.blocks) for own in self.placements if own.is_split}
+        return len(split_dims) > len({dim for dim, _ in split_dims})
+
+    @property
+    def has_blocks(self) -> bool:
+        return any(placement.blocks for placement in self.placements)
+
+    @property
     def is_replicated(self) -> bool:
         return all(placement.is_replicate for placement in self.placements)
+
+    def blocks(self, dim: int) -> Blocks:
+        """Return the blocks of dimension ``dim``; none if it is whole or split as one block."""
+        return next((own.blocks for own in self.placements if own.dim == dim), ())
+
+    def in_blocks(self, dim: int, blocks: Blocks) -> Layout:
+        """Return this layout with dimension ``dim``, if it is split, split in ``blocks``."""
+        new = (split(dim, blocks) if own.dim == dim else own for own in self.placements)
+        return Layout(tuple(new), self.turned)
 
     def axes_of(self, placement: Placement) -> tuple[int, ...]:
         """Return the mesh axes that carry ``placement``, ascending."""
@@ -229,9 +319,12 @@ class Layout:
         """Return whether dimension ``dim`` of ``size`` splits into equal parts.
 
         If a single axis splits it, the last parts may be padded, within the limit of ``can_pad``.
+        Blocks must each divide.
         """
         axes = self.axes_splitting(dim)
-        pieces = mesh.extent(axes)
+        pieces, blocks = mesh.extent(axes), self.blocks(dim)
+        if blocks:
+            return size % (sum(blocks) * pieces) == 0
         return size % pieces == 0 or (len(axes) == 1 and can_pad(size, pieces))
 
     def local_shape(self, shape: Sequence[_Size], mesh: Mesh) -> tuple[_Size, ...]:
@@ -242,18 +335,39 @@ class Layout:
                 local[own.dim] = _part(local[own.dim], extent)
         return tuple(local)
 
-    def local_slices(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
-        """Return the slices of the global tensor of ``shape`` that ``rank`` has, without padding.
+    def local_boxes(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[Box, ...]:
+        """Return the boxes of the global tensor of ``shape`` that ``rank`` has, without padding.
 
-        Parts at the end of a dimension may be shorter or empty.
+        There is one for each combination of the :meth:`local_runs` of the dimensions.
         """
-        slices = []
-        for dim, size in enumerate(shape):
-            axes = self.axes_splitting(dim)
-            step = part_of(size, mesh.extent(axes))
-            start = min(step * mesh.linear(rank, axes), size)
-            slices.append(slice(start, min(start + step, size)))
-        return tuple(slices)
+        runs = self.local_runs(shape, mesh, rank)
+        if all(len(own) == 1 for own in runs):
+            whole = tuple(own[0] for own in runs)
+            return (Box(whole, tuple(slice(0, own.stop - own.start) for own in whole)),)
+        placed = [list(zip(own, _placed(own), strict=True)) for own in runs]
+        return tuple(
+            Box(tuple(whole for whole, _ in own), tuple(part for _, part in own))
+            for own in itertools.product(*placed)
+        )
+
+    def local_runs(self, shape: Sequence[int], mesh: Mesh, rank: int) -> list[list[slice]]:
+        """Return the runs of indices of each dimension that ``rank`` has, without padding.
+
+        A dimension in blocks has a run in each block; all others have one. Parts at the end of a
+        dimension may be shorter or empty.
+        """
+        return [self._runs(dim, size, mesh, rank) for dim, size in enumerate(shape)]
+
+    def _runs(self, dim: int, size: int, mesh: Mesh, rank: int) -> list[slice]:
+        axes, blocks = self.axes_splitting(dim), self.blocks(dim) or (1,)
+        found, start, unit = [], 0, size // sum(blocks)
+        for block in blocks:
+            stop = start + block * unit
+            step = part_of(stop - start, mesh.extent(axes))
+            first = min(start + step * mesh.linear(rank, axes), stop)
+            found.append(slice(first, min(first + step, stop)))
+            start = stop
+        return found
 
     def padded_dims(self, shape: Sequence[object], mesh: Mesh) -> tuple[int, ...]:
         """Return the dimensions of a tensor of ``shape`` with padding in their last parts."""
@@ -269,6 +383,12 @@ class Layout:
     @cached_property
     def _hash(self) -> int:
         return hash((self.placements, self.turned)) if self.turned else hash(self.placements)
+
+
+def _placed(runs: Sequence[slice]) -> list[slice]:
+    """Return the slices that ``runs`` have one after another."""
+    ends = [0, *itertools.accumulate(run.stop - run.start for run in runs)]
+    return [slice(*pair) for pair in itertools.pairwise(ends)]
 
 
 def _part(size: int | _Divisible | None, pieces: int) -> int | _Divisible | None:

@@ -1,7 +1,8 @@
 """Layouts on a mesh: slicing and assembling arrays.
 
 A rank's mesh coordinates are its row-major position in the mesh. Parts are equal. If an axis nearly
-divides a dimension, each part is rounded up and the last parts end with padding.
+divides a dimension, each part is rounded up and the last parts end with padding. A part of a
+dimension in blocks has a piece of every block.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.runtime.layout.layout import REPLICATE, Layout
+from tensoropt.runtime.layout.layout import REPLICATE, Box, Layout, blocks_text
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
@@ -86,10 +87,29 @@ class MeshLayout:
                     f"dimension {dim} does not divide into {self.pieces(dim)} parts, "
                     f"got: {shape[dim]}"
                 )
+        for dim in {own.dim for own in self.layout.placements if own.blocks}:
+            size = shape[dim]
+            if isinstance(size, int) and not self.layout.can_split(dim, size, self.mesh):
+                raise UserError(
+                    f"dimension {dim} does not divide into {self.pieces(dim)} parts of blocks "
+                    f"{blocks_text(self.layout.blocks(dim))}, got: {size}"
+                )
+
+    def boxes(self, shape: Sequence[int], rank: int) -> tuple[Box, ...]:
+        """Return the boxes of a global array of ``shape`` in the rank's part, without padding.
+
+        There is one unless a dimension is split in blocks.
+        """
+        return _boxes(self, tuple(shape), rank)
 
     def bounds(self, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
-        """Return the rank's part as slices of a global array of ``shape``, without padding."""
-        return _bounds(self, tuple(shape), rank)
+        """Return the rank's part as slices of a global array of ``shape``, without padding.
+
+        Raises `UserError` for a layout in blocks.
+        """
+        if self.layout.has_blocks:
+            raise UserError(f"expected a layout without blocks, got: {self.layout}")
+        return self.boxes(shape, rank)[0].whole
 
     def local_slice(self, array: Array, rank: int) -> Array:
         """Return the rank's part of a global array, contiguous, with zeros as padding.
@@ -99,28 +119,43 @@ class MeshLayout:
         part = self.part_of(array, rank)
         if self.padded:
             whole = np.zeros(self.local_shape(array.shape), array.dtype)
-            whole[self.real(array.shape, rank)] = part
+            whole[tuple(map(slice, part.shape))] = part
             return whole
         return np.ascontiguousarray(part).reshape(part.shape)
 
-    def real(self, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
-        """Return the slices of the rank's part of a tensor of ``shape`` that are not padding."""
-        return tuple(slice(own.stop - own.start) for own in self.bounds(shape, rank))
+    def real(self, part: Array, shape: Sequence[int], rank: int) -> Array:
+        """Return a view of the rank's part of a tensor of ``shape`` without its padding."""
+        return part[tuple(map(slice, _real_shape(self.boxes(shape, rank))))] if self.padded else part
 
     def put(self, whole: Array, part: Array, rank: int) -> None:
         """Write the rank's part, without its padding, into ``whole``."""
-        whole[self.bounds(whole.shape, rank)] = part[self.real(whole.shape, rank)]
+        for box in self.boxes(whole.shape, rank):
+            whole[box.whole] = part[box.part]
 
     def part_of(self, array: Array, rank: int) -> Array:
-        """Return a view of the rank's part of a global array, without padding.
+        """Return the rank's part of a global array, without padding: a view unless it has blocks.
 
         Raises `UserError` for a partial layout.
         """
         if self.is_partial:
             raise UserError("a partial layout has no slices, expected R or S")
-        # The ellipsis makes the part of a scalar an array, too.
-        where: tuple[Any, ...] = (*self.bounds(array.shape, rank), ...)
-        part: Array = array[where]
+        if not array.ndim:
+            view: Array = array[...]  # an array, too
+            return view
+        return self.read_part(array, array.shape, rank)
+
+    def read_part(self, source: Any, shape: Sequence[int], rank: int) -> Array:
+        """Return the rank's part of ``source``, of ``shape`` with a dimension, without padding.
+
+        ``source`` is an array, or a tensor of a file that returns the arrays of slices.
+        """
+        boxes = self.boxes(shape, rank)
+        first: Array = source[boxes[0].whole]
+        if len(boxes) == 1:
+            return first
+        part = np.empty(_real_shape(boxes), first.dtype)
+        for box in boxes:
+            part[box.part] = source[box.whole]
         return part
 
     @property
@@ -135,10 +170,15 @@ class MeshLayout:
 
 
 @lru_cache(maxsize=4096)
-def _bounds(layout: MeshLayout, shape: tuple[int, ...], rank: int) -> tuple[slice, ...]:
-    """Return `MeshLayout.bounds`, cached: the ranks of a session call it in every run."""
+def _boxes(layout: MeshLayout, shape: tuple[int, ...], rank: int) -> tuple[Box, ...]:
+    """Return `MeshLayout.boxes`, cached: the ranks of a session call it in every run."""
     layout.check(shape)
-    return layout.layout.local_slices(shape, layout.mesh, rank)
+    return layout.layout.local_boxes(shape, layout.mesh, rank)
+
+
+def _real_shape(boxes: Sequence[Box]) -> tuple[int, ...]:
+    """Return the shape of a part without its padding."""
+    return tuple(own.stop for own in boxes[-1].part)  # boxes are in order
 
 
 def parse_layout(texts: Sequence[str], mesh: Sequence[int]) -> MeshLayout:
@@ -169,9 +209,10 @@ def assemble(parts: Iterable[tuple[int, Array]], layout: MeshLayout) -> Array:
     for rank, part in parts:
         if whole is None:
             whole = np.empty(layout.global_shape(part.shape), part.dtype)
-        where, part = layout.bounds(whole.shape, rank), part[layout.real(whole.shape, rank)]
         reduction = _pending(layout, rank)
-        whole[where] = COMBINERS[reduction](whole[where], part) if reduction else part
+        for box in layout.boxes(whole.shape, rank):
+            own = part[box.part]
+            whole[box.whole] = COMBINERS[reduction](whole[box.whole], own) if reduction else own
     assert whole is not None
     return whole
 

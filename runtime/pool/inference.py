@@ -9,6 +9,7 @@ import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray
 from tensoropt.runtime.pool.programs import Part, Rank, Reply, Request
+from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.session.caches import SharedCache, shared_caches, update_in_place
 from tensoropt.runtime.session.opening import open_session
 from tensoropt.runtime.session.ranks import slowest_s
@@ -70,8 +71,11 @@ class Inference:
         self.session.run()
         self._has_run = True
         for name in self._gives & request.room.keys():
-            part, placed = self._place(name, request.room[name], in_place=True)
-            if not self._is_shared(part):
+            whole = request.room[name]
+            part, placed = self._place(name, whole, in_place=True)
+            if self._outputs[name].layout.layout.has_blocks:
+                self._outputs[name].layout.put(whole, placed.get(), self._rank)
+            elif not self._is_shared(name, part):
                 placed.give(part)
         rest = [name for name in request.message["outputs"] if name not in request.room]
         parts = self.session.results(rest) if rest else ()
@@ -129,7 +133,7 @@ class Inference:
         if array is not self._bound.get(name):
             self._bound[name] = array
             self.session.read(name, array)
-        if not self._is_shared(part):
+        if not self._is_shared(name, part):
             array.put(part)
 
     def _bind(self, room: Mapping[str, Array]) -> None:
@@ -154,14 +158,17 @@ class Inference:
 
         The bound array is the part itself if ``in_place`` and possible, or else the rank's own
         memory. Results are cached by the identity of ``whole``: an array in the same place is the
-        same object.
+        same object. A part in blocks is a copy of the array's values, so it is not cached.
         """
-        key = name, id(whole)
+        key, layout = (name, id(whole)), self._tensor(name).layout
         known = self._parts.get(key)
+        if layout.layout.has_blocks:
+            part = layout.part_of(whole, self._rank)
+            return part, self._memory(name, part.shape, part.dtype)
         if known is None or known[0]() is not whole:
-            tensor = self._inputs.get(name) or self._outputs[name]
-            part = tensor.layout.part_of(whole, self._rank)
-            array = self._provider.place(part) if in_place and self._is_shared(part) else None
+            part = layout.part_of(whole, self._rank)
+            is_used = in_place and self._is_shared(name, part)
+            array = self._provider.place(part) if is_used else None
             gone = weakref.ref(whole, lambda _: self._parts.pop(key, None))
             known = self._parts[key] = gone, part, array
         _, part, placed = known
@@ -176,6 +183,10 @@ class Inference:
             array = self._own[name] = self._provider.empty(shape, dtype)
         return array
 
-    def _is_shared(self, part: Array) -> bool:
-        """Return True if the session can use the shared memory directly."""
-        return self._is_on_host and part.flags.c_contiguous
+    def _tensor(self, name: str) -> Tensor:
+        return self._inputs.get(name) or self._outputs[name]
+
+    def _is_shared(self, name: str, part: Array) -> bool:
+        """Return True if the session can use the shared memory of a tensor's part directly."""
+        is_copy = self._tensor(name).layout.layout.has_blocks
+        return self._is_on_host and part.flags.c_contiguous and not is_copy

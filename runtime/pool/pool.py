@@ -185,9 +185,10 @@ class Pool(Closing):
         """Return the arrays with types or shapes that only the ranks know, and strings."""
         texts: dict[str, Array] = {}
         for answer in answers:  # which contain the strings
-            for name, (shape, bounds, packed) in answer["texts"].items():
+            for name, (shape, boxes) in answer["texts"].items():
                 array = texts.setdefault(name, np.empty(shape, object))
-                array[tuple(slice(*ends) for ends in bounds)] = unpack_texts(packed)
+                for bounds, packed in boxes:
+                    array[tuple(slice(*ends) for ends in bounds)] = unpack_texts(packed)
         parts = answers[0]["parts"]
         if any(answer["parts"] != parts for answer in answers):
             raise UserError("the ranks gave parts of different shapes or types")

@@ -126,8 +126,11 @@ class Server:
 
     def _text(self, part: Part) -> list[Any]:
         shape = part.layout.global_shape(part.array.shape)
-        bounds = [(b.start, b.stop) for b in part.layout.bounds(shape, self._rank)]
-        return [shape, bounds, pack_texts(part.array)]
+        boxes = [
+            ([(own.start, own.stop) for own in box.whole], pack_texts(part.array[box.part]))
+            for box in part.layout.boxes(shape, self._rank)
+        ]
+        return [shape, boxes]
 
     def _is_source(self, part: Part) -> bool:
         return self._rank in part.layout.sources()

@@ -74,7 +74,8 @@ class Inputs:
         """
         tensor, shape = self.tensors[name], self.shapes[name]
         dtype = dtype_of(tensor.dtype)
-        if self.job.inputs is None and not tensor.layout.padded and _draws_in_order(dtype):
+        is_box = not tensor.layout.padded and not tensor.layout.layout.has_blocks
+        if self.job.inputs is None and is_box and _draws_in_order(dtype):
             return _draw_part(self.job, name, dtype, shape, tensor.layout.bounds(shape, rank))
         with exact_blocks():
             whole = self.array(name)

@@ -67,7 +67,7 @@ def reshard(comm: MPI.Comm, part: Array, layout: MeshLayout, to: MeshLayout) -> 
     size = part.dtype.itemsize * int(np.prod(shape))
     whole = np.frombuffer(_memory(comm, size), np.uint8)[:size].view(part.dtype).reshape(shape)
     if comm.rank in layout.sources():
-        layout.part_of(whole, comm.rank)[...] = part
+        layout.put(whole, part, comm.rank)
     comm.Barrier()
     return to.local_slice(whole, comm.rank)
 

@@ -94,8 +94,10 @@ class Held:
             raise UserError(
                 f"'{tensor.name}': expected shape {expected}, got: {tuple(found.get_shape())}"
             )
-        where = tensor.layout.bounds(shape, self.rank) if is_whole else ()
-        values = found[where] if where else file.get_tensor(tensor.name)
+        if is_whole and shape:
+            values = tensor.layout.read_part(found, shape, self.rank)
+        else:
+            values = file.get_tensor(tensor.name)
         if values.dtype != array.dtype:
             raise UserError(f"'{tensor.name}': expected {array.dtype}, got: {values.dtype}")
         if values.shape != array.shape:  # the padding is zero, and training keeps it zero

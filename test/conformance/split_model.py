@@ -30,6 +30,7 @@ from tensoropt.dialects.topt import keys, set_mesh, strategy_attr
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh_layout import MeshLayout
 
 __all__ = ["Model", "Plan", "key_of", "part_of"]
 
@@ -307,7 +308,7 @@ def part_of(value: Any, layout: Layout, mesh: Mesh, rank: int) -> Any:
     """
     if not isinstance(value, np.ndarray) or layout.is_replicated:
         return value
-    part = value[layout.local_slices(value.shape, mesh, rank)]
+    part = MeshLayout(mesh, layout).for_shape(value.shape).part_of(value, rank)
     for axis, placement in enumerate(layout.placements):
         if placement.is_partial and placement.reduction == "sum":
             part = _share(part, mesh.shape[axis], mesh.coordinates(rank)[axis])

@@ -17,6 +17,7 @@ from tensoropt.compiler.exporter.standard.dtensor import placement_of
 from tensoropt.compiler.layout.mesh import axis_names
 from tensoropt.compiler.reshard.steps import layouts_of_rank
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh_layout import MeshLayout
 
 torch = pytest.importorskip("torch")
 
@@ -54,10 +55,10 @@ def _parts(said: dict[str, Any], rank: int, whole: Arrays) -> Arrays:
         distributed.destroy_process_group()
 
 
-def test_dtensor_has_every_order_of_axes() -> None:
+def test_dtensor_has_every_order_of_axes_and_equal_blocks() -> None:
     mesh = Mesh((2, 3, 2))
-    layouts = {str(x): x for x in layouts_of_rank(2, mesh, ())}
-    whole = {name: np.arange(24 * 12).reshape(24, 12) for name in layouts}
+    layouts = {str(x): x for x in layouts_of_rank(2, mesh, (), {1: ((1, 1),)})}
+    whole = {name: np.arange(24 * 24).reshape(24, 24) for name in layouts}
     said = {
         "mesh": {"shape": list(mesh.shape), "dim_names": list(axis_names(mesh.axes))},
         "parameters": {
@@ -67,7 +68,7 @@ def test_dtensor_has_every_order_of_axes() -> None:
     }
     for rank in (3, 8):
         for name, part in _parts(said, rank, whole).items():
-            wanted = whole[name][layouts[name].local_slices((24, 12), mesh, rank)]
+            wanted = MeshLayout(mesh, layouts[name]).part_of(whole[name], rank)
             np.testing.assert_array_equal(part, wanted, err_msg=name)
 
 

@@ -18,7 +18,7 @@ from tensoropt.runtime.layout.layout import Layout, Placement
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.plan import plan
 
-TEXTS = ["R", "S(0)", "S(1)", "S(12)", "P(sum)", "P(max)", "P(min)"]
+TEXTS = ["R", "S(0)", "S(1 of 3)", "S(12)", "S(2 of 4+1+1)", "P(sum)", "P(max)", "P(min)"]
 
 
 @given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=4))
@@ -30,7 +30,8 @@ def test_text_round_trips(texts: list[str]) -> None:
     assert layout.is_replicated == all(text == "R" for text in texts)
 
 
-@pytest.mark.parametrize("text", ["", "s(0)", "S()", "S(-1)", "S(00)", "P", "P(prod)", "R "])
+@pytest.mark.parametrize("text", ["", "s(0)", "S()", "S(-1)", "S(00)", "P", "P(prod)", "R ", "S(0 of)",
+                                  "S(0 of 0)", "S(0 of 1+0)", "S(0 of 1000)"])  # fmt: skip
 def test_wrong_placement_text(text: str) -> None:
     with pytest.raises(UserError, match=r"placement: expected R, S\(<dim>\) or P\(sum\|max\|min\)"):
         Placement.parse(text)
@@ -40,7 +41,7 @@ def test_turns_say_in_which_order_axes_split() -> None:
     layout = Layout.parse(["S(0, 1)", "S(1)", "S(0, 0)"])
     assert layout.axes_splitting(0) == (2, 0)
     assert layout.texts == ["S(0, 1)", "S(1)", "S(0, 0)"]
-    starts = [layout.local_slices((8, 4), Mesh((2, 1, 4)), rank)[0].start for rank in range(8)]
+    starts = [layout.local_runs((8, 4), Mesh((2, 1, 4)), rank)[0][0].start for rank in range(8)]
     assert starts == [0, 2, 4, 6, 1, 3, 5, 7]
 
 
@@ -60,6 +61,29 @@ def test_wrong_turns(texts: list[str]) -> None:
         Layout.parse(texts)
 
 
+def test_blocks_are_a_ratio_in_lowest_terms() -> None:
+    assert Layout.parse(["S(1 of 4096+1024+1024)"]).texts == ["S(1 of 4+1+1)"]
+    assert Layout.parse(["S(1 of 768+768+768)"]) == Layout.parse(["S(1 of 3)"])
+    assert Layout.parse(["S(1 of 1)"]) == Layout.parse(["S(1)"])
+    turned = Layout.parse(["S(0, 1 of 2+1)", "S(0, 0 of 2+1)"])
+    assert turned.texts == ["S(0, 1 of 2+1)", "S(0, 0 of 2+1)"]
+    assert turned.replace([1], Placement.parse("R")) == Layout.parse(["S(0 of 2+1)", "R"])
+
+
+def test_axes_of_one_dimension_agree_about_its_blocks() -> None:
+    with pytest.raises(UserError, match="placement: expected the same blocks on all axes"):
+        Layout.parse(["S(0 of 3)", "S(0)"])
+
+
+def test_every_rank_has_a_piece_of_every_block() -> None:
+    mesh, layout = Mesh((2,)), Layout.parse(["S(1 of 4+1+1)"])
+    (own,) = layout.local_runs((1, 12), mesh, 1)[1:]
+    assert own == [slice(4, 8), slice(9, 10), slice(11, 12)]
+    assert layout.local_shape((1, 12), mesh) == (1, 6)
+    assert [box.part[1] for box in layout.local_boxes((1, 12), mesh, 1)] == [
+        slice(0, 4), slice(4, 5), slice(5, 6)]  # fmt: skip
+
+
 def test_reordered_layouts_are_all_others() -> None:
     mesh, layout = Mesh((2, 2, 2)), Layout.parse(["S(0)", "S(0)", "S(0)"])
     assert len({*reordered(layout, mesh), layout}) == 6
@@ -77,8 +101,11 @@ def cut_tensors(draw: st.DrawFn) -> tuple[Mesh, Layout, tuple[int, ...]]:
     rank = draw(st.integers(1, 3))
     texts = st.sampled_from(["R", *(f"S({dim})" for dim in range(rank))])
     layout = Layout.parse([draw(texts) for _ in mesh.axes])
+    for dim in range(rank):
+        layout = layout.in_blocks(dim, draw(st.sampled_from([(), (1, 1), (2, 1, 1)])))
     layout = draw(st.sampled_from([layout, *reordered(layout, mesh)]))
-    shape = tuple(draw(st.integers(0, 2)) * layout.pieces(dim, mesh) for dim in range(rank))
+    units = [layout.pieces(dim, mesh) * (sum(layout.blocks(dim)) or 1) for dim in range(rank)]
+    shape = tuple(draw(st.integers(0, 2)) * unit for unit in units)
     return mesh, layout, shape
 
 
@@ -90,16 +117,18 @@ def test_parts_cover_every_element_once_per_replica(
     assert fits(layout, shape, mesh)
     held = np.zeros(shape, dtype=int)
     for rank in range(mesh.size):
-        slices = layout.local_slices(shape, mesh, rank)
-        assert held[slices].shape == layout.local_shape(shape, mesh)
-        held[slices] += 1
+        part = np.zeros(layout.local_shape(shape, mesh), dtype=int)
+        for box in layout.local_boxes(shape, mesh, rank):
+            held[box.whole] += 1
+            part[box.part] += 1
+        assert (part == 1).all()
     replicas = mesh.extent(layout.axes_of(Placement.parse("R")))
     assert (held == replicas).all()
 
 
 def test_axes_split_major_to_minor_in_mesh_order() -> None:
     mesh, layout = Mesh((2, 3)), Layout.parse(["S(0)", "S(0)"])
-    starts = [layout.local_slices((12,), mesh, rank)[0].start for rank in range(6)]
+    starts = [layout.local_runs((12,), mesh, rank)[0][0].start for rank in range(6)]
     assert starts == [0, 2, 4, 6, 8, 10]
     assert layout.axes_splitting(0) == (0, 1)
     assert layout.pieces(0, mesh) == 6

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensoropt.compiler.reshard.steps import ReshardStep
 from tensoropt.compiler.sharding.proof.parts import Array
+from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.mesh_layout import COMBINERS
 
@@ -18,7 +19,40 @@ Group = list[Array]
 
 
 def run_step(step: ReshardStep, parts: Sequence[Array], mesh: Mesh) -> list[Array]:
-    """Return every rank's part after ``step``, as :class:`ReshardStep` says for its kind."""
+    """Return every rank's part after ``step``, as :class:`ReshardStep` says for its kind.
+
+    A dimension in blocks is reordered before it is cut and after it is joined.
+    """
+    if step.kind == "all_slice" and step.dst.placements[step.axes[0]].blocks:
+        parts = [_by_piece(part, step.dst, step.dim, step, mesh) for part in parts]
+    if step.arranged_dim is not None:
+        parts = [_by_piece(part, step.dst, step.arranged_dim, step, mesh) for part in parts]
+    made = _run(step, parts, mesh)
+    if step.restored_dim is None:
+        return made
+    return [_by_block(part, step.src, step.restored_dim, step, mesh) for part in made]
+
+
+def _by_piece(
+    part: Array, layout: Layout, dim: int | None, step: ReshardStep, mesh: Mesh
+) -> Array:
+    """Return ``part`` with the pieces of each block of ``dim`` joined by piece."""
+    assert dim is not None
+    blocks, pieces = layout.blocks(dim), mesh.extent(step.axes)
+    ends = np.cumsum(blocks)[:-1] * (part.shape[dim] // sum(blocks))
+    cut = [np.split(block, pieces, axis=dim) for block in np.split(part, ends, axis=dim)]
+    return np.concatenate([p for own in zip(*cut, strict=True) for p in own], axis=dim)
+
+
+def _by_block(part: Array, layout: Layout, dim: int, step: ReshardStep, mesh: Mesh) -> Array:
+    """Return ``part`` with the blocks of each piece of ``dim`` joined by block."""
+    blocks, pieces = layout.blocks(dim), mesh.extent(step.axes)
+    ends = np.cumsum(blocks)[:-1] * (part.shape[dim] // pieces // sum(blocks))
+    cut = [np.split(piece, ends, axis=dim) for piece in np.split(part, pieces, axis=dim)]
+    return np.concatenate([p for own in zip(*cut, strict=True) for p in own], axis=dim)
+
+
+def _run(step: ReshardStep, parts: Sequence[Array], mesh: Mesh) -> list[Array]:
     if step.kind == "collective_permute":
         sources = step.sources(mesh)
         places = [mesh.linear(rank, step.axes) for rank in range(mesh.size)]

@@ -18,7 +18,14 @@ from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.reshard.resharder import Path, Resharder
-from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, permutes, steps_from
+from tensoropt.compiler.reshard.steps import (
+    NO_BLOCKS,
+    BlocksOfDims,
+    ReshardStep,
+    layouts_of_rank,
+    permutes,
+    steps_from,
+)
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.runtime.layout.layout import Layout, Reduction
 from tensoropt.runtime.layout.mesh import Mesh
@@ -31,8 +38,10 @@ RESHARDERS = {
 }
 
 
-def layouts_for(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
-    every = layouts_of_rank(len(shape), mesh, ALL)
+def layouts_for(
+    shape: tuple[int, ...], mesh: Mesh, blocks: BlocksOfDims = NO_BLOCKS
+) -> list[Layout]:
+    every = layouts_of_rank(len(shape), mesh, ALL, blocks)
     return [layout for layout in every if fits(layout, shape, mesh)]
 
 
@@ -42,7 +51,8 @@ def moves(draw: st.DrawFn) -> tuple[Resharder, tuple[int, ...], Layout, Layout]:
     resharder = RESHARDERS[mesh, draw(st.sampled_from(["cpu", "h200"]))]
     sizes = st.sampled_from([1, 2, 3, 4, 6, 8, 16, 63])  # of 63, the parts on 2 and 4 have padding
     shape = tuple(draw(st.lists(sizes, max_size=3)))
-    layouts = st.sampled_from(layouts_for(shape, mesh))
+    blocks = {dim: (draw(st.sampled_from([(1, 1), (2, 1)])),) for dim in range(len(shape))}
+    layouts = st.sampled_from(layouts_for(shape, mesh, blocks))
     return resharder, shape, draw(layouts), draw(layouts)
 
 
@@ -102,6 +112,8 @@ def step_time_s(step: ReshardStep, shape: tuple[int, ...], resharder: Resharder)
     before, read, made, after = step_bytes(step, shape, mesh)
     pairs = ((before, read), (made, after))
     copied = [max(pair) for pair in pairs if pair[0] != pair[1]]
+    copied += [read] if step.arranged_dim is not None else []
+    copied += [made] if step.restored_dim is not None else []
     time_s = sum(
         device.launch_overhead_s + 2 * size / device.memory_bandwidth_bytes_per_s for size in copied
     )
@@ -111,10 +123,12 @@ def step_time_s(step: ReshardStep, shape: tuple[int, ...], resharder: Resharder)
     return time_s + collective_time_s(step.kind, read, step.axes, mesh, device)
 
 
-def by_relaxation(shape: tuple[int, ...], src: Layout, resharder: Resharder) -> dict[Layout, float]:
+def by_relaxation(
+    shape: tuple[int, ...], src: Layout, resharder: Resharder, blocks: BlocksOfDims
+) -> dict[Layout, float]:
     """Return the shortest times from ``src``: Bellman and Ford's method, edge by edge."""
-    mesh, layouts = resharder.mesh, layouts_for(shape, resharder.mesh)
-    steps = [s for x in layouts for s in steps_from(x, len(shape), mesh, ALL)]
+    mesh, layouts = resharder.mesh, layouts_for(shape, resharder.mesh, blocks)
+    steps = [s for x in layouts for s in steps_from(x, len(shape), mesh, ALL, blocks)]
     steps += permutes(layouts, len(shape), mesh)
     edges = [(s, step_time_s(s, shape, resharder)) for s in steps if fits(s.dst, shape, mesh)]
     best = dict.fromkeys(layouts, math.inf) | {src: 0.0}
@@ -129,38 +143,55 @@ def by_relaxation(shape: tuple[int, ...], src: Layout, resharder: Resharder) -> 
 
 @pytest.mark.parametrize("name", ["cpu", "h200"])
 @pytest.mark.parametrize(
-    ("mesh", "shape"),
+    ("mesh", "shape", "blocks"),
     [
-        (Mesh((4,)), (8, 4096)),
-        (Mesh((2, 2)), (4, 2, 8)),
-        (Mesh((2, 4)), (8, 8192)),
-        (Mesh((2, 2, 2)), (8, 4)),
-        (Mesh((4,)), (63, 4096)),
-        (Mesh((2, 3)), (63, 36, 65)),
+        (Mesh((4,)), (8, 4096), {}),
+        (Mesh((2, 2)), (4, 2, 8), {}),
+        (Mesh((2, 4)), (8, 8192), {}),
+        (Mesh((2, 2, 2)), (8, 4), {}),
+        (Mesh((4,)), (63, 4096), {}),
+        (Mesh((2, 3)), (63, 36, 65), {}),
+        (Mesh((4,)), (63, 6144), {1: ((1, 1, 1), (4, 1, 1))}),
+        (Mesh((2, 2)), (24, 6144), {0: ((1, 1),), 1: ((4, 1, 1),)}),
     ],
     ids=str,
 )
-def test_nothing_is_faster(mesh: Mesh, shape: tuple[int, ...], name: str) -> None:
+def test_nothing_is_faster(
+    mesh: Mesh, shape: tuple[int, ...], blocks: BlocksOfDims, name: str
+) -> None:
     resharder = RESHARDERS[mesh, name]
-    layouts = layouts_for(shape, mesh)
+    layouts = layouts_for(shape, mesh, blocks)
     for src in layouts[::13]:
-        best = by_relaxation(shape, src, resharder)
+        best = by_relaxation(shape, src, resharder, blocks)
         for dst in layouts:
             path = resharder.path(shape, 4, src, dst)
             assert path.time_s == pytest.approx(best[dst], rel=1e-9)
             total_s = sum(step_time_s(step, shape, resharder) for step in path.steps)
             assert path.time_s == pytest.approx(total_s, rel=1e-12)
-            sizes = (step_bytes(step, shape, mesh) for step in path.steps)
-            held = [max(_held(*own)) for own in sizes]
+            held = [max(_held(step, *step_bytes(step, shape, mesh))) for step in path.steps]
             assert path.peak_bytes == max(held, default=0)
 
 
-def _held(before: int, read: int, made: int, after: int) -> Iterator[int]:
+def _held(step: ReshardStep, before: int, read: int, made: int, after: int) -> Iterator[int]:
     yield read + made
+    if step.arranged_dim is not None:
+        yield 2 * read
+    if step.restored_dim is not None:
+        yield 2 * made
     if read != before:
         yield before + read
     if made != after:
         yield made + after
+
+
+def test_table_in_blocks_says_the_same_as_path() -> None:
+    shape, resharder = (12, 3 << 12), RESHARDERS[Mesh((2, 2)), "h200"]
+    layouts = layouts_for(shape, resharder.mesh, {0: ((1, 1),), 1: ((1, 1, 1), (2, 1))})[::2]
+    time_s, transient_bytes = resharder.table(shape, 4, layouts, layouts)
+    for (row, src), (column, dst) in itertools.product(enumerate(layouts), repeat=2):
+        path = resharder.path(shape, 4, src, dst)
+        assert time_s[row, column] == pytest.approx(path.time_s, rel=1e-12)
+        assert transient_bytes[row, column] == path.peak_bytes
 
 
 @pytest.mark.parametrize("shape", [(8, 6, 4), (16, 1 << 16), (), (0, 8)], ids=str)

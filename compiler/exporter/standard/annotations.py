@@ -127,6 +127,11 @@ def _specs(
                 f"node '{node.name}': cuts '{name}' into parts with padding, "
                 "which annotations cannot say"
             )
+        if any(len(set(placement.blocks)) > 1 for placement in layout.placements):
+            raise UserError(
+                f"node '{node.name}': cuts '{name}' in blocks of unequal sizes, "
+                "which annotations cannot say"
+            )
     for name, layout in seen.items():
         yield spec_of(name, shapes[name], layout, mesh)
 

@@ -28,7 +28,7 @@ def dtensor_document(module: ir.Module) -> dict[str, Any]:
     ``["Replicate", {}]``. Like plans, DTensor splits a dimension by several mesh dimensions major
     first, in equal parts if they divide it. For another order than the mesh's,
     ``["_StridedShard", {"dim": 0, "split_factor": 2}]`` splits each of the two pieces that later
-    mesh dimensions make.
+    mesh dimensions make. It also splits each block of a dimension in equal blocks.
     """
     mesh, rows = mesh_of(module.operation), describe_module(module)
     return {
@@ -50,7 +50,8 @@ def _placements(tensors: Sequence[TensorEntry], mesh: Mesh) -> dict[str, list[_M
 def placement_of(layout: Layout, axis: int, mesh: Mesh) -> _Made:
     """Return DTensor's placement on ``axis``.
 
-    Inputs, outputs and parameters of a plan are never partial.
+    Inputs, outputs and parameters of a plan are never partial. Raises `UserError` for blocks of
+    unequal sizes, which DTensor does not have.
     """
     placement = layout.placements[axis]
     if placement.is_partial:
@@ -59,6 +60,10 @@ def placement_of(layout: Layout, axis: int, mesh: Mesh) -> _Made:
         return ["Replicate", {}]
     axes = layout.axes_splitting(placement.dim)
     before = tuple(other for other in axes[: axes.index(axis)] if other > axis)
-    if before:
-        return ["_StridedShard", {"dim": placement.dim, "split_factor": mesh.extent(before)}]
+    blocks = len(placement.blocks) or 1
+    if set(placement.blocks) > {1}:
+        raise UserError(f"--dtensor: expected blocks of equal sizes, got: {placement}")
+    pieces = mesh.extent(before) * blocks
+    if pieces > 1:
+        return ["_StridedShard", {"dim": placement.dim, "split_factor": pieces}]
     return ["Shard", {"dim": placement.dim}]

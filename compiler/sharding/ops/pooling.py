@@ -215,7 +215,7 @@ def _index_offsets(
     layout, mesh = local.strategy.operands[0], local.mesh
     offsets = []
     for rank in mesh.group(0, axes):
-        slices = layout.local_slices(counted, mesh, rank)
+        slices = layout.local_boxes(counted, mesh, rank)[0].whole
         corner = sum(
             (own.start - before.get(dim, 0)) * math.prod(counted[dim + 1 :])
             for dim, own in enumerate(slices[2:], 2)

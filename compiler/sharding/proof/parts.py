@@ -38,13 +38,14 @@ def cut(array: Array, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> l
     parts = []
     for rank in range(mesh.size):
         position = tuple(mesh.coordinates(rank)[axis] for axis in axes)
-        slices = layout.local_slices(array.shape, mesh, rank)
-        key = (position, tuple((s.start, s.stop) for s in slices))
-        if key not in cache:
-            own = np.ascontiguousarray(wholes[position][slices])
-            # Arrays of rank 0 become 1-D when they are made contiguous.
-            cache[key] = _pad(own.reshape([s.stop - s.start for s in slices]), local)
-        parts.append(cache[key])
+        boxes = layout.local_boxes(array.shape, mesh, rank)
+        starts = tuple(own.start for box in boxes for own in box.whole)
+        if (position, starts) not in cache:
+            own = np.empty([s.stop for s in boxes[-1].part], array.dtype)
+            for box in boxes:
+                own[box.part] = wholes[position][box.whole]
+            cache[position, starts] = _pad(own, local)
+        parts.append(cache[position, starts])
     return parts
 
 
@@ -95,10 +96,9 @@ def combine(parts: Sequence[Array], layout: Layout, mesh: Mesh, shape: tuple[int
     for rank in range(mesh.size):
         group = mesh.group(rank, tuple(axes))
         kind = layout.placements[axes[0]].reduction if axes else "sum"
-        own = layout.local_slices(shape, mesh, rank)
-        real = tuple(slice(s.stop - s.start) for s in own)
-        whole = reduce(COMBINERS[str(kind)], (parts[other][real] for other in group))
-        result[own] = whole
+        for box in layout.local_boxes(shape, mesh, rank):
+            own = (parts[other][box.part] for other in group)
+            result[box.whole] = reduce(COMBINERS[str(kind)], own)
     replicated = tuple(axis for axis, p in enumerate(layout.placements) if p.is_replicate)
     for rank, part in enumerate(parts):
         first = mesh.group(rank, replicated)[0]

@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 from tensoropt.elastic.engines.on_ray.cluster import short_name
 from tensoropt.elastic.engines.on_ray.porter import Bounds, TensorBox, training_plan
 from tensoropt.elastic.engines.on_ray.trips import Trip, travel
-from tensoropt.elastic.generation.boxes import Box
+from tensoropt.elastic.generation.boxes import Slices, holders_of
 from tensoropt.elastic.generation.parts import Part, Parts, pieces_to_take
 from tensoropt.elastic.generation.places import size_of
 from tensoropt.runtime.support.errors import UserError, one_line
@@ -117,7 +117,7 @@ def room_for(porter: Any, node: str, plan: TrainingPlan, boxes: Sequence[TensorB
     return Part(block, node)
 
 
-def _bounds(box: Box) -> Bounds:
+def _bounds(box: Slices) -> Bounds:
     return tuple((part.start, part.stop) for part in box)
 
 
@@ -153,14 +153,12 @@ def unique_boxes(plan: TrainingPlan, parts: Parts) -> dict[int, list[TensorBox]]
 
 
 def _holders(plan: TrainingPlan) -> Iterator[tuple[str, Bounds, list[int]]]:
-    """Yield each box of each tensor, relative to its part, and the ranks that have it."""
+    """Yield each part of each tensor, as a box of the part, and the ranks that have it."""
     for state in plan.state:
         shape, layout = [int(size) for size in state.tensor.shape], state.tensor.layout
-        ranks: dict[Bounds, list[int]] = defaultdict(list)
-        for rank in range(plan.plan.ranks):
-            ranks[_bounds(layout.bounds(shape, rank))].append(rank)
-        for box, holders in ranks.items():
-            yield state.name, tuple((0, stop - start) for start, stop in box), holders
+        for holders in holders_of(shape, layout):
+            last = layout.boxes(shape, holders[0])[-1]
+            yield state.name, tuple((0, own.stop) for own in last.part), holders
 
 
 def copy_to_neighbours(parts: Parts, porters: Porters) -> Parts | None:

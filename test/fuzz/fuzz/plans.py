@@ -32,6 +32,7 @@ from tensoropt.dialects.topt import keys
 from tensoropt.passes.search_strategies import annotate
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.mesh_layout import MeshLayout
 
 __all__ = [
     "DEVICES",
@@ -167,7 +168,7 @@ class _Trial:
             for place, (got, layout, whole) in enumerate(
                 zip(found, layouts, self.wanted, strict=True)
             ):
-                want = whole[layout.local_slices(whole.shape, mesh, rank)]
+                want = MeshLayout(mesh, layout).for_shape(whole.shape).part_of(whole, rank)
                 if got.shape == layout.local_shape(whole.shape, mesh):  # what is behind is padding
                     got = got[tuple(slice(size) for size in want.shape)]
                 text = compare_values(got, want, whole)
@@ -256,7 +257,7 @@ def _run(
         for name, array in feeds.items():
             own = prefix(rank) + name
             if own in wanted:
-                part = array[layouts[name].local_slices(array.shape, mesh, rank)]
+                part = MeshLayout(mesh, layouts[name]).for_shape(array.shape).part_of(array, rank)
                 parts[own] = np.ascontiguousarray(part).reshape(part.shape)
     found = session.run(None, parts)
     each = len(found) // mesh.size
