@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.rule_text import name_factors
+from tensoropt.compiler.sharding.rule.blockings import Use, find_blocks
+from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks
 from tensoropt.compiler.sharding.rule.describe import Descriptions
 from tensoropt.compiler.sharding.rule.files import user_rule
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
@@ -25,7 +28,8 @@ __all__ = ["AddRulesPass"]
 class AddRulesPass(Pass):
     """Adds a sharding rule (`topt.rule`) to every `onnx` operation of a program.
 
-    Existing rules are kept, so a user can write them by hand. Rules of `--rules` take precedence
+    Rules of packed projections, as `[q | k | v]`, have their blocks. Existing rules are kept, so a
+    user can write them by hand. Rules of `--rules` take precedence
     over built-in rules. Operations inside regions get no rule, as they run unsplit. Refuses
     operands that the operator's definition or ONNX Runtime does not accept. Linear in the
     operations.
@@ -37,23 +41,65 @@ class AddRulesPass(Pass):
 
     def run(self, module: ir.Module) -> None:
         infos = Descriptions(onnx.opsets(module))
-        known: dict[OpInfo, RuleAttr] = {}
+        known: dict[OpInfo, Rule] = {}
+        written: dict[Rule, RuleAttr] = {}
         with module.context, ir.Location.unknown():
-            for op in _without_rule(module):
-                try:
-                    info = infos.describe(op)
-                    if info not in known:
-                        check_operands(info)
-                        known[info] = rule_attr(name_factors(user_rule(info) or rule_for(info)))
-                except MisfitError as error:
-                    raise self.fail(op, str(error)) from None
-                op.attributes[keys.RULE.name] = known[info]
+            for function in steps(module).values():
+                ops = list(_without_rule(function))
+                rules = [self._rule(op, infos, known) for op in ops]
+                for op, rule in zip(ops, _in_blocks(function, ops, rules), strict=True):
+                    if rule not in written:
+                        written[rule] = rule_attr(name_factors(rule))
+                    op.attributes[keys.RULE.name] = written[rule]
+
+    def _rule(
+        self, op: ir.Operation, infos: Descriptions, known: dict[OpInfo, Rule]
+    ) -> tuple[OpInfo, Rule]:
+        try:
+            info = infos.describe(op)
+            if info not in known:
+                check_operands(info)
+                known[info] = user_rule(info) or rule_for(info)
+        except MisfitError as error:
+            raise self.fail(op, str(error)) from None
+        return info, known[info]
 
 
-def _without_rule(module: ir.Module) -> Iterator[ir.Operation]:
+def _without_rule(function: ir.Operation) -> Iterator[ir.Operation]:
     """Yield the operations that need a rule and have none."""
-    for function in steps(module).values():
-        for view in function.regions[0].blocks[0]:
-            op = view.operation
-            if onnx.is_onnx(op) and op.name != onnx.NO_VALUE and not keys.RULE.on(op.attributes):
-                yield op
+    for view in function.regions[0].blocks[0]:
+        op = view.operation
+        if onnx.is_onnx(op) and op.name != onnx.NO_VALUE and not keys.RULE.on(op.attributes):
+            yield op
+
+
+def _in_blocks(
+    function: ir.Operation, ops: Sequence[ir.Operation], rules: Sequence[tuple[OpInfo, Rule]]
+) -> list[Rule]:
+    """Return the rules with the blocks of packed projections."""
+    block = function.regions[0].blocks[0]
+    numbers: dict[ir.Value, int] = {}
+    uses = [
+        Use(info, rule, tuple(_number(v, numbers) for v in (*op.operands, *op.results)))
+        for op, (info, rule) in zip(ops, rules, strict=True)
+    ]
+    held = zip(block.arguments, onnx.carried(function, "arg_attrs"), strict=True)
+    parameters = {
+        numbers[argument]
+        for argument, own in held
+        if argument in numbers and (keys.PARAM.on(own) or keys.STATE.get(own) == "parameter")
+    }
+    for use in uses:  # made of parameters alone
+        operands, results = use.operands, use.results
+        if any(v in parameters for v in operands) and all(v in parameters for v in operands):
+            parameters.update(results)
+    found = find_blocks(uses, parameters)
+    pairs = zip(uses, found, strict=True)
+    return [rule_in_blocks(u.info, u.rule, own) if own else u.rule for u, own in pairs]
+
+
+def _number(value: ir.Value, numbers: dict[ir.Value, int]) -> int | None:
+    """Return the number of a value, ``None`` for an omitted one."""
+    if isinstance(value.type, ir.NoneType):
+        return None
+    return numbers.setdefault(value, len(numbers))

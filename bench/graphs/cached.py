@@ -53,6 +53,11 @@ class Cached(ABC):
     def attend(self, q: str, k: str, v: str, past: tuple[str, str]) -> Attention:
         """Rotate and attend; ``q``, ``k`` and ``v`` are [batch, sequence, heads * size]."""
 
+    def unpack(self, packed: str, *sizes: int) -> tuple[str, str, str]:
+        """Return query, key and value of ``sizes`` from the result of one product."""
+        q, k, v = self.g.ops(3, "Split", packed, self.g.ints(*sizes), axis=-1)
+        return q, k, v
+
     def _size_of(self, x: str, dim: int) -> str:
         """Return a size as a vector of one element."""
         return self.g.op("Shape", x, start=dim, end=dim + 1)
@@ -167,6 +172,10 @@ class Runtime(Cached):
             weight = self.g.weight("weight", self.heads * self.size)
             attributes = {"axis": -1, "epsilon": _EPSILON, "stash_type": 1}
             return self.g.op("SimplifiedLayerNormalization", x, weight, **attributes)
+
+    def unpack(self, packed: str, *sizes: int) -> tuple[str, str, str]:
+        """Return the packed result itself: the operator reads it."""
+        return packed, "", ""
 
     def attend(self, q: str, k: str, v: str, past: tuple[str, str]) -> Attention:
         operands = (q, k, v, *past, self.lengths, self.total, *self.tables)

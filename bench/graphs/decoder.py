@@ -3,7 +3,8 @@
 Takes the new tokens and, per layer, the keys and values of all earlier tokens. Returns the scores
 of the new tokens, and the keys and values extended by them. Attention, normalisation and rotation
 are primitive operators, operators of the standard since opset 23, or ONNX Runtime's own
-(`operators`). Weights are floating-point or, with ``bits`` 4, of ONNX Runtime's MatMulNBits.
+(`operators`). Weights are floating-point or, with ``bits`` 4, of ONNX Runtime's MatMulNBits. If it
+is ``packed``, one product makes query, key and value, and one makes gate and up, as in Phi-3.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Decoder:
     operators: str = "primitive"
     bits: int = 0
     dtype: str = "float32"
+    packed: bool = False
 
     def build(self, name: str) -> Builder:
         kind = _OPERATORS[self.operators]
@@ -73,8 +75,12 @@ class Decoder:
     def _attention(self, g: Builder, cached: Cached, x: str, past: tuple[str, str]) -> Attention:
         with g.scope("attention"):
             shared = self.width // self.heads * self.groups
-            q = self._linear(g, x, self.width, self.width, "q")
-            k, v = (self._linear(g, x, self.width, shared, name) for name in ("k", "v"))
+            sizes = {"q": self.width, "k": shared, "v": shared}
+            if self.packed:
+                both = self._linear(g, x, self.width, sum(sizes.values()), "qkv")
+                q, k, v = cached.unpack(both, *sizes.values())
+            else:
+                q, k, v = (self._linear(g, x, self.width, n, name) for name, n in sizes.items())
             found = cached.attend(q, k, v, past)
             return replace(
                 found, result=self._linear(g, found.result, self.width, self.width, "out")
@@ -82,9 +88,13 @@ class Decoder:
 
     def _feed_forward(self, g: Builder, x: str) -> str:
         with g.scope("mlp"):
-            gate = self._linear(g, x, self.width, self.inner, "gate")
+            if self.packed:
+                both = self._linear(g, x, self.width, 2 * self.inner, "gate_up")
+                gate, up = g.ops(2, "Split", both, g.ints(self.inner, self.inner), axis=-1)
+            else:
+                gate, up = (self._linear(g, x, self.width, self.inner, n) for n in ("gate", "up"))
             gate = g.op("Mul", gate, g.op("Sigmoid", gate), name="swish")
-            y = g.op("Mul", gate, self._linear(g, x, self.width, self.inner, "up"))
+            y = g.op("Mul", gate, up)
             return self._linear(g, y, self.inner, self.width, "down")
 
     def _linear(self, g: Builder, x: str, inputs: int, outputs: int, name: str) -> str:

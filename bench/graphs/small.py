@@ -32,4 +32,7 @@ SMALL: Mapping[str, Model] = {
     "decoder_standard": Decoder(operators="standard"),
     "decoder_runtime": Decoder(operators="runtime"),
     "decoder_4_bits": Decoder(operators="runtime", bits=4),
+    "decoder_packed": Decoder(packed=True),
+    "decoder_runtime_packed": Decoder(operators="runtime", packed=True),
+    "decoder_4_bits_packed": Decoder(operators="runtime", bits=4, packed=True),
 }

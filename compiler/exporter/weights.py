@@ -155,7 +155,7 @@ def _padded(
 def _parts(stored: StoredTensor, bounds: Bounds, chunk_bytes: int) -> Iterator[Array]:
     """Yield the elements between ``bounds`` in row-major order, in pieces."""
     if stored.path is None:
-        yield _taken(_inline(stored), bounds)
+        yield _take(_inline(stored), bounds)
         return
     if not all(map(_count, bounds)):
         return
@@ -163,10 +163,10 @@ def _parts(stored: StoredTensor, bounds: Bounds, chunk_bytes: int) -> Iterator[A
         for first, shape in _runs(stored, bounds, chunk_bytes):
             block = _read_run(file.fileno(), stored, first, math.prod(shape)).reshape(shape)
             inner = bounds[len(bounds) - len(shape) + 1 :] if shape else []
-            yield _taken(block, [((0, len(block)),), *inner]) if shape else block
+            yield _take(block, [((0, len(block)),), *inner]) if shape else block
 
 
-def _taken(array: Array, bounds: Bounds) -> Array:
+def _take(array: Array, bounds: Bounds) -> Array:
     """Return the elements of ``array`` between ``bounds``: a view if each has one run."""
     for dim, runs in enumerate(bounds):
         before = (slice(None),) * dim

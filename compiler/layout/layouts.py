@@ -34,17 +34,25 @@ def describe_misfit(layout: Layout, shape: Sequence[Size], mesh: Mesh) -> str | 
     for dim in sorted({p.dim for p in layout.placements if p.is_split}):
         if dim >= len(shape):
             return f"expected a dimension below {len(shape)}, got: S({dim})"
-        size, pieces, blocks = shape[dim], layout.pieces(dim, mesh), layout.blocks(dim)
-        if size is None:
-            return f"expected dimension {dim} whole or fixed by --dim, got: a symbolic size"
-        if isinstance(size, Open):
-            if blocks:
-                return f"expected dimension {dim} whole or without blocks, got: {size}"
-            if divisor_of(size) % pieces:
-                return f"expected dimension {dim} whole or of multiples of {pieces}, got: {size}"
-        elif not layout.can_split(dim, size, mesh):
-            each = f" in blocks of {blocks_text(blocks)}" if blocks else ""
-            return f"expected dimension {dim} to divide by {pieces}{each}, got: {size}"
+        misfit = _describe_split(layout, dim, shape[dim], mesh)
+        if misfit is not None:
+            return misfit
+    return None
+
+
+def _describe_split(layout: Layout, dim: int, size: Size, mesh: Mesh) -> str | None:
+    """Return the reason why a dimension of ``size`` cannot be split as in ``layout``."""
+    pieces, blocks = layout.pieces(dim, mesh), layout.blocks(dim)
+    if size is None:
+        return f"expected dimension {dim} whole or fixed by --dim, got: a symbolic size"
+    if isinstance(size, Open):
+        if blocks:
+            return f"expected dimension {dim} whole or without blocks, got: {size}"
+        if divisor_of(size) % pieces:
+            return f"expected dimension {dim} whole or of multiples of {pieces}, got: {size}"
+    elif not layout.can_split(dim, size, mesh):
+        each = f" in blocks of {blocks_text(blocks)}" if blocks else ""
+        return f"expected dimension {dim} to divide by {pieces}{each}, got: {size}"
     return None
 
 

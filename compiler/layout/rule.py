@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from tensoropt.compiler.layout.sizes import Size, mean_of
-from tensoropt.runtime.layout.layout import Layout, Reduction
+from tensoropt.runtime.layout.layout import Blocks, Layout, Reduction
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import part_of
 
@@ -27,6 +27,7 @@ __all__ = [
     "InnerStep",
     "Linear",
     "Rule",
+    "Sections",
     "StepKind",
     "Strategy",
 ]
@@ -37,6 +38,9 @@ InnerKind = str
 StepKind = InnerKind
 """Also ``exchange``, which swaps edges between neighbours along an axis: one collective permute for
 two ranks, two for more."""
+
+Sections = tuple[tuple[int, int, Blocks], ...]
+"""Blocks of dimensions: (tensor, dimension, blocks), sorted; operands come before results."""
 
 Dims = tuple[int | None, ...]
 """The index of the factor of each tensor dimension; ``None`` if it is never split."""
@@ -51,7 +55,8 @@ class Factor:
     its range can. Splitting a factor with a ``reduction`` leaves partial results; a factor without
     a reduction must not be summed over. Parts of fewer than ``least`` points are not offered. The
     last parts of a ``padded`` factor may be padded: the op of one rank may read anything there and
-    may write anything there.
+    may write anything there. A factor with ``blocks`` is split in these if every block divides,
+    else contiguously.
     """
 
     size: Size
@@ -59,6 +64,13 @@ class Factor:
     reduction: Reduction | None = None
     least: int = 1
     padded: bool = False
+    blocks: Blocks = ()
+
+    def divides_in_blocks(self, pieces: int) -> bool:
+        """Return whether the factor has blocks, and ``pieces`` divides each."""
+        if not self.blocks or not isinstance(self.size, int):
+            return False
+        return self.size % (sum(self.blocks) * pieces) == 0
 
 
 @dataclass(frozen=True)
@@ -108,8 +120,10 @@ class Rule:
     factor is split, they are partial sums too. ``linear`` lists the groups of operands through
     which partial sums pass to every result. ``localize`` builds the op of one rank from a
     ``LocalOp`` when a copy with local shapes is not enough (see :class:`Filled`). ``inner`` lists
-    the collectives that it builds, so that the cost model sees them. The work of the op in flops is
-    ``flops_per_point`` times the product of the factor sizes.
+    the collectives that it builds, so that the cost model sees them. ``sections`` has (tensor,
+    dimension, blocks) of each dimension with blocks where its factor has others: such a dimension
+    joins several runs of the factor. Operands come first in the count of tensors. The work of the
+    op in flops is ``flops_per_point`` times the product of the factor sizes.
     """
 
     factors: tuple[Factor, ...]
@@ -120,6 +134,23 @@ class Rule:
     localize: Callable[[Any], list[Any]] | None = None
     flops_per_point: float = 1.0
     inner: tuple[InnerStep, ...] = ()
+    sections: Sections = ()
+
+    @cached_property
+    def has_blocks(self) -> bool:
+        """True if a strategy may split a dimension in blocks."""
+        return bool(self.sections) or any(factor.blocks for factor in self.factors)
+
+    @cached_property
+    def blocks(self) -> Sections:
+        """The (tensor, dimension, blocks) of each dimension that may be split in blocks."""
+        own, tensors = dict[tuple[int, int], Blocks](), (*self.operands, *self.results)
+        for tensor, dims in enumerate(tensors if self.has_blocks else ()):
+            for dim, factor in enumerate(dims):
+                if factor is not None and self.factors[factor].blocks:
+                    own[tensor, dim] = self.factors[factor].blocks
+        own |= {(tensor, dim): blocks for tensor, dim, blocks in self.sections}
+        return tuple((*place, blocks) for place, blocks in sorted(own.items()))
 
     @cached_property
     def points(self) -> int:

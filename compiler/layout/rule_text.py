@@ -2,8 +2,9 @@
 
 The map gives the factor of each dimension of each operand and result, ``_`` for none:
 ``(i, k), (k, j) -> (i, j)``. The factors follow: ``i=4``, ``k=? whole``, ``k=1024 sum``,
-``h=14 least=3``, ``v=50257 padded``, and ``b=? mean=36 end=64 step=8`` for an open dimension. An
-inner step is written ``all_reduce over k of (i, j), 4 bytes``.
+``h=14 least=3``, ``v=50257 padded``, and ``b=? mean=36 end=64 step=8`` for an open dimension.
+``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. An inner step is
+written ``all_reduce over k of (i, j), 4 bytes``.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ from tensoropt.compiler.layout.rule import (
     InnerStep,
     Linear,
     Rule,
+    Sections,
 )
 from tensoropt.compiler.layout.sizes import Open, Size, read_open
 from tensoropt.compiler.support.errors import UserError, did_you_mean
-from tensoropt.runtime.layout.layout import Reduction
+from tensoropt.runtime.layout.layout import Blocks, Reduction, blocks_text, read_blocks
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = ["NamedRule", "RuleText", "factor_name", "name_factors", "read_rule"]
 
 _NAME = r"[A-Za-z]\w*"
+_BLOCKS = r"[1-9]\d{0,8}(?:\+[1-9]\d{0,8})+|[1-9]\d{0,2}"
+_DIM = re.compile(rf"(\w+)(?: of ({_BLOCKS}))?")
 _GROUP = re.compile(r"\(\s*([^()]*?)\s*\)")
 _SIDE = re.compile(r"\s*(?:\([^()]*\)\s*(?:,\s*\([^()]*\)\s*)*)?")
 _FACTOR = re.compile(
-    rf"({_NAME})(?:=(\d{{1,18}}|\?))?(?: (mean=\d+ end=\d+ step=\d+))?"
+    rf"({_NAME})(?:=(\d{{1,18}}|\?))?(?: (mean=\d+ end=\d+ step=\d+))?(?: of ({_BLOCKS}))?"
     r"(?: (whole))?(?: (sum|max|min))?(?: least=(\d{1,18}))?"
     r"(?: (padded))?"
 )
@@ -95,7 +99,8 @@ class NamedRule:
         """The text form of the rule."""
         rule = self.rule
         return RuleText(
-            f"{self._side(rule.operands)} -> {self._side(rule.results)}".lstrip(),
+            f"{self._side(rule.operands, 0)} -> "
+            f"{self._side(rule.results, len(rule.operands))}".lstrip(),
             tuple(map(_factor_text, self.names, rule.factors)),
             tuple(group.operands for group in rule.linear),
             tuple(sorted(rule.additive)),
@@ -103,11 +108,17 @@ class NamedRule:
             rule.flops_per_point,
         )
 
-    def _side(self, tensors: Sequence[Dims]) -> str:
-        return ", ".join(f"({', '.join(map(self._dim, dims))})" for dims in tensors)
+    def _side(self, tensors: Sequence[Dims], first: int) -> str:
+        blocks = {(tensor, dim): own for tensor, dim, own in self.rule.sections}
+        texts = (
+            ", ".join(self._dim(f, blocks.get((tensor, dim), ())) for dim, f in enumerate(dims))
+            for tensor, dims in enumerate(tensors, first)
+        )
+        return ", ".join(f"({text})" for text in texts)
 
-    def _dim(self, factor: int | None) -> str:
-        return "_" if factor is None else self.names[factor]
+    def _dim(self, factor: int | None, blocks: Blocks) -> str:
+        name = "_" if factor is None else self.names[factor]
+        return f"{name} of {blocks_text(blocks)}" if blocks else name
 
     def _inner_text(self, step: InnerStep) -> str:
         over, dims = (", ".join(self.names[f] for f in own) for own in (step.factors, step.dims))
@@ -128,6 +139,7 @@ def factor_name(number: int) -> str:
 def _factor_text(name: str, factor: Factor) -> str:
     words = [f"{name}={factor.size if isinstance(factor.size, int) else '?'}"]
     words += [str(factor.size)] if isinstance(factor.size, Open) else []
+    words += [f"of {blocks_text(factor.blocks)}"] if factor.blocks else []
     words += [] if factor.can_split else ["whole"]
     words += [factor.reduction] if factor.reduction else []
     words += [f"least={factor.least}"] if factor.least != 1 else []
@@ -142,7 +154,7 @@ def read_rule(text: RuleText) -> NamedRule:
     """
     factors = _factors(text.factors)
     names = {name: number for number, name in enumerate(factors)}
-    operands, results = _map(text.map, names)
+    operands, results, sections = _map(text.map, names)
     for number in (*text.additive, *itertools.chain(*text.linear)):
         if not 0 <= number < len(operands):
             raise UserError(
@@ -156,6 +168,7 @@ def read_rule(text: RuleText) -> NamedRule:
         linear=tuple(Linear(group) for group in text.linear),
         flops_per_point=text.flops,
         inner=tuple(_inner(step, names) for step in text.inner),
+        sections=sections,
     )
     return NamedRule(rule, tuple(factors))
 
@@ -167,14 +180,14 @@ def _factors(texts: Sequence[str]) -> dict[str, Factor]:
         match = _FACTOR.fullmatch(text)
         if match is None:
             raise UserError(
-                "has a wrong factor, expected <name>=<size> [whole] [sum|max|min] [least=<n>] "
-                f"[padded], got: '{text}'"
+                "has a wrong factor, expected <name>=<size> [of <blocks>] [whole] [sum|max|min] "
+                f"[least=<n>] [padded], got: '{text}'"
             )
         if match[1] in found:
             raise UserError(f"has a factor twice, expected each once, got: '{match[1]}'")
-        reduction = cast("Reduction | None", match[5])
-        least, padded = int(match[6] or 1), bool(match[7])
-        found[match[1]] = Factor(_size(match), not match[4], reduction, least, padded)
+        blocks, reduction = read_blocks(match[4] or "1"), cast("Reduction | None", match[6])
+        least, padded = int(match[7] or 1), bool(match[8])
+        found[match[1]] = Factor(_size(match), not match[5], reduction, least, padded, blocks)
     return found
 
 
@@ -184,18 +197,28 @@ def _size(match: re.Match[str]) -> Size:
     return int(match[2])
 
 
-def _map(text: str, names: Mapping[str, int]) -> tuple[tuple[Dims, ...], tuple[Dims, ...]]:
-    """Return the factor of each dimension of the operands and of the results."""
+def _map(
+    text: str, names: Mapping[str, int]
+) -> tuple[tuple[Dims, ...], tuple[Dims, ...], Sections]:
+    """Return the factor of each dimension of the operands and of the results, and the blocks."""
     sides = text.split("->")
     if len(sides) != 2 or not all(_SIDE.fullmatch(side) for side in sides):
         raise UserError(f"has a wrong map, expected (i, k), (k, j) -> (i, j), got: '{text}'")
     operands, results = (tuple(_tensors(side, names)) for side in sides)
-    return operands, results
+    words = [_words(group) for side in sides for group in _GROUP.findall(side)]
+    blocks = (
+        (tensor, dim, read_blocks(match[2]))
+        for tensor, own in enumerate(words)
+        for dim, word in enumerate(own)
+        if (match := _DIM.fullmatch(word)) is not None and match[2]
+    )
+    return operands, results, tuple(own for own in blocks if own[2])
 
 
 def _tensors(side: str, names: Mapping[str, int]) -> Iterator[Dims]:
     for group in _GROUP.findall(side):
-        dims = tuple(None if name == "_" else _number(name, names) for name in _words(group))
+        words = (_DIM.sub(r"\1", word) for word in _words(group))
+        dims = tuple(None if name == "_" else _number(name, names) for name in words)
         split = [dim for dim in dims if dim is not None]
         if len(set(split)) != len(split):
             raise UserError(f"has a factor twice in one tensor, expected once, got: '({group})'")

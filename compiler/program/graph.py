@@ -16,6 +16,7 @@ from tensoropt.compiler.layout.sizes import is_worth_padding
 from tensoropt.compiler.program.pins import Conditions
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.layout import Blocks
 from tensoropt.runtime.support.drawing import RANDOM
 
 _PARTS = {"forward": 0, "recompute": 1, "backward": 1, "update": 2}
@@ -25,6 +26,7 @@ PARTS = len({*_PARTS.values()})
 __all__ = [
     "PARTS",
     "Argument",
+    "DimBlocks",
     "Graph",
     "Node",
     "Op",
@@ -35,6 +37,9 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+
+DimBlocks = tuple[tuple[int, Blocks], ...]
+"""The blocks of dimensions of a tensor."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -240,6 +245,19 @@ class Graph:
         fed = (self.values[node.results[0]].info for node in arguments if node.is_fed)
         first = (info.sizes[0] for info in fed if info is not None and info.sizes)
         return frozenset(size for size in first if isinstance(size, int))
+
+    @cached_property
+    def blocks(self) -> dict[int, DimBlocks]:
+        """The blocks of the dimensions of each value that has any, by the rules of its ops."""
+        found: dict[int, dict[int, Blocks]] = {}
+        for node in self.nodes:
+            if isinstance(node, Op) and node.rule.has_blocks:
+                values = (*node.operands[: len(node.rule.operands)], *node.results)
+                for tensor, dim, own in node.rule.blocks:
+                    value = values[tensor]
+                    if value is not None:
+                        found.setdefault(value, {}).setdefault(dim, own)
+        return {value: tuple(sorted(own.items())) for value, own in found.items()}
 
     def pads(self, size: int, pieces: int) -> bool:
         """Return whether a search splits ``size`` into ``pieces`` that do not divide it."""

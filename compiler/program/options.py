@@ -9,13 +9,13 @@ from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.layout.mesh import grouped
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.sizes import is_worth_padding
-from tensoropt.compiler.program.graph import Argument, Graph, Node, Op
+from tensoropt.compiler.program.graph import Argument, DimBlocks, Graph, Node, Op
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.runtime.layout.layout import PARTIAL_SUM, REPLICATE, Layout, Placement, split
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["node_options", "op_options", "stored", "stored_layouts"]
+__all__ = ["in_blocks", "node_options", "op_options", "stored", "stored_layouts"]
 
 
 def stored(layout: Layout) -> Layout:
@@ -25,13 +25,18 @@ def stored(layout: Layout) -> Layout:
 
 @lru_cache(maxsize=4096)
 def stored_layouts(
-    info: TensorInfo | None, mesh: Mesh, samples: frozenset[int], *, is_sum: bool = False
+    info: TensorInfo | None,
+    mesh: Mesh,
+    samples: frozenset[int],
+    blocks: DimBlocks = (),
+    *,
+    is_sum: bool = False,
 ) -> tuple[Layout, ...]:
     """Return the layouts of splits and replicas in which a tensor of ``info`` can be stored.
 
     A sum of gradients (``is_sum``) may also be partial. ``samples`` are the numbers of samples of
     the program (:func:`is_worth_padding`). Axes split a dimension in the order of the mesh, except
-    in a few layouts, which come last.
+    in a few layouts, which come last. A dimension with ``blocks`` is split in these if they divide.
     """
     if info is None:
         return (Layout.replicated(mesh),)
@@ -40,7 +45,16 @@ def stored_layouts(
         options.append(PARTIAL_SUM)
     layouts = map(Layout, grouped(mesh, [options] * len(mesh.shape)))
     fitting = [layout for layout in layouts if _is_worth(layout, info, mesh, samples)]
-    return tuple(dict.fromkeys((*fitting, *_turned(fitting, info, mesh))))
+    every = dict.fromkeys((*fitting, *_turned(fitting, info, mesh)))
+    return tuple(in_blocks(layout, blocks, info, mesh) for layout in every)
+
+
+def in_blocks(layout: Layout, blocks: DimBlocks, info: TensorInfo, mesh: Mesh) -> Layout:
+    """Return ``layout`` with each dimension that is split in its ``blocks``, if they divide."""
+    for dim, own in blocks:
+        found = layout.in_blocks(dim, own)
+        layout = found if fits(found, info.sizes, mesh) else layout
+    return layout
 
 
 def _turned(layouts: Sequence[Layout], info: TensorInfo, mesh: Mesh) -> Iterator[Layout]:
@@ -74,7 +88,8 @@ def _divides(layout: Layout, info: TensorInfo, mesh: Mesh) -> bool:
 def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[Strategy, ...]:
     """Return the strategies of ``node`` on ``mesh``; if ``whole``, only the replicated strategy.
 
-    An argument or result may have any stored layout, but inputs have no padding.
+    An argument or result may have any stored layout, but inputs have no padding, and inputs and
+    outputs no blocks.
     """
     if isinstance(node, Op):
         offered = op_options(node.rule, len(node.operands), mesh, graph.samples)
@@ -88,13 +103,16 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
         if whole:
             return (Strategy((), (), (Layout.replicated(mesh),)),)
         info = graph.values[node.results[0]].info
-        layouts = stored_layouts(info, mesh, graph.samples, is_sum=node.state == "gradient")
+        blocks = () if node.is_fed else graph.blocks.get(node.results[0], ())
+        is_sum = node.state == "gradient"
+        layouts = stored_layouts(info, mesh, graph.samples, blocks, is_sum=is_sum)
         if info is not None and node.is_fed:
             layouts = tuple(x for x in layouts if _divides(x, info, mesh))
         return tuple(Strategy((), (), (x,)) for x in layouts)
     operand = node.operands[0]
     info = None if operand is None else graph.values[operand].info
-    return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh, graph.samples))
+    blocks = () if operand is None or node.is_output else graph.blocks.get(operand, ())
+    return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh, graph.samples, blocks))
 
 
 @lru_cache(maxsize=4096)

@@ -85,7 +85,8 @@ class Tensor:
         return describe_misfit(Layout.replicated(mesh).replace(axes, done), self.shape, mesh)
 
     def does(self, strategy: Strategy, axis: int, done: Done) -> bool:
-        return self._placement(strategy, axis) == done
+        own = self._placement(strategy, axis)
+        return done in (own, own.plain)
 
     def offered(self, options: Iterable[Strategy]) -> list[str]:
         """Return the distinct layouts."""
@@ -139,7 +140,7 @@ class Split:
         operands, results = placements(self.rule.rule, done)
         sides = (operands, strategy.operands), (results, strategy.results)
         return all(
-            layout.placements[axis] == placed
+            layout.placements[axis].plain == placed
             for wanted, own in sides
             for placed, layout in zip(wanted, own, strict=False)
         )

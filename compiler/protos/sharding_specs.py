@@ -32,8 +32,8 @@ def spec_of(
 ) -> onnx.ShardingSpecProto:
     """Return the spec of a tensor of ``shape`` in ``layout``, which must not be partial.
 
-    A dimension of equal blocks counts as two dimensions that were merged, of which the second is
-    split. Blocks of unequal sizes have no spec.
+    A dimension of equal blocks counts as two merged dimensions. The second one is split. Blocks of
+    unequal sizes have no spec.
     """
     spec = onnx.ShardingSpecProto(tensor_name=name)
     counts = _counts(layout, mesh)

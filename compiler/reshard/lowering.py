@@ -65,9 +65,7 @@ def _resized(make: Build, x: ir.Value, sizes: Shape) -> ir.Value:
     return made
 
 
-def _reordered(
-    make: Build, x: ir.Value, step: ReshardStep, kind: str, mesh: Mesh
-) -> ir.Value:
+def _reordered(make: Build, x: ir.Value, step: ReshardStep, kind: str, mesh: Mesh) -> ir.Value:
     """Return ``x`` with a dimension in blocks in the order of its pieces, or of its blocks."""
     dim = step.arranged_dim if kind == "arrange" else step.restored_dim
     assert dim is not None

@@ -157,7 +157,7 @@ class Resharder:
         return Cuts(divisor, ratios, tuple((own, self._divisor(size, own)) for own in blocks))
 
     def _divisor(self, size: int, blocks: Blocks) -> int:
-        """Return the number whose divisors split a dimension of ``size`` in ``blocks``."""
+        """Return the number with the divisors that split a dimension of ``size`` in ``blocks``."""
         unit, rest = divmod(size, sum(blocks))
         return 1 if rest else math.gcd(unit, self.mesh.size)
 

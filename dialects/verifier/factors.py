@@ -12,6 +12,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt.dialect import RuleAttr
 from tensoropt.dialects.topt.rules import rule_of_attr
+from tensoropt.runtime.layout.layout import blocks_text
 
 __all__ = ["rule_problem"]
 
@@ -28,6 +29,12 @@ def rule_problem(
     except UserError as error:
         return str(error)
     rule = named.rule
+    for tensor, dim, blocks in rule.sections:
+        number = (*rule.operands, *rule.results)[tensor][dim]
+        if number is None or rule.factors[number].blocks:
+            return (
+                f"has blocks {blocks_text(blocks)} on no factor, or on a factor with other blocks"
+            )
     return _side_problem(named, "operand", rule.operands, operands) or _side_problem(
         named, "result", rule.results, results
     )

@@ -386,7 +386,7 @@ class Layout:
 
 
 def _placed(runs: Sequence[slice]) -> list[slice]:
-    """Return the slices that ``runs`` have one after another."""
+    """Return the slices of ``runs`` in a part that has them in sequence."""
     ends = [0, *itertools.accumulate(run.stop - run.start for run in runs)]
     return [slice(*pair) for pair in itertools.pairwise(ends)]
 

@@ -125,7 +125,9 @@ class MeshLayout:
 
     def real(self, part: Array, shape: Sequence[int], rank: int) -> Array:
         """Return a view of the rank's part of a tensor of ``shape`` without its padding."""
-        return part[tuple(map(slice, _real_shape(self.boxes(shape, rank))))] if self.padded else part
+        if not self.padded:
+            return part
+        return part[tuple(map(slice, _real_shape(self.boxes(shape, rank))))]
 
     def put(self, whole: Array, part: Array, rank: int) -> None:
         """Write the rank's part, without its padding, into ``whole``."""

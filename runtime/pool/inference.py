@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray
-from tensoropt.runtime.pool.programs import Part, Rank, Reply, Request
 from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.pool.programs import Part, Rank, Reply, Request
 from tensoropt.runtime.session.caches import SharedCache, shared_caches, update_in_place
 from tensoropt.runtime.session.opening import open_session
 from tensoropt.runtime.session.ranks import slowest_s

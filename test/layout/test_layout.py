@@ -30,8 +30,13 @@ def test_text_round_trips(texts: list[str]) -> None:
     assert layout.is_replicated == all(text == "R" for text in texts)
 
 
-@pytest.mark.parametrize("text", ["", "s(0)", "S()", "S(-1)", "S(00)", "P", "P(prod)", "R ", "S(0 of)",
-                                  "S(0 of 0)", "S(0 of 1+0)", "S(0 of 1000)"])  # fmt: skip
+_WRONG = [
+    *("", "s(0)", "S()", "S(-1)", "S(00)", "P", "P(prod)", "R "),
+    *("S(0 of)", "S(0 of 0)", "S(0 of 1+0)", "S(0 of 1000)"),
+]
+
+
+@pytest.mark.parametrize("text", _WRONG)
 def test_wrong_placement_text(text: str) -> None:
     with pytest.raises(UserError, match=r"placement: expected R, S\(<dim>\) or P\(sum\|max\|min\)"):
         Placement.parse(text)

@@ -33,9 +33,7 @@ def run_step(step: ReshardStep, parts: Sequence[Array], mesh: Mesh) -> list[Arra
     return [_by_block(part, step.src, step.restored_dim, step, mesh) for part in made]
 
 
-def _by_piece(
-    part: Array, layout: Layout, dim: int | None, step: ReshardStep, mesh: Mesh
-) -> Array:
+def _by_piece(part: Array, layout: Layout, dim: int | None, step: ReshardStep, mesh: Mesh) -> Array:
     """Return ``part`` with the pieces of each block of ``dim`` joined by piece."""
     assert dim is not None
     blocks, pieces = layout.blocks(dim), mesh.extent(step.axes)

@@ -13,12 +13,13 @@ import numpy as np
 from sharding.spmd import run_spmd
 
 from tensoropt.compiler.layout.layouts import fits
-from tensoropt.compiler.layout.rule import Rule, Strategy
+from tensoropt.compiler.layout.rule import Rule, Sections, Strategy
 from tensoropt.compiler.layout.rule_text import name_factors
 from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.program import options
 from tensoropt.compiler.sharding.proof.onnx_node import Array, evaluate
 from tensoropt.compiler.sharding.proof.parts import combine, cut
+from tensoropt.compiler.sharding.rule.blocks import passes_on, places_of, rule_in_blocks
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
@@ -51,7 +52,8 @@ class Case:
     of those that are ``onnx.Constant``. ``results`` says which results are there. ``symbolic``
     and ``symbolic_results`` list (index, dimension) pairs whose size the types do not tell. All
     dimensions of the size ``opened`` are open, but known to be multiples of it, and equal.
-    ``pads``: only strategies that pad are tried.
+    ``pads``: only strategies that pad are tried. ``blocks`` are those of its dimensions; with
+    any, only strategies in blocks are tried.
     """
 
     op_type: str
@@ -65,6 +67,7 @@ class Case:
     symbolic_results: frozenset[tuple[int, int]] = frozenset()
     opened: int = 0
     pads: bool = False
+    blocks: Sections = ()
 
     @property
     def versions(self) -> dict[str, int]:
@@ -117,10 +120,13 @@ def check(
     Floats may differ by ``rtol``, or by ``atol`` of the largest value (of 1, if none is larger);
     all else must be equal. With ``opens``, the same once more where all dimensions of the size of
     the first one are open, by the strategies that split these. And once more where sizes may have
-    any padding, by the strategies that pad. Fails with the strategy and the
-    local function; raises `NotRunnableError` if there is nothing to compare with.
+    any padding, by the strategies that pad, and where all dimensions have two blocks, by those
+    that are in blocks. Fails with the strategy and the local function; raises `NotRunnableError`
+    if there is nothing to compare with.
     """
     trial = _tried(case, mesh_shape, rtol, atol, seed)
+    if not case.blocks and (halves := _halves(trial.info, trial.rule)):
+        _tried(replace(case, blocks=halves), mesh_shape, rtol, atol, seed)
     with any_padding():
         if any(map(trial.pads, strategies(rule_for(trial.info), trial.mesh))):
             _tried(replace(case, pads=True), mesh_shape, rtol, atol, seed)
@@ -128,6 +134,13 @@ def check(
     if opens and opened > 1:
         _tried(replace(case, opened=opened), mesh_shape, rtol, atol, seed)
     return Report(trial.info, trial.rule, trial.strategies)
+
+
+def _halves(info: OpInfo, rule: Rule) -> Sections:
+    """Return two blocks for all dimensions of the factors that may have any blocks."""
+    numbers = [n for n in range(len(rule.factors)) if passes_on(info, rule, n)]
+    places = sorted(place for number in numbers for place in places_of(rule, number))
+    return tuple((tensor, dim, (1, 1)) for tensor, dim in places)
 
 
 def local_functions(case: Case, mesh_shape: tuple[int, ...]) -> list[str]:
@@ -171,6 +184,8 @@ def _tried(case: Case, mesh_shape: tuple[int, ...], rtol: float, atol: float, se
                 continue
             if case.pads and not trial.pads(strategy):
                 continue
+            if case.blocks and not _has_blocks(strategy):
+                continue
             function = trial.localize(strategy)
             try:
                 trial.compare(strategy, function, rng, rtol, atol)
@@ -202,7 +217,7 @@ class _Trial:
         self.module = _module(case, mesh)
         self.op, self.expected = self._build_whole()
         self.info = describe(self.op, case.versions)
-        self.rule = rule_for(self.info)
+        self.rule = rule_in_blocks(self.info, rule_for(self.info), case.blocks)
         _check_written(self.op, self.rule)
         self.strategies = strategies(self.rule, mesh)
 
@@ -327,6 +342,10 @@ class _Trial:
                 np.testing.assert_array_equal(got, whole)
             else:
                 np.testing.assert_allclose(got, whole, rtol=rtol, atol=atol * _largest(whole))
+
+
+def _has_blocks(strategy: Strategy) -> bool:
+    return any(layout.has_blocks for layout in (*strategy.operands, *strategy.results))
 
 
 def _check_written(op: ir.Operation, rule: Rule) -> None:

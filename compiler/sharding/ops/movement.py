@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.sharding.rule.blocks import Packed, Place, Span, packing
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
     axis_of,
@@ -16,8 +18,11 @@ from tensoropt.compiler.sharding.rule.halo import can_exchange, inner_exchange, 
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.slicing import slice_indices
 from tensoropt.compiler.sharding.rule.windows import Halo
+from tensoropt.dialects.build import ints_attr
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.opsets import SLICE_OPERANDS_SINCE
 
 __all__: list[str] = []
 
@@ -38,11 +43,52 @@ def _concat(info: OpInfo) -> Rule:
     return rule_of(info, factors, linear=linear_in(info, tuple(present)))
 
 
+@packing("Concat")
+def _join_blocks(info: OpInfo) -> Packed | None:
+    """Join contiguous dimensions to one in blocks."""
+    axis, count = axis_of(info, 1, len(info.result_shape())), len(info.operands)
+    sizes = [info.shape(index)[axis] for index in range(count)]
+    return None if None in sizes else Packed(_spans((count, axis), sizes, first=0))
+
+
+def _spans(whole: Place, sizes: Sequence[int | None], first: int) -> tuple[Span, ...]:
+    """Return the spans of consecutive tensors from ``first`` on, of ``sizes`` along a dimension."""
+    starts = itertools.accumulate((size or 0 for size in sizes[:-1]), initial=0)
+    return tuple(Span(whole, (first + n, whole[1]), start) for n, start in enumerate(starts))
+
+
 @sharding_rule("Split")
 def _split(info: OpInfo) -> Rule:
     rank = len(info.shape(0))
     axis = axis_of(info, 0, rank)
     return _keep(info, [dim for dim in range(rank) if dim != axis])
+
+
+@packing("Split")
+def _part_blocks(info: OpInfo) -> Packed | None:
+    """Cut a dimension in blocks into contiguous ones."""
+    axis, results = axis_of(info, 0, len(info.shape(0))), range(len(info.results))
+    if any(info.results[index] is None for index in results):
+        return None
+    sizes = [info.result_shape(index)[axis] for index in results]
+    if None in sizes:
+        return None
+    return Packed(_spans((0, axis), sizes, first=len(info.operands)), _part_locally)
+
+
+def _part_locally(local: LocalOp) -> list[ir.Value]:
+    """Return the parts of a rank's part; its sizes follow from the parts of the results."""
+    import numpy as np
+
+    if local.pieces(len(local.rule.factors) - 1) == 1:
+        return local.clone()
+    axis, count = axis_of(local.info, 0, len(local.info.shape(0))), len(local.info.results)
+    sizes = [local.local_result_shape(index)[axis] or 0 for index in range(count)]
+    if local.info.operand(1) is not None:
+        return local.clone({1: local.constant(np.array(sizes, np.int64))})
+    if local.info.attribute("split") is not None:
+        return local.clone(attributes={"split": ints_attr(sizes)})
+    return local.clone()
 
 
 def _keep(info: OpInfo, dims: Sequence[int], *, linear: bool = True) -> Rule:
@@ -64,6 +110,56 @@ def _slice(info: OpInfo) -> Rule | None:
     dims = [dim for dim in range(rank) if dim not in backward and dim not in sampled]
     own = [FactorMap({0: dim}, {0: dim}, size=size) for dim, size in sampled.items()]
     return rule_of(info, [*kept_factors(info, dims), *own], linear=linear_in(info, (0,)))
+
+
+@packing("Slice")
+def _cut_blocks(info: OpInfo) -> Packed | None:
+    """Take whole blocks of one dimension."""
+    shape, made = info.shape(0), info.result_shape()
+    changed = [dim for dim, size in enumerate(shape) if size != made[dim]]
+    bounds = _bounds(info)
+    if len(changed) != 1 or bounds is None or None in (shape[changed[0]], made[changed[0]]):
+        return None
+    (dim,) = changed
+    start, end, step = bounds.get(dim, (0, 0, 0))
+    taken = slice_indices(shape[dim] or 0, start, end, step) if step else range(0)
+    if taken.step != 1 or len(taken) != made[dim]:
+        return None
+    return Packed((Span((0, dim), (len(info.operands), dim), taken.start),), _take_locally)
+
+
+def _bounds(info: OpInfo) -> dict[int, tuple[int, int, int]] | None:
+    """Return start, end and step of each dimension that is sliced, ``None`` if not literal."""
+    if info.version < SLICE_OPERANDS_SINCE:
+        return None
+    starts, ends = info.literal_ints(1), info.literal_ints(2)
+    if starts is None or ends is None:
+        return None
+    axes = list(range(len(starts))) if info.operand(3) is None else info.literal_ints(3)
+    steps = [1] * len(starts) if info.operand(4) is None else info.literal_ints(4)
+    if axes is None or steps is None:
+        return None
+    rank = len(info.shape(0))
+    rows = zip(axes, starts, ends, steps, strict=True)
+    return {axis % rank: (start, end, step) for axis, start, end, step in rows}
+
+
+def _take_locally(local: LocalOp) -> list[ir.Value]:
+    """Return the slice of a rank's part: its blocks are smaller by the number of pieces."""
+    import numpy as np
+
+    own = _cut_blocks(local.info)
+    if own is None or local.pieces(len(local.rule.factors) - 1) == 1:
+        return local.clone()
+    (span,), dim = own.spans, own.spans[0].whole[1]
+    start, size = span.start, local.info.result_shape()[dim] or 0
+    pieces = local.pieces(len(local.rule.factors) - 1)
+    bounds = _bounds(local.info) or {}
+    rows = {**bounds, dim: (start // pieces, (start + size) // pieces, 1)}
+    starts, ends, steps = (np.array(own, np.int64) for own in zip(*rows.values(), strict=True))
+    given = {1: starts, 2: ends, 3: np.array([*rows], np.int64), 4: steps}
+    present = {i: local.constant(own) for i, own in given.items() if i < 3 or local.info.operand(i)}
+    return local.clone(present)
 
 
 def _sampled_dims(info: OpInfo) -> dict[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.blocks import Packed, packing
 from tensoropt.compiler.sharding.rule.factors import aligned, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
@@ -27,7 +28,8 @@ _HEAD, _ROW = {3: 2, 4: 1}, {3: 1, 4: 2}
 def grouped(info: OpInfo) -> Rule:
     """Split batch and the heads of key and value, also in the cache.
 
-    If query, key, and value are packed in one operand, each rank gathers its heads of the whole.
+    If query, key, and value are packed in one operand, it is split in their blocks if it is known
+    to have them; else each rank gathers its heads of the whole.
     With explicit positions, a batch of sequences of several tokens stays whole: without a cache,
     the runtime counts from the first position of all sequences.
     """
@@ -46,6 +48,22 @@ def grouped(info: OpInfo) -> Rule:
     return rule_of(info, factors, localize=_localize_grouped, flops_per_point=2.0)
 
 
+@packing("com.microsoft.GroupQueryAttention")
+def _packed_grouped(info: OpInfo) -> Packed | None:
+    sizes = _grouped_sizes(info)
+    return Packed(read=(((0, 2), sizes),), factor=_HEADS) if sizes else None
+
+
+def _grouped_sizes(info: OpInfo) -> tuple[int, ...]:
+    """Return the sizes of query, key and value in a packed operand 0; none if not packed."""
+    width = info.shape(0)[2]
+    if info.operand(1) is not None or width is None:
+        return ()
+    heads, shared = (int(info.attribute(name)) for name in ("num_heads", "kv_num_heads"))
+    size = width // (heads + 2 * shared)
+    return heads * size, shared * size, shared * size
+
+
 def _keys(info: OpInfo, past: int) -> int:
     """Return the number of keys: the new keys and the keys in operand ``past``."""
     keys = info.operand(1) or info.operand(0)
@@ -56,29 +74,27 @@ def _keys(info: OpInfo, past: int) -> int:
 
 
 def _localize_grouped(local: LocalOp) -> list[ir.Value]:
-    taken = {}
-    if local.info.operand(1) is None:
-        heads, shared = (int(local.info.attribute(n)) for n in ("num_heads", "kv_num_heads"))
-        size = (local.info.shape(0)[2] or 0) // (heads + 2 * shared)
-        taken = _shares(local, {0: 2}, (heads * size, shared * size, shared * size))
+    sizes = _grouped_sizes(local.info)
+    taken = _shares(local, {0: 2}, sizes) if sizes else {}
     return local.clone(taken, local.divide_attributes(_HEADS, "num_heads", "kv_num_heads"))
 
 
 def _shares(local: LocalOp, places: dict[int, int], blocks: Sequence[int]) -> dict[int, ir.Value]:
-    """Return the rank's part of each operand that is present, by its index.
+    """Return the rank's part of each operand that is present and whole, by its index.
 
     Along its dimension in ``places``, an operand has ``blocks`` in order, each with all heads.
     Empty if no axis splits the heads.
     """
     import numpy as np
 
-    if local.pieces(_HEADS) == 1:
+    held = {i: d for i, d in places.items() if local.info.operand(i) is not None}
+    present = [i for i, dim in held.items() if local.rule.operands[i][dim] is None]
+    if local.pieces(_HEADS) == 1 or not present:
         return {}
     starts = np.cumsum([0, *blocks[:-1]])
     runs = [start + np.arange(size) for start, size in zip(starts, blocks, strict=True)]
     rows = [run.reshape(local.pieces(_HEADS), -1) for run in runs]
     picked = local.axis_constant(np.concatenate(rows, axis=1), local.axes(_HEADS))
-    present = [i for i in places if local.info.operand(i) is not None]
     make = Arithmetic(local)
     return {i: make.take(local.operands[i], picked, places[i]) for i in present}
 
@@ -124,9 +140,9 @@ def _localize_multi_head(local: LocalOp) -> list[ir.Value]:
 
 @sharding_rule("com.microsoft.Attention")
 def merged(info: OpInfo) -> Rule | None:
-    """Split batch and heads; each rank gathers its heads of the merged projections.
+    """Split batch and heads; weights that are parameters are split in blocks of three projections.
 
-    The weights stay whole: query, key, and value are stored in them as consecutive blocks.
+    Else each rank gathers its heads of the merged projections.
     """
     sizes = _merged_sizes(info)
     if sizes is None or None in info.shape(0)[1:]:
@@ -143,6 +159,15 @@ def merged(info: OpInfo) -> Rule | None:
         window_loop([info.sizes(0)[1], work]),
     ]
     return rule_of(info, factors, localize=_localize_merged, flops_per_point=2.0)
+
+
+@packing("com.microsoft.Attention")
+def _packed_merged(info: OpInfo) -> Packed | None:
+    sizes = _merged_sizes(info)
+    if sizes is None or sum(sizes) != info.shape(1)[1]:
+        return None
+    bias = [] if info.operand(2) is None else [((2, 0), sizes)]
+    return Packed(read=(((1, 1), sizes), *bias), factor=_HEADS)
 
 
 def _merged_sizes(info: OpInfo) -> tuple[int, ...] | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tensoropt.compiler.layout.rule import Factor, Rule
 from tensoropt.compiler.layout.rule_text import NamedRule
+from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.support.errors import UserError
@@ -41,7 +42,10 @@ class RuleReader:
         if case not in self._found:
             if attribute not in self._parsed:
                 self._parsed[attribute] = keys.RULE.kind.read(attribute)
-            self._found[case] = _with_localize(self._parsed[attribute].rule, rule_for(info))
+            written, own = self._parsed[attribute].rule, rule_for(info)
+            if written.has_blocks:
+                own = rule_in_blocks(info, own, written.blocks)
+            self._found[case] = _with_localize(written, own)
         return self._found[case]
 
 
@@ -63,6 +67,8 @@ def _allows_less(written: Rule, own: Rule) -> bool:
     """Return whether ``own``, with the same factors, allows everything that ``written`` allows."""
     if (written.operands, written.results) != (own.operands, own.results):
         return False
+    if written.sections != own.sections:
+        return False
     if written.additive != own.additive or not set(written.linear) <= set(own.linear):
         return False
     if len(written.factors) != len(own.factors):
@@ -72,6 +78,8 @@ def _allows_less(written: Rule, own: Rule) -> bool:
 
 def _splits_less(written: Factor, own: Factor) -> bool:
     if (written.size, written.reduction) != (own.size, own.reduction):
+        return False
+    if written.blocks != own.blocks:
         return False
     if written.padded and not own.padded:
         return False

@@ -45,7 +45,7 @@ def strategies(rule: Rule, mesh: Mesh, pads: Pads = can_pad) -> tuple[Strategy, 
     found: dict[Strategy, None] = {}
     for roles in grouped(mesh, options):
         if _divides(rule, mesh, roles, pads):
-            found.setdefault(_strategy(rule, roles), None)
+            found.setdefault(_strategy(rule, roles, mesh), None)
     return tuple(found)
 
 
@@ -56,7 +56,10 @@ def axis_roles(rule: Rule) -> list[AxisRole]:
 
 
 def placements(rule: Rule, role: AxisRole) -> tuple[list[Placement], list[Placement]]:
-    """Return the placements of operands and of results on a mesh axis with role ``role``."""
+    """Return the placements of operands and of results on a mesh axis with role ``role``.
+
+    They are plain: the other axes decide whether a dimension is split in blocks.
+    """
     operands = [_operand_placement(rule, index, role) for index in range(len(rule.operands))]
     return operands, [_result_placement(rule, dims, role) for dims in rule.results]
 
@@ -66,7 +69,7 @@ def strategy_of_roles(
 ) -> Strategy | None:
     """Return the strategy with these roles, one per mesh axis, or ``None`` if it is not offered."""
     offered = is_grouped(mesh, roles) and _divides(rule, mesh, roles, pads)
-    return _strategy(rule, roles) if offered else None
+    return _strategy(rule, roles, mesh) if offered else None
 
 
 def strategy_of_layouts(
@@ -86,7 +89,7 @@ def strategy_of_layouts(
     ]
     for roles in itertools.product(*candidates):
         found = strategy_of_roles(rule, mesh, roles)
-        if found is not None:
+        if found == wanted:
             return found
     return None
 
@@ -95,7 +98,7 @@ def _matches(rule: Rule, role: AxisRole, axis: int, wanted: Strategy) -> bool:
     """Return whether ``role`` of ``axis`` places operands and results as in ``wanted``."""
     operands, results = placements(rule, role)
     sides = (operands, wanted.operands), (results, wanted.results)
-    return all([layout.placements[axis] for layout in s] == placed for placed, s in sides)
+    return all([own.placements[axis].plain for own in s] == placed for placed, s in sides)
 
 
 def _options(rule: Rule, extent: int, pads: Pads = can_pad) -> list[AxisRole]:
@@ -139,7 +142,7 @@ def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = c
     )
 
 
-def _strategy(rule: Rule, roles: tuple[AxisRole, ...]) -> Strategy:
+def _strategy(rule: Rule, roles: tuple[AxisRole, ...], mesh: Mesh) -> Strategy:
     operands = tuple(
         Layout(tuple(_operand_placement(rule, index, role) for role in roles))
         for index in range(len(rule.operands))
@@ -148,7 +151,22 @@ def _strategy(rule: Rule, roles: tuple[AxisRole, ...]) -> Strategy:
         Layout(tuple(_result_placement(rule, dims, role) for role in roles))
         for dims in rule.results
     )
-    return Strategy(roles, operands, results)
+    found = Strategy(roles, operands, results)
+    return _in_blocks(rule, found, mesh) if rule.has_blocks else found
+
+
+def _in_blocks(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
+    """Return ``strategy`` with the blocks of split dimensions."""
+    sections = {(tensor, dim) for tensor, dim, _ in rule.sections}
+    tensors, layouts = (*rule.operands, *rule.results), [*strategy.operands, *strategy.results]
+    for tensor, dim, blocks in rule.blocks:
+        number = tensors[tensor][dim]
+        assert number is not None, "a dimension in blocks runs along a factor"
+        pieces = mesh.extent(strategy.axes_of(number))
+        if (tensor, dim) in sections or rule.factors[number].divides_in_blocks(pieces):
+            layouts[tensor] = layouts[tensor].in_blocks(dim, blocks)
+    operands = len(rule.operands)
+    return Strategy(strategy.roles, tuple(layouts[:operands]), tuple(layouts[operands:]))
 
 
 def _operand_placement(rule: Rule, operand: int, role: AxisRole) -> Placement:

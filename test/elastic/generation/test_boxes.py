@@ -31,6 +31,7 @@ def test_the_pieces_are_the_part_and_each_element_is_copied_once(change):
 @given(changes(), st.integers(0, 3))
 def test_the_nearest_of_several_holders_is_asked(change, near):
     shape, held, wanted = change
+
     def starts(rank):
         return [b.start for box in held.boxes(shape, rank) for b in box.whole]
 

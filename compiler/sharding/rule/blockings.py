@@ -1,0 +1,208 @@
+"""Derivation of the blocks of dimensions, from the ops that cut a packed projection.
+
+All dimensions that ops pass on to each other form a group with the same blocks. Where a Split, a
+Slice or packed attention cuts a group that has columns of a product with parameters, the group is a
+packed projection, and it consists of the blocks between the cuts. Its parts, and tensors that are
+joined from them, may have blocks too. All other dimensions have none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tensoropt.compiler.layout.rule import Rule, Sections
+from tensoropt.compiler.sharding.rule.blocks import Place, packed, passes_on, places_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.runtime.layout.layout import Blocks
+
+__all__ = ["Use", "find_blocks"]
+
+_MOST_BLOCKS = 64
+"""Dimensions of more blocks are left contiguous: their pieces would be small."""
+
+_ENDS = Fraction(0), Fraction(1)
+
+_Dim = tuple[int, int]
+"""A value, and one of its dimensions."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """An op of a program, and the numbers of its values: operands, then results."""
+
+    info: OpInfo
+    rule: Rule
+    values: tuple[int | None, ...]
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """The operands that are present."""
+        own = self.values[: len(self.info.operands)]
+        return tuple(value for value in own if value is not None)
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The results that are present."""
+        own = self.values[len(self.info.operands) :]
+        return tuple(value for value in own if value is not None)
+
+    def dim(self, place: Place) -> _Dim | None:
+        """Return the value and the dimension at a place, ``None`` for an omitted value."""
+        value = self.values[place[0]]
+        return None if value is None else (value, place[1])
+
+    def size(self, place: Place) -> int | None:
+        """Return the size of a dimension, ``None`` if it is symbolic."""
+        tensor = (*self.info.operands, *self.info.results)[place[0]]
+        return None if tensor is None else tensor.shape[place[1]]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The elements of group ``part`` are those of group ``whole`` between two fractions."""
+
+    whole: _Dim
+    part: _Dim
+    start: Fraction
+    length: Fraction
+    joins: bool
+
+
+def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sections]:
+    """Return the blocks of the dimensions of each op.
+
+    ``parameters`` are the values that depend on parameters only. Linear in the dimensions of all
+    operands and results, times the cuts.
+    """
+    if not any(packed(use.info) for use in uses):
+        return [()] * len(uses)
+    groups = _Groups()
+    for use in uses:
+        for number in range(len(use.rule.factors)):
+            if passes_on(use.info, use.rule, number):
+                groups.join([use.dim(place) for place in places_of(use.rule, number)])
+    runs, cuts = list(_runs(uses, groups)), _read_cuts(uses, groups)
+    columns = {groups.find(dim) for use in uses for dim in _columns(use, parameters)}
+    active = _active(columns, runs, cuts)
+    _spread(runs, active, cuts)
+    blocks = {group: _ratio(own) for group, own in cuts.items() if group in active}
+    return [_sections(use, groups, blocks) for use in uses]
+
+
+class _Groups:
+    """Dimensions in groups that have the same blocks: a union-find."""
+
+    def __init__(self) -> None:
+        self._parents: dict[_Dim, _Dim] = {}
+
+    def find(self, dim: _Dim) -> _Dim:
+        """Return the dimension that stands for a group."""
+        path = []
+        while (parent := self._parents.get(dim, dim)) != dim:
+            path.append(dim)
+            dim = parent
+        for own in path:
+            self._parents[own] = dim
+        return dim
+
+    def join(self, dims: Sequence[_Dim | None]) -> None:
+        """Put dimensions into one group."""
+        first, *rest = [self.find(dim) for dim in dims if dim is not None] or [(-1, -1)]
+        for other in rest:
+            self._parents[other] = first
+
+
+def _runs(uses: Sequence[Use], groups: _Groups) -> Iterator[_Run]:
+    """Yield the relations between a dimension and its parts that ops make."""
+    for use in uses:
+        own = packed(use.info)
+        for span in () if own is None else own.spans:
+            whole, part = use.dim(span.whole), use.dim(span.part)
+            size, length = use.size(span.whole), use.size(span.part)
+            if whole is not None and part is not None and size and length:
+                ends = Fraction(span.start, size), Fraction(length, size)
+                joins = span.whole[0] >= len(use.info.operands)
+                yield _Run(groups.find(whole), groups.find(part), *ends, joins)
+
+
+def _read_cuts(uses: Sequence[Use], groups: _Groups) -> dict[_Dim, set[Fraction]]:
+    """Return the cuts between the blocks that ops read, by group."""
+    cuts: dict[_Dim, set[Fraction]] = defaultdict(set)
+    for use in uses:
+        own = packed(use.info)
+        for place, sizes in () if own is None else own.read:
+            dim = use.dim(place)
+            if dim is not None:
+                ends = itertools.accumulate(sizes[:-1])
+                cuts[groups.find(dim)] |= {Fraction(end, sum(sizes)) for end in ends}
+    return cuts
+
+
+def _columns(use: Use, parameters: Collection[int]) -> Iterator[_Dim]:
+    """Yield the dimensions of parameters that are columns of a product, or packed operands."""
+    rule, own = use.rule, packed(use.info)
+    for tensor, dims in enumerate(rule.operands):
+        summed = any(f is not None and rule.factors[f].reduction == "sum" for f in dims)
+        for dim, number in enumerate(dims) if use.values[tensor] in parameters and summed else ():
+            if number is not None and rule.factors[number].reduction is None:
+                yield from filter(None, [use.dim((tensor, dim))])
+    read = [] if own is None else [place for place, _ in own.read]
+    if any(use.values[t] in parameters and len(rule.operands[t]) > 1 for t, _ in read):
+        yield from filter(None, map(use.dim, read))
+
+
+def _active(
+    columns: Collection[_Dim], runs: Sequence[_Run], cuts: dict[_Dim, set[Fraction]]
+) -> set[_Dim]:
+    """Return the packed projections, their parts, and all that is joined from parts."""
+    cut = {run.whole for run in runs if not run.joins and run.length < 1}
+    active, size = {group for group in columns if group in cut or group in cuts}, -1
+    while len(active) != size:
+        size = len(active)
+        for run in runs:
+            if run.joins and run.part in active:
+                active.add(run.whole)
+            if run.whole in active:
+                active.add(run.part)
+    return active
+
+
+def _spread(
+    runs: Sequence[_Run], active: Collection[_Dim], cuts: dict[_Dim, set[Fraction]]
+) -> None:
+    """Add the cuts that follow from the runs between active groups, in both directions."""
+    own, size = [run for run in runs if run.whole in active and run.part in active], -1
+    while size != (size := sum(map(len, cuts.values()))):
+        for run in own:
+            ends = {run.start + cut * run.length for cut in (*cuts[run.part], *_ENDS)}
+            cuts[run.whole] |= {end for end in ends if 0 < end < 1}
+            inner = ((cut - run.start) / run.length for cut in cuts[run.whole])
+            cuts[run.part] |= {cut for cut in inner if 0 < cut < 1}
+        if any(len(found) >= _MOST_BLOCKS for found in cuts.values()):
+            return
+
+
+def _ratio(cuts: Collection[Fraction]) -> Blocks:
+    """Return the blocks between ``cuts``, none if there are too many."""
+    if not 0 < len(cuts) < _MOST_BLOCKS:
+        return ()
+    ends = sorted((*cuts, *_ENDS))
+    unit = math.lcm(*(end.denominator for end in ends))
+    return tuple(int((end - start) * unit) for start, end in itertools.pairwise(ends))
+
+
+def _sections(use: Use, groups: _Groups, blocks: dict[_Dim, Blocks]) -> Sections:
+    """Return the blocks of the dimensions of an op that they divide."""
+    found = []
+    for tensor, dims in enumerate((*use.rule.operands, *use.rule.results)):
+        for dim in range(len(dims)):
+            at, size = use.dim((tensor, dim)), use.size((tensor, dim))
+            own = () if at is None else blocks.get(groups.find(at), ())
+            if own and size and size % sum(own) == 0:
+                found.append((tensor, dim, own))
+    return tuple(found)

@@ -1,0 +1,188 @@
+"""Rules in blocks: ops on dimensions that consist of blocks, as in packed projections.
+
+A dimension of `[q | k | v]` has blocks; each rank has its piece of every block. Where an op passes
+a dimension on, its factor has the blocks. Where an op cuts or joins blocks (Split, Slice, Concat),
+or reads them (packed attention), the factor is contiguous in some tensors and in blocks in others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from tensoropt.compiler.layout.rule import Dims, Factor, Rule, Sections
+from tensoropt.compiler.sharding.rule.local_op import Localize
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
+from tensoropt.runtime.layout.layout import Blocks, ratio_of
+
+__all__ = [
+    "Packed",
+    "Place",
+    "Span",
+    "packed",
+    "packing",
+    "passes_on",
+    "places_of",
+    "rule_in_blocks",
+]
+
+Place = tuple[int, int]
+"""A tensor of an op, operands before results, and one of its dimensions."""
+
+_POSITIONLESS = frozenset(("Reshape", "Squeeze", "com.microsoft.MatMulNBits"))
+"""Operators with code for a rank that is right for any part, contiguous or not."""
+
+_MERGING = _POSITIONLESS | {"Flatten", "Unsqueeze"}
+"""Operators with factors that are the major loop of a dimension."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The elements of dimension ``part`` are those of dimension ``whole`` from ``start`` on."""
+
+    whole: Place
+    part: Place
+    start: int
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The blocks that an op cuts, joins or reads.
+
+    ``spans`` relate dimensions; one new factor runs along all of them, and ``localize`` builds the
+    op of one rank. ``read`` has the sizes of the blocks of dimensions that factor ``factor`` reads.
+    """
+
+    spans: tuple[Span, ...] = ()
+    localize: Localize | None = None
+    read: tuple[tuple[Place, tuple[int, ...]], ...] = ()
+    factor: int = 0
+
+
+_Maker = Callable[[OpInfo], Packed | None]
+_MAKERS: dict[str, _Maker] = {}
+
+
+def packing(*names: str) -> Callable[[_Maker], _Maker]:
+    """Register the decorated function, which returns the blocks of the operators ``names``."""
+
+    def register(maker: _Maker) -> _Maker:
+        for name in names:
+            assert name not in _MAKERS, f"{name} has blocks already"
+            _MAKERS[name] = maker
+        return maker
+
+    return register
+
+
+@cache
+def packed(info: OpInfo) -> Packed | None:
+    """Return the blocks that an op cuts, joins or reads; ``None`` for most ops."""
+    maker = _MAKERS.get(info.name)
+    return maker(info) if maker is not None and info.is_ranked else None
+
+
+def passes_on(info: OpInfo, rule: Rule, number: int) -> bool:
+    """Return whether an op may have any blocks along factor ``number``.
+
+    Its points must be independent, or only summed up: a rank then computes any of them.
+    """
+    factor = rule.factors[number]
+    if not factor.can_split or not isinstance(factor.size, int) or factor.least != 1:
+        return False
+    if rule.localize is not None and info.name not in _POSITIONLESS:
+        return False
+    sizes = {_shape(info, tensor)[dim] for tensor, dim in places_of(rule, number)}
+    return info.name in _MERGING or sizes == {factor.size}
+
+
+def places_of(rule: Rule, number: int) -> list[Place]:
+    """Return the dimensions that run along a factor."""
+    tensors = enumerate((*rule.operands, *rule.results))
+    return [(t, dim) for t, dims in tensors for dim, own in enumerate(dims) if own == number]
+
+
+@cache
+def rule_in_blocks(info: OpInfo, rule: Rule, blocks: Sections) -> Rule:
+    """Return ``rule`` with dimensions that consist of ``blocks``, wherever the op allows it.
+
+    Other dimensions are unchanged.
+    """
+    given = {(tensor, dim): own for tensor, dim, own in blocks}
+    factors = list(rule.factors)
+    for number, factor in enumerate(factors):
+        own = {given.get(place, ()) for place in places_of(rule, number)}
+        if len(own) == 1 and own != {()} and passes_on(info, rule, number):
+            factors[number] = replace(factor, blocks=own.pop())
+    found, own_blocks = replace(rule, factors=tuple(factors)), packed(info)
+    if own_blocks is None:
+        return found
+    if own_blocks.read:
+        return _with_read(found, own_blocks, given)
+    return _with_spans(info, found, own_blocks, given)
+
+
+def _with_spans(info: OpInfo, rule: Rule, own: Packed, given: dict[Place, Blocks]) -> Rule:
+    """Return ``rule`` with a factor along all spans, if the blocks of both ends agree."""
+    sizes = {
+        place: _block_sizes(_shape(info, place[0])[place[1]], given.get(place, ()))
+        for span in own.spans
+        for place in (span.whole, span.part)
+    }
+    if not own.spans or not all(sizes.values()):
+        return rule
+    if not all(_agree(sizes[s.whole], sizes[s.part], s.start) for s in own.spans):
+        return rule
+    common = math.gcd(*itertools.chain(*sizes.values()))
+    number, sides = len(rule.factors), [list(map(list, s)) for s in (rule.operands, rule.results)]
+    tensors = [*sides[0], *sides[1]]
+    for tensor, dim in sizes:
+        held = tensors[tensor][dim]
+        assert held is None or not rule.factors[held].can_split, (
+            "a dimension runs along two factors"
+        )
+        tensors[tensor][dim] = number
+    sections = tuple((*place, given[place]) for place in sorted(sizes) if given.get(place))
+    return replace(
+        rule,
+        factors=(*rule.factors, Factor(common, can_split=common > 1)),
+        operands=tuple(map(tuple, tensors[: len(rule.operands)])),
+        results=tuple(map(tuple, tensors[len(rule.operands) :])),
+        localize=own.localize or rule.localize,
+        sections=sections,
+    )
+
+
+def _with_read(rule: Rule, own: Packed, given: dict[Place, Blocks]) -> Rule:
+    """Return ``rule`` with packed operands split along a factor, if they have its blocks."""
+    operands: list[Dims] = list(rule.operands)
+    sections: list[tuple[int, int, Blocks]] = []
+    for (tensor, dim), sizes in own.read:
+        if given.get((tensor, dim), ()) == ratio_of(sizes):
+            dims = operands[tensor]
+            assert dims[dim] is None, "a dimension runs along two factors"
+            operands[tensor] = (*dims[:dim], own.factor, *dims[dim + 1 :])
+            sections.append((tensor, dim, ratio_of(sizes)))
+    return replace(rule, operands=tuple(operands), sections=tuple(sorted(sections)))
+
+
+def _agree(whole: Sequence[int], part: Sequence[int], start: int) -> bool:
+    """Return whether the blocks of a part are those of the whole dimension from ``start`` on."""
+    ends = {*itertools.accumulate(whole, initial=0)}
+    own = [*itertools.accumulate(part, initial=start)]
+    return ends.intersection(range(own[0], own[-1] + 1)) == {*own}
+
+
+def _block_sizes(size: int | None, blocks: Blocks) -> tuple[int, ...]:
+    """Return the sizes of the blocks of a dimension, none if they do not divide it."""
+    if size is None or size == 0 or size % (sum(blocks) or 1):
+        return ()
+    return tuple(size // sum(blocks) * own for own in blocks) or (size,)
+
+
+def _shape(info: OpInfo, tensor: int) -> Shape:
+    found = (*info.operands, *info.results)[tensor]
+    return () if found is None else found.shape
