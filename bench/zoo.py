@@ -50,6 +50,9 @@ DIMS = {
     "decoder_standard": {**_STEP, "sequence": 4},
     "decoder_runtime": _STEP,
     "decoder_4_bits": _STEP,
+    "decoder_packed": {**_STEP, "sequence": 4},
+    "decoder_runtime_packed": _STEP,
+    "decoder_4_bits_packed": _STEP,
 }
 """Sizes of symbolic dimensions, so that they can be split."""
 

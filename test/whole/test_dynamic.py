@@ -18,7 +18,10 @@ from tensoropt.runtime.inference.jobs import check_plans
 from tensoropt.runtime.inference.jobs import run as run_plans
 from tensoropt.runtime.support.job import Job
 
-DECODERS = ["decoder_small", "decoder_standard", "decoder_runtime", "decoder_4_bits"]
+DECODERS = [
+    *("decoder_small", "decoder_standard", "decoder_runtime", "decoder_4_bits"),
+    *("decoder_packed", "decoder_runtime_packed"),
+]
 ENDS: list[tuple[str, list[int]]] = [("s", [4]), ("n", [])]
 
 

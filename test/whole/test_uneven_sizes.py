@@ -147,7 +147,23 @@ def _quantized(b: int, k: int, n: int, **_: int) -> tuple[Network, list[str]]:
     return g, [y, best, g.op("OneHot", places, g.stored(np.int64(k)), g.stored(np.array([0, 1])))]
 
 
-FAMILIES = [_perceptron, _attention, _convolution, _recurrent, _einsum, _quantized]
+def _packed(b: int, s: int, h: int, d: int, n: int, **_: int) -> tuple[Network, list[str]]:
+    """Projections in blocks of unequal sizes, cut by Split and by Slice, and joined again."""
+    g, wide = Network(x=(b, s, n)), h * d
+    parts = g.op("Add", g.op("MatMul", "x", g.weight(n, 4 * wide)), g.weight(4 * wide))
+    q, kv = g.op("Split", parts, g.stored(np.array([2 * wide, 2 * wide])), results=2, axis=-1)
+    k, v = (
+        g.op("Slice", kv, *(g.stored(np.array([own])) for own in (start, start + wide, -1)))
+        for start in (0, wide)
+    )
+    heads = g.op("Reshape", q, g.stored(np.array([0, 0, 2 * h, d])))
+    q = g.op("Reshape", g.op("Tanh", heads), g.stored(np.array([0, 0, 2 * wide])))
+    y = g.op("Mul", q, g.op("Concat", k, v, axis=-1))
+    y = g.op("Concat", y, g.op("Relu", y), axis=2)
+    return g, [g.op("MatMul", y, g.weight(4 * wide, n)), k]
+
+
+FAMILIES = [_perceptron, _attention, _packed, _convolution, _recurrent, _einsum, _quantized]
 
 
 def _random_plan(path: Path, mesh: Mesh, seed: int) -> ir.Module:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.blocks import Packed, packing
 from tensoropt.compiler.sharding.rule.factors import (
     SUMMABLE,
     FactorMap,
@@ -44,6 +45,17 @@ def _gather(info: OpInfo) -> Rule:
     if info.version >= WHERE_SINCE and _adds_up(info.operands[0]):
         factors.append(FactorMap({0: axis}, reduction="sum", counted=True, padded=True))
     return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
+
+
+@packing("Gather")
+def _pick_block(info: OpInfo) -> Packed | None:
+    """Pick one index, which is a block of the dimension."""
+    axis, picked = axis_of(info, 0, len(info.shape(0))), info.literal_ints(1)
+    size = info.shape(0)[axis]
+    if picked is None or len(picked) != 1 or size is None:
+        return None
+    start = picked[0] % size
+    return Packed(cuts=(((0, axis), start), ((0, axis), start + 1)))
 
 
 @sharding_rule("com.microsoft.GatherBlockQuantized")

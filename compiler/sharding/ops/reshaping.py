@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.blocks import Fold, Packed, packing
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
@@ -205,6 +206,28 @@ def _reshape(info: OpInfo) -> Rule | None:
         factors = [factor for factor in factors if not _may_be_copied(info, factor)]
     linear = linear_in(info, (0,))
     return rule_of(info, factors, linear=linear, localize=_reshape_locally)
+
+
+@packing("Reshape")
+def _folds(info: OpInfo) -> Packed | None:
+    """Relate a dimension to the two that it is cut into: `(3 h)` to `3 h`, or back."""
+    source, result = info.shape(0), info.result_shape()
+    if None in (*source, *result) or 0 in source:
+        return None
+    found = []
+    for block in reshape_blocks(source, result):
+        few, many = _wide(source, block.source), _wide(result, block.result)
+        first, second = 0, len(info.operands)
+        if len(few) > 1:
+            few, many, first, second = many, few, second, first
+        if len(few) == 1 and len(many) > 1:
+            found.append(Fold((first, few[0]), (second, many[0]), (second, many[1])))
+    return Packed(folds=tuple(found)) if found else None
+
+
+def _wide(shape: Shape, dims: range) -> list[int]:
+    """Return the dimensions with a size other than 1."""
+    return [dim for dim in dims if shape[dim] != 1]
 
 
 def _may_be_copied(info: OpInfo, factor: FactorMap) -> bool:

@@ -79,7 +79,7 @@ def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sectio
     ``parameters`` are the values that depend on parameters only. Linear in the dimensions of all
     operands and results, times the cuts.
     """
-    if not any(packed(use.info) for use in uses):
+    if not any(own.spans or own.read or own.cuts for use in uses if (own := packed(use.info))):
         return [()] * len(uses)
     groups = _Groups()
     for use in uses:
@@ -131,7 +131,7 @@ def _runs(uses: Sequence[Use], groups: _Groups) -> Iterator[_Run]:
 
 
 def _read_cuts(uses: Sequence[Use], groups: _Groups) -> dict[_Dim, set[Fraction]]:
-    """Return the cuts between the blocks that ops read, by group."""
+    """Return the cuts between the blocks that ops read or pick, by group."""
     cuts: dict[_Dim, set[Fraction]] = defaultdict(set)
     for use in uses:
         own = packed(use.info)
@@ -140,6 +140,10 @@ def _read_cuts(uses: Sequence[Use], groups: _Groups) -> dict[_Dim, set[Fraction]
             if dim is not None:
                 ends = itertools.accumulate(sizes[:-1])
                 cuts[groups.find(dim)] |= {Fraction(end, sum(sizes)) for end in ends}
+        for place, start in () if own is None else own.cuts:
+            dim, size = use.dim(place), use.size(place)
+            if dim is not None and size and 0 < start < size:
+                cuts[groups.find(dim)].add(Fraction(start, size))
     return cuts
 
 
@@ -197,12 +201,12 @@ def _ratio(cuts: Collection[Fraction]) -> Blocks:
 
 
 def _sections(use: Use, groups: _Groups, blocks: dict[_Dim, Blocks]) -> Sections:
-    """Return the blocks of the dimensions of an op that they divide."""
+    """Return the blocks of the dimensions of an op that they divide, into more than one point."""
     found = []
     for tensor, dims in enumerate((*use.rule.operands, *use.rule.results)):
         for dim in range(len(dims)):
             at, size = use.dim((tensor, dim)), use.size((tensor, dim))
             own = () if at is None else blocks.get(groups.find(at), ())
-            if own and size and size % sum(own) == 0:
+            if own and size and size > sum(own) and size % sum(own) == 0:
                 found.append((tensor, dim, own))
     return tuple(found)

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 
 from tensoropt.compiler.layout.rule import Dims, Factor, Rule, Sections
 from tensoropt.compiler.sharding.rule.local_op import Localize
@@ -19,6 +19,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.runtime.layout.layout import Blocks, ratio_of
 
 __all__ = [
+    "Fold",
     "Packed",
     "Place",
     "Span",
@@ -49,17 +50,34 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """Dimension ``whole`` is dimensions ``outer`` and ``inner`` merged, and maybe more after them.
+
+    If each index of ``outer`` is a block of ``whole``, a piece of each block is a piece of
+    ``inner``.
+    """
+
+    whole: Place
+    outer: Place
+    inner: Place
+
+
+@dataclass(frozen=True)
 class Packed:
     """The blocks that an op cuts, joins or reads.
 
     ``spans`` relate dimensions; one new factor runs along all of them, and ``localize`` builds the
     op of one rank. ``read`` has the sizes of the blocks of dimensions that factor ``factor`` reads.
+    ``cuts`` has (dimension, first index of a block) of dimensions that stay whole. ``folds`` may
+    become new factors.
     """
 
     spans: tuple[Span, ...] = ()
     localize: Localize | None = None
     read: tuple[tuple[Place, tuple[int, ...]], ...] = ()
     factor: int = 0
+    cuts: tuple[tuple[Place, int], ...] = ()
+    folds: tuple[Fold, ...] = ()
 
 
 _Maker = Callable[[OpInfo], Packed | None]
@@ -122,7 +140,34 @@ def rule_in_blocks(info: OpInfo, rule: Rule, blocks: Sections) -> Rule:
         return found
     if own_blocks.read:
         return _with_read(found, own_blocks, given)
+    if own_blocks.folds:
+        return reduce(lambda own, fold: _with_fold(info, own, fold, given), own_blocks.folds, found)
     return _with_spans(info, found, own_blocks, given)
+
+
+def _with_fold(info: OpInfo, rule: Rule, fold: Fold, given: dict[Place, Blocks]) -> Rule:
+    """Return ``rule`` with a factor along the inner dimension, if the outer indices are blocks."""
+    (tensor, dim), (outer, at) = fold.whole, fold.outer
+    count, size = _shape(info, outer)[at], _shape(info, fold.inner[0])[fold.inner[1]]
+    blocks = given.get(fold.whole, ())
+    if blocks != (1,) * (count or 0) or not size or given.get(fold.inner):
+        return rule
+    factors, sides = list(rule.factors), [*map(list, (*rule.operands, *rule.results))]
+    major = sides[tensor][dim]
+    if major is None or sides[fold.inner[0]][fold.inner[1]] is not None:
+        return rule
+    factors[major] = replace(factors[major], can_split=False, blocks=())
+    sides[outer][at] = None
+    for place in (fold.whole, fold.inner):
+        sides[place[0]][place[1]] = len(factors)
+    operands = len(rule.operands)
+    return replace(
+        rule,
+        factors=(*factors, Factor(size, can_split=size > 1)),
+        operands=tuple(map(tuple, sides[:operands])),
+        results=tuple(map(tuple, sides[operands:])),
+        sections=tuple(sorted((*rule.sections, (tensor, dim, blocks)))),
+    )
 
 
 def _with_spans(info: OpInfo, rule: Rule, own: Packed, given: dict[Place, Blocks]) -> Rule:
