@@ -133,3 +133,21 @@ func.func @groups(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(0)", "R", "S(1)", "S(1)"]>, dst = #topt.layout<@mesh, ["R", "R", "R", "R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
+
+// -----
+
+shard.grid @mesh(shape = 2x2)
+func.func @blocks(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'topt.reshard' op layout 'src' does not fit tensor<4x8xf32> on mesh 2x2, expected dimension 1 to divide by 2 in blocks of 2+1, got: 8}}
+  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(1 of 2+1)", "R"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+shard.grid @mesh(shape = 2x2)
+func.func @blocks_of_one_dimension(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'topt.reshard' op layout 'src' has a wrong placement, expected the same blocks on all axes that split one dimension, got: S(1 of 2) S(1)}}
+  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(1 of 2)", "S(1)"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}

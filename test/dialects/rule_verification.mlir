@@ -133,3 +133,19 @@ func.func @texts(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {inner = "copy"}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
+
+// -----
+
+func.func @blocks_of_factor_and_dimension(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has blocks 2 on no factor, or on a factor with other blocks}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j of 2) -> (i, j)", ["i=4", "j=8 of 2"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @blocks_that_are_none(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [of <blocks>] [whole] [sum|max|min] [least=<n>] [padded], got: 'j=8 of 0'}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8 of 0"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
