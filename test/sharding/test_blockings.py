@@ -96,6 +96,23 @@ def test_indices_of_a_new_dimension_are_blocks(path: Path) -> None:
     assert '"(i, k of 3), (_) -> (i, _, k, _)"' in found[1]
 
 
+def test_channels_of_convolutions_have_blocks(path: Path) -> None:
+    found = rules(
+        """g (float[1, 4, 8, 8] x) => (float[1, 6, 8, 8] y)
+        <float[16, 4, 1, 1] w, float[6, 24, 1, 1] u> {
+            z = Conv (x, w)
+            a, b = Split <axis = 1, num_outputs = 2> (z)
+            c = Relu (b)
+            d = Concat <axis = 1> (a, b, c)
+            y = Conv (d, u)
+        }""",
+        path,
+    )
+    assert "j=16 of 2 padded" in found[0]
+    assert '-> (i, l of 3, j, k)"' in found[3]
+    assert "k=24 of 3 sum padded" in found[4]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -86,6 +86,18 @@ def test_reshape_passes_blocks_of_heads_on(mesh: tuple[int, ...]) -> None:
     assert not in_blocks(case, ((0, 1, (1, 1)), (2, 1, (1, 1, 1))), mesh)
 
 
+@pytest.mark.parametrize("mesh", MESHES)
+def test_indices_of_a_new_dimension_are_blocks(mesh: tuple[int, ...]) -> None:
+    """Back, too, as in the gradient."""
+    case = Case("Reshape", [normal(4, 48), ints(4, 3, 4, 4)], literals=frozenset((1,)))
+    found = in_blocks(case, ((0, 1, (1, 1, 1)),), mesh)
+    assert found if mesh == (2, 2) else found == {"S(1 of 3) R -> S(2)"}
+    case = Case("Reshape", [normal(4, 3, 4, 4), ints(4, 48)], literals=frozenset((1,)))
+    found = in_blocks(case, ((2, 1, (1, 1, 1)),), mesh)
+    assert found if mesh == (2, 2) else found == {"S(2) R -> S(1 of 3)"}
+    assert not in_blocks(case, ((2, 1, (1, 1)),), mesh)
+
+
 def test_products_pass_blocks_on() -> None:
     case = Case("MatMul", [normal(4, 12), normal(12, 24)])
     columns = ((1, 1, (1, 1, 1)), (2, 1, (1, 1, 1)))

@@ -42,7 +42,8 @@ class Words:
                 continue
             over = f"over {','.join(axis_names(axes))}"
             if placement.is_split:
-                texts.append(f"split by {self.dimension(value, placement.dim)} {over}")
+                each = f" in {len(placement.blocks)} blocks" if placement.blocks else ""
+                texts.append(f"split by {self.dimension(value, placement.dim)}{each} {over}")
             else:
                 texts.append(f"as partial {_REDUCED[placement.reduction or 'sum']} {over}")
         return " and ".join(texts) or "whole"

@@ -33,10 +33,12 @@ __all__ = [
 Place = tuple[int, int]
 """A tensor of an op, operands before results, and one of its dimensions."""
 
+_CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
+
 _POSITIONLESS = frozenset(("Reshape", "Squeeze", "com.microsoft.MatMulNBits"))
 """Operators with code for a rank that is right for any part, contiguous or not."""
 
-_MERGING = _POSITIONLESS | {"Flatten", "Unsqueeze"}
+_MERGING = _POSITIONLESS | _CONVOLUTIONS | {"Flatten", "Unsqueeze"}
 """Operators with factors that are the major loop of a dimension."""
 
 
@@ -111,10 +113,20 @@ def passes_on(info: OpInfo, rule: Rule, number: int) -> bool:
     factor = rule.factors[number]
     if not factor.can_split or not isinstance(factor.size, int) or factor.least != 1:
         return False
-    if rule.localize is not None and info.name not in _POSITIONLESS:
+    if rule.localize is not None and number >= _count_positionless(info, rule):
         return False
     sizes = {_shape(info, tensor)[dim] for tensor, dim in places_of(rule, number)}
     return info.name in _MERGING or sizes == {factor.size}
+
+
+def _count_positionless(info: OpInfo, rule: Rule) -> int:
+    """Return the number of first factors for which code for a rank is right for any part.
+
+    Of a convolution they are the samples, the channels and, of a single group, the inputs.
+    """
+    if info.name in _CONVOLUTIONS:
+        return 3 if info.attribute("group", 1) == 1 else 2
+    return len(rule.factors) if info.name in _POSITIONLESS else 0
 
 
 def places_of(rule: Rule, number: int) -> list[Place]:
