@@ -56,6 +56,7 @@ class Recipe:
 RECIPES = {
     "cnn": Recipe("momentum", 0.02),
     "gpt2": Recipe("adamw", 1e-3),
+    "gpt2_packed": Recipe("adamw", 1e-3),
     "llama": Recipe("adam", 1e-3),
     "vit": Recipe("adamw", 1e-3),
     "lstm": Recipe("sgd", 0.5),

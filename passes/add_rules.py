@@ -83,7 +83,7 @@ def _in_blocks(
         Use(info, rule, tuple(_number(v, numbers) for v in (*op.operands, *op.results)))
         for op, (info, rule) in zip(ops, rules, strict=True)
     ]
-    held = zip(block.arguments, onnx.carried(function, "arg_attrs"), strict=True)
+    held = zip(block.arguments, onnx.carried(function, "arg_attrs"), strict=False)
     parameters = {
         numbers[argument]
         for argument, own in held

@@ -1,7 +1,8 @@
 """GPT-3 (Brown et al., arXiv 2005.14165, table 2.1): the forward pass over a whole sequence.
 
-Heads of queries, keys and values are computed by one product, as in Megatron-LM, and the embedding
-is tied to the output. The paper's width for 13 B, 5140, is not 40 heads of 128: it is 5120 here.
+Heads of queries, keys and values are computed by one product, as in Megatron-LM: adjacent within
+each head or, with ``thirds``, in three blocks as in GPT-2. The embedding is tied to the output. The
+paper's width for 13 B, 5140, is not 40 heads of 128: it is 5120 here.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Gpt:
     batch: int = 8
     dtype: str = "float16"
     dropout: float = 0.0
+    thirds: bool = False
 
     def build(self, name: str) -> Builder:
         g = Builder(name, self.dtype)
@@ -57,8 +59,12 @@ class Gpt:
         with g.scope("attention"):
             x = layer_norm(g, x, self.width, "norm")
             packed = linear(g, x, self.width, 3 * self.width, "qkv")
-            packed = g.op("Reshape", packed, g.ints(0, 0, self.heads, 3 * size))
-            q, k, v = g.ops(3, "Split", packed, axis=-1, num_outputs=3)
+            if self.thirds:
+                parts = g.ops(3, "Split", packed, axis=-1, num_outputs=3)
+                q, k, v = (g.op("Reshape", p, g.ints(0, 0, self.heads, size)) for p in parts)
+            else:
+                packed = g.op("Reshape", packed, g.ints(0, 0, self.heads, 3 * size))
+                q, k, v = g.ops(3, "Split", packed, axis=-1, num_outputs=3)
             q, v = (g.op("Transpose", part, perm=[0, 2, 1, 3]) for part in (q, v))
             k = g.op("Transpose", k, perm=[0, 2, 3, 1])
             y = merge_heads(g, attend(g, q, k, v, size, mask), self.width)

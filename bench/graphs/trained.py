@@ -19,6 +19,16 @@ LOSS = "softmax-cross-entropy:scores,labels"
 TRAINED: Mapping[str, Model] = {
     "cnn": Residual(batch=8, image=16, blocks=1, width=8, pooled=True),
     "gpt2": Gpt(layers=2, width=32, heads=4, vocabulary=64, sequence=8, batch=8, dtype="float32"),
+    "gpt2_packed": Gpt(
+        layers=2,
+        width=32,
+        heads=4,
+        vocabulary=64,
+        sequence=8,
+        batch=8,
+        dtype="float32",
+        thirds=True,
+    ),
     "llama": Llama(
         layers=2,
         width=32,

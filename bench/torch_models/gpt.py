@@ -32,22 +32,28 @@ class FeedForward(nn.Module):
 
 
 class _Attention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, *, thirds: bool) -> None:
         super().__init__()
-        self.size = width // heads
+        self.size, self.thirds = width // heads, thirds
         self.norm = nn.LayerNorm(width)
         self.qkv, self.out = Product(width, 3 * width), Product(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        packed = self.qkv(self.norm(x)).unflatten(-1, (-1, 3 * self.size)).transpose(1, 2)
-        y = functional.scaled_dot_product_attention(*packed.chunk(3, dim=-1), is_causal=True)
+        packed = self.qkv(self.norm(x))
+        if self.thirds:
+            packed = packed.unflatten(-1, (3, -1, self.size)).transpose(-2, -3).flatten(-2)
+        else:
+            packed = packed.unflatten(-1, (-1, 3 * self.size))
+        y = functional.scaled_dot_product_attention(
+            *packed.transpose(1, 2).chunk(3, dim=-1), is_causal=True
+        )
         return self.out(merged(y))
 
 
 class _Layer(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, *, thirds: bool) -> None:
         super().__init__()
-        self.attention = _Attention(width, heads)
+        self.attention = _Attention(width, heads, thirds=thirds)
         self.mlp = FeedForward(width, "tanh")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -66,7 +72,7 @@ class TorchGpt(nn.Module):
         width = sizes.width
         self.tokens = nn.Embedding(sizes.vocabulary, width)
         self.positions = nn.Parameter(torch.empty(sizes.sequence, width))
-        layers = [_Layer(width, sizes.heads) for _ in range(sizes.layers)]
+        layers = [_Layer(width, sizes.heads, thirds=sizes.thirds) for _ in range(sizes.layers)]
         self.layers = add_numbered(self, "layer", layers)
         self.norm = nn.LayerNorm(width)
 

@@ -88,8 +88,7 @@ def _divides(layout: Layout, info: TensorInfo, mesh: Mesh) -> bool:
 def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[Strategy, ...]:
     """Return the strategies of ``node`` on ``mesh``; if ``whole``, only the replicated strategy.
 
-    An argument or result may have any stored layout, but inputs have no padding, and inputs and
-    outputs no blocks.
+    An argument or result may have any stored layout, but inputs have no padding and no blocks.
     """
     if isinstance(node, Op):
         offered = op_options(node.rule, len(node.operands), mesh, graph.samples)
@@ -111,7 +110,7 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
         return tuple(Strategy((), (), (x,)) for x in layouts)
     operand = node.operands[0]
     info = None if operand is None else graph.values[operand].info
-    blocks = () if operand is None or node.is_output else graph.blocks.get(operand, ())
+    blocks = () if operand is None else graph.blocks.get(operand, ())
     return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh, graph.samples, blocks))
 
 

@@ -114,19 +114,12 @@ def test_a_node_does_as_it_is_pinned(
     assert (row["operands"], row["results"]) == (operands, results)
 
 
-def test_it_is_said_where_heads_end(opt, packed: Path) -> None:
-    """Half of the heads of queries and of keys are two pieces of what the product makes."""
-    why = "heads end at 'cut': of the tensor that is cut there, some heads of every part are no"
-    outcome = opt(packed, "--mesh", "2", "--pin", "node:*=heads")
-    assert outcome.status == 0
-    assert f"note: --pin 'node:*=heads': 2 of the 7 nodes have no heads and stay free; {why}" in (
-        outcome.err
-    )
-    refused = opt(packed, "--mesh", "2", "--pin", "node:cut=heads")
-    assert refused.status == 1
-    assert (
-        f"the node has no heads, expected sequence, replicate, partial, i, j; {why}" in refused.err
-    )
+def test_heads_go_through_packed_projections(planned, packed: Path) -> None:
+    nodes = planned(packed, "--mesh", "2", "--pin", "node:*=heads")["nodes"]
+    assert nodes["both"]["operands"] == [["R"], ["S(1 of 2)"]]
+    assert nodes["cut"]["operands"] == [["S(2 of 2)"]]
+    assert nodes["cut"]["results"] == [["S(2)"], ["S(2)"]]
+    assert nodes["scores"]["operands"] == [["S(1)"], ["S(1)"]]
 
 
 def test_what_is_forbidden_is_not_done(planned, mlp: Path) -> None:

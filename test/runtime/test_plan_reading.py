@@ -76,8 +76,8 @@ def set_to(*path: str | int, value: Any) -> Callable[[Any], None]:
         (set_to("inputs", 0, "dtype", value="float"), "inputs[0].dtype: 'float' is not one of"),
         (
             set_to("inputs", 0, "layout", value=["S", "R"]),
-            "inputs[0].layout[0]: expected R, S(dimension), S(dimension, turn), P(sum), P(max) or "
-            "P(min), got: 'S'",
+            "inputs[0].layout[0]: expected R, S(dimension), S(dimension, turn), "
+            "S(dimension of blocks), P(sum), P(max) or P(min), got: 'S'",
         ),
         (set_to("inputs", 0, "layout", value=["R"]), "input 'x': layout R: expected 2 placements"),
         (

@@ -22,6 +22,7 @@ EAGER = str(Path(__file__).parents[1] / "devices" / "eager.toml")
 SAMPLE = {
     "cnn": (2, ["random 0"]),
     "gpt2": (2, ["leanest", "zero 3"]),
+    "gpt2_packed": (2, ["leanest", "random 0"]),
     "llama": (2, ["fastest"]),
     "vit": (2, ["zero 3"]),
     "lstm": (2, ["random 0"]),

@@ -11,11 +11,9 @@ from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result
 from tensoropt.compiler.program.pins import Condition, Partial, Split, Tensor, Term
 from tensoropt.compiler.protos.signatures import is_transposed, signature_of, swap_last_dims
 from tensoropt.compiler.search.frontier.kinds import (
-    HEADS,
     KINDS,
     PARTIAL,
     REPLICATE,
-    ends_of_heads,
 )
 from tensoropt.compiler.search.frontier.pins import NODE, Pin
 from tensoropt.compiler.support.errors import UserError, did_you_mean
@@ -273,21 +271,8 @@ def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:
             f"'{graph.nodes[whole[0]].name}' {why}; {expected}"
         )
     what = f"none of the {len(indices)} nodes has" if len(indices) > 1 else "the node has no"
-    near = did_you_mean(words[0], known) or _where_heads_end(graph, pin, indices)
+    near = did_you_mean(words[0], known)
     return UserError(f"{pin.source}: {what} {words[0]}, {expected}{near}")
-
-
-def _where_heads_end(graph: Graph, pin: Pin, indices: Sequence[int]) -> str:
-    """Return the reason why some nodes that a pin matches have no heads, if it is known."""
-    ends = set(ends_of_heads(graph)) if HEADS in [word for word, _ in pin.says] else set()
-    nodes = [graph.nodes[index] for index in indices if index in ends]
-    if not nodes:
-        return ""
-    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return (
-        f"; heads end at '{nodes[0].name}'{more}: of the tensor that is cut there, some heads of "
-        "every part are no contiguous piece"
-    )
 
 
 def unsplit_notes(graph: Graph, pins: Sequence[Pin]) -> Iterator[str]:
@@ -298,11 +283,10 @@ def unsplit_notes(graph: Graph, pins: Sequence[Pin]) -> Iterator[str]:
     for pin in pins:
         if pin.is_node and not pin.layouts:
             ops = {n.name: i for i, n in enumerate(graph.nodes) if _is_own_op(n) and not n.constant}
-            matched = [ops[name] for name in pin.matches(ops)]
-            count, held = len(matched), sum(1 for _ in _of_nodes(graph, pin))
+            count, held = len(list(pin.matches(ops))), sum(1 for _ in _of_nodes(graph, pin))
             if 0 < held < count:
                 what = ", ".join(word for word, _ in pin.says)
                 yield (
                     f"note: {pin.source}: {count - held} of the {count} nodes have no {what} "
-                    f"and stay free{_where_heads_end(graph, pin, matched)}"
+                    f"and stay free"
                 )

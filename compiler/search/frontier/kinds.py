@@ -9,13 +9,11 @@ from tensoropt.compiler.program.attention import attention_heads
 from tensoropt.compiler.program.batch import Batch, follow, follow_batch
 from tensoropt.compiler.program.graph import Argument, Graph, Op
 
-__all__ = ["HEADS", "KINDS", "PARTIAL", "REPLICATE", "ends_of_heads"]
+__all__ = ["KINDS", "PARTIAL", "REPLICATE"]
 
 REPLICATE = "replicate"
 PARTIAL = "partial"
 
-HEADS = "heads"
-_CUTS = ("Split", "Slice")
 _SEQUENCE_RANKS = (2, 3)
 """Ranks of inputs with a sequence, `b s` or `b s h`: images have channels in that dimension."""
 
@@ -91,24 +89,6 @@ def _heads(graph: Graph) -> Mapping[int, int]:
     return found
 
 
-def ends_of_heads(graph: Graph) -> list[int]:
-    """Return the ops that slice tensors with heads out of a tensor that packs several of them.
-
-    Queries, keys and values of one product are packed. Some heads of each are several pieces of the
-    packed tensor. No layout has these pieces, so heads cannot be followed further.
-    """
-    found: dict[int, None] = {}
-    for index, factor in _heads(graph).items():
-        for value, dim in _runs_along(graph, index, factor):
-            own = graph.values[value]
-            cutter = graph.nodes[own.producer]
-            if not isinstance(cutter, Op) or cutter.info.name not in _CUTS:
-                continue
-            if cutter.rule.results[own.index][dim] is None:
-                found[own.producer] = None
-    return sorted(found)
-
-
 def _runs_along(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, int]]:
     """Yield the values that an op reads or makes along ``factor``, and their dimension."""
     node = graph.op(index)
@@ -135,7 +115,7 @@ def _along(graph: Graph, value: int, dim: int) -> Iterator[tuple[int, int]]:
 KINDS: Mapping[str, Callable[[Graph], Mapping[int, int]]] = {
     "batch": lambda graph: follow_batch(graph).factors,
     "sequence": _sequence,
-    HEADS: _heads,
+    "heads": _heads,
     "column": lambda graph: dict(_of_weights(graph, _column_of)),
     "row": lambda graph: dict(_of_weights(graph, _row_of)),
 }
