@@ -8,7 +8,7 @@ axis splits one factor, lets partial sums pass, or does nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -85,13 +85,14 @@ class InnerStep:
     """A collective, or a local copy, inside the op of one rank when axes split ``factors``.
 
     The collective runs over these axes. Each rank's input tensor runs along the factors ``dims``
-    and has ``item_bytes`` bytes per point.
+    and has ``item_bytes`` bytes per point. A ``padded`` step only runs if a factor has padding.
     """
 
     factors: tuple[int, ...]
     dims: tuple[int, ...]
     item_bytes: int
     kind: StepKind = "all_reduce"
+    padded: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,10 +192,14 @@ class Rule:
         for inner in self.inner:
             own = (axis for factor in inner.factors for axis in strategy.axes_of(factor))
             axes = tuple(sorted(own))
-            if axes:
+            if axes and (not inner.padded or self._has_padding(inner.factors, strategy, mesh)):
                 size = inner.item_bytes * self._points(inner, strategy, mesh)
                 found += [(kind, axes, size) for kind in _messages(inner.kind, mesh.extent(axes))]
         return found
+
+    def _has_padding(self, factors: Sequence[int], strategy: Strategy, mesh: Mesh) -> bool:
+        sizes = [(self.factors[f].size, mesh.extent(strategy.axes_of(f))) for f in factors]
+        return any(isinstance(size, int) and size % pieces for size, pieces in sizes)
 
     def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
         """Return the points of one rank's tensor; a symbolic size without a range counts as 1."""

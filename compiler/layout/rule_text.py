@@ -4,7 +4,8 @@ The map gives the factor of each dimension of each operand and result, ``_`` for
 ``(i, k), (k, j) -> (i, j)``. The factors follow: ``i=4``, ``k=? whole``, ``k=1024 sum``,
 ``h=14 least=3``, ``v=50257 padded``, and ``b=? mean=36 end=64 step=8`` for an open dimension.
 ``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. An inner step is
-written ``all_reduce over k of (i, j), 4 bytes``.
+written ``all_reduce over k of (i, j), 4 bytes``, followed by ``if padded`` if it only runs for
+parts with padding.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _FACTOR = re.compile(
     r"(?: (whole))?(?: (sum|max|min))?(?: least=(\d{1,18}))?"
     r"(?: (padded))?"
 )
-_INNER = re.compile(r"(\w+) over ([\w, ]+) of \(([\w, ]*)\), (\d{1,18}) bytes")
+_INNER = re.compile(r"(\w+) over ([\w, ]+) of \(([\w, ]*)\), (\d{1,18}) bytes( if padded)?")
 _KINDS = (*COLLECTIVES, "copy", "exchange")
 _NOTHING = "-"
 _LINEAR = re.compile(r"linear\((\d+(?:, ?\d+)*)\)")
@@ -122,7 +123,7 @@ class NamedRule:
 
     def _inner_text(self, step: InnerStep) -> str:
         over, dims = (", ".join(self.names[f] for f in own) for own in (step.factors, step.dims))
-        return f"{step.kind} over {over} of ({dims}), {step.item_bytes} bytes"
+        return f"{step.kind} over {over} of ({dims}), {step.item_bytes} bytes{' if padded' if step.padded else ''}"
 
 
 def name_factors(rule: Rule) -> NamedRule:
@@ -244,7 +245,7 @@ def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
     if match is None or match[1] not in _KINDS:
         raise UserError(
             "has a wrong step inside, expected <collective> over <factors> of (<factors>), "
-            f"<n> bytes, with one of {', '.join(_KINDS)}, got: '{text}'"
+            f"<n> bytes [if padded], with one of {', '.join(_KINDS)}, got: '{text}'"
         )
     over, dims = (tuple(_number(name, names) for name in _words(match[n])) for n in (2, 3))
-    return InnerStep(over, dims, int(match[4]), match[1])
+    return InnerStep(over, dims, int(match[4]), match[1], bool(match[5]))

@@ -113,7 +113,7 @@ func.func @additive(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 // -----
 
 func.func @inner(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong step inside, expected <collective> over <factors> of (<factors>), <n> bytes, with one of all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, copy, exchange, got: 'all_sum over j of (i), 4 bytes'}}
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong step inside, expected <collective> over <factors> of (<factors>), <n> bytes [if padded], with one of all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, copy, exchange, got: 'all_sum over j of (i), 4 bytes'}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {inner = ["all_sum over j of (i), 4 bytes"]}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }

@@ -10,9 +10,10 @@ import pytest
 from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from sharding.harness import Case, check, normal, offered
+from sharding.harness import Case, Report, check, normal, offered
 
 from tensoropt.compiler.sharding.proof.onnx_node import Array
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [(2,), (4,), (2, 2)]
 RUNTIME = "com.microsoft"
@@ -129,6 +130,7 @@ def test_a_range_is_priced() -> None:
 def nbits(
     columns: int = 8, blocks: int = 4, *, rows: tuple[int, ...] = (4,), width: int = 4,
     points: str = "", flat: bool = False, bias: bool = False, level: int = 0, size: int = 16,
+    order: bool = False,
 ) -> Case:  # fmt: skip
     """Return a product with packed weights, ``blocks`` blocks of ``size`` elements per column."""
     scales, packed = scale(columns, blocks), -(-blocks * width // 8)
@@ -137,7 +139,9 @@ def nbits(
     if flat:
         scales, zero = scales.reshape(-1), zero if zero is None else zero.reshape(-1)
     weight = whole(columns, blocks, size * width // 8, seed=6)
-    operands = [normal(*rows, blocks * size), weight, scales, zero, None]
+    groups = np.random.default_rng(0).permutation(blocks * size) // size
+    index = groups.astype(np.int32) if order else None
+    operands = [normal(*rows, blocks * size), weight, scales, zero, index]
     attributes = {"K": blocks * size, "N": columns, "bits": width, "block_size": size}
     attributes |= {"accuracy_level": level} if level else {}
     return Case(
@@ -146,7 +150,7 @@ def nbits(
 
 
 def test_packed_weights_split_by_columns_and_blocks() -> None:
-    assert offered(nbits(points="packed", bias=True)) == {
+    assert offered(nbits(blocks=16, points="packed", bias=True)) == {
         "R R R R R R -> R",
         "R S(0) S(0) S(0) R S(0) -> S(1)",
         "S(1) S(1) S(1) S(1) R P(sum) -> P(sum)",
@@ -155,12 +159,48 @@ def test_packed_weights_split_by_columns_and_blocks() -> None:
     }
 
 
-def test_blocks_stay_together_where_bytes_or_scales_do() -> None:
-    half_bytes = offered(nbits(blocks=2, points="packed"))
-    assert not any("S(1) S(1)" in text for text in half_bytes)
-    assert any("S(1) S(1)" in text for text in offered(nbits(blocks=2, points="packed", width=8)))
-    assert not any("S(1) S(1)" in text for text in offered(nbits(flat=True)))
+def test_zero_points_that_share_bytes_are_whole() -> None:
+    whole_points, own_points = "S(1) S(1) S(1) R R R -> P(sum)", "S(1) S(1) S(1) S(1) R R -> P(sum)"
+    assert whole_points in offered(nbits(blocks=2, points="packed"))
+    assert own_points in offered(nbits(blocks=16, points="packed"))
+    assert own_points in offered(nbits(blocks=2, points="packed", width=8))
+
+
+def test_blocks_with_flat_scales_or_indices_stay_together() -> None:
+    for case in (nbits(flat=True), nbits(order=True), nbits(order=True, points="packed")):
+        assert not any("S(1) S(1)" in text for text in offered(case))
     assert "R S(0) S(0) R R R -> S(1)" in offered(nbits(flat=True))
+    assert "R S(0) S(0) R R R -> S(1)" in offered(nbits(order=True))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 7, 8])
+@pytest.mark.parametrize(
+    "weights", [(4, ""), (4, "packed"), (4, "plain"), (8, "packed"), (2, "packed")]
+)
+def test_uneven_blocks(ranks: int, weights: tuple[int, str]) -> None:
+    width, points = weights
+    for blocks in (3, 7, 11, 29):
+        case = nbits(4, blocks, rows=(2,), width=width, points=points, bias=True)
+        check(case, (ranks,), rtol=1e-3, atol=1e-3)
+
+
+def test_a_projection_of_231_blocks_on_any_ranks() -> None:
+    case = nbits(4, 231, rows=(1,), points="packed")
+    for ranks in (2, 3, 4, 5, 6, 7, 8):
+        found = check(case, (ranks,), rtol=1e-3, atol=1e-3, opens=False).offered
+        assert "S(1) S(1) S(1) R R R -> P(sum)" in found
+
+
+def test_uneven_blocks_are_exchanged_at_a_price() -> None:
+    even, uneven = (check(nbits(blocks=n, rows=(3,)), (2,)) for n in (4, 5))
+
+    def steps(report: Report) -> list[tuple[str, int]]:
+        [strategy] = [s for s in report.tried if s.axes_of(1)]
+        inner = report.rule.inner_steps(strategy, Mesh((2,)))
+        return [(kind, size) for kind, _, size in inner]
+
+    assert steps(even) == []
+    assert steps(uneven) == [("collective_permute", 3 * 16 * 4), ("copy", 3 * 3 * 16 * 4)]
 
 
 def test_a_quantized_left_side_is_not_linear() -> None:
@@ -171,7 +211,7 @@ def test_a_quantized_left_side_is_not_linear() -> None:
 @given(
     mesh=st.sampled_from(MESHES),
     columns=st.sampled_from([4, 6, 8]),
-    blocks=st.sampled_from([1, 2, 4]),
+    blocks=st.sampled_from([1, 2, 3, 4, 16]),
     rows=st.sampled_from([(4,), (2, 2), (1,)]),
     weights=st.sampled_from([(4, ""), (4, "packed"), (4, "plain"), (8, ""), (8, "packed")]),
     flat=st.booleans(),

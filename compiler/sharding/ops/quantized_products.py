@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.ops.linear_algebra import product_loops
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import window_loop
+from tensoropt.dialects.build import element_type, int_attr, shape_of
 from tensoropt.dialects.mlir import ir
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["bits", "dynamic", "integer", "integer_to_float", "requantized"]
 
@@ -59,27 +67,29 @@ _COLUMNS, _BLOCKS = 0, 1
 _INT8_ROWS = 4
 """Accuracy level at which the left operand is quantized too, block by block."""
 
+_SHARED_BLOCKS = 16
+"""Packed zero points are split if their number is a multiple of this, so that the parts of up to 8
+ranks fill bytes. Otherwise every rank stores all of them and shifts its own to the first bit."""
+
 
 @sharding_rule("com.microsoft.MatMulNBits")
 def bits(info: OpInfo) -> Rule | None:
     """Return the rule `m (b k), n b k, n b, n b, n -> m n`; b counts blocks that share a scale.
 
-    Scales and zero points may be flat, `(n b)`; the blocks then stay whole. They also stay whole if
-    4-bit zero points of a rank do not fill bytes. ``None`` with indices that reorder blocks, and
-    for weights prepacked for one device.
+    The number of blocks may have padding. The left operand is then split evenly, between other
+    elements than the weights, and ranks exchange the difference. ``None`` for weights prepacked for
+    one device.
     """
-    if info.operand(4) is not None or info.attribute("weight_prepacked", 0):
+    if info.attribute("weight_prepacked", 0):
         return None
     last, columns = len(info.shape(0)) - 1, int(info.attribute("N"))
-    # Flat operands have no dimension along the blocks.
-    places = {0: last, 1: 1, 2: 1, 3: 1}
-    blocks = {i: dim for i, dim in places.items() if dim < info.rank(i)}
+    blocks = _blocks(info)
     factors = [
         present_factor(info, {1: 0, 2: 0, 3: 0, 5: 0}, {0: last}, size=columns),
-        present_factor(info, blocks, {}, size=_block_pieces(info, blocks), reduction="sum"),
+        blocks,
         *(FactorMap({0: dim}, {0: dim}) for dim in range(last)),
     ]
-    inner = int(info.attribute("K")) // (factors[_BLOCKS].size or 1)
+    inner = int(info.attribute("K")) // (blocks.size or 1)
     bias = (5,) if info.operand(5) is not None else ()
     exact = info.attribute("accuracy_level", 0) != _INT8_ROWS
     return rule_of(
@@ -89,23 +99,111 @@ def bits(info: OpInfo) -> Rule | None:
         additive=bias,
         localize=_divide_product,
         flops_per_point=2.0,
+        inner=_exchange(info, range(_BLOCKS + 1, len(factors))) if blocks.padded else (),
     )
 
 
-def _block_pieces(info: OpInfo, places: dict[int, int]) -> int:
-    """Return the number of parts into which the blocks can be split; 1 if they cannot."""
-    zero_points = info.operand(3)
-    if 2 not in places or (zero_points is not None and 3 not in places):
-        return 1
-    sizes = [info.shape(i)[dim] or 1 for i, dim in places.items() if i]
-    whole = int(info.attribute("K")) == sizes[0] * int(info.attribute("block_size"))
-    if zero_points is not None and zero_points.dtype == "uint8":
-        # Zero points are packed; those of all blocks must fill whole bytes.
-        blocks = info.shape(1)[1] or 0
-        whole &= blocks * int(info.attribute("bits", 4)) == 8 * (zero_points.shape[1] or 0)
-    return math.gcd(*sizes) if whole else 1
+def _blocks(info: OpInfo) -> FactorMap:
+    """Return the factor over blocks.
+
+    They stay whole if the last one is incomplete, if scales or zero points are flat, `(n b)`, or if
+    indices assign elements to scales.
+    """
+    last, count = len(info.shape(0)) - 1, info.shape(1)[1] or 0
+    places = {i: d for i, d in {0: last, 1: 1, 2: 1, 3: 1}.items() if info.operand(i) is not None}
+    flat = any(info.rank(i) <= dim for i, dim in places.items())
+    complete = int(info.attribute("K")) == count * int(info.attribute("block_size"))
+    if flat or not complete or info.operand(4) is not None:
+        return FactorMap({0: last}, size=1, reduction="sum")
+    if not _packs_points(info):
+        return FactorMap(places, size=count, reduction="sum", padded=True, fills=True)
+    if count % _SHARED_BLOCKS == 0:
+        return FactorMap(places, size=math.gcd(count, info.shape(3)[1] or 0), reduction="sum")
+    del places[3]
+    return FactorMap(places, size=count, reduction="sum", padded=True, fills=True)
+
+
+def _packs_points(info: OpInfo) -> bool:
+    """Return whether several zero points share a byte."""
+    points = info.operand(3)
+    return points is not None and points.dtype == "uint8" and int(info.attribute("bits", 4)) < 8
+
+
+def _exchange(info: OpInfo, rows: Iterable[int]) -> tuple[InnerStep, ...]:
+    """Return the exchange of elements of the left operand, and the copy of its part.
+
+    Parts rounded up to whole blocks differ from even parts by about one block.
+    """
+    block_bytes = int(info.attribute("block_size")) * info.operands[0].item_bytes
+    return (
+        InnerStep((_BLOCKS,), tuple(rows), block_bytes, "collective_permute", padded=True),
+        InnerStep((_BLOCKS,), (_BLOCKS, *rows), block_bytes, "copy", padded=True),
+    )
 
 
 def _divide_product(local: LocalOp) -> list[ir.Value]:
-    divided = {**local.divide_attributes(_COLUMNS, "N"), **local.divide_attributes(_BLOCKS, "K")}
-    return local.clone(attributes=divided)
+    """Return the product of the rank's columns and blocks; blocks of padding add nothing."""
+    info, operands = local.info, {}
+    attributes = {**local.divide_attributes(_COLUMNS, "N"), **local.divide_attributes(_BLOCKS, "K")}
+    if local.is_padded(_BLOCKS):
+        attributes["K"] = int_attr(local.part(_BLOCKS) * int(info.attribute("block_size")))
+        operands[0] = _whole_blocks(local)
+        for index in (2, 3):
+            tensor = info.operand(index)
+            if tensor is not None and tensor.dtype != "uint8":
+                operands[index] = local.fill_padding(local.operands[index], 1, _BLOCKS, 0.0)
+    if local.pieces(_BLOCKS) > 1 and _packs_points(info) and local.rule.operands[3][1] is None:
+        operands[3] = _own_points(local)
+    return local.clone(operands, attributes)
+
+
+def _whole_blocks(local: LocalOp) -> ir.Value:
+    """Return the left operand of the rank's blocks: its even part, joined to following elements.
+
+    A part of whole blocks starts after the even part of the same rank and ends after it. Zeros
+    follow the last element of all.
+    """
+    import numpy as np
+
+    make, x = Arithmetic(local), local.operands[0]
+    axes, ranks = local.axes(_BLOCKS), np.arange(local.pieces(_BLOCKS))
+    dim, width = len(shape_of(x)) - 1, int(local.info.attribute("K"))
+    even, own = shape_of(x)[dim] or 0, local.part(_BLOCKS) * int(local.info.attribute("block_size"))
+    ends = np.minimum((ranks + 1) * own, width)
+    parts = [x]
+    while (sent := min(even, int((ends - (ranks + len(parts)) * even).max()))) > 0:
+        sources = [int(rank + len(parts)) % len(ranks) for rank in ranks]
+        first = make.slice(x, dim, 0, sent) if sent < even else x
+        parts.append(local.collective("collective_permute", first, axes, sources=sources))
+    joined = make.pad(make.concat(parts, dim), dim, (0, 1), 0.0)
+    places = ranks[:, None] * own + np.arange(own)
+    zero = (shape_of(joined)[dim] or 0) - 1
+    found = np.where(places < width, places - ranks[:, None] * even, zero)
+    return make.take(joined, local.axis_constant(found, axes), dim)
+
+
+def _own_points(local: LocalOp) -> ir.Value:
+    """Return the zero points of the rank's blocks, which may start inside of a byte.
+
+    Two adjacent bytes have the bits of one byte of the rank: the upper bits of the first, and the
+    lower bits of the second.
+    """
+    import numpy as np
+
+    make, packed = Arithmetic(local), local.operands[3]
+    axes, ranks = local.axes(_BLOCKS), np.arange(local.pieces(_BLOCKS))[:, None]
+    own_bits = local.part(_BLOCKS) * int(local.info.attribute("bits", 4))
+    first = ranks * own_bits // 8 + np.arange(-(-own_bits // 8))
+    shift = ranks * own_bits % 8
+
+    def taken(places: npt.NDArray[np.int64]) -> ir.Value:
+        known = np.minimum(places, (shape_of(packed)[1] or 0) - 1)
+        return make.take(packed, local.axis_constant(known, axes), 1)
+
+    if not shift.any():
+        return taken(first)
+    i32 = ir.IntegerType.get_signless(32)
+    lower, upper = (make.cast(taken(places), i32) for places in (first, first + 1))
+    lower = make.div(lower, local.axis_constant((1 << shift).astype(np.int32), axes))
+    upper = make.mul(upper, local.axis_constant((256 >> shift).astype(np.int32), axes))
+    return make.cast(make.add(lower, upper), element_type(packed))

@@ -33,7 +33,7 @@ SUMMABLE = frozenset(
 
 _HARMLESS = frozenset(("float16", "bfloat16", "float32", "float64", "bool"))
 
-_FILLED = frozenset(("int32", "int64"))
+_FILLED = frozenset(("int8", "uint8", "int32", "int64"))
 
 _PAD_SINCE = 9
 """First opset with Where, which fills padding."""
@@ -70,7 +70,8 @@ class FactorMap:
         if self.size is not None:
             static = all(isinstance(size, int) for size in sizes)
             can_split = self.can_split and self.size > 1 and static
-            return Factor(self.size, can_split, self.reduction, self.least)
+            padded = bool(self.padded) and can_split and ever_pads(self.size) and self._may_pad(info)
+            return Factor(self.size, can_split, self.reduction, self.least, padded)
         can_split = self.can_split and _can_split(sizes, counted=self.counted)
         padded = self.padded
         if padded is None:
