@@ -194,13 +194,16 @@ def test_compressing_one_axis_leaves_the_others() -> None:
     assert offered(Case("Compress", [normal(4, 3), keep])) == {"R R -> R"}
 
 
-def embeddings(*, points: bool = True, width: int = 4, negative: bool = False) -> Case:
-    """Return rows of 32 elements, in blocks of 16, picked from a table of 8."""
+def embeddings(
+    *, points: bool = True, width: int = 4, negative: bool = False, rows: int = 8, blocks: int = 2
+) -> Case:
+    """Return ``blocks`` blocks of 16 elements picked from a table of ``rows`` rows."""
     rng = np.random.default_rng(0)
-    bytes_ = 32 * width // 8
-    indices = rng.integers(-8 if negative else 0, 8, (4, 2))
-    operands = [rng.integers(0, 256, (8, bytes_), np.uint8), indices, normal(8, 2) ** 2]
-    operands += [rng.integers(0, 256, (8, 2 * width // 8), np.uint8)] if points else []
+    bytes_ = blocks * 16 * width // 8
+    indices = rng.integers(-rows if negative else 0, rows, (4, 2))
+    operands = [rng.integers(0, 256, (rows, bytes_), np.uint8), indices, normal(rows, blocks) ** 2]
+    packed = -(-blocks * width // 8)
+    operands += [rng.integers(0, 256, (rows, packed), np.uint8)] if points else []
     attributes = {"bits": width, "block_size": 16, "quantize_axis": 1, "gather_axis": 0}
     return Case("GatherBlockQuantized", operands, attributes, 1, "com.microsoft")
 
@@ -214,9 +217,23 @@ def test_quantized_rows_are_picked_by_the_rank_that_has_them() -> None:
     }
 
 
-@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2)])
+def test_quantized_rows_split_between_blocks_and_bytes() -> None:
+    split = "S(1) R S(1) S(1) -> S(2)"
+    assert split in offered(embeddings(blocks=4))
+    assert split in offered(embeddings(blocks=2, width=8))
+    assert split not in offered(embeddings(blocks=2))
+    assert "S(1) R S(1) -> S(2)" in offered(embeddings(blocks=2, points=False))
+
+
+@pytest.mark.parametrize("mesh", [(2,), (3,), (4,), (2, 2)])
 @pytest.mark.parametrize("points", [True, False])
 @pytest.mark.parametrize("width", [4, 8])
 def test_any_quantized_rows(mesh: tuple[int, ...], points: bool, width: int) -> None:
-    for negative in (False, True):
-        check(embeddings(points=points, width=width, negative=negative), mesh)
+    for negative, rows, blocks in ((False, 8, 3), (True, 11, 4)):
+        check(embeddings(points=points, width=width, negative=negative, rows=rows, blocks=blocks),
+              mesh)  # fmt: skip
+
+
+def test_a_quantized_vocabulary_may_have_padding() -> None:
+    found = check(embeddings(rows=251), (4,)).offered
+    assert "S(0) R S(0) S(0) -> P(sum)" in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.rule import Rule
@@ -60,17 +61,38 @@ def _pick_block(info: OpInfo) -> Packed | None:
 
 @sharding_rule("com.microsoft.GatherBlockQuantized")
 def _gather_blocks(info: OpInfo) -> Rule:
-    """Split the indices and the axis (the vocabulary), as for Gather; elements are packed.
+    """Split the indices, the axis (the vocabulary), and other dimensions, as for Gather.
 
-    Scales and zero points are gathered with their elements.
+    Scales and zero points are gathered with their elements. The dimension in which elements are
+    packed is split between blocks.
     """
     rank, count = len(info.shape(0)), len(info.shape(1))
     axis = axis_of(info, 0, rank, "gather_axis")
+    tables = [index for index in (0, 2, 3) if info.operand(index) is not None]
     factors = [FactorMap({1: dim}, {0: axis + dim}) for dim in range(count)]
-    if info.standard_version >= WHERE_SINCE and _adds_up(info.results[0]):
-        places = dict.fromkeys((0, 2, 3), axis)
-        factors.append(present_factor(info, places, {}, reduction="sum", counted=True))
+    for dim in range(rank):
+        places, made = dict.fromkeys(tables, dim), dim if dim < axis else dim - 1 + count
+        if dim == axis and info.standard_version >= WHERE_SINCE and _adds_up(info.results[0]):
+            factors.append(FactorMap(places, reduction="sum", counted=True, padded=True, fills=True))
+        elif dim != axis:
+            factors.append(FactorMap(places, {0: made}, size=_packed_parts(info, dim, made)))
     return rule_of(info, factors, localize=_gather_locally, flops_per_point=0.0)
+
+
+def _packed_parts(info: OpInfo, dim: int, made: int) -> int | None:
+    """Return the number of parts of a packed dimension; ``None`` if it is not packed.
+
+    Each part has whole blocks, and its zero points fill bytes.
+    """
+    rank, count = len(info.shape(0)), info.result_shape()[made]
+    in_blocks = axis_of(info, 1, rank, "quantize_axis") == dim
+    if not in_blocks:
+        return None if dim < rank - 1 else 1
+    blocks = info.shape(2)[dim] or 0
+    if count != blocks * int(info.attribute("block_size", 128)):
+        return 1
+    points = info.shape(3)[dim] if info.operand(3) is not None else blocks
+    return math.gcd(blocks, info.shape(0)[dim] or 0, points or 0)
 
 
 def _adds_up(tensor: TensorInfo | None) -> bool:
