@@ -123,7 +123,8 @@ class NamedRule:
 
     def _inner_text(self, step: InnerStep) -> str:
         over, dims = (", ".join(self.names[f] for f in own) for own in (step.factors, step.dims))
-        return f"{step.kind} over {over} of ({dims}), {step.item_bytes} bytes{' if padded' if step.padded else ''}"
+        condition = " if padded" if step.padded else ""
+        return f"{step.kind} over {over} of ({dims}), {step.item_bytes} bytes{condition}"
 
 
 def name_factors(rule: Rule) -> NamedRule:

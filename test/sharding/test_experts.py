@@ -50,6 +50,14 @@ def test_sequences_split_with_their_tokens() -> None:
     assert not any("S(0) S(0) R" in text for text in offered(mixture(tokens=(3, 2))))
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_uneven_experts(ranks: int) -> None:
+    mixed = mixture(15, k=2), mixture(7, k=1, normalize_routing_weights=1, biases=False)
+    for case in (*mixed, quantized(7, k=2, block=32, bits=8, points=True, weights=True)):
+        found = check(case, (ranks,), rtol=1e-2, atol=1e-2).offered
+        assert any(text.startswith("R R S(0)") for text in found)
+
+
 def test_features_one_after_the_other_stay_whole() -> None:
     assert any("S(1)" in text for text in offered(mixture(fused=1, k=2)))
 

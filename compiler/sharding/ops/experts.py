@@ -77,12 +77,20 @@ def quantized_mixture(info: OpInfo) -> Rule | None:
 
 def _rule(info: OpInfo, places: _Places) -> Rule:
     rank, features = len(info.shape(0)), _features(info, places)
-    mine = dict.fromkeys((*places.widening, *places.narrowing, places.last_bias), 0)
+    layers = (*places.widening, *places.narrowing, places.last_bias)
+    mine = {index: 0 for index in layers if info.operand(index) is not None}
     factors = [
         present_factor(
             info, {0: 0, 1: 0, 14: 0}, {0: 0}, size=info.shape(0)[0] if rank == 3 else None
         ),
-        present_factor(info, mine, {}, reduction="sum", can_split=_can_route(info), counted=True),
+        FactorMap(
+            mine,
+            reduction="sum",
+            can_split=_can_route(info),
+            counted=True,
+            padded=True,
+            fills=True,
+        ),
         features,
         window_loop([_work(info, places) // (features.size or 1)]),
     ]
@@ -149,19 +157,34 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     if local.pieces(_EXPERTS) == 1:
         return local.clone()
     make, info = Arithmetic(local), local.info
+    operands = _filled_experts(local)
     weights = _own_weights(make)
     smallest = _NO_WEIGHT.get(str(_kind(weights).element_type), 1e-30)
     weights = make.binary("Max", weights, make.scalar(smallest, weights))
-    operands = {1: make.unary("Log", weights)}
+    operands[1] = make.unary("Log", weights)
     if info.operand(14) is not None:
         operands[14] = local.no_value()
-    mine = _experts(local) // local.pieces(_EXPERTS)
-    taken = int_attr(min(int(info.attribute("k", 1)), mine))
+    taken = int_attr(min(int(info.attribute("k", 1)), local.part(_EXPERTS)))
     [mixed] = local.clone(operands, {"k": taken, "normalize_routing_weights": int_attr(0)})
     total, shape = make.reduce("ReduceSum", weights, [1]), local.local_result_shape()
     if len(shape) > 2:
         total = make.reshape(total, [*(size or 0 for size in shape[:-1]), 1])
     return [make.binary("Mul", mixed, total)]
+
+
+def _filled_experts(local: LocalOp) -> dict[int, ir.Value]:
+    """Return the operands of experts, by their numbers, with padding filled with zeros.
+
+    An expert of padding may be selected with a negligible weight, and must not return NaN.
+    """
+    operands = zip(local.rule.operands, local.info.operands, strict=True)
+    floats = [
+        index
+        for index, (dims, tensor) in enumerate(operands)
+        if dims[:1] == (_EXPERTS,) and tensor is not None and tensor.dtype != "uint8"
+    ]
+    fill = local.fill_padding
+    return {index: fill(local.operands[index], 0, _EXPERTS, 0.0) for index in floats}
 
 
 def _own_weights(make: Arithmetic) -> ir.Value:
@@ -179,9 +202,12 @@ def _own_weights(make: Arithmetic) -> ir.Value:
         taken = make.binary("Div", taken, make.reduce("ReduceSum", taken, [1]))
     nothing = local.onnx("Sub", [weights, weights], weights.type)
     every = local.onnx("ScatterElements", [nothing, numbers, taken], weights.type, **rows)
-    experts = np.arange(_experts(local)).reshape(local.pieces(_EXPERTS), -1)
+    part, pieces = local.part(_EXPERTS), local.pieces(_EXPERTS)
+    if local.is_padded(_EXPERTS):  # experts of padding have the weight of another column, 0
+        every = make.pad(every, 1, (0, 1), 0.0)
+    experts = np.minimum(np.arange(part * pieces), _experts(local)).reshape(pieces, part)
     mine = local.axis_constant(experts, local.axes(_EXPERTS))
-    result = tensor_type([_rows(every), experts.shape[1]], _kind(every).element_type)
+    result = tensor_type([_rows(every), part], _kind(every).element_type)
     return local.onnx("Gather", [every, mine], result, **rows)
 
 

@@ -14,7 +14,6 @@ from tensoropt.compiler.sharding.rule.factors import (
     axis_of,
     kept_factors,
     linear_in,
-    present_factor,
     rule_of,
 )
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
@@ -73,7 +72,9 @@ def _gather_blocks(info: OpInfo) -> Rule:
     for dim in range(rank):
         places, made = dict.fromkeys(tables, dim), dim if dim < axis else dim - 1 + count
         if dim == axis and info.standard_version >= WHERE_SINCE and _adds_up(info.results[0]):
-            factors.append(FactorMap(places, reduction="sum", counted=True, padded=True, fills=True))
+            factors.append(
+                FactorMap(places, reduction="sum", counted=True, padded=True, fills=True)
+            )
         elif dim != axis:
             factors.append(FactorMap(places, {0: made}, size=_packed_parts(info, dim, made)))
     return rule_of(info, factors, localize=_gather_locally, flops_per_point=0.0)

@@ -134,7 +134,9 @@ def _exchange(info: OpInfo, rows: Iterable[int]) -> tuple[InnerStep, ...]:
 
     Parts rounded up to whole blocks differ from even parts by about one block.
     """
-    block_bytes = int(info.attribute("block_size")) * info.operands[0].item_bytes
+    left = info.operand(0)
+    assert left is not None
+    block_bytes = int(info.attribute("block_size")) * left.item_bytes
     return (
         InnerStep((_BLOCKS,), tuple(rows), block_bytes, "collective_permute", padded=True),
         InnerStep((_BLOCKS,), (_BLOCKS, *rows), block_bytes, "copy", padded=True),
@@ -196,14 +198,14 @@ def _own_points(local: LocalOp) -> ir.Value:
     first = ranks * own_bits // 8 + np.arange(-(-own_bits // 8))
     shift = ranks * own_bits % 8
 
-    def taken(places: npt.NDArray[np.int64]) -> ir.Value:
+    def take(places: npt.NDArray[np.int64]) -> ir.Value:
         known = np.minimum(places, (shape_of(packed)[1] or 0) - 1)
         return make.take(packed, local.axis_constant(known, axes), 1)
 
     if not shift.any():
-        return taken(first)
+        return take(first)
     i32 = ir.IntegerType.get_signless(32)
-    lower, upper = (make.cast(taken(places), i32) for places in (first, first + 1))
+    lower, upper = (make.cast(take(places), i32) for places in (first, first + 1))
     lower = make.div(lower, local.axis_constant((1 << shift).astype(np.int32), axes))
     upper = make.mul(upper, local.axis_constant((256 >> shift).astype(np.int32), axes))
     return make.cast(make.add(lower, upper), element_type(packed))

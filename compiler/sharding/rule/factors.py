@@ -49,8 +49,8 @@ class FactorMap:
     of them. ``can_split=False`` keeps the factor whole; for ``least`` see :class:`Factor`.
 
     Set ``counted`` if the local op is built from the size of the factor: an open factor then stays
-    whole. ``padded`` allows parts with padding; if omitted, :func:`rule_of` decides. Integers may
-    be padded only if the local op ``fills`` the padding.
+    whole. ``padded`` allows parts with padding; if omitted, :func:`rule_of` decides, and merged
+    dimensions have none. Integers may be padded only if the local op ``fills`` the padding.
     """
 
     operands: Mapping[int, int]
@@ -67,16 +67,15 @@ class FactorMap:
         """Return the factor for the shapes of ``info``; ``copies`` means a plain local copy."""
         sizes = [info.result_sizes(index)[dim] for index, dim in self.results.items()]
         sizes += [info.sizes(index)[dim] for index, dim in self.operands.items()]
+        size = largest(sizes) if self.size is None else self.size
+        padded = bool(self.padded)
         if self.size is not None:
             static = all(isinstance(size, int) for size in sizes)
             can_split = self.can_split and self.size > 1 and static
-            padded = bool(self.padded) and can_split and ever_pads(self.size) and self._may_pad(info)
-            return Factor(self.size, can_split, self.reduction, self.least, padded)
-        can_split = self.can_split and _can_split(sizes, counted=self.counted)
-        padded = self.padded
-        if padded is None:
-            padded = copies and self.reduction is None and bool(self.results)
-        size = largest(sizes)
+        else:
+            can_split = self.can_split and _can_split(sizes, counted=self.counted)
+            if self.padded is None:
+                padded = copies and self.reduction is None and bool(self.results)
         padded = padded and can_split and ever_pads(size) and self._may_pad(info)
         return Factor(size, can_split, self.reduction, self.least, padded)
 
