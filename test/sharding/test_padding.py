@@ -23,6 +23,10 @@ def _ids(*shape: int) -> Any:
     return np.random.default_rng(0).integers(-WORDS, WORDS, shape)
 
 
+def _few(*shape: int) -> Any:
+    return np.random.default_rng(1).integers(-WIDTH, WIDTH, shape)
+
+
 SCORES, TABLE = normal(ROWS, WORDS), normal(WORDS, WIDTH)
 CASES = {
     "embedding": (Case("Gather", [TABLE, _ids(ROWS)]), "S(0) R -> P(sum)"),
@@ -103,6 +107,57 @@ CASES = {
     "samples of attention": (
         Case("Attention", [normal(WORDS, 2, 3, 4, seed=n) for n in range(3)], version=23),
         "S(0) S(0) S(0) -> S(0)",
+    ),
+    "rows picked by samples": (Case("Gather", [TABLE, _ids(WORDS)]), "R S(0) -> S(0)"),
+    "columns of picked rows": (Case("Gather", [normal(WIDTH, WORDS), _few(3)]), "S(1) R -> S(1)"),
+    "quantised rows picked by samples": (
+        Case(
+            "GatherBlockQuantized",
+            [np.zeros((4, 8), np.uint8), _few(WORDS), normal(4, 1)],
+            {"bits": 4, "block_size": 16, "quantize_axis": 1},
+            1,
+            "com.microsoft",
+        ),
+        "R S(0) R -> S(0)",
+    ),
+    "elements picked by samples": (
+        Case("GatherElements", [normal(WORDS, WIDTH), _few(WORDS, 2)], {"axis": 1}),
+        "S(0) S(0) -> S(0)",
+    ),
+    "elements written by samples": (
+        Case(
+            "ScatterElements",
+            [normal(WORDS, WIDTH), np.zeros((WORDS, 1), np.int64), normal(WORDS, 1)],
+            {"axis": 1},
+        ),
+        "S(0) S(0) S(0) -> S(0)",
+    ),
+    "columns of written rows": (
+        Case("ScatterND", [normal(WIDTH, WORDS), np.array([[1], [-1]]), normal(2, WORDS)]),
+        "S(1) R S(1) -> S(1)",
+    ),
+    "channels of their own groups": (
+        Case(
+            "Conv",
+            [normal(2, WORDS, 5), normal(WORDS, 1, 3), normal(WORDS)],
+            {"group": WORDS},
+        ),
+        "S(1) S(0) S(0) -> S(1)",
+    ),
+    "sequences of their own lengths": (
+        Case(
+            "GRU",
+            [
+                normal(3, WORDS, 2),
+                normal(2, 12, 2),
+                normal(2, 12, 4),
+                None,
+                np.arange(WORDS, dtype=np.int32) % 3 + 1,
+            ],
+            {"hidden_size": 4, "direction": "bidirectional"},
+            results=(True, True),
+        ),
+        "S(1) R R R S(0) -> S(2) S(1)",
     ),
     "in one row": (
         Case("Reshape", [normal(2, 3, WORDS), np.array([6, WORDS])], literals=frozenset({1})),

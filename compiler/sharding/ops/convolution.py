@@ -193,8 +193,8 @@ def channel_loops(
     channels. With several groups, the output channels are merged with the groups and can be split
     into as many parts as there are groups. If ``inputs`` counts the inputs of a group, these can be
     split too, identically in all groups: a rank gathers the inputs for its weights. Operands in
-    ``per_channel`` have one element per channel of the result, or one for all. All factors except
-    groups may be padded.
+    ``per_channel`` have one element per channel of the result, or one for all. All factors may be
+    padded, groups if each of them is one channel.
     """
     batch = FactorMap({0: 0}, {0: 0}, padded=True)
     each = aligned(info, *per_channel, dim=0, rank=1)
@@ -203,7 +203,9 @@ def channel_loops(
         places = {0: 1, weight: inputs}
         reduced = FactorMap(places, reduction="sum", can_split=can_sum, padded=True)
         return [batch, FactorMap({weight: outputs, **each}, {0: 1}, padded=True), reduced]
-    grouped = FactorMap({0: 1, weight: 0, **each}, {0: 1}, size=groups)
+    channels = info.shape(0)[1], info.shape(weight)[0], info.result_shape()[1]
+    alone = channels == (groups, groups, groups)  # a part of the groups is that of the channels
+    grouped = FactorMap({0: 1, weight: 0, **each}, {0: 1}, size=groups, padded=alone)
     made, read = info.shape(weight)[:2]
     if inputs == 0:
         pairs = count([made, read]) // groups  # of an output and an input of one group
@@ -335,7 +337,7 @@ def _gather_inputs(local: LocalOp) -> None:
     if not axes:
         return
     pieces, part = local.pieces(_INPUTS), local.part(_INPUTS)
-    groups = int(local.info.attribute("group", 1)) // local.pieces(_CHANNELS)
+    groups = local.part(_CHANNELS)
     places = np.arange(groups * pieces * part).reshape(groups, pieces, part)
     own = local.axis_constant(np.moveaxis(places, 1, 0).reshape(pieces, -1), axes)
     local.operands[0] = Arithmetic(local).take(local.operands[0], own, 1)

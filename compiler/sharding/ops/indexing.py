@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.blocks import Packed, packing
 from tensoropt.compiler.sharding.rule.factors import (
@@ -19,6 +20,7 @@ from tensoropt.compiler.sharding.rule.factors import (
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.windows import count
 from tensoropt.dialects.build import ints_attr, tensor_type
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.opsets import SQUEEZE_OPERANDS_SINCE, WHERE_SINCE
@@ -27,7 +29,7 @@ from tensoropt.runtime.layout.padding import part_of
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["mask_inside", "position", "scalar", "where"]
+__all__ = ["fill_indices", "index_fills", "mask_inside", "position", "scalar", "where"]
 
 
 @sharding_rule("Gather")
@@ -37,14 +39,24 @@ def _gather(info: OpInfo) -> Rule:
     A rank with a part of the axis gathers its own rows and writes zeros elsewhere, so that the
     results of the ranks add up. Types that do not add up keep the axis whole.
     """
-    data, indices = info.shape(0), info.shape(1)
-    axis, count = axis_of(info, 0, len(data)), len(indices)
-    factors = [FactorMap({0: dim}, {0: dim}) for dim in range(axis)]
-    factors += [FactorMap({1: dim}, {0: axis + dim}) for dim in range(count)]
-    factors += [FactorMap({0: dim}, {0: dim - 1 + count}) for dim in range(axis + 1, len(data))]
+    data, outer = info.shape(0), len(info.shape(1))
+    axis = axis_of(info, 0, len(data))
+    kept = [dim for dim in range(len(data)) if dim != axis]
+    places = [dim if dim < axis else dim - 1 + outer for dim in kept]
+    factors = [
+        FactorMap({0: dim}, {0: made}, padded=True) for dim, made in zip(kept, places, strict=True)
+    ]
+    factors += [
+        FactorMap({1: dim}, {0: axis + dim}, padded=True, fills=True) for dim in range(outer)
+    ]
     if info.version >= WHERE_SINCE and _adds_up(info.operands[0]):
         factors.append(FactorMap({0: axis}, reduction="sum", counted=True, padded=True))
-    return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
+    return _gather_rule(info, factors)
+
+
+def _gather_rule(info: OpInfo, factors: Sequence[FactorMap]) -> Rule:
+    linear, inner = linear_in(info, (0,)), index_fills(info, factors)
+    return rule_of(info, factors, linear=linear, localize=_gather_locally, inner=inner)
 
 
 @packing("Gather")
@@ -65,19 +77,21 @@ def _gather_blocks(info: OpInfo) -> Rule:
     Scales and zero points are gathered with their elements. The dimension in which elements are
     packed is split between blocks.
     """
-    rank, count = len(info.shape(0)), len(info.shape(1))
+    rank, outer = len(info.shape(0)), len(info.shape(1))
     axis = axis_of(info, 0, rank, "gather_axis")
     tables = [index for index in (0, 2, 3) if info.operand(index) is not None]
-    factors = [FactorMap({1: dim}, {0: axis + dim}) for dim in range(count)]
+    factors = [
+        FactorMap({1: dim}, {0: axis + dim}, padded=True, fills=True) for dim in range(outer)
+    ]
     for dim in range(rank):
-        places, made = dict.fromkeys(tables, dim), dim if dim < axis else dim - 1 + count
+        places, made = dict.fromkeys(tables, dim), dim if dim < axis else dim - 1 + outer
         if dim == axis and info.standard_version >= WHERE_SINCE and _adds_up(info.results[0]):
             factors.append(
                 FactorMap(places, reduction="sum", counted=True, padded=True, fills=True)
             )
         elif dim != axis:
             factors.append(FactorMap(places, {0: made}, size=_packed_parts(info, dim, made)))
-    return rule_of(info, factors, localize=_gather_locally, flops_per_point=0.0)
+    return rule_of(info, factors, localize=_gather_locally, inner=index_fills(info, factors))
 
 
 def _packed_parts(info: OpInfo, dim: int, made: int) -> int | None:
@@ -85,12 +99,12 @@ def _packed_parts(info: OpInfo, dim: int, made: int) -> int | None:
 
     Each part has whole blocks, and its zero points fill bytes.
     """
-    rank, count = len(info.shape(0)), info.result_shape()[made]
+    rank, size = len(info.shape(0)), info.result_shape()[made]
     in_blocks = axis_of(info, 1, rank, "quantize_axis") == dim
     if not in_blocks:
         return None if dim < rank - 1 else 1
     blocks = info.shape(2)[dim] or 0
-    if count != blocks * int(info.attribute("block_size", 128)):
+    if size != blocks * int(info.attribute("block_size", 128)):
         return 1
     points = info.shape(3)[dim] if info.operand(3) is not None else blocks
     return math.gcd(blocks, info.shape(0)[dim] or 0, points or 0)
@@ -101,6 +115,7 @@ def _adds_up(tensor: TensorInfo | None) -> bool:
 
 
 def _gather_locally(local: LocalOp) -> list[ir.Value]:
+    fill_indices(local)
     name = "gather_axis" if local.info.name.endswith("GatherBlockQuantized") else "axis"
     rank = len(local.info.shape(0))
     axis = axis_of(local.info, 0, rank, name)
@@ -115,6 +130,24 @@ def _gather_locally(local: LocalOp) -> list[ir.Value]:
     trailing = 0 if local.info.name == "GatherElements" else rank - axis - 1
     kept = _trailing_ones(local, mine, trailing)
     return [where(local, kept, gathered, Arithmetic(local).scalar(0.0, gathered))]
+
+
+def index_fills(info: OpInfo, factors: Sequence[FactorMap]) -> tuple[InnerStep, ...]:
+    """Return the copies of the indices, operand 1, that :func:`fill_indices` makes."""
+    along = [number for number, factor in enumerate(factors) if 1 in factor.operands]
+    indices = info.operand(1)
+    if indices is None:
+        return ()
+    points = count([factors[number].factor(info).size for number in along])
+    each = indices.elements * indices.item_bytes // points
+    return tuple(InnerStep((number,), tuple(along), each, "copy", padded=True) for number in along)
+
+
+def fill_indices(local: LocalOp) -> None:
+    """Replace the padding of the indices, operand 1, by index 0, which is in range."""
+    for dim, factor in enumerate(local.rule.operands[1]):
+        if factor is not None:
+            local.operands[1] = local.fill_padding(local.operands[1], dim, factor, 0)
 
 
 def position(local: LocalOp, size: int, factor: int) -> ir.Value:
@@ -193,12 +226,12 @@ def _gather_elements(info: OpInfo) -> Rule:
     """
     axis = axis_of(info, 0, len(info.shape(0)))
     factors = [
-        FactorMap({1: dim} if dim == axis else {0: dim, 1: dim}, {0: dim})
-        for dim in range(len(info.shape(0)))
+        FactorMap({1: d} if d == axis else {0: d, 1: d}, {0: d}, padded=True, fills=True)
+        for d in range(len(info.shape(0)))
     ]
     if _adds_up(info.operands[0]):
         factors.append(FactorMap({0: axis}, reduction="sum", counted=True, padded=True))
-    return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
+    return _gather_rule(info, factors)
 
 
 @sharding_rule("GatherND")

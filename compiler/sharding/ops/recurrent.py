@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tensoropt.compiler.layout.rule import InnerStep, Rule
@@ -43,7 +44,9 @@ def recurrent(info: OpInfo) -> Rule:
     hidden = count(info.shape(2)[2:])
     halves = _halves(info)
     factors = [
-        present_factor(info, batches, {0: result, 1: state, 2: state}, padded=True),
+        replace(
+            present_factor(info, batches, {0: result, 1: state, 2: state}, padded=True), fills=True
+        ),
         present_factor(
             info,
             ways,
@@ -55,7 +58,7 @@ def recurrent(info: OpInfo) -> Rule:
     return rule_of(
         info,
         factors,
-        localize=None if halves is None else _one_way,
+        localize=_divide,
         flops_per_point=2.0,
         inner=tuple(
             InnerStep((_WAYS,), (_BATCH,), count([steps]) * size * info.inner_bytes, "copy")
@@ -81,6 +84,14 @@ def _halves(info: OpInfo) -> Mapping[str, list[Any]] | None:
             return None
         found.update({name: half} if half else {})
     return found
+
+
+def _divide(local: LocalOp) -> list[ir.Value]:
+    """Return the results of the rank's sequences; sequences of padding have no steps."""
+    if local.info.operand(_LENGTHS) is not None:
+        lengths = local.fill_padding(local.operands[_LENGTHS], 0, _BATCH, 0)
+        local.operands[_LENGTHS] = lengths
+    return _one_way(local)
 
 
 def _one_way(local: LocalOp) -> list[ir.Value]:

@@ -6,7 +6,14 @@ import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.sharding.ops.indexing import mask_inside, position, scalar, where
+from tensoropt.compiler.sharding.ops.indexing import (
+    fill_indices,
+    index_fills,
+    mask_inside,
+    position,
+    scalar,
+    where,
+)
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
@@ -43,7 +50,9 @@ def _scatter_nd(info: OpInfo) -> Rule | None:
     if depth is None:
         return None
     rest = range(depth, len(info.shape(0)))
-    factors = [FactorMap({0: dim, 2: outer + at}, {0: dim}) for at, dim in enumerate(rest)]
+    factors = [
+        FactorMap({0: dim, 2: outer + at}, {0: dim}, padded=True) for at, dim in enumerate(rest)
+    ]
     adds = _adds(info) and adds_up(info)
     if adds:
         factors += [FactorMap({1: dim, 2: dim}, reduction="sum") for dim in range(outer)]
@@ -159,17 +168,26 @@ def _scatter_elements(info: OpInfo) -> Rule:
     """
     rank = len(info.shape(0))
     axis = axis_of(info, 0, rank)
-    factors = [FactorMap({0: d, 1: d, 2: d}, {0: d}) for d in range(rank) if d != axis]
+    dims = [dim for dim in range(rank) if dim != axis]
+    factors = [FactorMap(dict.fromkeys(range(3), d), {0: d}, padded=True, fills=True) for d in dims]
     adds = _adds(info) and adds_up(info)
     if adds:
         factors.append(FactorMap({0: axis}, {0: axis}, counted=True, padded=True))
         factors.append(FactorMap({1: axis, 2: axis}, reduction="sum"))
     linear = linear_in(info, *_groups(info))
     bias = (0,) if adds else ()
-    return rule_of(info, factors, linear=linear, additive=bias, localize=_scatter_locally)
+    return rule_of(
+        info,
+        factors,
+        linear=linear,
+        additive=bias,
+        localize=_scatter_locally,
+        inner=index_fills(info, factors),
+    )
 
 
 def _scatter_locally(local: LocalOp) -> list[ir.Value]:
+    fill_indices(local)
     axis = axis_of(local.info, 0, len(local.info.shape(0)))
     factor, size = local.rule.operands[0][axis], local.info.shape(0)[axis]
     if factor is None or size is None or local.pieces(factor) == 1:

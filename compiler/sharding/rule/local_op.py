@@ -83,14 +83,15 @@ class LocalOp:
         return fill_padding(self._build, x, dim, size, fill, self.axes(factor), self.mesh)
 
     def divide_attributes(self, factor: int, *names: str) -> dict[str, ir.Attribute]:
-        """Return the integer attributes ``names`` divided by the pieces of ``factor``.
+        """Return the integer attributes ``names`` divided by the pieces of ``factor``, rounded up.
 
-        These attributes count points of ``factor``, so the quotients are the counts of one rank.
-        Omitted attributes are skipped.
+        These attributes count points of ``factor``, so the quotients are the counts of one rank,
+        with padding. Omitted attributes are skipped.
         """
         attributes = {name: self.info.attribute(name) for name in names}
         pieces = self.pieces(factor)
-        return {name: int_attr(int(n) // pieces) for name, n in attributes.items() if n is not None}
+        parts = {name: part_of(int(n), pieces) for name, n in attributes.items() if n is not None}
+        return {name: int_attr(part) for name, part in parts.items()}
 
     def local_result_shape(self, index: int = 0) -> tuple[int | None, ...]:
         """Return the local shape of result ``index``; ``None`` marks a symbolic dimension."""
