@@ -73,7 +73,8 @@ def max_pooling(info: OpInfo) -> Rule | None:
         return _sliding_rule(info, halos_of(info), _slide_over_lowest)
     if None in info.shape(0) or info.version < BROADCAST_VERSION:
         return None
-    halos = halos_of(info)
+    # The least integer fills edges and may be an element too, which then has the index of an edge.
+    halos = () if _is_integer(info) else halos_of(info)
     loops = _loops(info, halos)
     by_column = bool(info.attribute("storage_order", 0))
     factors = [
@@ -90,6 +91,11 @@ def max_pooling(info: OpInfo) -> Rule | None:
     return rule_of(
         info, factors, localize=_localize_maxima, flops_per_point=1.0, inner=(*inner, *recounted)
     )
+
+
+def _is_integer(info: OpInfo) -> bool:
+    tensor = info.operand(0)
+    return tensor is not None and "int" in tensor.dtype
 
 
 def _recounting(info: OpInfo, factors: Sequence[FactorMap]) -> tuple[InnerStep, ...]:
