@@ -221,3 +221,17 @@ def test_any_embedding(
         embedding(segments=segments, mask=mask, positions=positions, lengths=lengths, total=total),
         mesh,
     )
+
+
+@pytest.mark.parametrize("mesh", [(2,), (3,), (2, 2)])
+def test_quantized_embeddings_split_their_batch(mesh: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    tables = [rng.integers(0, 255, shape).astype(np.uint8) for shape in ((7, 8), (9, 8), (2, 8))]
+    affine = [rng.integers(0, 255, 8).astype(np.uint8) for _ in range(2)]
+    ids, segments = (rng.integers(0, n, (6, 5)).astype(np.int32) for n in (7, 2))
+    scales, points = [np.array(0.1, np.float32)] * 5, [np.array(3, np.uint8)] * 5
+    operands = [ids, segments, *tables, *affine, np.ones((6, 5), np.int32), *scales, *points]
+    case = Case("QEmbedLayerNormalization", operands, {}, 1, "com.microsoft", results=(True, True))
+    split = " ".join(["S(0) S(0) R R R R R S(0)", *["R"] * 10, "-> S(0) S(0)"])
+    found = check(case, mesh).offered
+    assert len(mesh) > 1 or split in found

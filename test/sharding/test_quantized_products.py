@@ -335,3 +335,53 @@ def test_quantized_averages_split_batch_and_channels() -> None:
     window = {"kernel_shape": [2, 2], "strides": [2, 2]}
     assert offered(Case("QLinearGlobalAveragePool", images, {}, 1, RUNTIME)) == expected
     assert offered(Case("QLinearAveragePool", images, window, 1, RUNTIME)) == expected
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("mask", [None, (4,), (4, 5), (8,)])
+@pytest.mark.parametrize("past", [False, True])
+def test_quantized_attention_splits_its_batch(
+    mesh: tuple[int, ...], mask: tuple[int, ...] | None, past: bool
+) -> None:
+    points = [np.array(120, np.uint8), np.array(128, np.uint8)]
+    scales = np.array(0.02, np.float32), np.array(0.01, np.float32)
+    operands = [whole(4, 5, 16), whole(16, 48), normal(48), *scales]
+    length = None if mask is None or past else np.full(mask, 5, np.int32)
+    operands += [length, *points, normal(2, 4, 4, 3, 4) if past else None]
+    attributes = {"num_heads": 4} | ({"unidirectional": 1} if past else {})
+    case = Case("QAttention", operands, attributes, 1, RUNTIME, results=(True, past))
+    report = check(case, mesh, rtol=1e-3, atol=1e-3)
+    split = any(strategy.axes_of(0) for strategy in report.tried)
+    assert split == (length is None or mask != (8,))
+    assert report.flops == (2 * 4 * 5 * 16 * 48 if split else 4 * 5 * 16)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("size", [16, 32, 64])
+def test_four_bit_floats_split_by_columns_of_whole_blocks(mesh: tuple[int, ...], size: int) -> None:
+    operands = [normal(4, 32), whole(8 * 16), scale(8 * 32 // size)]
+    attributes = {"K": 32, "N": 8, "block_size": size, "quant_type": 1}
+    case = Case("MatMulBnb4", operands, attributes, 1, RUNTIME)
+    found = check(case, mesh, rtol=1e-3, atol=1e-3).offered
+    if mesh == (2,):
+        assert ("R S(0) S(0) -> S(1)" in found) == (size < 64)
+        assert {"S(0) R R -> S(0)", "P(sum) R R -> P(sum)"} <= found
+
+
+def test_quantized_parts_choices_and_probabilities() -> None:
+    point, one = np.array(3, np.uint8), scale(seed=1)
+    joined = [one, point, whole(2, 3, 4), one, point, whole(2, 5, 4), scale(), point]
+    assert offered(Case("QLinearConcat", joined, {"axis": 1}, 1, RUNTIME)) == {
+        "R R R R R R R R -> R",
+        "R R S(0) R R S(0) R R -> S(0)",
+        "R R S(2) R R S(2) R R -> S(2)",
+    }
+    chosen = [whole(4, 6) > 99, whole(4, 6), one, point, whole(6, seed=1), one, point, one, point]
+    assert "S(1) S(1) R R S(0) R R R R -> S(1)" in offered(
+        Case("QLinearWhere", chosen, {}, 1, RUNTIME)
+    )
+    scores = [whole(2, 4, 4), one, point, np.array(1 / 256, np.float32), np.array(0, np.uint8)]
+    for opset, dims in ((13, (0, 2)), (11, (0,))):
+        case = Case("QLinearSoftmax", scores, {"axis": 1, "opset": opset}, 1, RUNTIME)
+        splits = {f"S({dim}) R R R R -> S({dim})" for dim in dims}
+        assert offered(case) == {"R R R R R -> R"} | splits

@@ -33,7 +33,11 @@ _NARY: dict[str, float] = {
     "PRelu": 2.0,
     "Pow": 16.0,
     **dict.fromkeys(("com.microsoft.BiasGelu", "com.microsoft.FastGelu"), 15.0),
+    "com.microsoft.GatedAdd": 2.0,
+    "com.microsoft.ScaledSiLU": 12.0,
+    "com.microsoft.LinearAttentionGate": 22.0,
     # All elements share one scale and zero point.
+    "com.microsoft.QLinearWhere": 6.0,
     **dict.fromkeys(("com.microsoft.QLinearAdd", "com.microsoft.QLinearMul"), 6.0),
     **dict.fromkeys(("com.microsoft.QLinearLeakyRelu", "com.microsoft.QLinearSigmoid"), 6.0),
 }

@@ -16,6 +16,7 @@ from tensoropt.compiler.sharding.rule.factors import (
 from tensoropt.compiler.sharding.rule.local_op import Localize, LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.windows import window_loop
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import is_no_value
 
@@ -27,6 +28,7 @@ __all__ = [
     "inner_sum",
     "inverse_deviation",
     "layer",
+    "quantized_embedding",
     "skip",
     "split_axes",
 ]
@@ -91,6 +93,14 @@ def embedding(info: OpInfo) -> Rule:
         FactorMap({}, {0: 2}, can_split=False),
     ]
     return rule_of(info, factors, flops_per_point=NORMALIZATION_FLOPS + 2.0)
+
+
+@sharding_rule("com.microsoft.QEmbedLayerNormalization")
+def quantized_embedding(info: OpInfo) -> Rule:
+    """Split the batch of a normalised sum of embeddings; tables are whole, and rows are counted."""
+    batch = present_factor(info, {0: 0, 1: 0, 7: 0}, {0: 0, 1: 0})
+    whole = window_loop(info.result_sizes()[1:])
+    return rule_of(info, [batch, whole], flops_per_point=NORMALIZATION_FLOPS + 8.0)
 
 
 def _rule(info: OpInfo, reduced: range, localize: Localize) -> Rule:

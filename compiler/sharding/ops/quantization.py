@@ -8,6 +8,7 @@ from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.windows import window_loop
 from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.mlir import ir
 
@@ -45,6 +46,27 @@ def _places(info: OpInfo, dim: int, scale_dim: int) -> dict[int, int]:
     """Return the dimensions of the data, the scale, and the zero point, if present."""
     zero_point = {} if info.operand(2) is None else {2: scale_dim}
     return {0: dim, 1: scale_dim, **zero_point}
+
+
+@sharding_rule("com.microsoft.QLinearConcat")
+def _concat(info: OpInfo) -> Rule:
+    """Split every dimension except the axis; each tensor has one scale and zero point."""
+    rank, parts = len(info.result_shape()), range(2, len(info.operands), 3)
+    axis = axis_of(info, 0, rank)
+    factors = [FactorMap(dict.fromkeys(parts, d), {0: d}) for d in range(rank) if d != axis]
+    return rule_of(info, factors, flops_per_point=4.0)
+
+
+@sharding_rule("com.microsoft.QLinearSoftmax")
+def _softmax(info: OpInfo) -> Rule:
+    """Split every dimension except the normalised ones: their sums are rounded once."""
+    rank = len(info.shape(0))
+    axis = axis_of(info, -1, rank)
+    last = axis + 1 if info.attribute("opset", 13) >= 13 else rank
+    dims = [dim for dim in range(rank) if not axis <= dim < last]
+    whole = window_loop(info.sizes(0)[axis:last])
+    factors = [*(FactorMap({0: dim}, {0: dim}) for dim in dims), whole]
+    return rule_of(info, factors, flops_per_point=20.0)
 
 
 @sharding_rule("DynamicQuantizeLinear")

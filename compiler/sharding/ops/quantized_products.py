@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["bits", "dynamic", "integer", "integer_to_float", "requantized"]
+__all__ = [
+    "attention",
+    "bits",
+    "dynamic",
+    "integer",
+    "integer_to_float",
+    "normal_floats",
+    "requantized",
+]
 
 
 @sharding_rule("MatMulInteger")
@@ -59,6 +67,44 @@ def dynamic(info: OpInfo) -> Rule | None:
         for factor in factors
     ]
     return rule_of(info, whole, flops_per_point=2.0)
+
+
+@sharding_rule("com.microsoft.QAttention")
+def attention(info: OpInfo) -> Rule | None:
+    """Split the batch. ``None`` for a mask that is shared or that has two lengths per sequence."""
+    mask, batch = info.operand(5), info.sizes(0)[0]
+    if mask is not None and mask.sizes[0] != batch:
+        return None
+    rows, (_, columns) = info.sizes(0)[1:], info.shape(1)
+    return rule_of(
+        info,
+        [present_factor(info, {0: 0, 5: 0, 8: 1}, {0: 0, 1: 1}), window_loop([*rows, columns])],
+        flops_per_point=2.0,
+    )
+
+
+@sharding_rule("com.microsoft.MatMulBnb4")
+def normal_floats(info: OpInfo) -> Rule | None:
+    """Return the rule `m k, (n k) -> m n`: blocks run along the rows of one flat weight.
+
+    Columns stay whole if a block has elements of two of them. ``None`` for a weight of rows along
+    the columns of the product.
+    """
+    if not info.attribute("transB", 1):
+        return None
+    inner, columns = int(info.attribute("K")), int(info.attribute("N"))
+    last, whole = len(info.shape(0)) - 1, inner % int(info.attribute("block_size")) == 0
+    factors = [
+        FactorMap({1: 0, 2: 0}, {0: last}, size=columns, can_split=whole),
+        *(FactorMap({0: dim}, {0: dim}, padded=True) for dim in range(last)),
+        window_loop([inner]),
+    ]
+    linear = linear_in(info, (0,))
+    return rule_of(info, factors, linear=linear, localize=_divide_columns, flops_per_point=2.0)
+
+
+def _divide_columns(local: LocalOp) -> list[ir.Value]:
+    return local.clone(attributes=local.divide_attributes(_COLUMNS, "N"))
 
 
 # Indices of the factors over columns and over blocks.
@@ -194,13 +240,13 @@ def _own_points(local: LocalOp) -> ir.Value:
 
     make, packed = Arithmetic(local), local.operands[3]
     axes, ranks = local.axes(_BLOCKS), np.arange(local.pieces(_BLOCKS))[:, None]
-    own_bits = local.part(_BLOCKS) * int(local.info.attribute("bits", 4))
+    width, count = int(local.info.attribute("bits", 4)), local.info.shape(1)[1] or 0
+    own_bits, last = local.part(_BLOCKS) * width, (count * width - 1) // 8
     first = ranks * own_bits // 8 + np.arange(-(-own_bits // 8))
     shift = ranks * own_bits % 8
 
     def take(places: npt.NDArray[np.int64]) -> ir.Value:
-        known = np.minimum(places, (shape_of(packed)[1] or 0) - 1)
-        return make.take(packed, local.axis_constant(known, axes), 1)
+        return make.take(packed, local.axis_constant(np.minimum(places, last), axes), 1)
 
     if not shift.any():
         return take(first)

@@ -25,6 +25,7 @@ _FAMILIES = (
     "indexing",
     "layer_normalization",
     "linear_algebra",
+    "linear_attention",
     "losses",
     "movement",
     "normalization",
