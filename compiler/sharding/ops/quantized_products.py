@@ -140,7 +140,7 @@ def bits(info: OpInfo) -> Rule | None:
     exact = info.attribute("accuracy_level", 0) != _INT8_ROWS
     return rule_of(
         info,
-        [*factors, window_loop([inner])],
+        [*factors, FactorMap({1: 2}, size=inner, can_split=False)],
         linear=linear_in(info, (0, *bias)) if exact else (),
         additive=bias,
         localize=_divide_product,
