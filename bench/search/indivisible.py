@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -24,14 +25,20 @@ from tensoropt.compiler.sharding.rule.strategies import Pads, strategies
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.flags import Parser, run_command
 
-__all__ = ["unsplit_share"]
+__all__ = ["unsplit_shares"]
+
+_LITTLE = 0.005
+"""A share of the work that is not listed by operator."""
 
 
-def unsplit_share(graph: Graph, ranks: int) -> float:
+def unsplit_shares(graph: Graph, ranks: int) -> Counter[str]:
     """Return the share of the work, 0 to 1, of operators that cannot be split ``ranks`` ways."""
-    rules = [n.rule for n in graph.nodes if isinstance(n, Op) and not n.constant]
-    left = sum(_work(rule) for rule in rules if not _splits(rule, Mesh((ranks,)), graph.pads))
-    return left / max(1.0, sum(map(_work, rules)))
+    ops = [n for n in graph.nodes if isinstance(n, Op) and not n.constant]
+    total, shares = max(1.0, sum(_work(op.rule) for op in ops)), Counter[str]()
+    for op in ops:
+        if not _splits(op.rule, Mesh((ranks,)), graph.pads):
+            shares[op.info.name] += _work(op.rule) / total
+    return shares
 
 
 def _work(rule: Rule) -> float:
@@ -45,18 +52,26 @@ def _splits(rule: Rule, mesh: Mesh, pads: Pads) -> bool:
 
 def main() -> int:
     parser = Parser(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="*", help="names from bench/zoo.py; default all")
+    parser.add_argument("models", nargs="*", help="names from bench/zoo.py, or files; default all")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4, 8])
+    parser.add_argument("--dim", nargs="+", default=[], metavar="NAME=SIZE")
+    parser.add_argument("--operators", action="store_true", help="list those over 0.5%% of a model")
     given = parser.parse()
     print(f"{'ranks':20}", *(f"{ranks:8}" for ranks in given.ranks))
     with tempfile.TemporaryDirectory() as folder:
         for name in given.models or zoo.NAMES:
             path = zoo.cnn_path(name) if name in zoo.CNNS else zoo.provide(name, Path(folder))
-            module = driver.load(path, zoo.DIMS.get(name, {}))
+            dims = {key: int(size) for key, size in (pair.split("=") for pair in given.dim)}
+            module = driver.load(path, zoo.DIMS.get(name, {}) | dims)
             driver.advance(module, "rules")
             graph = read_graph(module)
-            shares = (unsplit_share(graph, ranks) for ranks in given.ranks)
-            print(f"{name:20}", *(f"{share:8.2%}" for share in shares))
+            shares = [unsplit_shares(graph, ranks) for ranks in given.ranks]
+            print(f"{Path(name).stem:20}", *(f"{own.total():8.2%}" for own in shares))
+            listed = sorted({op for own in shares for op, share in own.items() if share > _LITTLE})
+            for op in listed if given.operators else ():
+                print(
+                    f"  {op.removeprefix('com.microsoft.'):18}", *(f"{s[op]:8.2%}" for s in shares)
+                )
     return 0
 
 

@@ -144,6 +144,10 @@ CASES = {
         ),
         "S(1) S(0) S(0) -> S(1)",
     ),
+    "inputs of several groups": (
+        Case("Conv", [normal(1, 2 * WORDS, 4), normal(4, WORDS, 3)], {"group": 2}),
+        "R S(1) -> P(sum)",
+    ),
     "sequences of their own lengths": (
         Case(
             "GRU",

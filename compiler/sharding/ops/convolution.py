@@ -204,13 +204,15 @@ def channel_loops(
         reduced = FactorMap(places, reduction="sum", can_split=can_sum, padded=True)
         return [batch, FactorMap({weight: outputs, **each}, {0: 1}, padded=True), reduced]
     channels = info.shape(0)[1], info.shape(weight)[0], info.result_shape()[1]
-    alone = channels == (groups, groups, groups)  # a part of the groups is that of the channels
+    alone = channels == (groups, groups, groups)  # parts of groups and of channels agree
     grouped = FactorMap({0: 1, weight: 0, **each}, {0: 1}, size=groups, padded=alone)
     made, read = info.shape(weight)[:2]
     if inputs == 0:
         pairs = count([made, read]) // groups  # of an output and an input of one group
         return [batch, grouped, window_loop([pairs])]
-    summed = FactorMap({weight: inputs}, reduction="sum", can_split=can_sum, counted=True)
+    summed = FactorMap(
+        {weight: inputs}, reduction="sum", can_split=can_sum, counted=True, padded=True
+    )
     return [batch, grouped, summed, window_loop([count([made]) // groups])]
 
 
@@ -330,17 +332,22 @@ def _gathers_inputs(info: OpInfo) -> bool:
 
 
 def _gather_inputs(local: LocalOp) -> None:
-    """Reduce the image to the inputs of each group for which the rank has weights."""
+    """Reduce the image to the inputs of each group for which the rank has weights.
+
+    Weights in padding are zeros; they multiply the last input of the group.
+    """
     import numpy as np
 
     axes = local.axes(_INPUTS) if _gathers_inputs(local.info) else ()
     if not axes:
         return
     pieces, part = local.pieces(_INPUTS), local.part(_INPUTS)
-    groups = local.part(_CHANNELS)
-    places = np.arange(groups * pieces * part).reshape(groups, pieces, part)
-    own = local.axis_constant(np.moveaxis(places, 1, 0).reshape(pieces, -1), axes)
-    local.operands[0] = Arithmetic(local).take(local.operands[0], own, 1)
+    groups = np.arange(local.part(_CHANNELS))[:, None, None]
+    last = (local.info.shape(1)[1] or 0) - 1
+    own = np.minimum(np.arange(pieces * part), last).reshape(pieces, part)
+    places = groups * (last + 1) + own
+    mine = local.axis_constant(np.moveaxis(places, 1, 0).reshape(pieces, -1), axes)
+    local.operands[0] = Arithmetic(local).take(local.operands[0], mine, 1)
 
 
 def _divide_groups(local: LocalOp) -> list[ir.Value]:
