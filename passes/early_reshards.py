@@ -10,7 +10,8 @@ from tensoropt.compiler.cost.memory import static_values
 from tensoropt.compiler.sharding.rule.describe import tensor_info
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import RESHARD, keys, layout_of
+from tensoropt.dialects.topt import RESHARD, layout_of
+from tensoropt.passes.reshards import take_part
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["run_shrinking_reshards_early"]
@@ -34,9 +35,7 @@ def run_shrinking_reshards_early(function: ir.Operation, mesh: Mesh) -> None:
                 op.move_before(block.operations[0])
             else:
                 op.move_after(before)
-                phase = onnx.phase(before)
-                if phase is not None:
-                    keys.PHASE.set(op.attributes, phase)
+                take_part(op, before)
         before = op
 
 

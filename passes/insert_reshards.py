@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.keys import CHUNK
 from tensoropt.passes.base import Pass
-from tensoropt.passes.reshards import reshard
+from tensoropt.passes.reshards import reshard, take_part
 from tensoropt.passes.strategies import signature_layouts, strategy_of
 from tensoropt.runtime.layout.layout import Layout
 
@@ -46,7 +47,10 @@ class InsertReshardsPass(Pass):
                         continue  # nothing reads the elements
                     if value in layouts and layouts[value] != layout:
                         before = op if end is None else _place(op, value, end)
-                        _use(op, number, value, reshard(before, value, layouts[value], layout))
+                        new = reshard(before, value, layouts[value], layout)
+                        if before != op:
+                            _belong_to_maker(new, value)
+                        _use(op, number, value, new)
                 layouts.update(zip(op.results, made, strict=True))
 
 
@@ -72,6 +76,18 @@ def _place(op: ir.Operation, value: ir.Value, end: ir.Operation) -> ir.Operation
     if op.name != "func.return" or made is None or onnx.phase(made) in (None, "update"):
         return op
     return end
+
+
+def _belong_to_maker(new: ir.Value, value: ir.Value) -> None:
+    """Give the reshard ``new`` the chunk of the op that makes ``value``, if it has one.
+
+    The results of a chunk, such as the loss, are complete when its forward pass ends.
+    """
+    made, reshards = onnx.owner(value), onnx.owner(new)
+    assert made is not None
+    assert reshards is not None
+    if CHUNK.on(made.attributes):
+        take_part(reshards, made)
 
 
 def _use(op: ir.Operation, number: int, value: ir.Value, new: ir.Value) -> None:

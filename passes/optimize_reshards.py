@@ -14,7 +14,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_attr, layout_of
 from tensoropt.passes.base import Pass
 from tensoropt.passes.early_reshards import run_shrinking_reshards_early
-from tensoropt.passes.reshards import reshard
+from tensoropt.passes.reshards import reshard, take_part
 from tensoropt.passes.strategies import resharder_of
 from tensoropt.runtime.layout.layout import Layout
 
@@ -122,6 +122,8 @@ def _place(
     op = made[target]
     if op != before:
         op.move_before(before)
+        if keys.CHUNK.on(before.attributes):  # else it would keep the chunk of a later reader
+            take_part(op, before)
     op.operands[0] = placed[source]
     op.attributes["src"] = layout_attr(source)
     placed[target] = op.results[0]

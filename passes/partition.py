@@ -25,6 +25,7 @@ from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_of, mesh_of
 from tensoropt.passes.base import Pass
 from tensoropt.passes.node_times import NodeTimes
+from tensoropt.passes.reshards import take_part
 from tensoropt.passes.strategies import resharder_of, signature_layouts, strategy_of
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
@@ -152,6 +153,7 @@ class _Partition:
             self.times.note_step(step, [value, *made], info)
             value = made[-1]
         _name_steps(onnx.node_name(op), [value], [read])
+        _take_chunk(op, [value], [read])
         self.local[op.results[0]] = value
 
     def _onnx(self, op: ir.Operation) -> None:
@@ -174,6 +176,7 @@ class _Partition:
                     operands[-1] = self._finite(op, operands[-1], strategy.operands[-1])
                 results = [self._sized(*pair) for pair in zip(local.build(), types, strict=True)]
                 _name_op(onnx.node_name(op), results, operands)
+            _take_chunk(op, results, read)
             self.times.note_fills(read, operands)
             self.times.note(op, (info, rule, strategy), results, operands)
         self.local.update(zip(op.results, results, strict=True))
@@ -288,6 +291,23 @@ def _name_steps(name: str | None, values: Sequence[ir.Value], others: Sequence[i
         if onnx.is_onnx(step) and step.name != onnx.CONSTANT:
             named: Any = step  # the stubs lack the setter
             named.location = ir.Location.name(f"{name}.{onnx.split_name(step.name)[1]}")
+
+
+def _take_chunk(op: ir.Operation, values: Sequence[ir.Value], given: Sequence[ir.Value]) -> None:
+    """Give the phase and the chunk of ``op``, if it has one, to the makers of ``values``.
+
+    So too to the makers of all that these read, except ``given``.
+    """
+    if not keys.CHUNK.on(op.attributes):
+        return
+    seen, left = set(given), list(values)
+    while left:
+        value = left.pop()
+        made = None if value in seen else onnx.owner(value)
+        seen.add(value)
+        if made is not None:
+            take_part(made, op)
+            left.extend(made.operands)
 
 
 def _maker(value: ir.Value, name: str) -> ir.Operation | None:

@@ -15,6 +15,8 @@ from tensoropt.compiler.program.graph import Argument, Graph, Op, Result
 from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.program.reader import is_node
 from tensoropt.compiler.search.frontier.points import micro_batches_of, recompute_of
+from tensoropt.compiler.stages.chunks import cut_into_chunks
+from tensoropt.compiler.stages.families import FAMILIES, generate
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.training.alternatives import Alternative, keep_step
@@ -29,6 +31,7 @@ from tensoropt.passes.recompute import write_clones
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.plan.entries import PinsEntry
+from tensoropt.runtime.stages.execution import check_schedule, execute
 
 if TYPE_CHECKING:
     from tensoropt.compiler.layout.rule import Strategy
@@ -137,13 +140,16 @@ def settle(
 ) -> None:
     """Write ``point`` of ``result`` into the ``module`` that was searched with ``request``.
 
-    ``pins_cost`` is the cost of its pins, if known. The module has then passed the search phase.
+    ``pins_cost`` is the cost of its pins, if known. With several stages, the operations get their
+    chunks and the module a schedule. The module has then passed the search phase.
     """
-    for key in (keys.OVERLAP, keys.LAUNCH):
+    for key in (keys.OVERLAP, keys.LAUNCH, keys.PLACES, keys.SCHEDULE, keys.PIPELINE):
         key.remove(module.operation.attributes)
     keep_step(module, Alternative(recompute_of(point) or "", micro_batches_of(point) or 1))
     write_clones(module, point.tables.graph)
     annotate(module, point, request.device)
+    if request.stages > 1:
+        write_chunks(module, point, request.stages, request.schedule)
     with module.context:
         if request.overlap == "off":
             keys.OVERLAP.set(module.operation.attributes, request.overlap)
@@ -188,6 +194,28 @@ def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
             sides = list(strategy.operands), list(strategy.results)
             keys.STRATEGY.set(op.operation.attributes, sides)
         _annotate_signature(module, graph, point.strategies)
+
+
+def write_chunks(module: ir.Module, point: FrontierPoint, stages: int, schedule: str) -> None:
+    """Write the chunk of each operation of ``point``, and a schedule of the family ``schedule``."""
+    family, graph = FAMILIES[schedule], point.tables.graph
+    chunks = cut_into_chunks(point, stages * family.chunks)
+    made = generate(family, stages, graph.micro_batches, chunks.costs)
+    check_schedule(made)
+    numbers = (chunks.numbers[i] for i, node in enumerate(graph.nodes) if isinstance(node, Op))
+    ops = (op for op in onnx.function(module).regions[0].blocks[0] if is_node(op.operation))
+    with module.context:
+        keys.PLACES.set(module.operation.attributes, [*made.places])
+        keys.SCHEDULE.set(module.operation.attributes, made.texts)
+        times = {
+            "time_s": execute(made, chunks.costs).time_s + point.cost.update_s / stages,
+            "compute_s": point.compute_s / stages,
+            "communication_s": point.communication_s / stages,
+        }
+        keys.PIPELINE.set(module.operation.attributes, times)
+        for op, number in zip(ops, numbers, strict=True):
+            if number is not None:
+                keys.CHUNK.set(op.operation.attributes, number)
 
 
 def _annotate_signature(

@@ -39,6 +39,8 @@ class SearchArguments(SearchLimits, total=False):
     """All arguments in Python of a search on one number of devices."""
 
     mesh: str | int | Sequence[int] | None
+    stages: int | None
+    schedule: str | None
     search: str | None
     resolution: float | None
     seed: int | None

@@ -45,12 +45,16 @@ class _Transfer:
 
 
 class RankLowerings:
-    """Lowers the operations that differ between ranks, for one rank of ``mesh``."""
+    """Lowers the operations that differ between ranks, for one rank.
 
-    def __init__(self, mesh: Mesh, rank: int, opset: int) -> None:
+    Each of ``stages`` has the ranks of one ``mesh``, one stage after another.
+    """
+
+    def __init__(self, mesh: Mesh, rank: int, opset: int, stages: int = 1) -> None:
         self.mesh = mesh
         self.opset = opset
-        self.rank = rank
+        self.stage, self.rank = divmod(rank, mesh.size)
+        self.stages = stages
         self.token: str | None = None
         self.members: list[ir.Operation] = []  # of a combined collective, so far
         self.transfers: dict[ir.Value, _Transfer] = {}  # by their results
@@ -166,9 +170,17 @@ class RankLowerings:
             name=name,
             results=results,
             domain=DOMAIN,
-            group=list(self.mesh.group(self.rank, axes_of(op))),
+            group=self._group(op),
             **attributes,
         )
+
+    def _group(self, op: ir.Operation) -> list[int]:
+        """Return the ranks of a collective: along mesh axes, or at one place in all stages."""
+        size = self.mesh.size
+        if keys.STAGES.on(op.attributes):
+            return [stage * size + self.rank for stage in range(self.stages)]
+        first = self.stage * size
+        return [first + rank for rank in self.mesh.group(self.rank, axes_of(op))]
 
     def _tokens(self, emitter: Emitter, name: str) -> tuple[str, str]:
         """Return the token that a collective takes, and the new token that it returns."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -59,48 +59,58 @@ def export_model(
 
 
 def export_rank(
-    module: ir.Module, rank: int, weights: PlanWeights, part: str = "", target: str = RUNTIME
+    module: ir.Module,
+    rank: int,
+    weights: PlanWeights,
+    part: str = "",
+    target: str = RUNTIME,
+    stages: int = 1,
 ) -> Path:
     """Write the graph of ``rank`` from a partitioned ``module``; return its file.
 
     The file is ``rank{r}.onnx`` in the folder of the plan's ``weights``, which store the weights
     that the graph reads; ``part``, such as ``.update``, comes before the suffix. ``target``, one of
-    :data:`TARGETS`, runs the graph. Raises :class:`UserError` for a parameter without a layout, and
-    for operators that the target lacks.
+    :data:`TARGETS`, runs the graph. Each of ``stages`` has the ranks of a mesh. Raises
+    :class:`UserError` for a parameter without a layout, and for operators that the target lacks.
     """
 
+    place = rank % weights.mesh.size
+
     def store(argument: Argument) -> onnx.TensorProto:
-        layout = _checked_layout(argument, rank, weights)
-        return weights.add(argument.name, layout, rank)
+        layout = _checked_layout(argument, place, weights)
+        return weights.add(argument.name, layout, place)
 
     with module.context:
-        lowerings, domains = _lowerings(module, weights.mesh, rank, target)
+        lowerings, domains = _lowerings(module, weights.mesh, rank, target, stages)
     path = weights.directory / f"rank{rank}{part}.onnx"
     _write(module, path, store, lowerings, domains)
     return path
 
 
 def _lowerings(
-    module: ir.Module, mesh: Mesh, rank: int, target: str
+    module: ir.Module, mesh: Mesh, rank: int, target: str, stages: int
 ) -> tuple[dict[str, Lowering], dict[str, int]]:
     """Return the lowerings of a rank's operations, and the domains that they need."""
     opset = opsets(module)[""]
     if target == RUNTIME:
-        return RankLowerings(mesh, rank, opset).table(), {DOMAIN: 1}
+        return RankLowerings(mesh, rank, opset, stages).table(), {DOMAIN: 1}
     check_operators(module)
     return TensorrtLowerings(mesh, rank, opset).table(), {}
 
 
-def export_state(module: ir.Module, rank: int, weights: PlanWeights) -> Path:
+def export_state(
+    module: ir.Module, rank: int, weights: PlanWeights, names: Container[str] | None = None
+) -> Path:
     """Write the initial state of ``rank`` in a partitioned training step; return the file.
 
     The file, ``weights/rank{r}.safetensors`` in the folder of the plan's ``weights``, has the
-    rank's parts of the parameters and buffers.
+    rank's parts of the parameters and buffers; only of those among ``names``, if given.
     """
-    parts = []
+    parts, place = [], rank % weights.mesh.size
     for argument in _initial_state(module):
-        layout = _checked_layout(argument, rank, weights)
-        parts.append(Part(argument.name, weights.cuts(argument.name, layout, rank)))
+        if names is None or argument.name in names:
+            layout = _checked_layout(argument, place, weights)
+            parts.append(Part(argument.name, weights.cuts(argument.name, layout, place)))
     target = weights.directory / "weights" / f"rank{rank}.safetensors"
     write_safetensors(target, parts, weights.source)
     return target

@@ -14,7 +14,7 @@ from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.memory import StaticParts
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
-from tensoropt.dialects.topt.keys import DEVICE, RANGES, SEARCH, TRAINING
+from tensoropt.dialects.topt.keys import DEVICE, PIPELINE, PLACES, RANGES, SEARCH, TRAINING
 from tensoropt.passes.pins import read_pins
 from tensoropt.passes.points import WrittenPoint, read_points
 from tensoropt.runtime.plan.dims import parse_ranges
@@ -22,7 +22,7 @@ from tensoropt.runtime.plan.entries import DimEntry
 from tensoropt.runtime.plan.plan import SCHEMA
 from tensoropt.runtime.support.files import sha256_of
 
-__all__ = ["plan_document", "predicted"]
+__all__ = ["plan_document", "predicted", "stages_of"]
 
 
 def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
         "model": {"name": model.name, "sha256": sha256_of(model)},
         "device": load_device(DEVICE.of(attributes)).name,
         "mesh": {"shape": list(mesh.shape)},
-        "ranks": mesh.size,
+        "ranks": mesh.size * stages_of(module),
         "search": {name: found.get(name) for name in ("name", "seed", "epsilon")},
         "frontier": describe_points(read_points(module)),
         "chosen": _chosen(module).index,
@@ -68,15 +68,19 @@ def predicted(
     for the ``model``.
 
     The frontier does not include the temporaries of an op that becomes several ops on a rank, nor
-    the working memory of kernels.
+    the working memory of kernels. With stages, its points have all layers on one stage.
     """
     point, attributes = _chosen(module), module.operation.attributes
     # Views take no memory here, as in the frontier's prediction of a process.
-    excess = max(memory.static_bytes + memory.working_bytes - point.memory_bytes, 0)
+    excess = memory.static_bytes + memory.working_bytes - point.memory_bytes
+    times = PIPELINE.get(attributes)
+    if times is None:
+        excess = max(excess, 0)
     trains = TRAINING.on(attributes)
     error = load_device(DEVICE.of(attributes)).plan_error(model, training=trains)
     return {
         **{name: getattr(point, name) for name in FIELDS},
+        **({} if times is None else {**times, "hidden_s": 0.0}),
         "memory_bytes": memory.static_bytes + memory.transient_bytes,
         "process_bytes": point.process_bytes + excess,
         "static_bytes": memory.static_bytes,
@@ -84,6 +88,11 @@ def predicted(
         **({} if parts is None else {"static_parts": vars(parts)}),
         "expected_error": None if error is None else asdict(error),
     }
+
+
+def stages_of(module: ir.Module) -> int:
+    """Return the number of stages of a step, 1 without stages."""
+    return 1 + max(PLACES.get(module.operation.attributes, [0]))
 
 
 def _chosen(module: ir.Module) -> WrittenPoint:

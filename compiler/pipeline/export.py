@@ -9,16 +9,16 @@ from typing import Any
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.exporter.plan.decoder_files import copy_tokenizer, text_entry
 from tensoropt.compiler.exporter.plan.describe import describe_caches, describe_module
+from tensoropt.compiler.exporter.plan.stages import describe_stages, memory_of
 from tensoropt.compiler.exporter.plan.training import describe_step
 from tensoropt.compiler.exporter.plan.writer import plan_folder, write_document, write_plan
 from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import RUNTIME, export_rank, export_state, export_whole_state
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.costs import node_costs
-from tensoropt.compiler.pipeline.document import plan_document, predicted
+from tensoropt.compiler.pipeline.document import plan_document, predicted, stages_of
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.cut import copy_of, cut_step
-from tensoropt.compiler.training.memory import static_parts
+from tensoropt.compiler.training.cut import argument_names, copy_of, cut_step
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
@@ -28,6 +28,7 @@ from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.keep_whole import drop_whole, whole_of
 from tensoropt.passes.pipeline import passed_phase
 from tensoropt.runtime.plan.costs import COSTS
+from tensoropt.runtime.plan.graphs import GRADIENTS
 
 __all__ = ["check_weights", "export_initial", "export_plan", "fill_training_plan"]
 
@@ -146,21 +147,26 @@ def _export_step(
     *,
     with_state: bool,
 ) -> dict[str, Any]:
-    """Write both graphs of a training step for all ranks, and the initial state ``with_state``;
+    """Write the graphs of a training step for all ranks, and the initial state ``with_state``;
     return their entries of plan.json."""
-    parts = cut_step(program)
+    parts, stages = cut_step(program), stages_of(module)
     with _plan_weights(module, weights, folder) as stored:
-        for rank in range(stored.mesh.size):
-            say(f"writing ranks: {rank + 1} of {stored.mesh.size}")
-            export_rank(parts.gradients, rank, stored)
-            export_rank(parts.update, rank, stored, ".update")
+        size = stored.mesh.size
+        for rank in range(size * stages):
+            say(f"writing ranks: {rank + 1} of {size * stages}")
+            own = parts.of_stage(rank // size)
+            for graph, part in own.items():
+                suffix = "" if graph == GRADIENTS else f".{graph}"
+                export_rank(part, rank, stored, suffix, stages=stages)
             if with_state:
-                export_state(program, rank, stored)
-    memory = program_memory(program)
+                names = {name for part in own.values() for name in argument_names(part)}
+                export_state(program, rank, stored, names)
+    memory, static = memory_of(program, parts)
     spec = BuildTrainingStepPass.read(module).spec
     return {
-        "predicted": predicted(module, weights, memory, static_parts(program, memory)),
+        "predicted": predicted(module, weights, memory, static),
         **describe_step(whole_of(module)).entries(
             spec, parts, "weights" if with_state else "checkpoint"
         ),
+        **({} if parts.stages is None else {"stages": describe_stages(program, parts)}),
     }

@@ -11,6 +11,7 @@ from typing import TextIO
 from tensoropt.compiler.exporter.rank import RUNTIME
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.keys import PLACES
 from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline, passed_phase, set_passed_phase
@@ -40,6 +41,9 @@ TRAINING_PHASES: Mapping[str, str] = {
     .replace("fold-transposes", "fold-transposes{all=true}"),
 }
 """The passes of each phase if a training step is built."""
+
+_WHOLE_STEP = ("combine-collectives", "overlap-collectives")
+"""Passes of `partition` that are not for a step with stages, as its graphs are cut later."""
 
 Say = Callable[[str], None]
 
@@ -72,7 +76,7 @@ class Compilation:
         """Run the passes of one phase, and record in the module that it has passed."""
         printing = (self.print_after_all, self.print_after, self.stream, self.seconds)
         try:
-            passes = self._passes(phase, module.context)
+            passes = self._passes(phase, module)
             Pipeline(passes, *printing, say, f"phase {phase}").run(module)
         except PassError as error:
             cause = error.__cause__
@@ -91,13 +95,16 @@ class Compilation:
         finally:
             self.seconds.append((name, time.perf_counter() - start))
 
-    def _passes(self, phase: str, context: ir.Context) -> Sequence[Pass]:
+    def _passes(self, phase: str, module: ir.Module) -> Sequence[Pass]:
         if phase == "train":
             return [self.step]
         if phase == "search":
             return [self.search]
         phases = TRAINING_PHASES if self.trains else PHASES
-        return parse_pipeline(phases[phase], context)
+        passes = parse_pipeline(phases[phase], module.context)
+        if PLACES.on(module.operation.attributes):
+            return [own for own in passes if own.name not in _WHOLE_STEP]
+        return passes
 
 
 def phases_after(passed: str, last: str = "partition") -> Sequence[str]:

@@ -63,6 +63,9 @@ def frontier(
     For training, the program is a step. ``begun_s`` is the start of the command on
     ``time.monotonic()``, by default now. It sets the default time limit.
     """
+    if request.stages > 1 and INFERENCE in graphs:
+        name = request.interface.name_of
+        raise UserError(f"{name('stages')} cuts a training step, expected {name('train')} as well")
     if request.given_plan is not None:
         return _cost_plan(graphs, request, request.given_plan)
     return _frontier(graphs, request, say, _interruptible(request, graphs, begun_s))

@@ -18,6 +18,7 @@ from tensoropt.compiler.layout.execution import GRAPH, LAUNCHES, OVERLAPS
 from tensoropt.compiler.layout.mesh import factorisations, parse_mesh
 from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
 from tensoropt.compiler.search.frontier.points import check_pick, mesh_name
+from tensoropt.compiler.stages.families import FAMILIES
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import (
     Combination,
@@ -112,9 +113,9 @@ def _texts(name: str, given: object) -> tuple[str, ...]:
 class Request:
     """The options of a search, checked. Raises :class:`UserError`, which names the option.
 
-    ``devices`` is the size of ``mesh``, if there is one. ``model`` is the file with the names of
-    tensors that pins may use, and ``annotations`` a model with multi-device annotations, which are
-    more pins. ``interface`` is the origin of the options.
+    ``devices`` is the size of ``mesh``, if there is one, times the stages. ``model`` is the file
+    with the names of tensors that pins may use, and ``annotations`` a model with multi-device
+    annotations, which are more pins. ``interface`` is the origin of the options.
     """
 
     devices: int = Option(
@@ -123,6 +124,16 @@ class Request:
     mesh: str | None = Option(
         "AxB", "search one mesh only, such as 2x4", _mesh, in_python=" or (2, 4)"
     ).field(None)
+    stages: int = Option(
+        "K",
+        "cut a training step into stages, each on a K-th of the devices, as a pipeline",
+        whole(1, MAX_DEVICES),
+    ).field(1)
+    schedule: str = Option(
+        "NAME",
+        f"order of the micro-batches on the stages: {', '.join(FAMILIES)}",
+        one_of("schedule", FAMILIES),
+    ).field("1f1b")
     device: str = Option(
         "NAME|FILE.toml",
         "device description; of several for one kind of machine, the first that has a value counts",
@@ -218,26 +229,34 @@ class Request:
                     value = option.read(self.interface.name_of(name), given)
                 object.__setattr__(self, name, value)
         if self.mesh is not None:
-            object.__setattr__(self, "devices", parse_mesh(self.mesh).size)
+            object.__setattr__(self, "devices", parse_mesh(self.mesh).size * self.stages)
+        if self.devices % self.stages:
+            stages, devices = map(self.interface.name_of, ("stages", "devices"))
+            raise UserError(
+                f"{stages}: expected a divisor of {devices} {self.devices}, got: {self.stages}"
+            )
 
     @cached_property
     def description(self) -> Device:
         """The description of a device; raises UserError if it is unknown.
 
-        Its capacity is unknown under a memory limit, which takes its place.
+        Its capacity is unknown under a memory limit, which takes its place, and with stages, as the
+        memory of a point is the memory of all of them.
         """
         device = load_device(self.device)
-        device = device if self.memory is None else device.without_capacity()
+        is_limited = self.memory is None and self.stages == 1
+        device = device if is_limited else device.without_capacity()
         device = device.with_cuda_graphs() if self.launch == GRAPH else device
         return device.without_overlap() if self.overlap == "off" else device
 
     @cached_property
     def meshes(self) -> list[Mesh]:
-        """The meshes to search."""
+        """The meshes to search, of one stage."""
         if self.mesh:
             return [parse_mesh(self.mesh)]
-        axes = self.devices if self.devices <= MANY_DEVICES else MANY_AXES
-        return [mesh for mesh in factorisations(self.devices) if len(mesh.shape) <= axes]
+        devices = self.devices // self.stages
+        axes = devices if devices <= MANY_DEVICES else MANY_AXES
+        return [mesh for mesh in factorisations(devices) if len(mesh.shape) <= axes]
 
     @cached_property
     def memory_bytes(self) -> int | None:
@@ -334,9 +353,17 @@ COMBINATIONS = (
         "{given} fixes the plan, expected no {other}",
         excludes=[
             *("devices", "mesh", "search", "seed", "epsilon", "search_time", "pick", "objective"),
-            *("pin", "forbid", "pins"),
+            *("pin", "forbid", "pins", "stages"),
         ],
     ),
+    Combination(
+        ["stages"],
+        "{given}: the figures of a frontier are of one stage with all layers, expected no {other}",
+        excludes=[
+            *("memory", "objective", "compare", "pareto", "explain", "report", "plot", "netron")
+        ],
+    ),
+    Combination(["schedule"], "{given} is of a pipeline, expected --stages", needs=["stages"]),
 )
 """The refused combinations of options, with ``--pin`` for texts among the pins."""
 

@@ -27,6 +27,7 @@ __all__ = [
     "ANNOTATED",
     "ARGUMENT",
     "CACHE",
+    "CHUNK",
     "CLASSES",
     "DEVICE",
     "DIMS",
@@ -58,6 +59,8 @@ __all__ = [
     "PHASE",
     "PINS",
     "PINS_COST",
+    "PIPELINE",
+    "PLACES",
     "PREFIX",
     "RANGES",
     "RECOMPUTE",
@@ -65,8 +68,10 @@ __all__ = [
     "REPEATS",
     "RESULT",
     "RULE",
+    "SCHEDULE",
     "SEARCH",
     "SEARCHED",
+    "STAGES",
     "START",
     "STATE",
     "STRATEGY",
@@ -276,6 +281,14 @@ PINS = _key("pins", _TEXT_LISTS, MODULE)
 PINS_COST = _key("pins_cost", _SETTINGS, MODULE)
 """Their relative cost: `time` at the fastest point, `memory` at the leanest point."""
 
+PLACES = _key("places", _INTS, MODULE)
+"""The stage of each chunk, if the training step is cut into chunks."""
+SCHEDULE = _key("schedule", _TEXTS, MODULE)
+"""The tasks of each stage in their order, such as `F0 F1 B0 B1`."""
+PIPELINE = _key("pipeline", _SETTINGS, MODULE)
+"""Predicted times of a step in stages: `time_s` to its end, and `compute_s` and `communication_s`
+of a stage."""
+
 NAME = _key("name", _TEXT, ARGUMENT, RESULT)
 """The name that the ONNX graph gives the tensor."""
 DIMS = _key("dims", _TEXTS, ARGUMENT, RESULT)
@@ -315,10 +328,14 @@ STRATEGY = _key("strategy", _STRATEGY, OPERATION)
 """The layouts of the operands, of the values that regions capture, and of the results."""
 PHASE = _key("phase", _TEXT, OPERATION)
 """The part of the training step, one of `STEP_PARTS`, that the operation belongs to."""
+CHUNK = _key("chunk", _INT, OPERATION)
+"""The number of the chunk that the operation of a training step belongs to."""
 GRADIENT_OF = _key("gradient_of", _TEXT, OPERATION)
 """The name of the parameter; the result is its gradient over the whole batch."""
 NORM = _key("norm", _FLAG, OPERATION)
 """The operation computes the sum of the squares of all gradients."""
+STAGES = _key("stages", _FLAG, OPERATION)
+"""On an all-reduce along no mesh axis: it runs over the ranks with one place in all stages."""
 ID = _key("id", _INT, OPERATION, ARGUMENT)
 """A unique number, by which others refer to it."""
 FOLLOWS = _key("follows", _INT, OPERATION, ARGUMENT, RESULT)

@@ -64,6 +64,7 @@ def run_generation(job: GenerationJob, comm: MPI.Comm, link: LauncherLink) -> Tr
         step, graphs, error = open_step(job, held, threads, Path(folder), comm)
         if step is None:
             raise UserError(str(error))
+        assert isinstance(step, TrainingStep), "a family has no plans in stages"
         _warm_up(step, comm)
         trainer = Trainer(job, step, Progress(), threads, comm)
         generation = _Generation(job, trainer, state, threads, comm)

@@ -12,8 +12,10 @@ from tensoropt.runtime.support.collectives import OPERATOR_ATTRIBUTES
 __all__ = ["mismatches"]
 
 
-def mismatches(graphs: Sequence[RankGraph]) -> Iterator[tuple[RankGraph, str]]:
+def mismatches(graphs: Sequence[Sequence[RankGraph]]) -> Iterator[tuple[RankGraph, str]]:
     """Yield (graph, problem) for the graphs of all ranks, in the order of ranks.
+
+    ``graphs`` has the graphs that each rank runs, in sequence.
 
     Each collective must be well formed. Then the ranks step through their collectives in program
     order: a collective completes when all ranks of its group have reached it, with the same kind,
@@ -21,12 +23,12 @@ def mismatches(graphs: Sequence[RankGraph]) -> Iterator[tuple[RankGraph, str]]:
     stuck in. Linear in the number of collectives.
     """
     broken = False
-    for graph in graphs:
+    for graph in (graph for own in graphs for graph in own):
         for text in _malformed(graph, len(graphs)):
             broken = True
             yield graph, text
     if not broken:
-        yield from _stalls(graphs)
+        yield from _stalls([[(g, one) for g in own for one in g.collectives] for own in graphs])
 
 
 def _malformed(graph: RankGraph, ranks: int) -> Iterator[str]:
@@ -65,27 +67,30 @@ def _bad_group(one: Collective, where: str, rank: int, ranks: int) -> Iterator[s
         yield f"{where}: expected a group of different ranks, {rank} among them, got: {listed}"
 
 
-def _stalls(graphs: Sequence[RankGraph]) -> Iterator[tuple[RankGraph, str]]:
+_Run = Sequence[tuple[RankGraph, Collective]]
+"""The collectives of a rank in their order, each with its graph."""
+
+
+def _stalls(runs: Sequence[_Run]) -> Iterator[tuple[RankGraph, str]]:
     """Simulate the ranks until all have finished or none can proceed."""
-    at = [0] * len(graphs)
-    ready = list(range(len(graphs)))
+    at = [0] * len(runs)
+    ready = list(range(len(runs)))
     while ready:
         rank = ready.pop()
-        here = _next(graphs, at, rank)
+        here = _next(runs, at, rank)
         if here is None:
             continue
         group = (rank, here.peer) if here.peer is not None else here.group
-        others = [_next(graphs, at, other) for other in group]
+        others = [_next(runs, at, other) for other in group]
         if all(other is not None and _fits(here, other, rank, group) for other in others):
             for other in group:
                 at[other] += 1
             ready.extend(group)
-    yield from _waiting(graphs, at)
+    yield from _waiting(runs, at)
 
 
-def _next(graphs: Sequence[RankGraph], at: Sequence[int], rank: int) -> Collective | None:
-    found = graphs[rank].collectives
-    return found[at[rank]] if at[rank] < len(found) else None
+def _next(runs: Sequence[_Run], at: Sequence[int], rank: int) -> Collective | None:
+    return runs[rank][at[rank]][1] if at[rank] < len(runs[rank]) else None
 
 
 def _fits(here: Collective, other: Collective, rank: int, group: Sequence[int]) -> bool:
@@ -102,17 +107,17 @@ def _signature(one: Collective) -> tuple[object, ...]:
     return one.kind, one.group, one.dtype, one.shape, one.others, one.settings
 
 
-def _waiting(graphs: Sequence[RankGraph], at: Sequence[int]) -> Iterator[tuple[RankGraph, str]]:
-    for rank, graph in enumerate(graphs):
-        here = _next(graphs, at, rank)
+def _waiting(runs: Sequence[_Run], at: Sequence[int]) -> Iterator[tuple[RankGraph, str]]:
+    for rank, own in enumerate(runs):
+        here = _next(runs, at, rank)
         if here is None:
             continue
         group = (here.peer,) if here.peer is not None else here.group
         for other in group:
-            there = _next(graphs, at, other)
+            there = _next(runs, at, other)
             if other != rank and (there is None or not _fits(here, there, rank, group)):
                 yield (
-                    graph,
+                    own[at[rank]][0],
                     (
                         f"{_text(here)} never ends, rank {other} "
                         f"{'has no more' if there is None else 'comes to ' + _text(there)}"

@@ -7,15 +7,18 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from tensoropt.runtime.inspection.graphs import Collective, read_graph
 from tensoropt.runtime.plan.costs import NodeCost, read_costs
 from tensoropt.runtime.plan.entries import DimEntry, PinsEntry, StrategyEntry, TensorEntry
+from tensoropt.runtime.plan.graphs import UPDATE
 from tensoropt.runtime.plan.layers import row_layers
 from tensoropt.runtime.plan.plan import Plan, tensor_of
 from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["TRAINING_OPTIONS", "Folded", "Sent", "Summary", "Way", "layout_text", "summarise"]
 
@@ -148,10 +151,17 @@ def _marks(points: Sequence[Mapping[str, Any]], chosen: int | None) -> tuple[str
 
 
 def collectives_of(plan: Plan) -> list[Collective]:
-    """Return the collectives of rank 0, a training step's second graph last."""
-    names = ["rank0.onnx"] + (["rank0.update.onnx"] if "training" in plan.document else [])
-    graphs = (read_graph(plan.file_path(name), 0) for name in names)
+    """Return the collectives of rank 0, in the order of its graphs."""
+    graphs = (read_graph(plan.file_path(path.name), 0) for path in _graphs_of(plan))
     return [one for graph in graphs for one in graph.collectives]
+
+
+def _graphs_of(plan: Plan) -> list[Path]:
+    """Return the graphs of rank 0, in an order in which they can run."""
+    if "stages" in plan.document:
+        step = TrainingPlan.from_plan(plan)
+        return [step.graph(0, name) for name in step.graphs(0)]
+    return [plan.graph(0)] + ([plan.graph(0, UPDATE)] if "training" in plan.document else [])
 
 
 def layout_text(layout: Sequence[str]) -> str:

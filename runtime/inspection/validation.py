@@ -6,10 +6,10 @@ Never reads a file outside the plan's folder, even if the plan refers to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tensoropt.runtime.inspection.graphs import RankGraph, Shape, leads_out, read_graph
 from tensoropt.runtime.inspection.matching import mismatches
@@ -67,8 +67,9 @@ def _entries(folder: Path, document: Entries) -> Iterator[Problem]:
         text = f"was changed after it was written, expected {digest}, got: {document.get('sha256')}"
         yield Problem("plan.json: sha256", text)
     mesh = tuple(document["mesh"]["shape"])
-    if math.prod(mesh) != document["ranks"]:
-        text = f"expected the mesh's {math.prod(mesh)}, got: {document['ranks']}"
+    stages = len(document["stages"]["schedule"]) if "stages" in document else 1
+    if math.prod(mesh) * stages != document["ranks"]:
+        text = f"expected the mesh's {math.prod(mesh) * stages}, got: {document['ranks']}"
         yield Problem("plan.json: ranks", text)
     try:
         dims = allowed_dims(document)
@@ -140,6 +141,9 @@ def _costs(folder: Path, document: Any) -> Iterator[Problem]:
 
 def _graphs(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the problems of the graphs of all ranks, for each part of a step."""
+    if "stages" in document:
+        yield from _staged(folder, document)
+        return
     parts = ("", ".update") if "training" in document else ("",)
     for part in parts:
         # Does not enumerate the ranks: plan.json may claim any number of them.
@@ -149,7 +153,20 @@ def _graphs(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
             text = f"expected {document['ranks']} graphs {what}, got: {len(listed)}"
             yield Problem("plan.json: files", text)
             continue
-        yield from _part(folder, document, part)
+        yield from _part(folder, document, {rank: [part] for rank in range(document["ranks"])})
+
+
+def _staged(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problems of the graphs of stages: their collectives meet in the order of tasks.
+
+    Messages between stages are no part of the graphs.
+    """
+    try:
+        plan = TrainingPlan.from_plan(Plan.from_document(folder, cast("Entries", document)))
+    except UserError:
+        return  # reported for plan.json
+    names = {rank: [f".{name}" for name in plan.graphs(rank)] for rank in range(plan.plan.ranks)}
+    yield from _part(folder, document, names)
 
 
 def _is_graph(name: str, part: str) -> bool:
@@ -157,23 +174,28 @@ def _is_graph(name: str, part: str) -> bool:
     return name == f"rank{number}{part}.onnx" and number.isdecimal()
 
 
-def _part(folder: Path, document: Mapping[str, Any], part: str) -> Iterator[Problem]:
+def _part(
+    folder: Path, document: Mapping[str, Any], parts: Mapping[int, Sequence[str]]
+) -> Iterator[Problem]:
+    """Yield the problems of graphs; ``parts`` has those of each rank in their order."""
     graphs: list[RankGraph] = []
-    for rank in range(document["ranks"]):
-        name = f"rank{rank}{part}.onnx"
-        if name not in document["files"]:
-            yield Problem("plan.json: files", f"expected {name} among them")
-        elif not leads_out(folder, name) and (folder / name).is_file():
-            try:
-                graphs.append(read_graph(folder / name, rank))
-            except UserError as error:
-                yield Problem(name, str(error).removeprefix(f"{name}: "))
+    for rank, own in parts.items():
+        for part in own:
+            name = f"rank{rank}{part}.onnx"
+            if name not in document["files"]:
+                yield Problem("plan.json: files", f"expected {name} among them")
+            elif not leads_out(folder, name) and (folder / name).is_file():
+                try:
+                    graphs.append(read_graph(folder / name, rank))
+                except UserError as error:
+                    yield Problem(name, str(error).removeprefix(f"{name}: "))
     for graph in graphs:
         yield from _weights(folder, document, graph)
-        if not part and "training" not in document:
+        if "training" not in document:
             yield from _ends(document, graph)
-    if len(graphs) == document["ranks"]:
-        for graph, text in mismatches(graphs):
+    if len(graphs) == sum(map(len, parts.values())):
+        by_rank = [[graph for graph in graphs if graph.rank == rank] for rank in parts]
+        for graph, text in mismatches(by_rank):
             yield Problem(graph.path.name, text)
 
 

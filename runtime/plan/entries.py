@@ -14,8 +14,10 @@ __all__ = [
     "HyperEntry",
     "LossEntry",
     "OptimizerEntry",
+    "PassedEntry",
     "PinsCostEntry",
     "PinsEntry",
+    "StagesEntry",
     "StateEntry",
     "StrategyEntry",
     "TensorEntry",
@@ -150,6 +152,25 @@ class TrainingEntry(TypedDict):
     loss_output: str
 
 
+class PassedEntry(TypedDict):
+    """A value that passes between graphs, with the shape of a rank's part."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    graph: str
+    read_by: list[str]
+
+
+class StagesEntry(TypedDict):
+    """The stages of a training step."""
+
+    places: list[int]
+    schedule: list[str]
+    graphs: list[str]
+    passed: list[PassedEntry]
+
+
 class _Model(TypedDict):
     name: str
     sha256: str
@@ -186,5 +207,6 @@ class Entries(TypedDict):
     text: NotRequired[TextEntry]
     target: NotRequired[str]
     training: NotRequired[TrainingEntry]
+    stages: NotRequired[StagesEntry]
     files: dict[str, str]
     sha256: NotRequired[str]

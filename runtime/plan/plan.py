@@ -128,13 +128,19 @@ class Plan:
         folder = Path(folder)
         return _build(folder, read_document(folder))
 
-    def graph(self, rank: int) -> Path:
-        """Return the path of the rank's ONNX graph."""
-        return self.folder / f"rank{rank}.onnx"
+    def graph(self, rank: int, name: str = "") -> Path:
+        """Return the path of the rank's ONNX graph, of the one with a ``name`` if there is one."""
+        return self.folder / f"rank{rank}{name and '.'}{name}.onnx"
 
     def file_path(self, name: str) -> Path:
         """Return the path of a file of the plan; raises `UserError` if it leads out."""
         return path_inside(self.folder, name)
+
+    @property
+    def stages(self) -> int:
+        """The number of stages, 1 without stages."""
+        entry = self.document.get("stages")
+        return 1 if entry is None else len(entry["schedule"])
 
     @property
     def process_bytes(self) -> int:
@@ -292,13 +298,13 @@ def tensor_of(
 
 def _check_counts(plan: Plan) -> None:
     path = plan.folder / "plan.json"
-    expected = math.prod(plan.mesh)
+    expected = math.prod(plan.mesh) * plan.stages
     if plan.ranks != expected:
         raise UserError(f"{path}: ranks: expected the mesh's {expected}, got: {plan.ranks}")
     unsliced = [t.name for t in plan.inputs if t.layout.is_partial]
     if unsliced:
         raise UserError(f"{path}: input '{unsliced[0]}': expected R or S, got: a partial layout")
-    for rank in range(plan.ranks):
+    for rank in range(plan.ranks if plan.stages == 1 else 0):
         if plan.graph(rank).name not in plan.files:
             raise UserError(f"{path}: files: expected {plan.graph(rank).name} among them")
 

@@ -138,18 +138,25 @@ def _bytes_of(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def gather_into(whole: Array | None, part: Array, layout: MeshLayout, comm: MPI.Comm) -> None:
+def gather_into(
+    whole: Array | None, part: Array | None, layout: MeshLayout, comm: MPI.Comm, first: int = 0
+) -> None:
     """Gather a tensor into ``whole`` on rank 0, one rank's part at a time.
 
-    ``whole`` is None on the other ranks; ``part`` is this rank's part. The layout is not partial.
+    ``whole`` is None on the other ranks. ``part`` is this rank's part, None if it has none. The
+    tensor is on the ranks of a mesh from rank ``first`` on. The layout is not partial.
     """
-    sources = layout.sources()
+    sources = [first + source for source in layout.sources()]
     if whole is None:
         if comm.rank in sources:
+            assert part is not None
             comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
         return
-    received = np.empty_like(part) if len(sources) > 1 else part
+    received = np.empty(layout.local_shape(whole.shape), whole.dtype) if any(sources) else None
     for rank in sources:
         if rank:
+            assert received is not None
             comm.Recv(_bytes_of(received), rank)
-        layout.put(whole, received if rank else part, rank)
+        own = received if rank else part
+        assert own is not None
+        layout.put(whole, own, rank - first)

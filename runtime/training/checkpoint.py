@@ -148,8 +148,11 @@ def write_checkpoint(
     with _new_file(path, place, _header(states, metadata), states, comm) as places:
         for state in states:
             target, layout = places.get(state.name), state.tensor.layout
-            if comm.rank in layout.sources():
-                gather_into(target, held.state[state.name].get(), layout, comm)
+            first = held.plan.first_owner(state)
+            is_source = comm.rank - first in layout.sources()
+            if is_source or comm.rank == 0:
+                part = held.state[state.name].get() if is_source else None
+                gather_into(target, part, layout, comm, first)
 
 
 def _header(states: Sequence[State], metadata: Mapping[str, str]) -> bytes:

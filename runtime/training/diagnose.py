@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tensoropt.runtime.device.provider import Provider
+from tensoropt.runtime.device.provider import PlacedArray, Provider
 from tensoropt.runtime.session.session import VALUE_RUNS, RankSession, every_value_session
+from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.training.finite import all_finite
+from tensoropt.runtime.training.staged import StagedStep
 from tensoropt.runtime.training.step import TrainingStep
 
 if TYPE_CHECKING:
@@ -24,27 +27,69 @@ class _Place(NamedTuple):
     value: str
 
 
-def first_not_finite(step: TrainingStep, threads: int, comm: MPI.Comm) -> str | None:
-    """Return the first NaN or infinite value, over all ranks, for the batch fed to ``step``.
+def first_not_finite(
+    step: TrainingStep | StagedStep,
+    micro: int,
+    seed: Callable[[int], int],
+    batch: Callable[[int], Mapping[str, Array]],
+    threads: int,
+    comm: MPI.Comm,
+) -> str | None:
+    """Return the first NaN or infinite value, over all ranks, in a micro-batch.
 
-    All ranks must call this. The graph runs again, unoptimised, with the results of an eighth of
-    the nodes as outputs in each run, to limit memory on the device. It stops after a run with a
-    value that is not finite. Gradients are overwritten. Returns None if all values are finite.
+    ``seed`` and ``batch`` return the seed and the inputs of a micro-batch. All ranks must call
+    this. The graph runs again, unoptimised, with the results of an eighth of the nodes as outputs
+    in each run, to limit memory on the device. It stops after a run with a value that is not
+    finite. With stages, the optimised graphs run, and the first with such a value is named.
+    Gradients are overwritten. Returns None if all values are finite.
     """
-    found = comm.allgather(_check_inputs(step, comm.rank))
+    if isinstance(step, StagedStep):
+        return _first_among_graphs(step, micro, seed, batch, comm)
+    inputs = batch(micro)
+    step.set("seed", seed(micro))
+    step.feed(inputs)
+    found = comm.allgather(_check_inputs(inputs, step.held.state, comm.rank))
     for part in range(VALUE_RUNS):
         if any(found):
             break
         # All ranks must run, as their collectives wait for each other.
         found = comm.allgather(_check_nodes(step, threads, comm.rank, part))
-    places = sorted(place for place in found if place is not None)
-    return f"{places[0].value} on rank {places[0].rank}" if places else None
+    place = _first(found)
+    return None if place is None else f"{place.value} on rank {place.rank}"
 
 
-def _check_inputs(step: TrainingStep, rank: int) -> _Place | None:
-    for kind, arrays in (("input", step.batch), ("state", step.held.state)):
-        for name, array in arrays.items():
-            if not all_finite(array.get()):
+def _first_among_graphs(
+    step: StagedStep,
+    micro: int,
+    seed: Callable[[int], int],
+    batch: Callable[[int], Mapping[str, Array]],
+    comm: MPI.Comm,
+) -> str | None:
+    step.start()
+    own = _check_inputs({}, step.held.state, comm.rank)
+    for order, graph in enumerate(step.stages.chunk_graphs):
+        if graph in step.sessions:
+            step.run(step.stages.task_of(graph, micro), seed, batch)
+            names = () if own is not None else step.not_finite(graph)
+            own = _Place(order, comm.rank, f"'{names[0]}' of {graph}") if names else own
+    step.end_sends()
+    place = _first(comm.allgather(own))
+    if place is None:
+        return None
+    return f"{place.value} on rank {place.rank} of stage {step.plan.stage(place.rank)}"
+
+
+def _first(found: Iterable[_Place | None]) -> _Place | None:
+    return min((place for place in found if place is not None), default=None)
+
+
+def _check_inputs(
+    inputs: Mapping[str, Array], state: Mapping[str, PlacedArray], rank: int
+) -> _Place | None:
+    arrays = ((name, array.get()) for name, array in state.items())
+    for kind, own in (("input", inputs.items()), ("state", arrays)):
+        for name, array in own:
+            if not all_finite(array):
                 return _Place(-1, rank, f"{kind} '{name}'")
     return None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.session.ranks import make_on_all
 from tensoropt.runtime.training.job import TrainJob
+from tensoropt.runtime.training.staged import StagedStep
 from tensoropt.runtime.training.state import Held
 from tensoropt.runtime.training.step import ROLES, TrainingStep
 
@@ -19,12 +20,17 @@ __all__ = ["open_step"]
 
 def open_step(
     job: TrainJob, state: Held, threads: int, folder: Path, comm: MPI.Comm
-) -> tuple[TrainingStep | None, str | None, str | None]:
+) -> tuple[TrainingStep | StagedStep | None, str | None, str | None]:
     """Return the rank's step, the outcome of CUDA graphs if requested, and an error.
 
     If a rank cannot capture both graphs, all ranks try to capture only the update, which has fewer
-    collectives. If that fails too, no graph is captured.
+    collectives. If that fails too, no graph is captured. The graphs of stages are never captured.
     """
+    if state.plan.stages is not None:
+        messages = comm.Dup()
+        made = partial(StagedStep, state.plan, state, threads, messages, folder)
+        staged, error = make_on_all(comm, made)
+        return staged, None, error
     text = "captured" if job.cuda_graphs else None
     for captured in (ROLES, ROLES[1:], ()) if job.cuda_graphs else ((),):
         step, error = make_on_all(

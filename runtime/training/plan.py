@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from tensoropt.runtime.plan.entries import (
     StateEntry,
     TensorEntry,
 )
+from tensoropt.runtime.plan.graphs import GRADIENTS, UPDATE
 from tensoropt.runtime.plan.plan import Plan, Tensor, tensor_of
+from tensoropt.runtime.plan.stages import Stages
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Gradient", "Hyper", "State", "TrainingPlan"]
@@ -79,6 +83,7 @@ class TrainingPlan:
     hyper: tuple[Hyper, ...]
     state: tuple[State, ...]
     gradients: tuple[Gradient, ...]
+    stages: Stages | None
 
     @classmethod
     def from_plan(cls, plan: Plan) -> TrainingPlan:
@@ -100,6 +105,7 @@ class TrainingPlan:
             tuple(_hyper(entry) for entry in training["hyper"]),
             tuple(_state(plan, entry) for entry in training["state"]),
             tuple(_gradient(plan, entry) for entry in training["gradients"]),
+            _stages(plan, training["micro_batches"]),
         )
         _check(found)
         return found
@@ -116,9 +122,36 @@ class TrainingPlan:
     def scales_loss(self) -> bool:
         return any(hyper.role == "loss_scale" for hyper in self.hyper)
 
-    def update_graph(self, rank: int) -> Path:
-        """Return the path of the rank's second graph."""
-        return self.folder / f"rank{rank}.update.onnx"
+    def graph(self, rank: int, name: str) -> Path:
+        """Return the path of a rank's graph by its name."""
+        return self.plan.graph(rank, "" if name == GRADIENTS else name)
+
+    def graphs(self, rank: int) -> Sequence[str]:
+        """Return the names of a rank's graphs, in an order in which they can run."""
+        return (GRADIENTS, UPDATE) if self.stages is None else self.stages.graphs[self.stage(rank)]
+
+    def place(self, rank: int) -> int:
+        """Return the number of a rank in the mesh of its stage."""
+        return rank % math.prod(self.plan.mesh)
+
+    def stage(self, rank: int) -> int:
+        """Return the stage of a rank."""
+        return rank // math.prod(self.plan.mesh)
+
+    def first_owner(self, state: State) -> int:
+        """Return the first rank of the stage that updates a tensor."""
+        stage = 0 if self.stages is None else self.stages.stage_of(state.graph)
+        return stage * math.prod(self.plan.mesh)
+
+    def state_of(self, rank: int) -> list[State]:
+        """Return the state that a rank's graphs read or write."""
+        own = self.graphs(rank)
+        return [s for s in self.state if not {s.graph, *s.read_by}.isdisjoint(own)]
+
+    def gradients_of(self, rank: int) -> list[Gradient]:
+        """Return the gradients that a rank's update reads."""
+        own = {s.name for s in self.state if s.graph in self.graphs(rank)}
+        return [gradient for gradient in self.gradients if gradient.of in own]
 
     def initial(self, rank: int) -> Path:
         """Return the path of the rank's initial weights, in a plan that includes them."""
@@ -143,6 +176,14 @@ def _batch(plan: Plan) -> int:
 
 def _where(plan: Plan) -> Path:
     return plan.folder / "plan.json"
+
+
+def _stages(plan: Plan, micro_batches: int) -> Stages | None:
+    entry = plan.document.get("stages")
+    try:
+        return None if entry is None else Stages.of_entry(entry, micro_batches)
+    except UserError as error:
+        raise UserError(f"{_where(plan)}: {error}") from None
 
 
 def _hyper(entry: HyperEntry) -> Hyper:
@@ -187,8 +228,9 @@ def _check(found: TrainingPlan) -> None:
         if owner is not None and owner not in parameters:
             raise UserError(f"{_where(plan)}: training: '{owner}' is no parameter in state")
     for rank in range(plan.ranks):
+        graphs = [found.graph(rank, name) for name in found.graphs(rank)]
         own = [found.initial(rank)] if found.start == "weights" else []
-        for path in (found.update_graph(rank), *own):
+        for path in (*graphs, *own):
             name = path.relative_to(plan.folder).as_posix()
             if name not in plan.files:
                 raise UserError(f"{_where(plan)}: files: expected {name} among them")

@@ -40,6 +40,9 @@ def check_training(job: TrainJob) -> Plan:
             job.plan,
             Path(job.plan).parent / "initial.safetensors",
         )
+    if job.cuda_graphs and plan.stages is not None:
+        text = "{cuda_graphs}: {0} is in stages, which run without CUDA graphs"
+        raise OptionError(text, job.plan)
     if job.model is not None:
         plan.plan.check_model(Path(job.model))
     if job.data is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tensoropt.runtime.device.provider import CPU, PlacedArray, Provider
+from tensoropt.runtime.plan.graphs import UPDATE
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.errors import UserError, cause_of
@@ -22,7 +23,8 @@ __all__ = ["Held"]
 class Held:
     """A rank's arrays, ``state`` and ``gradients``, by the names of their tensors.
 
-    They are on the rank's device, and uninitialised before `load`. ``state`` may be passed in, as
+    They are on the rank's device, and uninitialised before `load`. ``own`` is the state that the
+    rank has, in a plan with stages that of its stage. ``state`` may be passed in, as
     memory that other processes can read.
     """
 
@@ -34,13 +36,14 @@ class Held:
         state: Mapping[str, PlacedArray] | None = None,
     ) -> None:
         self.plan, self.rank, self.provider = plan, rank, provider
-        changed = [s.tensor for s in plan.state if s.graph == "gradients"]
-        own = [] if state is not None else [s.tensor for s in plan.state]
-        tensors = [*own, *(g.tensor for g in plan.gradients), *changed]
+        self.own, gradients = plan.state_of(rank), plan.gradients_of(rank)
+        changed = [s.tensor for s in self.own if not s.graph.startswith(UPDATE)]
+        own = [] if state is not None else [s.tensor for s in self.own]
+        tensors = [*own, *(g.tensor for g in gradients), *changed]
         sizes = (math.prod(t.local_shape()) * dtype_of(t.dtype).itemsize for t in tensors)
         provider.reserve(sizes)
         self.state = state or {tensor.name: self._empty(tensor) for tensor in own}
-        self.gradients = {g.tensor.name: self._empty(g.tensor) for g in plan.gradients}
+        self.gradients = {g.tensor.name: self._empty(g.tensor) for g in gradients}
         self._before = {tensor.name: self._empty(tensor) for tensor in changed}
 
     def _empty(self, tensor: Tensor) -> PlacedArray:
@@ -78,7 +81,7 @@ class Held:
             with safe_open(path, "np") as file:
                 # A checkpoint from before the first step has no moments: they are zeros.
                 starts = resume is None or json.loads(file.metadata()["moments"]) is None
-                for state in self.plan.state:
+                for state in self.own:
                     if starts and state.is_moment:
                         self.state[state.name].zero()
                     else:
@@ -95,7 +98,7 @@ class Held:
                 f"'{tensor.name}': expected shape {expected}, got: {tuple(found.get_shape())}"
             )
         if is_whole and shape:
-            values = tensor.layout.read_part(found, shape, self.rank)
+            values = tensor.layout.read_part(found, shape, self.plan.place(self.rank))
         else:
             values = file.get_tensor(tensor.name)
         if values.dtype != array.dtype:
@@ -109,7 +112,7 @@ class Held:
     def bytes_by_kind(self) -> dict[str, int]:
         """Return bytes by kind, under the names of ``static_parts`` in plan.json."""
         found = {f"{kind}_bytes": 0 for kind in ("parameters", "gradients", "optimizer", "buffers")}
-        for state in self.plan.state:
+        for state in self.own:
             kind = {"parameter": "parameters", "buffer": "buffers"}.get(state.kind, "optimizer")
             found[f"{kind}_bytes"] += self.state[state.name].nbytes
         found["gradients_bytes"] = sum(array.nbytes for array in self.gradients.values())

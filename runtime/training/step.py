@@ -6,12 +6,13 @@ reads a state tensor is an ancestor of its writer, or is the writer itself, elem
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray
+from tensoropt.runtime.plan.graphs import GRADIENTS, UPDATE
 from tensoropt.runtime.session.session import RankSession, training_session
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
@@ -22,7 +23,7 @@ from tensoropt.runtime.training.state import Held
 
 __all__ = ["ROLES", "TrainingStep"]
 
-ROLES = ("gradients", "update")
+ROLES = (GRADIENTS, UPDATE)
 """The graphs of a step, in execution order."""
 
 _LARGE = 1 << 26  # bytes
@@ -34,8 +35,10 @@ class TrainingStep:
     ``batch``, ``scalars``, ``loss`` and ``sums``, which accumulate gradients, are on the rank's
     device. ONNX Runtime writes its optimised graphs to ``folder``, if given. The graphs with the
     roles ``captured`` run as CUDA graphs. Creates both sessions; raises `UserError`, also for a
-    graph that cannot be captured.
+    graph that cannot be captured. ``waited_s`` is the time in messages outside of the graphs.
     """
+
+    waited_s = 0.0
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class TrainingStep:
             for gradient in plan.gradients
             if gradient.accumulator is not None
         }
-        graphs = (plan.plan.graph(state.rank), plan.update_graph(state.rank))
+        graphs = [plan.graph(state.rank, role) for role in ROLES]
         # An optimised graph would include large weights, so it is not written then.
         self._files = [
             folder / graph.name if folder is not None and constant_bytes(graph) <= _LARGE else graph
@@ -135,6 +138,25 @@ class TrainingStep:
         """Set the rank's part of one micro-batch, by input, for the first graph."""
         for name, array in batch.items():
             self.batch[name].put(array)
+
+    def losses(
+        self, seed: Callable[[int], int], batch: Callable[[int], Mapping[str, Array]]
+    ) -> list[float]:
+        """Run the first graph on each micro-batch; returns their losses.
+
+        ``seed`` and ``batch`` return the seed and the inputs of a micro-batch. Raises `UserError`.
+        """
+        found = []
+        for micro in range(self.plan.micro_batches):
+            inputs = batch(micro)
+            self.set("seed", seed(micro))
+            self.feed(inputs)
+            found.append(self.forward_backward())
+        return found
+
+    def run_update(self) -> None:
+        """Run the second graph. Raises `UserError`."""
+        self.update.run()
 
     def forward_backward(self) -> float:
         """Run the first graph on one micro-batch; returns its loss. Raises `UserError`."""

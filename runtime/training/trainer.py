@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from tensoropt.runtime.training.diagnose import first_not_finite
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.labels import check_labels, describe_integers
 from tensoropt.runtime.training.schedule import LossScale, learning_rate, seed_of
+from tensoropt.runtime.training.staged import StagedStep
 from tensoropt.runtime.training.step import TrainingStep
 
 if TYPE_CHECKING:
@@ -55,7 +57,12 @@ class Trainer:
     """Training steps of a rank from ``progress`` on; ``written`` is the last checkpoint's path."""
 
     def __init__(
-        self, job: TrainJob, step: TrainingStep, progress: Progress, threads: int, comm: MPI.Comm
+        self,
+        job: TrainJob,
+        step: TrainingStep | StagedStep,
+        progress: Progress,
+        threads: int,
+        comm: MPI.Comm,
     ) -> None:
         self.job, self._step, self.progress = job, step, progress
         self.plan, self.held = step.plan, step.held
@@ -64,6 +71,7 @@ class Trainer:
         self.written: Path | None = None
         self._threads, self._comm = threads, comm
         self._waited_s = 0.0
+        self._read: Mapping[str, Array] = {}  # the last micro-batch
         self._scale = self._loss_scale()
         self._ahead = self._data_ahead()
 
@@ -77,10 +85,14 @@ class Trainer:
         """Open the data, to read ahead the rank's parts for the steps of the job."""
         inputs, size = self.plan.plan.inputs, self.plan.batch
         self.data = open_dataset(str(self.job.data), inputs, size, self.job.shuffle)
-        bounds = {t.name: [int(n) for n in t.shape] for t in inputs}
-        parts: Parts = {t.name: t.layout.bounds(bounds[t.name], self._comm.rank) for t in inputs}
+        own, place = [t for t in inputs if t.name in self._step.batch], self._place()
+        bounds = {t.name: [int(n) for n in t.shape] for t in own}
+        parts: Parts = {t.name: t.layout.bounds(bounds[t.name], place) for t in own}
         end = self.progress.samples + self.job.steps * self.plan.samples_per_step
         return Ahead(lambda position: self.data.read(position, parts), size, end)
+
+    def _place(self) -> int:
+        return self.plan.place(self._comm.rank)
 
     def _loss_scale(self) -> LossScale | None:
         if not self.plan.scales_loss:
@@ -110,13 +122,13 @@ class Trainer:
         self._step.set("step", self.progress.updates + 1)
         if self._scale is not None:
             self._step.set("loss_scale", self._scale.value)
-        losses = [self._forward_backward(number, m) for m in range(self.plan.micro_batches)]
+        losses = self._losses(number)
         loss = math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
         is_good = self._agree(loss, ask)
         scale = self._scale.value if self._scale else None
         before_update()
         if is_good:
-            self._step.update.run()
+            self._step.run_update()
         else:
             self._drop(number, loss)
         self._advance(is_good)
@@ -126,7 +138,7 @@ class Trainer:
         return StepFacts(number, loss, time_s, rate, scale, not is_good, own_s if on_cpu else None)
 
     def _in_collectives_s(self) -> float:
-        return self._waited_s + library.collectives_s()
+        return self._waited_s + self._step.waited_s + library.collectives_s()
 
     def go_on_from(self, progress: Progress) -> None:
         """Continue from ``progress``; the caller has set the state to match."""
@@ -134,26 +146,22 @@ class Trainer:
         self._scale = self._loss_scale()
         self._ahead.start(progress.samples)
 
-    def _forward_backward(self, number: int, micro: int) -> float:
-        batch: Mapping[str, Array] = {}
+    def _losses(self, number: int) -> list[float]:
         try:
-            batch = self._batch(micro)
-            self._feed(number, micro, batch)
-            return self._step.forward_backward()
+            return self._step.losses(partial(self._seed, number), self._batch)
         except UserError as error:
-            hint = describe_integers(str(error), batch)
+            hint = describe_integers(str(error), self._read)
             raise UserError(f"step {number}: {error}{hint}") from None
 
-    def _feed(self, number: int, micro: int, batch: Mapping[str, Array]) -> None:
-        """Check one micro-batch and set it, and its seed, as the inputs of the step."""
-        for name, array in batch.items():
-            check_labels(self.plan, name, array)
-        self._step.set("seed", seed_of(self.job.seed, number, micro))
-        self._step.feed(batch)
+    def _seed(self, number: int, micro: int) -> int:
+        return seed_of(self.job.seed, number, micro)
 
     def _batch(self, micro: int) -> Mapping[str, Array]:
-        """Return the rank's part of one micro-batch, and start to read the next ones."""
-        return self._ahead.get(self.progress.samples + micro * self.plan.batch)
+        """Return the rank's part of one micro-batch, checked, and start to read the next ones."""
+        self._read = self._ahead.get(self.progress.samples + micro * self.plan.batch)
+        for name, array in self._read.items():
+            check_labels(self.plan, name, array)
+        return self._read
 
     def _agree(self, loss: float, ask: int) -> bool:
         """Return whether the step is good on every rank."""
@@ -178,9 +186,11 @@ class Trainer:
 
     def first_not_finite(self) -> str:
         """Return the first value of the next step that is not finite; all ranks must call this."""
+        number = self.progress.step + 1
         for micro in range(self.plan.micro_batches):
-            self._feed(self.progress.step + 1, micro, self._batch(micro))
-            found = first_not_finite(self._step, self._threads, self._comm)
+            seed = partial(self._seed, number)
+            given = seed, self._batch, self._threads, self._comm
+            found = first_not_finite(self._step, micro, *given)
             if found is not None:
                 return found
         return "nothing in a run of the graph unoptimised"

@@ -86,7 +86,7 @@ def test_gradients_are_finite_whatever_padding_holds(ranks: int, tmp_path: Path)
         for value, own in onnx.arguments(onnx.function(step))
     }
     run_phase(step, "partition")
-    part = cut_step(step).gradients
+    part = cut_step(step).modules["gradients"]
     parts = [fed[own["topt.name"].value] for _, own in onnx.arguments(onnx.function(part))]
     results = run_spmd(part, [[held[rank] for held in parts] for rank in range(ranks)], mesh)
     assert any(len(array) == -(-WORDS // ranks) for array in results[0] if array.ndim)

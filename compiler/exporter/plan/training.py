@@ -12,7 +12,7 @@ from tensoropt.compiler.exporter.plan.describe import (
     described_tensors,
     dtype_of,
 )
-from tensoropt.compiler.training.cut import GRADIENTS, UPDATE, Parts, argument_names, result_names
+from tensoropt.compiler.training.cut import Parts, argument_names, result_names
 from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import shape_of
@@ -105,17 +105,17 @@ class Described:
 
 
 class _Graphs:
-    """Readers and writers of tensors among the two graphs."""
+    """Readers and writers of tensors among the graphs."""
 
     def __init__(self, parts: Parts) -> None:
         self.arguments = {name: set(argument_names(m)) for name, m in parts.modules.items()}
-        self.updates = set(result_names(parts.update))
+        self.results = {name: set(result_names(m)) for name, m in parts.modules.items()}
 
     def readers(self, name: str) -> list[str]:
         return [graph for graph, names in self.arguments.items() if name in names]
 
     def writer(self, name: str) -> str:
-        return UPDATE if name in self.updates else GRADIENTS
+        return next(graph for graph, names in self.results.items() if name in names)
 
 
 def describe_step(module: ir.Module) -> Described:

@@ -15,7 +15,7 @@ from tensoropt.runtime.training.data.open import open_dataset
 from tensoropt.runtime.training.data.source import Source
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
-from tensoropt.runtime.training.step import TrainingStep
+from tensoropt.runtime.training.step import ROLES, TrainingStep
 
 STEPS, RATE = 50, 0.01
 
@@ -45,7 +45,7 @@ def in_place(plan: TrainingPlan, data: Source) -> tuple[list[float], Held]:
 
 def apart(plan: TrainingPlan, data: Source) -> tuple[list[float], dict[str, np.ndarray]]:
     """The same, every output an array that ONNX Runtime makes."""
-    first, second = (rank_session(p, 1) for p in (plan.plan.graph(0), plan.update_graph(0)))
+    first, second = (rank_session(p, 1) for p in (plan.graph(0, role) for role in ROLES))
     held = Held(plan, 0)
     held.load()
     values = {name: array.get() for name, array in held.state.items()}

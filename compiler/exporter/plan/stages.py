@@ -1,0 +1,114 @@
+"""Entries of plan.json for a training step with stages, and the memory of a stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.cost.memory import RankMemory, program_memory
+from tensoropt.compiler.exporter.plan.describe import dtype_of
+from tensoropt.compiler.training.cut import Parts
+from tensoropt.compiler.training.memory import StaticParts, static_parts
+from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import type_bytes
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
+from tensoropt.runtime.plan.graphs import WORK_NAMES, graph_name
+from tensoropt.runtime.stages.schedule import Schedule
+
+__all__ = ["describe_stages", "memory_of"]
+
+
+def describe_stages(module: ir.Module, parts: Parts) -> dict[str, Any]:
+    """Return the entry ``stages`` of plan.json; ``module`` is the partitioned step."""
+    attributes = module.operation.attributes
+    return {
+        "places": keys.PLACES.of(attributes),
+        "schedule": keys.SCHEDULE.of(attributes),
+        "graphs": list(parts.modules),
+        "passed": [
+            {
+                "name": own.name,
+                "dtype": dtype_of(own.type, own.name),
+                "shape": list(ir.RankedTensorType(own.type).shape),
+                "graph": own.graph,
+                "read_by": list(own.read_by),
+            }
+            for own in parts.passed
+        ],
+    }
+
+
+def memory_of(module: ir.Module, parts: Parts) -> tuple[RankMemory, StaticParts]:
+    """Return the memory of a rank of a partitioned step; of the stage with the most memory.
+
+    On a stage, values that pass between its graphs stay for each micro-batch between them.
+    """
+    if parts.stages is None:
+        memory = program_memory(module)
+        return memory, static_parts(module, memory)
+    attributes = module.operation.attributes
+    places, texts = keys.PLACES.of(attributes), keys.SCHEDULE.of(attributes)
+    batches = keys.MICRO_BATCHES.get(onnx.function(module).attributes) or 1
+    schedule = Schedule.parse(places, batches, texts)
+    found = [_of_stage(parts, schedule, stage) for stage in range(schedule.stages)]
+    return max(found, key=lambda own: own[0].static_bytes + own[0].working_bytes)
+
+
+def _of_stage(parts: Parts, schedule: Schedule, stage: int) -> tuple[RankMemory, StaticParts]:
+    modules, kinds = parts.of_stage(stage), dict[str, int]()
+    transient = working = constants = 0
+    state: dict[str, tuple[str, int]] = {}  # kind and bytes by name
+    for module in modules.values():
+        memory, own = program_memory(module), _state(module, parts)
+        state.update(own)
+        given = sum(size for name, (_, size) in own.items() if name in parts.parameters)
+        held = sum(size for _, size in own.values())
+        constants += memory.static_bytes - (held - given)
+        # The update has gradients as arguments, which count as transient there.
+        transient = max(transient, memory.transient_bytes - given)
+        working = max(working, memory.working_bytes - given)
+    for kind, size in state.values():
+        kinds[kind] = kinds.get(kind, 0) + size
+    known = [kinds.pop(kind, 0) for kind in ("parameter", "gradient", "buffer")]
+    static = StaticParts(known[0], known[1], sum(kinds.values()), known[2], constants)
+    kept = _kept_bytes(parts, schedule, stage)
+    total = sum(vars(static).values())
+    return RankMemory(total, transient + kept, working + kept), static
+
+
+def _state(module: ir.Module, parts: Parts) -> dict[str, tuple[str, int]]:
+    """Return the kind and the bytes of the state and the gradients of a graph, by name."""
+    main = onnx.function(module)
+    found: dict[str, tuple[str, int]] = {}
+    for value, own in onnx.arguments(main):
+        name, kind = keys.NAME.of(own), keys.STATE.get(own)
+        if name in parts.parameters or kind not in (None, "gradient"):
+            found[name] = (kind or "gradient", type_bytes(value.type))
+    for op in main.regions[0].blocks[0]:
+        if keys.GRADIENT_OF.on(op.operation.attributes):
+            name = parts.names[keys.GRADIENT_OF.of(op.operation.attributes)]
+            found[name] = ("gradient", type_bytes(op.operation.results[0].type))
+    return found
+
+
+def _kept_bytes(parts: Parts, schedule: Schedule, stage: int) -> int:
+    """Return the most bytes of values that a stage keeps between its tasks."""
+    assert parts.stages is not None
+    order = list(parts.of_stage(stage))
+    change: dict[str, int] = {}  # in bytes, before a graph runs
+    after: dict[str, int] = {}
+    for own in parts.passed:
+        readers = [graph for graph in order if graph in own.read_by]
+        if readers:
+            first = own.graph if own.graph in order else readers[0]
+            size = type_bytes(own.type)
+            change[first] = change.get(first, 0) + size
+            after[readers[-1]] = after.get(readers[-1], 0) - size
+    kinds = {work: kind for kind, work in WORK_NAMES.items()}
+    now = most = 0
+    for task in schedule.orders[stage]:
+        graph = graph_name(kinds[task.work], task.chunk)
+        now += change.get(graph, 0)
+        most = max(most, now)
+        now += after.get(graph, 0)
+    return most

@@ -1,0 +1,195 @@
+"""The chunks of a searched training step: which operations belong to each, and their times."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensoropt.compiler.program.costs import tensor_bytes
+from tensoropt.compiler.program.evaluate import Evaluator
+from tensoropt.compiler.program.graph import Graph, Op, Result
+from tensoropt.compiler.program.timeline import timeline_of
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.stages.cuts import cut_evenly
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.stages.execution import ChunkCost
+
+__all__ = ["Chunks", "cut_into_chunks"]
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunk of each node of the searched graph, and the cost of each chunk.
+
+    Nodes of the update have no chunk, nor nodes that depend on no input: each chunk computes these
+    for itself.
+    """
+
+    numbers: Sequence[int | None]
+    costs: Sequence[ChunkCost]
+
+
+def cut_into_chunks(point: FrontierPoint, count: int) -> Chunks:
+    """Cut the forward pass of ``point`` into ``count`` chunks of about equal time.
+
+    Backward operations belong to the chunks of their forward operations. Linear in the operands of
+    the program. Raises :class:`UserError` for more chunks than operations.
+    """
+    graph = point.tables.graph
+    times_s = _node_times_s(point)
+    forward = [index for index in range(len(graph.nodes)) if _is_forward(graph, index)]
+    if len(forward) < count:
+        raise UserError(
+            f"--stages: expected at most {len(forward)} chunks, as the model has so many "
+            f"operations, got: {count}"
+        )
+    leader_s = _with_followers_s(graph, times_s)
+    cuts = cut_evenly([leader_s[i] for i in forward], _passing_bytes(point, forward), count)
+    numbers = _numbers(graph, forward, cuts)
+    return Chunks(numbers, _costs(graph, numbers, times_s, count))
+
+
+def _is_forward(graph: Graph, index: int) -> bool:
+    node = graph.nodes[index]
+    return isinstance(node, Op) and not node.constant and node.is_forward
+
+
+def _producers(graph: Graph, index: int) -> list[int]:
+    """Return the nodes that make the operands of a node."""
+    return [graph.values[v].producer for v in graph.nodes[index].operands if v is not None]
+
+
+def _node_times_s(point: FrontierPoint) -> list[float]:
+    """Return the time of each node for one micro-batch, with the reshards of its operands."""
+    graph = point.tables.graph
+    found = [0.0] * len(graph.nodes)
+    for step in timeline_of(Evaluator(point.tables), point.assignment).steps:
+        if step.node is not None:
+            found[step.node] += step.time_s / graph.times(graph.nodes[step.node])
+    return found
+
+
+def _leader(graph: Graph, index: int) -> int | None:
+    """Return the node that decides the chunk of a backward or recomputed node."""
+    node = graph.nodes[index]
+    repeated = node.repeats if isinstance(node, Op) else None
+    return node.follows if repeated is None else repeated
+
+
+def _with_followers_s(graph: Graph, times_s: Sequence[float]) -> list[float]:
+    """Return the time of each forward node with all nodes that follow it."""
+    found, leads = [0.0] * len(graph.nodes), list(range(len(graph.nodes)))
+    for index, node in enumerate(graph.nodes):
+        leader = _leader(graph, index)
+        if leader is not None and leader < index and not graph.updates(node):
+            leads[index] = leads[leader]
+        if not graph.updates(node):
+            found[leads[index]] += times_s[index]
+    return found
+
+
+def _passing_bytes(point: FrontierPoint, forward: Sequence[int]) -> list[int]:
+    """Return the bytes on one rank that pass each position among the forward nodes."""
+    graph, mesh = point.tables.graph, Mesh(point.mesh)
+    place = {index: at for at, index in enumerate(forward)}
+    change = [0] * (len(forward) + 1)
+    for index, at in place.items():
+        results = zip(graph.nodes[index].results, point.strategies[index].results, strict=True)
+        for value, layout in results:
+            readers = [place[r] for r, _ in graph.values[value].uses if r in place]
+            if readers:
+                size = tensor_bytes(graph.values[value].info, layout, mesh)
+                change[at + 1] += size
+                change[max(readers) + 1] -= size
+    found, now = [], 0
+    for own in change:
+        now += own
+        found.append(now)
+    return found
+
+
+def _numbers(graph: Graph, forward: Sequence[int], cuts: Sequence[int]) -> list[int | None]:
+    """Return the chunk of each node.
+
+    A backward node has the chunk of its leader, or an earlier one if it reads a gradient of that.
+    """
+    numbers: list[int | None] = [None] * len(graph.nodes)
+    for at, index in enumerate(forward):
+        numbers[index] = bisect_right(cuts, at)
+    _keep_buffers_together(graph, numbers)
+    for index, node in enumerate(graph.nodes):
+        if not isinstance(node, Op) or node.is_forward or node.constant or graph.updates(node):
+            continue
+        leader = _leader(graph, index)
+        wanted = [] if leader is None else [numbers[leader]]
+        producers = _producers(graph, index)
+        later = [numbers[p] for p in producers if not _is_forward(graph, p)]
+        known = [n for n in (*wanted, *later) if n is not None]
+        given = [n for n in (numbers[p] for p in producers) if n is not None]
+        numbers[index] = min(known) if known else max(given, default=len(cuts))
+    return numbers
+
+
+def _keep_buffers_together(graph: Graph, numbers: list[int | None]) -> None:
+    """Move the operations that only update a running statistic to one chunk.
+
+    That is the first in which they can all run: it alone has the statistic.
+    """
+    inside: set[int] = set()  # nodes with results that go to buffers alone
+    for index in reversed(range(len(graph.nodes))):
+        node = graph.nodes[index]
+        readers = [reader for value in node.results for reader, _ in graph.values[value].uses]
+        is_end = isinstance(node, Result) and node.updates is not None
+        if (is_end and not graph.updates(node)) or (
+            _is_forward(graph, index) and readers and inside.issuperset(readers)
+        ):
+            inside.add(index)
+    for end in inside:
+        if isinstance(graph.nodes[end], Result):
+            own = _made_for(graph, end, inside)
+            given = [numbers[i] for node in own for i in _producers(graph, node) if i not in own]
+            latest = max((number for number in given if number is not None), default=0)
+            for index in own - {end}:
+                numbers[index] = latest
+
+
+def _made_for(graph: Graph, end: int, inside: set[int]) -> set[int]:
+    """Return the nodes ``inside`` that the node ``end`` depends on, and itself."""
+    found, left = {end}, [end]
+    while left:
+        new = {*_producers(graph, left.pop())} & inside - found
+        found |= new
+        left.extend(new)
+    return found
+
+
+def _costs(
+    graph: Graph, numbers: Sequence[int | None], times_s: Sequence[float], count: int
+) -> list[ChunkCost]:
+    forward_s, backward_s, weights_s = ([0.0] * count for _ in range(3))
+    passed_on = _passed_on(graph, numbers)
+    for index, number in enumerate(numbers):
+        if number is None:
+            continue
+        if _is_forward(graph, index):
+            forward_s[number] += times_s[index]
+        elif index in passed_on:
+            backward_s[number] += times_s[index]
+        else:
+            weights_s[number] += times_s[index]
+    return [ChunkCost(*own) for own in zip(forward_s, backward_s, weights_s, strict=True)]
+
+
+def _passed_on(graph: Graph, numbers: Sequence[int | None]) -> set[int]:
+    """Return the backward nodes on which the backward pass of another chunk depends."""
+    found: set[int] = set()
+    for index in reversed(range(len(graph.nodes))):
+        number = numbers[index]
+        if number is None or _is_forward(graph, index):
+            continue
+        uses = (r for v in graph.nodes[index].results for r, _ in graph.values[v].uses)
+        if any(r in found or numbers[r] not in (None, number) for r in uses):
+            found.add(index)
+    return found

@@ -1,0 +1,123 @@
+"""The graph of each operation of a partitioned training step.
+
+A step has two graphs, or with stages the graphs of each chunk: forward, backward, and the gradients
+of weights if these are tasks of their own. Graphs are listed in an order in which they can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
+from tensoropt.runtime.plan.graphs import GRADIENTS, UPDATE, graph_name
+
+__all__ = ["Division", "body", "divide"]
+
+
+@dataclass(frozen=True)
+class Division:
+    """The names of the graphs, and the number of the graph of each operation of `@main`.
+
+    An operation without a number is in each graph that reads its results. ``stages`` has the stage
+    of each graph, if there are several. All stages have a part of the last graph, the update.
+    """
+
+    graphs: Sequence[str]
+    numbers: Sequence[int | None]
+    stages: Sequence[int] | None = None
+
+
+def body(main: ir.Operation) -> list[ir.Operation]:
+    """Return the operations of `@main`, except its return."""
+    return [op.operation for op in main.regions[0].blocks[0]][:-1]
+
+
+def divide(module: ir.Module) -> Division:
+    """Return the division of the operations of a step; linear in their operands."""
+    attributes, main = module.operation.attributes, onnx.function(module)
+    if not keys.PLACES.on(attributes):
+        return Division((GRADIENTS, UPDATE), _Divider(main, chunks=0).in_two())
+    places = keys.PLACES.of(attributes)
+    splits = any("W" in text for text in keys.SCHEDULE.of(attributes))
+    chunks = range(len(places))
+    works = [("forward", chunk) for chunk in chunks]
+    works += [("backward", chunk) for chunk in reversed(chunks)]
+    works += [("weights", chunk) for chunk in chunks if splits]
+    graphs = [graph_name(*work) for work in works]
+    stages = [places[chunk] for _, chunk in works]
+    numbers = _Divider(main, len(places)).in_chunks(splits=splits)
+    return Division((*graphs, UPDATE), numbers, stages)
+
+
+class _Divider:
+    """Assigns operations to graphs: forward passes in order, then backward passes in reverse."""
+
+    def __init__(self, main: ir.Operation, chunks: int) -> None:
+        self.main, self.ops, self.chunks = main, body(main), chunks
+        self.free = {value for value, own in onnx.arguments(main) if self._is_free(own)}
+        self.made: dict[ir.Value, int] = {}
+
+    def _is_free(self, own: ir.DictAttr) -> bool:
+        """Return whether an argument has the same value in all graphs.
+
+        Parameters do so before the update. A cast of them would have to be kept for each
+        micro-batch, so each chunk casts them again.
+        """
+        if keys.HYPER.on(own):
+            return True
+        return self.chunks > 0 and (keys.PARAM.on(own) or keys.STATE.get(own) == "parameter")
+
+    def in_two(self) -> list[int | None]:
+        return [
+            None if self._passes_freely(op) else int(onnx.phase(op) == "update") for op in self.ops
+        ]
+
+    def in_chunks(self, *, splits: bool) -> list[int | None]:
+        update = (3 if splits else 2) * self.chunks
+        numbers: list[int | None] = []
+        for op in self.ops:
+            number = None if self._passes_freely(op) else self._number(op, update)
+            numbers.append(number)
+            if number is not None:
+                self.made.update(dict.fromkeys(op.results, number))
+        return self._with_weights(numbers) if splits else numbers
+
+    def _passes_freely(self, op: ir.Operation) -> bool:
+        """Return whether every graph may compute ``op`` for itself, and note its results."""
+        if not onnx.is_foldable(op) or not self.free.issuperset(onnx.read_values(op)):
+            return False
+        self.free.update(op.results)
+        return True
+
+    def _number(self, op: ir.Operation, update: int) -> int:
+        """Return the first graph with all operands, not before the chunk of ``op``."""
+        phase, chunk = onnx.phase(op), keys.CHUNK.get(op.attributes)
+        if phase == "update":
+            return update
+        read = onnx.read_values(op)[: 1 if onnx.is_barrier(op) else None]
+        latest = max((self.made.get(value, 0) for value in read), default=0)
+        is_backward = phase in ("backward", "recompute")
+        if chunk is None:
+            chunk = latest if latest < self.chunks else 2 * self.chunks - 1 - latest
+        return max(latest, 2 * self.chunks - 1 - chunk if is_backward else chunk)
+
+    def _with_weights(self, numbers: Sequence[int | None]) -> list[int | None]:
+        """Move backward operations on which no other chunk depends to the gradients of weights."""
+        found, backward = list(numbers), range(self.chunks, 2 * self.chunks)
+        passed_on: set[ir.Value] = set()  # read by another chunk, or for such a value
+        for position in reversed(range(len(found))):
+            op, number = self.ops[position], numbers[position]
+            if number is None or number not in backward:
+                continue
+            stays = not passed_on.isdisjoint(op.results)
+            if not stays:
+                found[position] = 2 * self.chunks + (2 * self.chunks - 1 - number)
+            passed_on.update(
+                value
+                for value in onnx.read_values(op)
+                if stays or self.made.get(value, number) != number
+            )
+        return found

@@ -1,0 +1,103 @@
+"""The stages of a plan: their schedule, their graphs, and the values that pass between these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tensoropt.runtime.plan.entries import StagesEntry
+from tensoropt.runtime.plan.graphs import UPDATE, WORK_NAMES, ChunkGraph, chunk_graph, graph_name
+from tensoropt.runtime.stages.execution import check_schedule
+from tensoropt.runtime.stages.schedule import Schedule, Task
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["Passed", "Stages"]
+
+_KINDS = {work: kind for kind, work in WORK_NAMES.items()}
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A value that ``graph`` computes and the graphs ``read_by`` read; ``shape`` is of a part."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    graph: str
+    read_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages of a step, with the ``graphs`` of each, in an order in which they can run.
+
+    ``chunk_graphs`` are those of all stages, without updates, in such an order.
+    """
+
+    schedule: Schedule
+    graphs: Sequence[Sequence[str]]
+    chunk_graphs: Sequence[str]
+    passed: Sequence[Passed]
+
+    @classmethod
+    def of_entry(cls, entry: StagesEntry, micro_batches: int) -> Stages:
+        """Return the stages of an entry of plan.json; raises :class:`UserError` for a bad one.
+
+        The schedule is complete, and no stage waits forever.
+        """
+        places, count = entry["places"], len(entry["schedule"])
+        if max(places) != count - 1:
+            raise UserError(
+                f"stages: expected a schedule of {max(places) + 1} stages as in places, got: "
+                f"{count}"
+            )
+        schedule = Schedule.parse(places, micro_batches, entry["schedule"])
+        check_schedule(schedule)
+        stage_of = {name: _stage(name, schedule) for name in entry["graphs"]}
+        passed = [
+            Passed(
+                own["name"],
+                own["dtype"],
+                tuple(own["shape"]),
+                own["graph"],
+                tuple(own["read_by"]),
+            )
+            for own in entry["passed"]
+        ]
+        for own in passed:
+            for name in (own.graph, *own.read_by):
+                if name not in stage_of:
+                    raise UserError(f"stages: '{own.name}': expected a graph of them, got: {name}")
+        graphs = [[n for n in stage_of if stage_of[n] == stage] for stage in range(count)]
+        for stage, own_graphs in enumerate(graphs):
+            if graph_name(UPDATE, stage) not in own_graphs:
+                raise UserError(f"stages: graphs: expected {graph_name(UPDATE, stage)} among them")
+        chunk_graphs = [name for name in stage_of if not name.startswith(UPDATE)]
+        return cls(schedule, graphs, chunk_graphs, passed)
+
+    def stage_of(self, graph: str) -> int:
+        """Return the stage of a graph."""
+        return next(stage for stage, own in enumerate(self.graphs) if graph in own)
+
+    def graph_of(self, task: Task) -> str:
+        """Return the name of the graph that a task runs; the stage may have no such graph."""
+        return graph_name(_KINDS[task.work], task.chunk)
+
+    def task_of(self, graph: str, micro_batch: int) -> Task:
+        """Return the task that runs a graph of a chunk."""
+        own = chunk_graph(graph)
+        assert own is not None
+        return Task(WORK_NAMES[own.kind], micro_batch, own.number)
+
+
+def _stage(name: str, schedule: Schedule) -> int:
+    """Return the stage of a graph by its name; raises :class:`UserError` for another name."""
+    graph = chunk_graph(name)
+    known: Mapping[str, int] = {UPDATE: schedule.stages}
+    if graph is None or graph.number >= known.get(graph.kind, schedule.chunks):
+        raise UserError(f"stages: graphs: expected a graph of a chunk or a stage, got: {name}")
+    return _place(graph, schedule)
+
+
+def _place(graph: ChunkGraph, schedule: Schedule) -> int:
+    return graph.number if graph.kind == UPDATE else schedule.places[graph.number]
