@@ -15,8 +15,7 @@ from tensoropt.compiler.program.graph import Argument, Graph, Op, Result
 from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.program.reader import is_node
 from tensoropt.compiler.search.frontier.points import micro_batches_of, recompute_of
-from tensoropt.compiler.stages.chunks import cut_into_chunks
-from tensoropt.compiler.stages.families import FAMILIES, generate
+from tensoropt.compiler.stages.pipeline import pipeline_of
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.training.alternatives import Alternative, keep_step
@@ -31,7 +30,7 @@ from tensoropt.passes.recompute import write_clones
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.plan.entries import PinsEntry
-from tensoropt.runtime.stages.execution import check_schedule, execute
+from tensoropt.runtime.stages.execution import check_schedule
 
 if TYPE_CHECKING:
     from tensoropt.compiler.layout.rule import Strategy
@@ -198,17 +197,15 @@ def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
 
 def write_chunks(module: ir.Module, point: FrontierPoint, stages: int, schedule: str) -> None:
     """Write the chunk of each operation of ``point``, and a schedule of the family ``schedule``."""
-    family, graph = FAMILIES[schedule], point.tables.graph
-    chunks = cut_into_chunks(point, stages * family.chunks)
-    made = generate(family, stages, graph.micro_batches, chunks.costs)
-    check_schedule(made)
-    numbers = (chunks.numbers[i] for i, node in enumerate(graph.nodes) if isinstance(node, Op))
+    graph, made = point.tables.graph, pipeline_of(point, stages, schedule)
+    check_schedule(made.schedule)
+    numbers = (made.numbers[i] for i, node in enumerate(graph.nodes) if isinstance(node, Op))
     ops = (op for op in onnx.function(module).regions[0].blocks[0] if is_node(op.operation))
     with module.context:
-        keys.PLACES.set(module.operation.attributes, [*made.places])
-        keys.SCHEDULE.set(module.operation.attributes, made.texts)
+        keys.PLACES.set(module.operation.attributes, [*made.schedule.places])
+        keys.SCHEDULE.set(module.operation.attributes, made.schedule.texts)
         times = {
-            "time_s": execute(made, chunks.costs).time_s + point.cost.update_s / stages,
+            "time_s": made.time_s,
             "compute_s": point.compute_s / stages,
             "communication_s": point.communication_s / stages,
         }

@@ -1,10 +1,9 @@
-"""The chunks of a searched training step: which operations belong to each, and their times."""
+"""The chunks of a searched training step: the operations that belong to each."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import Evaluator
@@ -14,28 +13,16 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.cuts import cut_evenly
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.mesh import Mesh
-from tensoropt.runtime.stages.execution import ChunkCost
 
-__all__ = ["Chunks", "cut_into_chunks"]
-
-
-@dataclass(frozen=True)
-class Chunks:
-    """The chunk of each node of the searched graph, and the cost of each chunk.
-
-    Nodes of the update have no chunk, nor nodes that depend on no input: each chunk computes these
-    for itself.
-    """
-
-    numbers: Sequence[int | None]
-    costs: Sequence[ChunkCost]
+__all__ = ["chunk_numbers"]
 
 
-def cut_into_chunks(point: FrontierPoint, count: int) -> Chunks:
-    """Cut the forward pass of ``point`` into ``count`` chunks of about equal time.
+def chunk_numbers(point: FrontierPoint, count: int) -> list[int | None]:
+    """Return the chunk of each node, with ``count`` chunks of about equal time.
 
-    Backward operations belong to the chunks of their forward operations. Linear in the operands of
-    the program. Raises :class:`UserError` for more chunks than operations.
+    Backward operations belong to the chunks of their forward operations. Nodes of the update have
+    no chunk, nor nodes that depend on no input: each chunk computes these for itself. Linear in the
+    operands of the program. Raises :class:`UserError` for more chunks than operations.
     """
     graph = point.tables.graph
     times_s = _node_times_s(point)
@@ -47,8 +34,7 @@ def cut_into_chunks(point: FrontierPoint, count: int) -> Chunks:
         )
     leader_s = _with_followers_s(graph, times_s)
     cuts = cut_evenly([leader_s[i] for i in forward], _passing_bytes(point, forward), count)
-    numbers = _numbers(graph, forward, cuts)
-    return Chunks(numbers, _costs(graph, numbers, times_s, count))
+    return _numbers(graph, forward, cuts)
 
 
 def _is_forward(graph: Graph, index: int) -> bool:
@@ -162,34 +148,4 @@ def _made_for(graph: Graph, end: int, inside: set[int]) -> set[int]:
         new = {*_producers(graph, left.pop())} & inside - found
         found |= new
         left.extend(new)
-    return found
-
-
-def _costs(
-    graph: Graph, numbers: Sequence[int | None], times_s: Sequence[float], count: int
-) -> list[ChunkCost]:
-    forward_s, backward_s, weights_s = ([0.0] * count for _ in range(3))
-    passed_on = _passed_on(graph, numbers)
-    for index, number in enumerate(numbers):
-        if number is None:
-            continue
-        if _is_forward(graph, index):
-            forward_s[number] += times_s[index]
-        elif index in passed_on:
-            backward_s[number] += times_s[index]
-        else:
-            weights_s[number] += times_s[index]
-    return [ChunkCost(*own) for own in zip(forward_s, backward_s, weights_s, strict=True)]
-
-
-def _passed_on(graph: Graph, numbers: Sequence[int | None]) -> set[int]:
-    """Return the backward nodes on which the backward pass of another chunk depends."""
-    found: set[int] = set()
-    for index in reversed(range(len(graph.nodes))):
-        number = numbers[index]
-        if number is None or _is_forward(graph, index):
-            continue
-        uses = (r for v in graph.nodes[index].results for r, _ in graph.values[v].uses)
-        if any(r in found or numbers[r] not in (None, number) for r in uses):
-            found.add(index)
     return found

@@ -1,113 +1,111 @@
-"""Pipelines of a training step: cuts between layers, and the time and the memory of a schedule."""
+"""Pipelines of a training step: its chunks, their schedule, and its time and memory."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tensoropt.compiler.cost.device import Link
-from tensoropt.compiler.stages.families import Family, generate
-from tensoropt.compiler.stages.layer_costs import LayerCost, StepCost
+from tensoropt.compiler.cost.device import Device, Link
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.stages.chunk_costs import StepCosts, chunk_costs
+from tensoropt.compiler.stages.chunks import chunk_numbers
+from tensoropt.compiler.stages.families import FAMILIES, generate
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
 from tensoropt.runtime.stages.schedule import Schedule
 
-__all__ = ["Pipeline", "cut_evenly", "pipeline_of"]
+__all__ = ["Pipeline", "pipeline_of", "pipelines_of"]
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A training step in stages.
+    """A training step in stages, each on a mesh as that of ``point``.
 
-    ``cuts`` has the first layer of each chunk. ``execution`` leaves out the work that a stage does
-    once per step, which ``time_s`` includes. ``memory_bytes`` is that of the fullest stage.
+    ``numbers`` has the chunk of each node that has one. ``execution`` leaves out the work that a
+    stage does once per step, which ``time_s`` includes. ``memory_bytes`` and ``static_bytes`` are
+    those of the stage with the most memory.
     """
 
-    cuts: tuple[int, ...]
+    point: FrontierPoint
+    family: str
+    numbers: Sequence[int | None]
     schedule: Schedule
     execution: Execution
     time_s: float
     memory_bytes: int
+    static_bytes: int
+
+    @property
+    def stages(self) -> int:
+        return self.schedule.stages
+
+    @property
+    def idle_share(self) -> float:
+        """The share of the time in which a stage has nothing to do, on average."""
+        idle_s = sum(map(self.execution.idle_s, range(self.stages)))
+        return idle_s / (self.stages * self.execution.time_s) if self.execution.time_s else 0.0
 
 
-def pipeline_of(
-    step: StepCost, stages: int, micro_batches: int, family: Family, link: Link
-) -> Pipeline | None:
-    """Return the pipeline of a step, ``None`` if it has fewer layers than chunks.
+def pipeline_of(point: FrontierPoint, stages: int, family: str) -> Pipeline:
+    """Return the pipeline of a step with a schedule of a family.
 
-    Neighbouring chunks on different stages communicate over ``link``. ``O(n log n)`` in the tasks
-    of all stages and in the layers.
+    Raises :class:`UserError` for a step with fewer operations than chunks. Linear in the operands
+    of the program, ``O(n log n)`` in the tasks of all stages.
     """
-    count = stages * family.chunks
-    if len(step.layers) < count:
-        return None
-    cuts = cut_evenly([layer.work_s for layer in step.layers], count)
-    ends = (*cuts[1:], len(step.layers))
-    chunks = [LayerCost.sum(step.layers[a:b]) for a, b in zip(cuts, ends, strict=True)]
-    places = family.place(stages, family.chunks)
-    costs = [
-        _chunk_cost(chunk, link, sends=number + 1 < count and places[number] != places[number + 1])
-        for number, chunk in enumerate(chunks)
-    ]
-    schedule = generate(family, stages, micro_batches, costs)
-    execution = execute(schedule, costs)
-    time_s, memory_bytes = 0.0, 0
-    for stage in range(stages):
-        own = [chunk for chunk, place in zip(chunks, places, strict=True) if place == stage]
-        end_s = execution.ends_s[stage][-1] + sum(chunk.once_s for chunk in own)
-        time_s = max(time_s, end_s)
-        static_bytes = sum(chunk.static_bytes for chunk in own)
-        memory_bytes = max(memory_bytes, static_bytes + execution.kept_bytes[stage])
-    return Pipeline(cuts, schedule, execution, time_s, memory_bytes + step.working_bytes)
+    (found,) = pipelines_of(point, stages, [family])
+    return found
 
 
-def _chunk_cost(chunk: LayerCost, link: Link, *, sends: bool) -> ChunkCost:
-    sent_s = link.latency_s + chunk.sent_bytes / link.bandwidth_bytes_per_s if sends else 0.0
-    return ChunkCost(
-        chunk.forward_s,
-        chunk.backward_s,
-        chunk.weights_s,
-        sent_s,
-        chunk.kept_bytes,
-        chunk.weights_bytes,
-    )
+def pipelines_of(point: FrontierPoint, stages: int, families: Sequence[str]) -> list[Pipeline]:
+    """Return a pipeline per family; those with equal numbers of chunks share their cuts."""
+    link = _link(point.tables.device, stages, point.mesh)
+    cuts: dict[int, tuple[Sequence[int | None], StepCosts]] = {}
+    found = []
+    for name in families:
+        count = stages * FAMILIES[name].chunks
+        if count not in cuts:
+            numbers = chunk_numbers(point, count)
+            cuts[count] = numbers, chunk_costs(point, numbers, count)
+        found.append(_Maker(point, name, *cuts[count], stages, link).pipeline())
+    return found
 
 
-def cut_evenly(work: Sequence[float], chunks: int) -> tuple[int, ...]:
-    """Return the first layer of each of ``chunks`` runs of layers with the least largest sum.
-
-    Each run has at least one layer. Bisects over the sums of runs: ``O(n log n)``.
-    """
-    sums = [0.0, *itertools.accumulate(work)]
-    low, high = max(max(work, default=0.0), sums[-1] / chunks), sums[-1]
-    best = _filled(work, chunks, high)
-    assert best is not None
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        found = _filled(work, chunks, middle)
-        if found is None:
-            low = middle
-        else:
-            best, high = found, middle
-    return best
+def _link(device: Device, stages: int, mesh: Sequence[int]) -> Link:
+    """Return the link between equal ranks of neighbouring stages."""
+    return device.axis_links(Mesh((stages, *mesh)))[0]
 
 
-_HALVINGS = 40
+@dataclass(frozen=True)
+class _Maker:
+    point: FrontierPoint
+    name: str
+    numbers: Sequence[int | None]
+    step: StepCosts
+    stages: int
+    link: Link
 
+    def pipeline(self) -> Pipeline:
+        family, chunks = FAMILIES[self.name], self.step.chunks
+        places = family.place(self.stages, family.chunks)
+        costs = [self._cost(number, places) for number in range(len(chunks))]
+        schedule = generate(family, self.stages, self.point.tables.graph.micro_batches, costs)
+        execution = execute(schedule, costs)
+        time_s, memory_bytes, static_bytes = 0.0, 0, 0
+        for stage in range(self.stages):
+            own = [chunk for chunk, place in zip(chunks, places, strict=True) if place == stage]
+            end_s = execution.ends_s[stage][-1] + sum(chunk.once_s for chunk in own)
+            time_s = max(time_s, end_s)
+            static = sum(chunk.static_bytes for chunk in own)
+            most = static + execution.kept_bytes[stage] + self.step.working_bytes
+            if most > memory_bytes:
+                memory_bytes, static_bytes = most, static
+        what = self.point, self.name, self.numbers, schedule, execution
+        return Pipeline(*what, time_s, memory_bytes, static_bytes)
 
-def _filled(work: Sequence[float], chunks: int, most: float) -> tuple[int, ...] | None:
-    """Return runs with sums of at most ``most``, ``None`` if they do not hold all layers.
-
-    Every run takes as many layers as fit, but leaves one for each run that follows.
-    """
-    starts, total = [0], 0.0
-    for layer, own in enumerate(work):
-        left = chunks - len(starts)
-        full = total + own > most * (1 + 1e-12) or len(work) - layer == left
-        if layer > starts[-1] and full:
-            if not left:
-                return None
-            starts.append(layer)
-            total = 0.0
-        total += own
-    return tuple(starts) if len(starts) == chunks and total <= most * (1 + 1e-12) else None
+    def _cost(self, number: int, places: Sequence[int]) -> ChunkCost:
+        own = self.step.chunks[number]
+        last = number + 1 == len(places)
+        sends = not last and places[number] != places[number + 1]
+        sent_s = self.link.latency_s + own.sent_bytes / self.link.bandwidth_bytes_per_s
+        times = own.forward_s, own.backward_s, own.weights_s, sent_s if sends else 0.0
+        return ChunkCost(*times, own.kept_bytes, own.weights_bytes)

@@ -1,0 +1,143 @@
+"""Costs of the chunks of a training step under one choice of strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tensoropt.compiler.program.costs import tensor_bytes
+from tensoropt.compiler.program.evaluate import Evaluator
+from tensoropt.compiler.program.graph import Argument, Graph, Op
+from tensoropt.compiler.program.timeline import Step, timeline_of
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.runtime.layout.mesh import Mesh
+
+__all__ = ["Costs", "StepCosts", "chunk_costs"]
+
+
+@dataclass
+class Costs:
+    """Costs of a chunk on one rank, for one micro-batch unless it says otherwise.
+
+    ``backward_s`` is the time of the gradients of activations and of recomputation, ``weights_s``
+    that of the gradients of weights. ``once_s`` is spent once per step: gradients are reduced,
+    parameters updated. ``static_bytes`` are parameters, gradients and moments. ``kept_bytes`` stay
+    from the forward to the backward pass. ``weights_bytes`` are the activations and gradients that
+    the gradients of weights read. ``sent_bytes`` pass to the next chunk.
+    """
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    weights_s: float = 0.0
+    once_s: float = 0.0
+    static_bytes: int = 0
+    kept_bytes: int = 0
+    weights_bytes: int = 0
+    sent_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class StepCosts:
+    """Costs of the chunks of a step in order, and the memory of temporary tensors of one chunk."""
+
+    chunks: tuple[Costs, ...]
+    working_bytes: int
+
+
+def chunk_costs(point: FrontierPoint, numbers: Sequence[int | None], count: int) -> StepCosts:
+    """Return the costs of ``count`` chunks; ``numbers`` has the chunk of each node that has one.
+
+    Linear in the operands of the program.
+    """
+    return _Reader(point, numbers, count).costs()
+
+
+class _Reader:
+    def __init__(self, point: FrontierPoint, numbers: Sequence[int | None], count: int) -> None:
+        self.point, self.graph, self.mesh = point, point.tables.graph, Mesh(point.mesh)
+        self.home = _homes(self.graph, numbers)
+        self.chunks = [Costs() for _ in range(count)]
+        self.for_weights = _weight_ops(self.graph, self.home)
+
+    def costs(self) -> StepCosts:
+        timeline = timeline_of(Evaluator(self.point.tables), self.point.assignment)
+        for step in timeline.steps:
+            if step.node is not None:
+                self._add_time(step, step.node)
+        for kept in timeline.kept:
+            producer = self.graph.values[kept.value].producer
+            self.chunks[self.home[producer]].static_bytes += kept.bytes
+        self._add_bytes()
+        kept_bytes = sum(own.kept_bytes for own in self.chunks)
+        return StepCosts(tuple(self.chunks), max(timeline.cost.transient_bytes - kept_bytes, 0))
+
+    def _add_time(self, step: Step, index: int) -> None:
+        node, own = self.graph.nodes[index], self.chunks[self.home[index]]
+        times = self.graph.times(node)
+        if times == 1 and (self.graph.micro_batches > 1 or self.graph.updates(node)):
+            own.once_s += step.time_s
+        elif not isinstance(node, Op) or node.is_forward:
+            own.forward_s += step.time_s / times
+        elif index in self.for_weights:
+            own.weights_s += step.time_s / times
+        else:
+            own.backward_s += step.time_s / times
+
+    def _add_bytes(self) -> None:
+        """Add the bytes of tensors that stay between passes, and that pass between chunks."""
+        for number, value in enumerate(self.graph.values):
+            maker = self.graph.nodes[value.producer]
+            is_made = isinstance(maker, Op) and not maker.constant
+            if not is_made or value.info is None or number in self.graph.storage.constants:
+                continue
+            layout = self.point.strategies[value.producer].results[value.index]
+            size = tensor_bytes(value.info, layout, self.mesh)
+            at, readers = self.home[value.producer], {reader for reader, _ in value.uses}
+            if readers & self.for_weights and value.producer not in self.for_weights:
+                self.chunks[at].weights_bytes += size
+            if not _is_forward(self.graph, value.producer):
+                continue
+            forward = {reader for reader in readers if _is_forward(self.graph, reader)}
+            if any(isinstance(self.graph.nodes[reader], Op) for reader in readers - forward):
+                self.chunks[at].kept_bytes += size
+            for chunk in range(at, max((self.home[reader] for reader in forward), default=at)):
+                self.chunks[chunk].sent_bytes += size
+
+
+def _is_forward(graph: Graph, index: int) -> bool:
+    node = graph.nodes[index]
+    return isinstance(node, Op) and not node.constant and node.is_forward
+
+
+def _homes(graph: Graph, numbers: Sequence[int | None]) -> list[int]:
+    """Return the chunk of each node: state has that of its readers, an update of its gradient."""
+    homes = list(numbers)
+
+    def settle(index: int, near: Iterable[int]) -> None:
+        known = [number for number in (homes[other] for other in near) if number is not None]
+        if homes[index] is None and known:
+            homes[index] = min(known)
+
+    for _ in range(2):  # moments have the chunk of updates, which have that of gradients
+        for index, node in enumerate(graph.nodes):
+            if isinstance(node, Argument) or node.constant:
+                settle(index, (r for value in node.results for r, _ in graph.values[value].uses))
+        for index, node in enumerate(graph.nodes):
+            settle(index, (graph.values[v].producer for v in node.operands if v is not None))
+    return [number or 0 for number in homes]
+
+
+def _weight_ops(graph: Graph, home: Sequence[int]) -> frozenset[int]:
+    """Return the backward ops with results that only lead to gradients of their chunk's weights."""
+    found: set[int] = set()
+    for index in reversed(range(len(graph.nodes))):
+        node = graph.nodes[index]
+        if not isinstance(node, Op) or node.constant or node.is_forward or graph.updates(node):
+            continue
+        readers = {reader for value in node.results for reader, _ in graph.values[value].uses}
+        if readers and all(
+            graph.updates(graph.nodes[reader]) or (reader in found and home[reader] == home[index])
+            for reader in readers
+        ):
+            found.add(index)
+    return frozenset(found)
