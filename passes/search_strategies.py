@@ -11,11 +11,11 @@ from tensoropt.compiler.layout.execution import AMPLE, GRAPH
 from tensoropt.compiler.planning.memory_limit import check_capacity, pick
 from tensoropt.compiler.planning.pinned_search import PinsCost
 from tensoropt.compiler.planning.request import Request
+from tensoropt.compiler.planning.staged import StagedPoint
 from tensoropt.compiler.program.graph import Argument, Graph, Op, Result
 from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.program.reader import is_node
 from tensoropt.compiler.search.frontier.points import micro_batches_of, recompute_of
-from tensoropt.compiler.stages.pipeline import pipeline_of
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.training.alternatives import Alternative, keep_step
@@ -147,8 +147,8 @@ def settle(
     keep_step(module, Alternative(recompute_of(point) or "", micro_batches_of(point) or 1))
     write_clones(module, point.tables.graph)
     annotate(module, point, request.device)
-    if request.stages > 1:
-        write_chunks(module, point, request.stages, request.schedule)
+    if isinstance(point, StagedPoint):
+        write_chunks(module, point)
     with module.context:
         if request.overlap == "off":
             keys.OVERLAP.set(module.operation.attributes, request.overlap)
@@ -195,9 +195,10 @@ def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
         _annotate_signature(module, graph, point.strategies)
 
 
-def write_chunks(module: ir.Module, point: FrontierPoint, stages: int, schedule: str) -> None:
-    """Write the chunk of each operation of ``point``, and a schedule of the family ``schedule``."""
-    graph, made = point.tables.graph, pipeline_of(point, stages, schedule)
+def write_chunks(module: ir.Module, point: StagedPoint) -> None:
+    """Write the chunk of each operation of ``point``, and its schedule."""
+    graph, made = point.tables.graph, point.pipeline
+    assert made is not None
     check_schedule(made.schedule)
     numbers = (made.numbers[i] for i, node in enumerate(graph.nodes) if isinstance(node, Op))
     ops = (op for op in onnx.function(module).regions[0].blocks[0] if is_node(op.operation))
@@ -205,9 +206,9 @@ def write_chunks(module: ir.Module, point: FrontierPoint, stages: int, schedule:
         keys.PLACES.set(module.operation.attributes, [*made.schedule.places])
         keys.SCHEDULE.set(module.operation.attributes, made.schedule.texts)
         times = {
-            "time_s": made.time_s,
-            "compute_s": point.compute_s / stages,
-            "communication_s": point.communication_s / stages,
+            "time_s": point.time_s,
+            "compute_s": point.compute_s,
+            "communication_s": point.communication_s,
         }
         keys.PIPELINE.set(module.operation.attributes, times)
         for op, number in zip(ops, numbers, strict=True):

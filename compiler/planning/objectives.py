@@ -18,6 +18,7 @@ from tensoropt.compiler.planning.pinned_search import (
     search_pinned,
 )
 from tensoropt.compiler.planning.request import Request, device_counts
+from tensoropt.compiler.planning.staged import staged_frontier
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
 from tensoropt.compiler.search.frontier.points import fastest, least_process_bytes
 from tensoropt.compiler.search.frontier.search import (
@@ -63,12 +64,28 @@ def frontier(
     For training, the program is a step. ``begun_s`` is the start of the command on
     ``time.monotonic()``, by default now. It sets the default time limit.
     """
-    if request.stages > 1 and INFERENCE in graphs:
-        name = request.interface.name_of
-        raise UserError(f"{name('stages')} cuts a training step, expected {name('train')} as well")
+    if request.stages != 1:
+        return _staged(graphs, request, say, begun_s)
     if request.given_plan is not None:
         return _cost_plan(graphs, request, request.given_plan)
     return _frontier(graphs, request, say, _interruptible(request, graphs, begun_s))
+
+
+def _staged(graphs: Graphs, request: Request, say: Say, begun_s: float | None) -> FrontierResult:
+    if INFERENCE in graphs:
+        name = request.interface.name_of
+        raise UserError(f"{name('stages')} cuts a training step, expected {name('train')} as well")
+
+    def searched(own: Graphs, asked: Request) -> FrontierResult:
+        say(f"stages: {asked.stages}, micro-batches: {_micro_batches(own)}")
+        return _frontier(own, asked, say, _interruptible(asked, own))
+
+    total_s = _options(request, graphs, begun_s).time_limit_s
+    return staged_frontier(graphs, request, searched, total_s)
+
+
+def _micro_batches(graphs: Graphs) -> str:
+    return ", ".join(map(str, sorted({way.micro_batches for way in graphs})))
 
 
 def _cost_plan(graphs: Graphs, request: Request, plan: Mapping[str, Any]) -> FrontierResult:

@@ -35,6 +35,7 @@ from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
     "ANSWER_S",
+    "AUTO",
     "COMBINATIONS",
     "DEFAULT_DEVICES",
     "MANY_DEVICES",
@@ -98,6 +99,20 @@ def _device(name: str, given: object) -> str:
     return ",".join(several)
 
 
+AUTO = 0
+"""All numbers of stages that divide the devices."""
+
+
+def _stages(name: str, given: object) -> int:
+    """Return a number of stages, or ``AUTO``."""
+    if given in ("auto", AUTO):
+        return AUTO
+    try:
+        return whole(1, MAX_DEVICES)(name, given)
+    except UserError as error:
+        raise UserError(f"{error} (or auto)") from None
+
+
 def _pick(name: str, given: object) -> str:
     check_pick(str(given))
     return str(given)
@@ -126,14 +141,16 @@ class Request:
     ).field(None)
     stages: int = Option(
         "K",
-        "cut a training step into stages, each on a K-th of the devices, as a pipeline",
-        whole(1, MAX_DEVICES),
+        "cut a training step into stages, each on a K-th of the devices, as a pipeline; auto "
+        "searches all numbers that divide the devices",
+        _stages,
     ).field(1)
-    schedule: str = Option(
+    schedule: str | None = Option(
         "NAME",
-        f"order of the micro-batches on the stages: {', '.join(FAMILIES)}",
+        f"order of the micro-batches on the stages: {', '.join(FAMILIES)} (default: all of them "
+        "are searched)",
         one_of("schedule", FAMILIES),
-    ).field("1f1b")
+    ).field(None)
     device: str = Option(
         "NAME|FILE.toml",
         "device description; of several for one kind of machine, the first that has a value counts",
@@ -229,8 +246,8 @@ class Request:
                     value = option.read(self.interface.name_of(name), given)
                 object.__setattr__(self, name, value)
         if self.mesh is not None:
-            object.__setattr__(self, "devices", parse_mesh(self.mesh).size * self.stages)
-        if self.devices % self.stages:
+            object.__setattr__(self, "devices", parse_mesh(self.mesh).size * (self.stages or 1))
+        if self.stages and self.devices % self.stages:
             stages, devices = map(self.interface.name_of, ("stages", "devices"))
             raise UserError(
                 f"{stages}: expected a divisor of {devices} {self.devices}, got: {self.stages}"
@@ -254,7 +271,7 @@ class Request:
         """The meshes to search, of one stage."""
         if self.mesh:
             return [parse_mesh(self.mesh)]
-        devices = self.devices // self.stages
+        devices = self.devices // (self.stages or 1)
         axes = devices if devices <= MANY_DEVICES else MANY_AXES
         return [mesh for mesh in factorisations(devices) if len(mesh.shape) <= axes]
 
@@ -268,6 +285,15 @@ class Request:
         """The memory limit of one device: ``memory``, else its capacity; ``None`` without both."""
         own = self.memory_bytes
         return self.description.memory_capacity_bytes if own is None else own
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """The memory of one device, ``None`` if it is unknown or ``memory`` takes its place."""
+        return None if self.memory else load_device(self.device).memory_capacity_bytes
+
+    def fits(self, process_bytes: int) -> bool:
+        """Return whether a process of a rank fits the given limit of memory, if there is one."""
+        return self.memory_bytes is None or process_bytes <= self.memory_bytes
 
     @property
     def tensor_bytes(self) -> int | None:
@@ -358,10 +384,13 @@ COMBINATIONS = (
     ),
     Combination(
         ["stages"],
-        "{given}: the figures of a frontier are of one stage with all layers, expected no {other}",
-        excludes=[
-            *("memory", "objective", "compare", "pareto", "explain", "report", "plot", "netron")
-        ],
+        "{given}: a pipeline is shown by --pareto alone, expected no {other}",
+        excludes=["objective", "compare", "explain", "report", "plot", "netron"],
+    ),
+    Combination(
+        ["stages=auto"],
+        "{given}: stages have meshes of different sizes, expected no {other}",
+        excludes=["mesh"],
     ),
     Combination(["schedule"], "{given} is of a pipeline, expected --stages", needs=["stages"]),
 )

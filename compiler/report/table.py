@@ -15,6 +15,8 @@ from tensoropt.compiler.search.frontier.points import (
     mesh_name,
     micro_batches_of,
     recompute_of,
+    schedule_of,
+    stages_of,
 )
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
@@ -36,6 +38,8 @@ def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
 
 
 _WAYS: Mapping[str, Callable[[Point], object]] = {
+    "stages": stages_of,
+    "schedule": schedule_of,
     "recompute": recompute_of,
     "micro-batches": micro_batches_of,
 }

@@ -25,6 +25,8 @@ __all__ = [
     "names_of",
     "pick_point",
     "recompute_of",
+    "schedule_of",
+    "stages_of",
 ]
 
 FIELDS = (
@@ -88,6 +90,16 @@ def recompute_of(point: Point) -> str | None:
 def micro_batches_of(point: Point) -> int | None:
     """Return the number of micro-batches of a training step; ``None`` for inference."""
     return getattr(point, "micro_batches", None)
+
+
+def stages_of(point: Point) -> int:
+    """Return the number of stages of a training step."""
+    return getattr(point, "stages", 1)
+
+
+def schedule_of(point: Point) -> str:
+    """Return the family of the schedule of a training step in stages, a dash without stages."""
+    return getattr(point, "schedule", "-")
 
 
 _P = TypeVar("_P", bound=Point)
