@@ -108,7 +108,7 @@ def _stages(name: str, given: object) -> int:
     if given in ("auto", AUTO):
         return AUTO
     try:
-        return whole(1, MAX_DEVICES)(name, given)
+        return int(str(whole(1, MAX_DEVICES)(name, given)))
     except UserError as error:
         raise UserError(f"{error} (or auto)") from None
 
