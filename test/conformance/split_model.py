@@ -308,7 +308,8 @@ def part_of(value: Any, layout: Layout, mesh: Mesh, rank: int) -> Any:
     """
     if not isinstance(value, np.ndarray) or layout.is_replicated:
         return value
-    part = MeshLayout(mesh, layout).for_shape(value.shape).part_of(value, rank)
+    whole = MeshLayout(mesh, layout).for_shape(value.shape)
+    part = whole.read_part(value, value.shape, rank) if value.ndim else value
     for axis, placement in enumerate(layout.placements):
         if placement.is_partial and placement.reduction == "sum":
             part = _share(part, mesh.shape[axis], mesh.coordinates(rank)[axis])
