@@ -123,8 +123,10 @@ class Rule:
     ``LocalOp`` when a copy with local shapes is not enough (see :class:`Filled`). ``inner`` lists
     the collectives that it builds, so that the cost model sees them. ``sections`` has (tensor,
     dimension, blocks) of each dimension with blocks where its factor has others: such a dimension
-    joins several runs of the factor. Operands come first in the count of tensors. The work of the
-    op in flops is ``flops_per_point`` times the product of the factor sizes.
+    joins several runs of the factor. ``minors`` has (tensor, dimension, factor) of each dimension
+    that merges the loops of its factor with those of a minor one: the minor factor is only split if
+    each rank has one point of the major one. Operands come first in the count of tensors. The work
+    of the op in flops is ``flops_per_point`` times the product of the factor sizes.
     """
 
     factors: tuple[Factor, ...]
@@ -136,6 +138,17 @@ class Rule:
     flops_per_point: float = 1.0
     inner: tuple[InnerStep, ...] = ()
     sections: Sections = ()
+    minors: tuple[tuple[int, int, int], ...] = ()
+
+    def dim_of(self, tensor: int, factor: int) -> int | None:
+        """Return the dimension of a tensor, operands first, that a factor splits, if any."""
+        count = len(self.operands)
+        dims = self.operands[tensor] if tensor < count else self.results[tensor - count]
+        if factor in dims:
+            return dims.index(factor)
+        return next(
+            (dim for own, dim, minor in self.minors if (own, minor) == (tensor, factor)), None
+        )
 
     @cached_property
     def has_blocks(self) -> bool:

@@ -3,7 +3,8 @@
 The map gives the factor of each dimension of each operand and result, ``_`` for none:
 ``(i, k), (k, j) -> (i, j)``. The factors follow: ``i=4``, ``k=? whole``, ``k=1024 sum``,
 ``h=14 least=3``, ``v=50257 padded``, and ``b=? mean=36 end=64 step=8`` for an open dimension.
-``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. An inner step is
+``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. In ``(j, h g)``
+the factor ``g`` is minor to ``h`` in one dimension. An inner step is
 written ``all_reduce over k of (i, j), 4 bytes``, followed by ``if padded`` if it only runs for
 parts with padding.
 """
@@ -28,14 +29,14 @@ from tensoropt.compiler.layout.rule import (
 )
 from tensoropt.compiler.layout.sizes import Open, Size, read_open
 from tensoropt.compiler.support.errors import UserError, did_you_mean
-from tensoropt.runtime.layout.layout import Blocks, Reduction, blocks_text, read_blocks
+from tensoropt.runtime.layout.layout import Reduction, blocks_text, read_blocks
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = ["NamedRule", "RuleText", "factor_name", "name_factors", "read_rule"]
 
 _NAME = r"[A-Za-z]\w*"
 _BLOCKS = r"[1-9]\d{0,8}(?:\+[1-9]\d{0,8})+|[1-9]\d{0,2}"
-_DIM = re.compile(rf"(\w+)(?: of ({_BLOCKS}))?")
+_DIM = re.compile(rf"(\w+)(?: (?!of )({_NAME}))?(?: of ({_BLOCKS}))?")
 _GROUP = re.compile(r"\(\s*([^()]*?)\s*\)")
 _SIDE = re.compile(r"\s*(?:\([^()]*\)\s*(?:,\s*\([^()]*\)\s*)*)?")
 _FACTOR = re.compile(
@@ -110,16 +111,18 @@ class NamedRule:
         )
 
     def _side(self, tensors: Sequence[Dims], first: int) -> str:
-        blocks = {(tensor, dim): own for tensor, dim, own in self.rule.sections}
         texts = (
-            ", ".join(self._dim(f, blocks.get((tensor, dim), ())) for dim, f in enumerate(dims))
+            ", ".join(self._dim(f, (tensor, dim)) for dim, f in enumerate(dims))
             for tensor, dims in enumerate(tensors, first)
         )
         return ", ".join(f"({text})" for text in texts)
 
-    def _dim(self, factor: int | None, blocks: Blocks) -> str:
-        name = "_" if factor is None else self.names[factor]
-        return f"{name} of {blocks_text(blocks)}" if blocks else name
+    def _dim(self, factor: int | None, place: tuple[int, int]) -> str:
+        words = ["_" if factor is None else self.names[factor]]
+        words += [self.names[own] for *where, own in self.rule.minors if (*where,) == place]
+        blocks = (own for *where, own in self.rule.sections if (*where,) == place)
+        words += [f"of {blocks_text(own)}" for own in blocks]
+        return " ".join(words)
 
     def _inner_text(self, step: InnerStep) -> str:
         over, dims = (", ".join(self.names[f] for f in own) for own in (step.factors, step.dims))
@@ -156,7 +159,7 @@ def read_rule(text: RuleText) -> NamedRule:
     """
     factors = _factors(text.factors)
     names = {name: number for number, name in enumerate(factors)}
-    operands, results, sections = _map(text.map, names)
+    operands, results, sections, minors = _map(text.map, names)
     for number in (*text.additive, *itertools.chain(*text.linear)):
         if not 0 <= number < len(operands):
             raise UserError(
@@ -171,6 +174,7 @@ def read_rule(text: RuleText) -> NamedRule:
         flops_per_point=text.flops,
         inner=tuple(_inner(step, names) for step in text.inner),
         sections=sections,
+        minors=minors,
     )
     return NamedRule(rule, tuple(factors))
 
@@ -201,20 +205,22 @@ def _size(match: re.Match[str]) -> Size:
 
 def _map(
     text: str, names: Mapping[str, int]
-) -> tuple[tuple[Dims, ...], tuple[Dims, ...], Sections]:
-    """Return the factor of each dimension of the operands and of the results, and the blocks."""
+) -> tuple[tuple[Dims, ...], tuple[Dims, ...], Sections, tuple[tuple[int, int, int], ...]]:
+    """Return the factor of each dimension of operands and results, blocks, and minor factors."""
     sides = text.split("->")
     if len(sides) != 2 or not all(_SIDE.fullmatch(side) for side in sides):
         raise UserError(f"has a wrong map, expected (i, k), (k, j) -> (i, j), got: '{text}'")
     operands, results = (tuple(_tensors(side, names)) for side in sides)
     words = [_words(group) for side in sides for group in _GROUP.findall(side)]
-    blocks = (
-        (tensor, dim, read_blocks(match[2]))
+    found = [
+        (tensor, dim, match)
         for tensor, own in enumerate(words)
         for dim, word in enumerate(own)
-        if (match := _DIM.fullmatch(word)) is not None and match[2]
-    )
-    return operands, results, tuple(own for own in blocks if own[2])
+        if (match := _DIM.fullmatch(word)) is not None
+    ]
+    blocks = ((tensor, dim, read_blocks(m[3])) for tensor, dim, m in found if m[3])
+    minors = tuple((tensor, dim, _number(m[2], names)) for tensor, dim, m in found if m[2])
+    return operands, results, tuple(own for own in blocks if own[2]), minors
 
 
 def _tensors(side: str, names: Mapping[str, int]) -> Iterator[Dims]:

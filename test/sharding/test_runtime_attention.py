@@ -53,6 +53,18 @@ def grouped(
     return Case("GroupQueryAttention", operands, attributes, 1, RUNTIME, results=(True,) * 3)
 
 
+def test_query_heads_of_one_key_head_split() -> None:
+    assert "S(2) R R R R R -> S(2) R R" in short(offered(grouped((4, 1))), 6)
+    assert "R R R R R R -> S(2) R R" in short(offered(grouped((4, 1), packed=True)), 6)
+    # The first axis splits the key heads, the second the query heads of each.
+    both = "S(2),S(2) S(2),R S(2),R S(1),R S(1),R R,R -> S(2),S(2) S(1),R S(1),R"
+    assert both in short(offered(grouped((8, 2)), (2, 2)), 6)
+    assert not any("S(2),S(2) S(2),R" in text for text in offered(grouped((8, 4)), (2, 2)))
+    for packed in (False, True):
+        check(grouped((8, 2), packed=packed, bias="each", sink=True), (2, 2))
+        check(grouped((4, 1), packed=packed, rotary=True, past=0, rows=5), (4,))
+
+
 def test_grouped_heads_split_with_their_cache() -> None:
     assert short(offered(grouped()), 6) == {
         "R R R R R R -> R R R",

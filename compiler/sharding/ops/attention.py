@@ -8,12 +8,13 @@ from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
+from tensoropt.dialects.build import int_attr
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["attention"]
 
-# Index of the factor over heads.
-_HEADS = 1
+# Indices of the factors over heads of key and value, and over the query heads of each.
+_HEADS, _QUERIES = 1, 4
 
 
 @sharding_rule("Attention")
@@ -21,7 +22,8 @@ def attention(info: OpInfo) -> Rule | None:
     """Split batch, heads, and rows of the query.
 
     Query and cache are `b h s d` or, with packed heads, `b s (h d)`. Several query heads may share
-    one head of key and value; the shared heads are split, in the cache too. Rows are independent
+    one head of key and value; the shared heads are split, in the cache too, and then the query
+    heads of each. Rows are independent
     unless causality counts them from the first row.
     """
     if len({len(info.shape(index)) for index in range(3)}) > 1:
@@ -32,13 +34,29 @@ def attention(info: OpInfo) -> Rule | None:
     batch = {0: 0, 1: 0, 2: 0, 4: 0, 5: 0, 6: 0, **aligned(info, 3, dim=0, rank=4)}
     heads = {0: head, 1: head, 2: head, 4: 1, 5: 1, **aligned(info, 3, dim=1, rank=4)}
     rows = {0: row, **aligned(info, 3, dim=2, rank=4)}
+    minors = {0: head, **aligned(info, 3, dim=1, rank=4)}
+    count_of = _head_counts(info, head)
     factors = [
         present_factor(info, batch, dict.fromkeys(range(4), 0), padded=True),
         present_factor(info, heads, {0: head, 1: 1, 2: 1, 3: 1}, size=shared),
         present_factor(info, rows, {0: row, 3: 2}, can_split=not _counts_rows(info)),
         _products(info, head),
+        FactorMap({}, size=count_of[0] // count_of[1]),
     ]
-    return rule_of(info, factors, localize=_divide_heads, flops_per_point=2.0)
+    places = [(index, dim, _QUERIES) for index, dim in minors.items()]
+    places += [
+        (len(info.operands) + index, dim, _QUERIES)
+        for index, dim in ((0, head), (3, 1))
+        if index < len(info.results) and info.results[index] is not None
+    ]
+    return rule_of(info, factors, localize=_divide_heads, flops_per_point=2.0, minors=places)
+
+
+def _head_counts(info: OpInfo, head: int) -> tuple[int, int]:
+    """Return the heads of the query, and of key and value."""
+    if head == 1:
+        return info.shape(0)[1] or 1, info.shape(1)[1] or 1
+    return int(info.attribute("q_num_heads")), int(info.attribute("kv_num_heads"))
 
 
 def _counts_rows(info: OpInfo) -> bool:
@@ -50,19 +68,22 @@ def _counts_rows(info: OpInfo) -> bool:
 def _products(info: OpInfo, head: int) -> FactorMap:
     """Return the factor that stays whole.
 
-    It covers the old and new keys, the elements of a key and a value head, and the query heads per
-    key head.
+    It covers the old and new keys, and the elements of a key and a value head.
     """
     past = info.operand(4)
     keys = count([info.sizes(1)[3 - head]]) + (0 if past is None else count([past.sizes[2]]))
     if head == 1:
-        own, shared = info.shape(0)[1] or 1, info.shape(1)[1] or 1
         sizes = (info.shape(0)[3] or 1) + (info.shape(2)[3] or 1)
     else:
-        own, shared = info.attribute("q_num_heads"), info.attribute("kv_num_heads")
+        own, shared = _head_counts(info, head)
         sizes = (info.shape(0)[2] or own) // own + (info.shape(2)[2] or shared) // shared
-    return window_loop([keys, sizes, own // shared])
+    return window_loop([keys, sizes])
 
 
 def _divide_heads(local: LocalOp) -> list[ir.Value]:
-    return local.clone(attributes=local.divide_attributes(_HEADS, "q_num_heads", "kv_num_heads"))
+    divided = local.divide_attributes(_HEADS, "q_num_heads", "kv_num_heads")
+    own = local.info.attribute("q_num_heads")
+    if own is not None:
+        pieces = local.pieces(_HEADS) * local.pieces(_QUERIES)
+        divided["q_num_heads"] = int_attr(int(own) // pieces)
+    return local.clone(attributes=divided)

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.blocks import Packed, packing
-from tensoropt.compiler.sharding.rule.factors import aligned, present_factor, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
-from tensoropt.dialects.build import ints_attr
+from tensoropt.dialects.build import int_attr, ints_attr
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["grouped", "merged", "multi_head"]
 
-# Index of the factor over heads.
-_HEADS = 1
+# Indices of the factors over heads of key and value, and over the query heads of each.
+_HEADS, _QUERIES = 1, 3
 
 # Dimensions of heads and of rows in query, key, and value, by rank: `b s (h d)` or `b h s d`.
 _HEAD, _ROW = {3: 2, 4: 1}, {3: 1, 4: 2}
@@ -26,7 +26,9 @@ _HEAD, _ROW = {3: 2, 4: 1}, {3: 1, 4: 2}
 
 @sharding_rule("com.microsoft.GroupQueryAttention")
 def grouped(info: OpInfo) -> Rule:
-    """Split batch and the heads of key and value, also in the cache.
+    """Split batch and the heads of key and value, also in the cache, and then the query heads.
+
+    Ranks with query heads of the same key head each have that head of key, value and cache.
 
     If query, key, and value are packed in one operand, it is split in their blocks if it is known
     to have them; else each rank gathers its heads of the whole.
@@ -38,14 +40,23 @@ def grouped(info: OpInfo) -> Rule:
     batch = {**dict.fromkeys((0, 1, 2, 3, 4, 5, 9), 0), **aligned(info, 10, 12, 13, dim=0, rank=4)}
     alone = info.operand(9) is None or info.shape(0)[1] == 1
     shared, known = int(info.attribute("kv_num_heads")), info.shape(0)[2] is not None
+    queries = int(info.attribute("num_heads")) // shared
     factors = [
         present_factor(info, batch, dict.fromkeys(range(4), 0), can_split=alone),
         present_factor(info, heads, {0: 2, 1: 1, 2: 1, 3: 1}, size=shared, can_split=known),
         window_loop(
-            [info.sizes(0)[1], _keys(info, 3), 2 * (info.result_shape()[2] or 1) // shared]
+            [
+                info.sizes(0)[1],
+                _keys(info, 3),
+                2 * (info.result_shape()[2] or 1) // shared // queries,
+            ]
         ),
+        FactorMap({}, size=queries, can_split=known),
     ]
-    return rule_of(info, factors, localize=_localize_grouped, flops_per_point=2.0)
+    mine = {11: 0, **aligned(info, 10, dim=1, rank=4), **({0: 2} if own else {})}
+    minors = [(i, dim, _QUERIES) for i, dim in mine.items() if info.operand(i) is not None]
+    minors.append((len(info.operands), 2, _QUERIES))
+    return rule_of(info, factors, localize=_localize_grouped, flops_per_point=2.0, minors=minors)
 
 
 @packing("com.microsoft.GroupQueryAttention")
@@ -76,7 +87,23 @@ def _keys(info: OpInfo, past: int) -> int:
 def _localize_grouped(local: LocalOp) -> list[ir.Value]:
     sizes = _grouped_sizes(local.info)
     taken = _shares(local, {0: 2}, sizes) if sizes else {}
-    return local.clone(taken, local.divide_attributes(_HEADS, "num_heads", "kv_num_heads"))
+    if sizes and local.pieces(_QUERIES) > 1:
+        taken = {0: _own_queries(local, taken.get(0, local.operands[0]), sizes)}
+    divided = local.divide_attributes(_HEADS, "num_heads", "kv_num_heads")
+    heads = int(local.info.attribute("num_heads"))
+    divided["num_heads"] = int_attr(heads // local.pieces(_HEADS) // local.pieces(_QUERIES))
+    return local.clone(taken, divided)
+
+
+def _own_queries(local: LocalOp, packed: ir.Value, sizes: Sequence[int]) -> ir.Value:
+    """Return the rank's query heads, and its key and value, of one key head's packed part."""
+    import numpy as np
+
+    query, key, value = (size // local.pieces(_HEADS) for size in sizes)
+    rows = np.arange(query).reshape(local.pieces(_QUERIES), -1)
+    rest = np.broadcast_to(query + np.arange(key + value), (len(rows), key + value))
+    picked = local.axis_constant(np.concatenate([rows, rest], axis=1), local.axes(_QUERIES))
+    return Arithmetic(local).take(packed, picked, 2)
 
 
 def _shares(local: LocalOp, places: dict[int, int], blocks: Sequence[int]) -> dict[int, ir.Value]:

@@ -142,6 +142,7 @@ def rule_of(
     localize: Localize | None = None,
     flops_per_point: float = 0.0,
     inner: tuple[InnerStep, ...] = (),
+    minors: Iterable[tuple[int, int, int]] = (),
 ) -> Rule:
     """Return the rule with these factors; a dimension on no factor is never split.
 
@@ -160,6 +161,7 @@ def rule_of(
         localize=localize,
         flops_per_point=flops_per_point,
         inner=tuple(step for step in inner if step.factors),
+        minors=tuple(sorted(minors)),
     )
 
 

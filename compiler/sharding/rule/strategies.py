@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tensoropt.compiler.layout.mesh import grouped, is_grouped
-from tensoropt.compiler.layout.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
+from tensoropt.compiler.layout.rule import AxisRole, Factor, Linear, Rule, Strategy
 from tensoropt.compiler.layout.sizes import Open
 from tensoropt.runtime.layout.layout import (
     PARTIAL_SUM,
@@ -61,7 +61,7 @@ def placements(rule: Rule, role: AxisRole) -> tuple[list[Placement], list[Placem
     They are plain: the other axes decide whether a dimension is split in blocks.
     """
     operands = [_operand_placement(rule, index, role) for index in range(len(rule.operands))]
-    return operands, [_result_placement(rule, dims, role) for dims in rule.results]
+    return operands, [_result_placement(rule, index, role) for index in range(len(rule.results))]
 
 
 def strategy_of_roles(
@@ -135,11 +135,27 @@ def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = c
     for extent, role in zip(mesh.shape, roles, strict=True):
         if isinstance(role, int):
             extents.setdefault(role, []).append(extent)
-    return all(
+    return _nests(rule, mesh, roles) and all(
         _cuts(rule.factors[index], math.prod(own))
         or (len(own) == 1 and _pads(rule.factors[index], own[0], pads))
         for index, own in extents.items()
     )
+
+
+def _nests(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
+    """Return whether minor factors are only split where their major one is split to single points.
+
+    The axes of the major factor come first, so that the parts are contiguous.
+    """
+    tensors = (*rule.operands, *rule.results)
+    for tensor, dim, minor in rule.minors:
+        major = tensors[tensor][dim]
+        if minor in roles and major is not None:
+            axes = [axis for axis, role in enumerate(roles) if role == major]
+            is_first = not axes or axes[-1] < roles.index(minor)
+            if not is_first or mesh.extent(tuple(axes)) != rule.factors[major].size:
+                return False
+    return True
 
 
 def _strategy(rule: Rule, roles: tuple[AxisRole, ...], mesh: Mesh) -> Strategy:
@@ -148,8 +164,8 @@ def _strategy(rule: Rule, roles: tuple[AxisRole, ...], mesh: Mesh) -> Strategy:
         for index in range(len(rule.operands))
     )
     results = tuple(
-        Layout(tuple(_result_placement(rule, dims, role) for role in roles))
-        for dims in rule.results
+        Layout(tuple(_result_placement(rule, index, role) for role in roles))
+        for index in range(len(rule.results))
     )
     found = Strategy(roles, operands, results)
     return _in_blocks(rule, found, mesh) if rule.has_blocks else found
@@ -174,18 +190,20 @@ def _operand_placement(rule: Rule, operand: int, role: AxisRole) -> Placement:
         return REPLICATE
     if isinstance(role, Linear):
         return PARTIAL_SUM if operand in role.operands else REPLICATE
-    if role in rule.operands[operand]:
-        return split(rule.operands[operand].index(role))
+    dim = rule.dim_of(operand, role)
+    if dim is not None:
+        return split(dim)
     reduction = rule.factors[role].reduction
     return partial(reduction) if reduction and operand in rule.additive else REPLICATE
 
 
-def _result_placement(rule: Rule, dims: Dims, role: AxisRole) -> Placement:
+def _result_placement(rule: Rule, result: int, role: AxisRole) -> Placement:
     if role is None:
         return REPLICATE
     if isinstance(role, Linear):
         return PARTIAL_SUM
-    if role in dims:
-        return split(dims.index(role))
+    dim = rule.dim_of(len(rule.operands) + result, role)
+    if dim is not None:
+        return split(dim)
     reduction = rule.factors[role].reduction
     return partial(reduction) if reduction else REPLICATE
