@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from sharding.harness import Case, check, normal, offered
+from sharding.harness import Case, check, local_functions, normal, offered
 
 from tensoropt.compiler.sharding.proof.onnx_node import Array
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [(2,), (4,), (2, 2)]
 RUNTIME = "com.microsoft"
@@ -48,6 +50,27 @@ def test_tokens_experts_and_features_split() -> None:
 def test_sequences_split_with_their_tokens() -> None:
     assert "S(0) S(0) R R R R -> S(0)" in offered(mixture(tokens=(2, 3)))
     assert not any("S(0) S(0) R" in text for text in offered(mixture(tokens=(3, 2))))
+
+
+def test_ranks_run_their_experts_on_the_tokens_that_select_them() -> None:
+    [split] = [text for text in local_functions(mixture(k=2), (2,)) if "onnx.NonZero" in text]
+    [call] = [line for line in split.splitlines() if '"onnx.com.microsoft.MoE"' in line]
+    assert "k = 1" in call and "(tensor<?x16xf32>, tensor<?x2xf32>, tensor<2x32x16xf32>" in call
+
+
+def test_a_rank_without_tokens_adds_nothing() -> None:
+    for case in (mixture(k=2), quantized(k=2, normalize_routing_weights=1)):
+        logits = np.tile(np.array([5, 4, 0, 0], np.float32), (6, 1))
+        operands = [case.operands[0], logits, *case.operands[2:]]
+        check(replace(case, operands=operands), (2,), rtol=1e-2, atol=1e-2)
+
+
+def test_copies_of_tokens_are_priced() -> None:
+    report = check(mixture(k=2), (2,))
+    [strategy] = [s for s in report.tried if s.axes_of(1)]
+    steps = report.rule.inner_steps(strategy, Mesh((2,)))
+    row = HIDDEN * 4
+    assert [(kind, size) for kind, _, size in steps] == [("copy", 6 * row), ("copy", 12 * row)]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])

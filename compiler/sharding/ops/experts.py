@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
-from tensoropt.dialects.build import int_attr, tensor_type
+from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["mixture", "quantized_mixture"]
 
-# Index of the factor over experts.
-_EXPERTS = 1
+# Indices of the factors over tokens and over experts.
+_TOKENS, _EXPERTS = 0, 1
 
-# First opset in which TopK sorts and ScatterElements exists.
-_ROUTING_VERSION = 11
+# First opset with a Max of integers; TopK sorts and CumSum exists since 11.
+_ROUTING_VERSION = 12
 
-# Negligible next to any weight, but large enough for a logarithm in half precision.
-_NO_WEIGHT = {"f16": 1e-7}
+# A logit far below any other, in half precision too.
+_NEVER = -1e4
 
 # Layer of each operand of packed zero points; its scales are operand 3 * layer.
 _ZERO_POINTS = {11: 1, 12: 2, 13: 3}
@@ -52,9 +52,9 @@ _QUANTIZED = _Places((2, 3, 4, 8, 9, 10, 11, 13), (5, 6, 12), 7, 8)
 def mixture(info: OpInfo) -> Rule:
     """Split tokens, experts, and the features between an expert's layers.
 
-    A rank with some of the experts computes the routing over all experts and mixes its own; the sum
-    over the ranks is the whole result. The last layer sums over features, so its bias is partial if
-    they are split.
+    A rank with some of the experts computes the routing over all experts, runs its own on the
+    tokens that select them, and mixes the results; the sum over the ranks is the whole result. The
+    last layer sums over features, so its bias is partial if they are split.
 
     ONNX Runtime 1.31 computes this operator incorrectly on a CPU if its input is an intermediate
     value without later readers: it overwrites that input with the result. This also happens on one
@@ -96,7 +96,26 @@ def _rule(info: OpInfo, places: _Places) -> Rule:
     ]
     bias = (places.last_bias,) if info.operand(places.last_bias) is not None else ()
     share = min(1.0, int(info.attribute("k", 1)) / count(info.shape(2)[:1]))
-    return rule_of(info, factors, additive=bias, localize=_localize, flops_per_point=2.0 * share)
+    return rule_of(
+        info,
+        factors,
+        additive=bias,
+        localize=_localize,
+        flops_per_point=2.0 * share,
+        inner=_copies(info),
+    )
+
+
+def _copies(info: OpInfo) -> tuple[InnerStep, ...]:
+    """Return the copies of tokens for the rank's experts, and of the results for each token."""
+    tensor, experts = info.operand(0), count(info.shape(2)[:1])
+    assert tensor is not None
+    row_bytes = tensor.elements * tensor.item_bytes // count(tensor.sizes[:1])
+    each = int(info.attribute("k", 1)) * row_bytes
+    return (
+        InnerStep((_EXPERTS,), (_TOKENS, _EXPERTS), each // experts, "copy"),
+        InnerStep((_EXPERTS,), (_TOKENS,), each, "copy"),
+    )
 
 
 def _can_route(info: OpInfo) -> bool:
@@ -149,70 +168,102 @@ def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
-    """Return the mixture of the rank's experts, with recomputed routing weights.
+    """Return the mixture of the rank's experts.
 
-    The operator converts logits into weights that sum to 1. It therefore receives the logarithms of
-    the weights, and the result is multiplied by their sum.
+    The operator runs on a row for each token and each of its selected experts that the rank has, so
+    that the ranks together run as many rows as one device. Each row selects one expert. The results
+    of a token are multiplied by its weights and added.
     """
-    if local.pieces(_EXPERTS) == 1:
-        return local.clone()
-    make, info = Arithmetic(local), local.info
-    operands = _filled_experts(local)
-    weights = _own_weights(make)
-    smallest = _NO_WEIGHT.get(str(_kind(weights).element_type), 1e-30)
-    weights = make.binary("Max", weights, make.scalar(smallest, weights))
-    operands[1] = make.unary("Log", weights)
-    if info.operand(14) is not None:
-        operands[14] = local.no_value()
-    taken = int_attr(min(int(info.attribute("k", 1)), local.part(_EXPERTS)))
-    [mixed] = local.clone(operands, {"k": taken, "normalize_routing_weights": int_attr(0)})
-    total, shape = make.reduce("ReduceSum", weights, [1]), local.local_result_shape()
-    if len(shape) > 2:
-        total = make.reshape(total, [*(size or 0 for size in shape[:-1]), 1])
-    return [make.binary("Mul", mixed, total)]
-
-
-def _filled_experts(local: LocalOp) -> dict[int, ir.Value]:
-    """Return the operands of experts, by their numbers, with padding filled with zeros.
-
-    An expert of padding may be selected with a negligible weight, and must not return NaN.
-    """
-    operands = zip(local.rule.operands, local.info.operands, strict=True)
-    floats = [
-        index
-        for index, (dims, tensor) in enumerate(operands)
-        if dims[:1] == (_EXPERTS,) and tensor is not None and tensor.dtype != "uint8"
-    ]
-    fill = local.fill_padding
-    return {index: fill(local.operands[index], 0, _EXPERTS, 0.0) for index in floats}
-
-
-def _own_weights(make: Arithmetic) -> ir.Value:
-    """Return the weight of each token for each expert of the rank; 0 if it is not selected."""
     import numpy as np
 
+    if local.pieces(_EXPERTS) == 1:
+        return local.clone()
+    make = Arithmetic(local)
+    numbers, weights = _routes(make)
+    pairs = _Pairs(make, numbers)
+    x = local.operands[0]
+    width, tokens = shape_of(x)[-1] or 0, shape_of(numbers)[0]
+    rows = _flat(make, x, [tokens, width])
+    operands = {0: make.take(rows, pairs.tokens, 0), 1: pairs.logits(weights)}
+    if local.info.operand(14) is not None:
+        operands[14] = local.no_value()
+    attributes = {"k": int_attr(1), "normalize_routing_weights": int_attr(0)}
+    made = tensor_type([None, width], element_type(x))
+    [mixed] = local.clone(operands, attributes, [made])
+    nothing = local.constant(make.like(np.zeros((1, width)), mixed))
+    both = local.onnx("Concat", [mixed, nothing], made, axis=int_attr(0))
+    every = _flat(make, make.take(both, pairs.places, 0), [tokens, shape_of(numbers)[1], width])
+    summed = make.matmul(make.unsqueeze(weights, [1]), every)
+    shape = local.local_result_shape()
+    if len(shape) == 2:
+        return [make.squeeze(summed, [1])]
+    return [make.reshape(summed, [size or 0 for size in shape])]
+
+
+class _Pairs:
+    """The tokens and their selected experts that the rank has, one pair per row.
+
+    If there is none, one row stands for it, because kernels may need a row.
+    """
+
+    def __init__(self, make: Arithmetic, numbers: ir.Value) -> None:
+        """Find the pairs among ``numbers``, the selected experts of each token."""
+        import numpy as np
+
+        local = make.local
+        self.make, self.part = make, local.part(_EXPERTS)
+        starts = np.arange(local.pieces(_EXPERTS)) * self.part
+        first = local.axis_constant(starts, local.axes(_EXPERTS))
+        self.own = _flat(make, make.sub(numbers, first), [None])
+        inside = [
+            make.compare("Less", self.own, make.scalar(self.part, self.own)),
+            make.compare("Greater", self.own, make.scalar(-1, self.own)),
+        ]
+        mine = local.onnx("And", inside, inside[0].type)
+        counted = make.cast(mine, element_type(self.own))
+        axis, one = make.constant(np.array(0)), make.ints([1])
+        last = make.sub(local.onnx("CumSum", [counted, axis], counted.type), one)
+        rows = make.binary("Max", make.reduce("ReduceSum", counted, [0]), one)
+        self.places = make.where(mine, last, rows)
+        """The row of each expert of each token; the one after the last for those of other ranks."""
+        found = local.onnx("NonZero", [mine], tensor_type([1, None], element_type(self.own)))
+        some = local.onnx(
+            "Concat", [_flat(make, found, [None]), make.ints([0])], self.own.type, axis=int_attr(0)
+        )
+        bounds = [make.ints([0]), rows, make.ints([0])]
+        self.kept = local.onnx("Slice", [some, *bounds], self.own.type)
+        selected = shape_of(numbers)[1] or 1
+        self.tokens = make.div(self.kept, make.scalar(selected, self.kept))
+        """The token of each row."""
+
+    def logits(self, like: ir.Value) -> ir.Value:
+        """Return logits of the rank's experts, by which each row selects its own with weight 1."""
+        make = self.make
+        wanted = make.unsqueeze(make.take(self.own, self.kept, 0), [1])
+        same = make.compare("Equal", wanted, make.ints(range(self.part)))
+        return make.where(same, make.scalar(0.0, like), make.scalar(_NEVER, like))
+
+
+def _flat(make: Arithmetic, x: ir.Value, shape: Sequence[int | None]) -> ir.Value:
+    """Return ``x`` with ``shape``, in which only the first size may be unknown."""
+    if shape_of(x) == list(shape):
+        return x
+    sizes = make.ints([-1, *(size or 0 for size in shape[1:])])
+    return make.onnx("Reshape", [x, sizes], tensor_type(list(shape), element_type(x)))
+
+
+def _routes(make: Arithmetic) -> tuple[ir.Value, ir.Value]:
+    """Return the selected experts of each token, and their weights."""
     local, logits, rows = make.local, make.local.operands[1], {"axis": int_attr(1)}
     numbers = _top_experts(make, logits)
     weights = local.onnx("Softmax", [logits], logits.type, **rows)
     if local.info.operand(14) is not None:
         weights = local.operands[14]
-    kind = _kind(weights).get(_kind(numbers).shape, _kind(weights).element_type)
+    kind = tensor_type(shape_of(numbers), element_type(weights))
     taken = local.onnx("GatherElements", [weights, numbers], kind, **rows)
     if local.info.attribute("normalize_routing_weights", 0):
         taken = make.binary("Div", taken, make.reduce("ReduceSum", taken, [1]))
-    nothing = local.onnx("Sub", [weights, weights], weights.type)
-    every = local.onnx("ScatterElements", [nothing, numbers, taken], weights.type, **rows)
-    part, pieces = local.part(_EXPERTS), local.pieces(_EXPERTS)
-    if local.is_padded(_EXPERTS):  # experts of padding have the weight of another column, 0
-        every = make.pad(every, 1, (0, 1), 0.0)
-    experts = np.minimum(np.arange(part * pieces), _experts(local)).reshape(pieces, part)
-    mine = local.axis_constant(experts, local.axes(_EXPERTS))
-    result = tensor_type([_rows(every), part], _kind(every).element_type)
-    return local.onnx("Gather", [every, mine], result, **rows)
-
-
-def _experts(local: LocalOp) -> int:
-    return count(local.info.shape(2)[:1])
+    return numbers, taken
 
 
 def _top_experts(make: Arithmetic, logits: ir.Value) -> ir.Value:
@@ -220,28 +271,16 @@ def _top_experts(make: Arithmetic, logits: ir.Value) -> ir.Value:
 
     Among equal logits the runtime selects the last, TopK the first, so the columns are reversed.
     """
-    import numpy as np
-
-    local, last, rows = make.local, _experts(make.local) - 1, {"axis": int_attr(1)}
-    order = local.constant(np.arange(last, -1, -1))
-    backwards = local.onnx("Gather", [logits, order], logits.type, **rows)
-    k = local.constant(np.array([local.info.attribute("k", 1)], np.int64))
-    shape = [_rows(logits), int(local.info.attribute("k", 1))]
+    local, last, rows = make.local, (shape_of(logits)[1] or 1) - 1, {"axis": int_attr(1)}
+    backwards = make.take(logits, make.ints(range(last, -1, -1)), 1)
+    k = make.ints([int(local.info.attribute("k", 1))])
+    shape = [shape_of(logits)[0], int(local.info.attribute("k", 1))]
     numbers = tensor_type(shape, ir.IntegerType.get_signless(64))
     found = ir.Operation.create(
         "onnx.TopK",
-        results=[tensor_type(shape, _kind(logits).element_type), numbers],
+        results=[tensor_type(shape, element_type(logits)), numbers],
         operands=[backwards, k],
         attributes=rows,
         loc=local.op.location,
     )
-    return make.binary("Sub", local.constant(np.array(last)), found.results[1])
-
-
-def _kind(value: ir.Value) -> ir.RankedTensorType:
-    return ir.RankedTensorType(value.type)
-
-
-def _rows(value: ir.Value) -> int | None:
-    kind = _kind(value)
-    return None if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
+    return make.sub(make.scalar(last, found.results[1]), found.results[1])
