@@ -392,7 +392,9 @@ COMBINATIONS = (
         "{given}: stages have meshes of different sizes, expected no {other}",
         excludes=["mesh"],
     ),
-    Combination(["schedule"], "{given} is of a pipeline, expected --stages", needs=["stages"]),
+    Combination(
+        ["schedule"], "{given} is of a pipeline, expected a number of stages", needs=["stages"]
+    ),
 )
 """The refused combinations of options, with ``--pin`` for texts among the pins."""
 

@@ -1,0 +1,103 @@
+"""Pipelines of searched steps: their time and memory, and the frontier that has them."""
+
+from __future__ import annotations
+
+import pytest
+from graphs.gpt import Gpt
+
+import tensoropt as to
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.stages.families import FAMILIES
+from tensoropt.compiler.stages.pipeline import pipeline_of, pipelines_of
+from tensoropt.runtime.stages.execution import check_schedule
+
+BATCHES = 4
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> to.Model:
+    gpt = Gpt(layers=6, width=64, heads=4, vocabulary=96, sequence=16, batch=2, dtype="float32")
+    return to.load(gpt.build("gpt").save(tmp_path_factory.mktemp("gpt")))
+
+
+def training(**more: object) -> to.Training:
+    return to.Training("softmax-cross-entropy:scores,labels", micro_batches=BATCHES, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def point(model: to.Model) -> FrontierPoint:
+    train = training(recompute="blocks")
+    return model.frontier(2, device="h100", train=train, search="expert").fastest.found
+
+
+def test_one_stage_takes_the_time_and_the_memory_of_the_step(point: FrontierPoint) -> None:
+    own = pipeline_of(point, 1, "1f1b")
+    assert own.time_s + _launches_s(point) == pytest.approx(point.time_s, rel=1e-9)
+    assert own.memory_bytes == point.memory_bytes
+    assert own.static_bytes == point.static_bytes
+
+
+def _launches_s(point: FrontierPoint) -> float:
+    """Return the time of starting graphs, which belongs to no operation."""
+    return point.tables.device.step_overhead_s * (BATCHES + 1)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_stages_divide_the_work_and_the_memory(point: FrontierPoint, stages: int) -> None:
+    for own in pipelines_of(point, stages, [*FAMILIES]):
+        check_schedule(own.schedule)
+        assert own.time_s > (point.time_s - _launches_s(point)) / stages
+        assert own.time_s < point.time_s
+        assert point.static_bytes / stages < own.static_bytes < point.static_bytes
+        forward = [number for number in own.numbers if number is not None]
+        assert set(forward) == set(range(stages * FAMILIES[own.family].chunks))
+
+
+def test_micro_batches_in_flight_take_memory(point: FrontierPoint) -> None:
+    first, late = (pipeline_of(point, 2, name) for name in ("gpipe", "1f1b"))
+    assert first.memory_bytes > late.memory_bytes
+    assert first.execution.kept_bytes[0] == 2 * late.execution.kept_bytes[0]
+
+
+def test_pipelines_are_points_of_the_frontier(model: to.Model) -> None:
+    found = model.frontier(4, device="h100", train=training(), stages="auto", search="expert")
+    times = [point.time_s for point in found]
+    sizes = [point.process_bytes for point in found]
+    assert times == sorted(times)
+    assert sizes == sorted(sizes, reverse=True)
+    alone = model.frontier(4, device="h100", train=training(), search="expert")
+    assert all(
+        any(own.time_s <= p.time_s and own.process_bytes <= p.process_bytes for own in found)
+        for p in alone
+    )
+    stages = {getattr(point.found, "stages", 1) for point in found}
+    assert max(stages) > 1
+
+
+def test_a_limit_is_about_the_fullest_stage(model: to.Model) -> None:
+    asked = {"device": "h100", "train": training(), "stages": 2, "search": "expert"}
+    found = model.frontier(4, **asked)  # type: ignore[arg-type]
+    least = min(point.process_bytes for point in found)
+    lean = model.frontier(4, memory=least, **asked)  # type: ignore[arg-type]
+    assert [point.process_bytes for point in lean] == [least]
+    with pytest.raises(to.UserError, match="nothing fits 1 B on 4 devices"):
+        model.frontier(4, memory="1B", **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stages": 3}, "stages: expected a divisor of devices 4, got: 3"),
+        ({"stages": 0.5}, "stages: expected a whole number"),
+        ({"stages": 2, "schedule": "1f2b"}, "schedule: unknown schedule '1f2b'"),
+        ({"schedule": "1f1b"}, "schedule is of a pipeline, expected a number of stages"),
+    ],
+)
+def test_what_is_refused(model: to.Model, options: dict[str, object], message: str) -> None:
+    with pytest.raises(to.UserError, match=message):
+        model.frontier(4, train=training(), **options)  # type: ignore[arg-type]
+
+
+def test_inference_has_no_stages(model: to.Model) -> None:
+    with pytest.raises(to.UserError, match="stages cuts a training step, expected train"):
+        model.frontier(4, stages=2)
