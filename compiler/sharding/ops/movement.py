@@ -68,8 +68,8 @@ def _split(info: OpInfo) -> Rule:
 def _part_blocks(info: OpInfo) -> Packed | None:
     """Cut a dimension in blocks into contiguous ones."""
     axis, results = axis_of(info, 0, len(info.shape(0))), range(len(info.results))
-    if any(info.results[index] is None for index in results):
-        return None
+    if info.version < 2 or any(info.results[index] is None for index in results):
+        return None  # the first Split has sizes of its operand's type
     sizes = [info.result_shape(index)[axis] for index in results]
     if None in sizes:
         return None
