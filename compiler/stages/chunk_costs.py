@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.program.costs import tensor_bytes
@@ -110,7 +110,10 @@ def _is_forward(graph: Graph, index: int) -> bool:
 
 
 def _homes(graph: Graph, numbers: Sequence[int | None]) -> list[int]:
-    """Return the chunk of each node: state has that of its readers, an update of its gradient."""
+    """Return the chunk of each node: state has that of its readers, an update of its gradient.
+
+    Nodes of all chunks, such as the learning rate and the norm of all gradients, are in the first.
+    """
     homes = list(numbers)
 
     def settle(index: int, near: Iterable[int]) -> None:
@@ -118,12 +121,17 @@ def _homes(graph: Graph, numbers: Sequence[int | None]) -> list[int]:
         if homes[index] is None and known:
             homes[index] = min(known)
 
-    for _ in range(2):  # moments have the chunk of updates, which have that of gradients
-        for index, node in enumerate(graph.nodes):
-            if isinstance(node, Argument) or node.constant:
-                settle(index, (r for value in node.results for r, _ in graph.values[value].uses))
-        for index, node in enumerate(graph.nodes):
+    def readers(index: int) -> Iterator[int]:
+        return (r for value in graph.nodes[index].results for r, _ in graph.values[value].uses)
+
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, Argument) and node.is_weight:
+            settle(index, readers(index))
+    for index, node in enumerate(graph.nodes):
+        if not (isinstance(node, Op) and node.norm):
             settle(index, (graph.values[v].producer for v in node.operands if v is not None))
+    for index in reversed(range(len(homes))):  # moments, and what updates make of these alone
+        settle(index, readers(index))
     return [number or 0 for number in homes]
 
 
