@@ -130,7 +130,7 @@ def _homes(graph: Graph, numbers: Sequence[int | None]) -> list[int]:
     for index, node in enumerate(graph.nodes):
         if not (isinstance(node, Op) and node.norm):
             settle(index, (graph.values[v].producer for v in node.operands if v is not None))
-    for index in reversed(range(len(homes))):  # moments, and what updates make of these alone
+    for index in reversed(range(len(homes))):  # moments, and products of these
         settle(index, readers(index))
     return [number or 0 for number in homes]
 
