@@ -123,6 +123,7 @@ class _Reader:
         self.record = owner.record(assignment)
         self.picked = dict(zip(self.costs.variables, assignment, strict=True))
         self.drafts: list[_Draft] = []
+        self.known_s: dict[tuple[int, int], float] = {}
         self.kept: list[Kept] = []
         self.updates = False  # whether the second graph of a training step has begun
 
@@ -202,11 +203,18 @@ class _Reader:
         if not isinstance(node, Op) or node.constant or node.passes:
             return
         times = self.graph.times(node)
-        own_s = times * (self.costs.op_time_s(node, strategy) + self._apart_s(node, strategy))
+        own_s = times * (self._op_time_s(node, strategy) + self._apart_s(node, strategy))
         self.drafts.append(_Draft("op", own_s, moment, index))
         for kind, axes, size, time_s in self.costs.inner_steps(node, strategy):
             movement = Movement(kind, axes, size)
             self.drafts.append(_Draft(_kind(kind), times * time_s, moment, index, movement))
+
+    def _op_time_s(self, node: Op, strategy: Strategy) -> float:
+        """Return the time of an op; equal ops share their description and their strategies."""
+        key = id(node.info), id(strategy)
+        if key not in self.known_s:
+            self.known_s[key] = self.costs.op_time_s(node, strategy)
+        return self.known_s[key]
 
     def _apart_s(self, node: Node, strategy: Strategy) -> float:
         """Return the extra time of an op for resharded operands that it cannot update in place."""

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.program.costs import tensor_bytes
-from tensoropt.compiler.program.evaluate import Evaluator
 from tensoropt.compiler.program.graph import Argument, Graph, Op
-from tensoropt.compiler.program.timeline import Step, timeline_of
+from tensoropt.compiler.program.timeline import Step, Timeline
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -44,12 +43,14 @@ class StepCosts:
     working_bytes: int
 
 
-def chunk_costs(point: FrontierPoint, numbers: Sequence[int | None], count: int) -> StepCosts:
-    """Return the costs of ``count`` chunks; ``numbers`` has the chunk of each node that has one.
+def chunk_costs(
+    point: FrontierPoint, timeline: Timeline, numbers: Sequence[int | None], count: int
+) -> StepCosts:
+    """Return the costs of ``count`` chunks by the timeline of a point.
 
-    Linear in the operands of the program.
+    ``numbers`` has the chunk of each node that has one. Linear in the operands of the program.
     """
-    return _Reader(point, numbers, count).costs()
+    return _Reader(point, numbers, count).costs(timeline)
 
 
 class _Reader:
@@ -59,8 +60,7 @@ class _Reader:
         self.chunks = [Costs() for _ in range(count)]
         self.for_weights = _weight_ops(self.graph, self.home)
 
-    def costs(self) -> StepCosts:
-        timeline = timeline_of(Evaluator(self.point.tables), self.point.assignment)
+    def costs(self, timeline: Timeline) -> StepCosts:
         for step in timeline.steps:
             if step.node is not None:
                 self._add_time(step, step.node)

@@ -6,9 +6,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from tensoropt.compiler.program.costs import tensor_bytes
-from tensoropt.compiler.program.evaluate import Evaluator
 from tensoropt.compiler.program.graph import Graph, Op, Result
-from tensoropt.compiler.program.timeline import timeline_of
+from tensoropt.compiler.program.timeline import Timeline
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.cuts import cut_evenly
 from tensoropt.compiler.support.errors import UserError
@@ -17,15 +16,15 @@ from tensoropt.runtime.layout.mesh import Mesh
 __all__ = ["chunk_numbers"]
 
 
-def chunk_numbers(point: FrontierPoint, count: int) -> list[int | None]:
-    """Return the chunk of each node, with ``count`` chunks of about equal time.
+def chunk_numbers(point: FrontierPoint, timeline: Timeline, count: int) -> list[int | None]:
+    """Return the chunk of each node, with ``count`` chunks of about equal time by ``timeline``.
 
     Backward operations belong to the chunks of their forward operations. Nodes of the update have
     no chunk, nor nodes that depend on no input: each chunk computes these for itself. Linear in the
     operands of the program. Raises :class:`UserError` for more chunks than operations.
     """
     graph = point.tables.graph
-    times_s = _node_times_s(point)
+    times_s = _node_times_s(graph, timeline)
     forward = [index for index in range(len(graph.nodes)) if _is_forward(graph, index)]
     if len(forward) < count:
         raise UserError(
@@ -47,11 +46,10 @@ def _producers(graph: Graph, index: int) -> list[int]:
     return [graph.values[v].producer for v in graph.nodes[index].operands if v is not None]
 
 
-def _node_times_s(point: FrontierPoint) -> list[float]:
+def _node_times_s(graph: Graph, timeline: Timeline) -> list[float]:
     """Return the time of each node for one micro-batch, with the reshards of its operands."""
-    graph = point.tables.graph
     found = [0.0] * len(graph.nodes)
-    for step in timeline_of(Evaluator(point.tables), point.assignment).steps:
+    for step in timeline.steps:
         if step.node is not None:
             found[step.node] += step.time_s / graph.times(graph.nodes[step.node])
     return found

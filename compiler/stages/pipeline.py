@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.device import Device, Link
+from tensoropt.compiler.program.evaluate import evaluator_of
+from tensoropt.compiler.program.timeline import timeline_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.chunk_costs import StepCosts, chunk_costs
 from tensoropt.compiler.stages.chunks import chunk_numbers
@@ -59,13 +61,14 @@ def pipeline_of(point: FrontierPoint, stages: int, family: str) -> Pipeline:
 def pipelines_of(point: FrontierPoint, stages: int, families: Sequence[str]) -> list[Pipeline]:
     """Return a pipeline per family; those with equal numbers of chunks share their cuts."""
     link = _link(point.tables.device, stages, point.mesh)
+    timeline = timeline_of(evaluator_of(point.tables), point.assignment)
     cuts: dict[int, tuple[Sequence[int | None], StepCosts]] = {}
     found = []
     for name in families:
         count = stages * FAMILIES[name].chunks
         if count not in cuts:
-            numbers = chunk_numbers(point, count)
-            cuts[count] = numbers, chunk_costs(point, numbers, count)
+            numbers = chunk_numbers(point, timeline, count)
+            cuts[count] = numbers, chunk_costs(point, timeline, numbers, count)
         found.append(_Maker(point, name, *cuts[count], stages, link).pipeline())
     return found
 
