@@ -170,9 +170,9 @@ def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:
 def _localize(local: LocalOp) -> list[ir.Value]:
     """Return the mixture of the rank's experts.
 
-    The operator runs on a row for each token and each of its selected experts that the rank has, so
-    that the ranks together run as many rows as one device. Each row selects one expert. The results
-    of a token are multiplied by its weights and added.
+    The operator runs on a row for each token and each of its selected experts that the rank has.
+    Each row selects one expert, and the ranks share the rows of one device. The results of a token
+    are multiplied by its weights and added.
     """
     import numpy as np
 
@@ -225,7 +225,7 @@ class _Pairs:
         last = make.sub(local.onnx("CumSum", [counted, axis], counted.type), one)
         rows = make.binary("Max", make.reduce("ReduceSum", counted, [0]), one)
         self.places = make.where(mine, last, rows)
-        """The row of each expert of each token; the one after the last for those of other ranks."""
+        """The row of each expert of each token, the number of rows for experts of other ranks."""
         found = local.onnx("NonZero", [mine], tensor_type([1, None], element_type(self.own)))
         some = local.onnx(
             "Concat", [_flat(make, found, [None]), make.ints([0])], self.own.type, axis=int_attr(0)
