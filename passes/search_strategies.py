@@ -214,6 +214,38 @@ def write_chunks(module: ir.Module, point: StagedPoint) -> None:
         for op, number in zip(ops, numbers, strict=True):
             if number is not None:
                 keys.CHUNK.set(op.operation.attributes, number)
+    _read_originals(module)
+
+
+def _read_originals(module: ir.Module) -> None:
+    """Let operations read original values of earlier chunks instead of recomputed ones.
+
+    The chunk has the original, as its forward pass reads it. Recomputation in an earlier chunk runs
+    after the backward pass of a later one.
+    """
+    ops = [op.operation for op in onnx.function(module).regions[0].blocks[0]]
+    by_number = {keys.ID.of(op.attributes): op for op in ops if keys.ID.on(op.attributes)}
+    for op in ops:
+        chunk = keys.CHUNK.get(op.attributes)
+        if chunk is not None and onnx.phase(op) != "forward":
+            for number, value in enumerate(op.operands):
+                if not (number and onnx.is_barrier(op)):
+                    op.operands[number] = _original(value, chunk, by_number)
+
+
+def _original(value: ir.Value, chunk: int, by_number: Mapping[int, ir.Operation]) -> ir.Value:
+    """Return ``value``, or the original if it is recomputed in an earlier chunk than ``chunk``."""
+    made = onnx.owner(value)
+    while made is not None and onnx.phase(made) == "recompute":
+        if keys.CHUNK.get(made.attributes, chunk) >= chunk:
+            break
+        if onnx.is_barrier(made):
+            value = made.operands[0]
+        else:
+            original = by_number[keys.REPEATS.of(made.attributes)]
+            value = original.results[ir.OpResult(value).result_number]
+        made = onnx.owner(value)
+    return value
 
 
 def _annotate_signature(

@@ -161,12 +161,12 @@ def _export_step(
             if with_state:
                 names = {name for part in own.values() for name in argument_names(part)}
                 export_state(program, rank, stored, names)
-    memory, static = memory_of(program, parts)
+    memory = memory_of(program, parts)
     spec = BuildTrainingStepPass.read(module).spec
     return {
-        "predicted": predicted(module, weights, memory, static),
+        "predicted": predicted(module, weights, memory.rank, memory.static),
         **describe_step(whole_of(module)).entries(
             spec, parts, "weights" if with_state else "checkpoint"
         ),
-        **({} if parts.stages is None else {"stages": describe_stages(program, parts)}),
+        **({} if parts.stages is None else {"stages": describe_stages(program, parts, memory)}),
     }

@@ -117,6 +117,7 @@ def staged_frontier(
             stages=stages,
             schedule=None,
             memory=None if stages > 1 else request.memory,
+            overlap="off" if stages > 1 else request.overlap,
             search_time=limit_s,
         )
         kept = {
@@ -171,16 +172,26 @@ def _staged(found: FrontierResult, stages: int, request: Request) -> Iterator[Fr
     families = [request.schedule] if request.schedule is not None else [*FAMILIES]
     names = [own.name for own in fields(StepPoint)]
     for point in found.points:
-        fitting = families
-        if request.stages == AUTO:
-            ops = sum(not node.constant for node in point.tables.graph.nodes)
-            fitting = [name for name in families if stages * FAMILIES[name].chunks <= ops]
-        try:
-            made = pipelines_of(point, stages, fitting)
-        except UserError:
-            if request.stages != AUTO:
-                raise
-            continue
         given = {name: getattr(point, name) for name in names}
-        for pipeline in made:
+        for pipeline in _pipelines(point, stages, families, request):
             yield StagedPoint(**given, pipeline=pipeline, capacity_bytes=request.capacity_bytes)
+
+
+def _pipelines(
+    point: FrontierPoint, stages: int, families: Sequence[str], request: Request
+) -> list[Pipeline]:
+    """Return the pipelines of a point, without families of more chunks than it can be cut into.
+
+    Raises :class:`UserError` if no family is left of those that were asked for.
+    """
+    made: list[Pipeline] = []
+    refused: UserError | None = None
+    for chunks in sorted({FAMILIES[name].chunks for name in families}):
+        own = [name for name in families if FAMILIES[name].chunks == chunks]
+        try:
+            made += pipelines_of(point, stages, own)
+        except UserError as error:
+            refused = refused or error
+    if refused is not None and not made and request.stages != AUTO:
+        raise refused
+    return made

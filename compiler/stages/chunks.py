@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from tensoropt.compiler.program.costs import tensor_bytes
-from tensoropt.compiler.program.graph import Graph, Op, Result
+from tensoropt.compiler.program.graph import Argument, Graph, Op, Result
 from tensoropt.compiler.program.timeline import Timeline
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.cuts import cut_evenly
@@ -19,26 +19,72 @@ __all__ = ["chunk_numbers"]
 def chunk_numbers(point: FrontierPoint, timeline: Timeline, count: int) -> list[int | None]:
     """Return the chunk of each node, with ``count`` chunks of about equal time by ``timeline``.
 
-    Backward operations belong to the chunks of their forward operations. Nodes of the update have
-    no chunk, nor nodes that depend on no input: each chunk computes these for itself. Linear in the
-    operands of the program. Raises :class:`UserError` for more chunks than operations.
+    A chunk begins with an operation that reads a parameter first, so each has parameters. Backward
+    operations belong to the chunks of their forward operations. Nodes of the update have no chunk,
+    nor nodes that depend on no input or on parameters alone: each chunk computes these for itself.
+    Linear in the operands of the program. Raises :class:`UserError` for more chunks than there are
+    beginnings.
     """
     graph = point.tables.graph
     times_s = _node_times_s(graph, timeline)
-    forward = [index for index in range(len(graph.nodes)) if _is_forward(graph, index)]
-    if len(forward) < count:
+    derived = _derived(graph)
+    forward = [i for i in range(len(graph.nodes)) if _is_forward(graph, i) and i not in derived]
+    starts = _starts(graph, forward, derived)
+    if len(starts) < count:
         raise UserError(
-            f"--stages: expected at most {len(forward)} chunks, as the model has so many "
-            f"operations, got: {count}"
+            f"--stages: expected at most {len(starts)} chunks, one for each operation that reads a "
+            f"parameter first, got: {count}"
         )
-    leader_s = _with_followers_s(graph, times_s)
-    cuts = cut_evenly([leader_s[i] for i in forward], _passing_bytes(point, forward), count)
-    return _numbers(graph, forward, cuts)
+    own_s, passing = _with_followers_s(graph, times_s), _passing_bytes(point, forward)
+    ends = [*starts[1:], len(forward)]
+    unit_s = [sum(own_s[i] for i in forward[a:b]) for a, b in zip(starts, ends, strict=True)]
+    units = cut_evenly(unit_s, [passing[start] for start in starts], count)
+    return _numbers(graph, forward, [starts[unit] for unit in units])
 
 
 def _is_forward(graph: Graph, index: int) -> bool:
     node = graph.nodes[index]
     return isinstance(node, Op) and not node.constant and node.is_forward
+
+
+def _derived(graph: Graph) -> set[int]:
+    """Return the parameters, and the forward nodes that depend on nothing else, such as casts."""
+    found: set[int] = set()
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, Argument):
+            is_derived = node.state == "parameter"
+        else:
+            made = _producers(graph, index)
+            is_derived = (
+                _is_forward(graph, index)
+                and not graph.op(index).is_random
+                and any(p in found for p in made)
+                and all(p in found or graph.nodes[p].constant for p in made)
+            )
+        if is_derived:
+            found.add(index)
+    return found
+
+
+def _starts(graph: Graph, forward: Sequence[int], derived: set[int]) -> list[int]:
+    """Return the positions in ``forward`` at which a parameter is read first; the first is 0."""
+    roots: dict[int, set[int]] = {}  # the parameters that a derived node depends on
+    for index in sorted(derived):
+        made = [roots[p] for p in _producers(graph, index) if p in derived]
+        roots[index] = {index} if isinstance(graph.nodes[index], Argument) else set().union(*made)
+    seen: set[int] = set()
+    found: list[int] = []
+    for position, index in enumerate(forward):
+        read = {root for p in _producers(graph, index) if p in derived for root in roots[p]}
+        if read - seen:
+            found.append(position)
+        seen |= read
+    return [0, *found[1:]]
+
+
+def _is_backward(graph: Graph, index: int) -> bool:
+    node = graph.nodes[index]
+    return isinstance(node, Op) and node.phase == "backward"
 
 
 def _producers(graph: Graph, index: int) -> list[int]:
@@ -97,7 +143,8 @@ def _passing_bytes(point: FrontierPoint, forward: Sequence[int]) -> list[int]:
 def _numbers(graph: Graph, forward: Sequence[int], cuts: Sequence[int]) -> list[int | None]:
     """Return the chunk of each node.
 
-    A backward node has the chunk of its leader, or an earlier one if it reads a gradient of that.
+    A recomputed node has the chunk of the original. A backward node has the chunk of its leader, or
+    an earlier one if it reads a gradient of that.
     """
     numbers: list[int | None] = [None] * len(graph.nodes)
     for at, index in enumerate(forward):
@@ -109,10 +156,12 @@ def _numbers(graph: Graph, forward: Sequence[int], cuts: Sequence[int]) -> list[
         leader = _leader(graph, index)
         wanted = [] if leader is None else [numbers[leader]]
         producers = _producers(graph, index)
-        later = [numbers[p] for p in producers if not _is_forward(graph, p)]
+        later = [numbers[p] for p in producers if _is_backward(graph, p)]
         known = [n for n in (*wanted, *later) if n is not None]
         given = [n for n in (numbers[p] for p in producers) if n is not None]
         numbers[index] = min(known) if known else max(given, default=len(cuts))
+        if node.phase == "recompute" and wanted != [None]:
+            numbers[index] = wanted[0]
     return numbers
 
 

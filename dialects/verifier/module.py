@@ -22,6 +22,7 @@ from tensoropt.dialects.topt.dialect import (
 )
 from tensoropt.dialects.topt.keys import (
     ARGUMENT,
+    CHUNK,
     KEYS,
     LAUNCH,
     LAYOUT,
@@ -30,6 +31,7 @@ from tensoropt.dialects.topt.keys import (
     OVERLAP,
     PASSED,
     PHASE,
+    PLACES,
     PREFIX,
     RESULT,
     RULE,
@@ -94,7 +96,7 @@ class _Verifier:
         """Start collecting references afresh; they never cross functions."""
         self.references = References()
         own = {RULE.name: self._rule, STRATEGY.name: self._strategy, TOGETHER.name: check_together}
-        own |= {START.name: check_start, TAKES.name: check_takes}
+        own |= {START.name: check_start, TAKES.name: check_takes, CHUNK.name: self._chunk}
         self.takers = {**self.references.takers, **own}
 
     def run(self) -> None:
@@ -150,6 +152,14 @@ class _Verifier:
                 f"has an unknown {name}, expected one of {', '.join(words)}, got: {attribute}"
             )
         self.known.add((name, attribute, carrier.place))
+
+    def _chunk(self, carrier: Carrier, chunk: ir.Attribute) -> None:
+        count = len(PLACES.get(self.module.attributes, []))
+        if not 0 <= ir.IntegerAttr(chunk).value < count:
+            raise carrier.wrong(
+                f"has a {CHUNK.name} that {PLACES.name} of the module lacks, "
+                f"expected 0 or more, below {count}, got: {chunk}"
+            )
 
     def _rule(self, carrier: Carrier, rule: ir.Attribute) -> None:
         op = carrier.op

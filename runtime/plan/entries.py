@@ -167,6 +167,7 @@ class StagesEntry(TypedDict):
 
     places: list[int]
     schedule: list[str]
+    fullest: int
     graphs: list[str]
     passed: list[PassedEntry]
 

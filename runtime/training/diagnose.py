@@ -66,10 +66,17 @@ def _first_among_graphs(
     comm: MPI.Comm,
 ) -> str | None:
     step.start()
+    read: dict[str, Array] = {}
+
+    def inputs(number: int) -> Mapping[str, Array]:
+        read.update(batch(number))
+        return read
+
     own = _check_inputs({}, step.held.state, comm.rank)
     for order, graph in enumerate(step.stages.chunk_graphs):
         if graph in step.sessions:
-            step.run(step.stages.task_of(graph, micro), seed, batch)
+            step.run(step.stages.task_of(graph, micro), seed, inputs)
+            own = own or _check_inputs(read, {}, comm.rank)
             names = () if own is not None else step.not_finite(graph)
             own = _Place(order, comm.rank, f"'{names[0]}' of {graph}") if names else own
     step.end_sends()

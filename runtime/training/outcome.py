@@ -19,11 +19,16 @@ __all__ = ["export_trained", "is_due", "measure", "result_of", "save_checkpoint"
 
 
 def measure(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str, Any]:
-    """Return measured figures except times, of the rank with the maximum, and predictions."""
+    """Return measured figures except times, of the rank with the maximum, and predictions.
+
+    With stages, the parts of memory are those of the stage that the prediction is for.
+    """
     plan = trainer.plan.plan
     predicted = plan.document["predicted"]
     peak_bytes = memory.bytes()  # first: to count the constants takes memory
     own = {**trainer.held.bytes_by_kind(), "constants_bytes": trainer.constant_bytes()}
+    if trainer.plan.stage(comm.rank) != trainer.plan.fullest:
+        own = dict.fromkeys(own, 0)
     return {
         "peak_bytes": largest(comm, peak_bytes),
         "predicted_peak_bytes": plan.process_bytes,

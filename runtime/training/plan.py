@@ -119,6 +119,12 @@ class TrainingPlan:
         return self.batch * self.micro_batches
 
     @property
+    def fullest(self) -> int:
+        """The stage with the most memory; the predicted memory is for it."""
+        entry = self.plan.document.get("stages")
+        return 0 if entry is None else entry["fullest"]
+
+    @property
     def scales_loss(self) -> bool:
         return any(hyper.role == "loss_scale" for hyper in self.hyper)
 

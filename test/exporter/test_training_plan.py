@@ -45,7 +45,10 @@ def changed(folder: Path, change: Callable[[Any], Any]) -> dict[str, Any]:
         (lambda t: t.update(recompute="auto"), "training.recompute: 'auto' is not one of"),
         (lambda t: t.update(clip_norm=0), "training.clip_norm: 0 is less than or equal to"),
         (lambda t: t["state"][0].update(kind="weight"), r"training\.state\[0\]\.kind: 'weight'"),
-        (lambda t: t["state"][0].update(graph="both"), r"training\.state\[0\]\.graph: .*got: 'both'"),
+        (
+            lambda t: t["state"][0].update(graph="both"),
+            r"training\.state\[0\]\.graph: expected gradients: .*, got: 'both'",
+        ),
         (lambda t: t["state"][0].update(read_by=[]), r"training\.state\[0\]\.read_by: \[\] should"),
         (lambda t: t["gradients"].clear(), r"training\.gradients: \[\] should be non-empty"),
         (lambda t: t["hyper"][0].update(role="rate"), r"training\.hyper\[0\]\.role: 'rate' is not"),

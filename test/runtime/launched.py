@@ -83,3 +83,18 @@ def processor_s(pid: int) -> float:
     """The processor time of a process so far."""
     _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
     return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def rank_processes(temporary: Path) -> dict[int, int]:
+    """The process of each rank of the jobs whose folder lies in ``temporary``."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            environment = (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        ranks = [e.removeprefix(b"RANK=") for e in environment if e.startswith(b"RANK=")]
+        if ranks and any(w.startswith(str(temporary).encode()) for w in words):
+            found[int(ranks[0])] = int(process.name)
+    return found

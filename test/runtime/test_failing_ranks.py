@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from chaos import chaos
 from handmade import Perceptron, failing_plan
-from launched import BURNT_S, LIMIT_S, LIMITS_S, processor_s
+from launched import BURNT_S, LIMIT_S, LIMITS_S, processor_s, rank_processes
 
 from tensoropt.runtime.cli.run import main
 from tensoropt.runtime.inference.jobs import check_plans
@@ -38,21 +38,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     yield folder
     assert list(folder.iterdir()) == []
     assert rank_processes(folder) == {}
-
-
-def rank_processes(temporary: Path) -> dict[int, int]:
-    """The process of each rank of the jobs whose folder lies in ``temporary``."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            environment = (process / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        ranks = [e.removeprefix(b"RANK=") for e in environment if e.startswith(b"RANK=")]
-        if ranks and any(w.startswith(str(temporary).encode()) for w in words):
-            found[int(ranks[0])] = int(process.name)
-    return found
 
 
 def guardian_of(temporary: Path) -> int:

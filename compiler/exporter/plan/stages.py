@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from tensoropt.compiler.cost.memory import RankMemory, program_memory
 from tensoropt.compiler.exporter.plan.describe import dtype_of
-from tensoropt.compiler.training.cut import Parts
+from tensoropt.compiler.training.cut import Parts, argument_names
 from tensoropt.compiler.training.memory import StaticParts, static_parts
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.plan.entries import StagesEntry
 from tensoropt.runtime.plan.graphs import WORK_NAMES, graph_name
+from tensoropt.runtime.plan.stages import Stages
 from tensoropt.runtime.stages.schedule import Schedule
 
-__all__ = ["describe_stages", "memory_of"]
+__all__ = ["StepMemory", "describe_stages", "memory_of"]
 
 
-def describe_stages(module: ir.Module, parts: Parts) -> dict[str, Any]:
-    """Return the entry ``stages`` of plan.json; ``module`` is the partitioned step."""
-    attributes = module.operation.attributes
-    return {
+def describe_stages(module: ir.Module, parts: Parts, memory: StepMemory) -> StagesEntry:
+    """Return the entry ``stages`` of plan.json; ``module`` is the partitioned step.
+
+    Raises :class:`UserError` for a schedule that was edited and cannot run.
+    """
+    attributes, main = module.operation.attributes, onnx.function(module)
+    entry: StagesEntry = {
         "places": keys.PLACES.of(attributes),
         "schedule": keys.SCHEDULE.of(attributes),
+        "fullest": memory.stage,
         "graphs": list(parts.modules),
         "passed": [
             {
@@ -36,35 +42,47 @@ def describe_stages(module: ir.Module, parts: Parts) -> dict[str, Any]:
             for own in parts.passed
         ],
     }
+    Stages.of_entry(entry, keys.MICRO_BATCHES.get(main.attributes) or 1)
+    return entry
 
 
-def memory_of(module: ir.Module, parts: Parts) -> tuple[RankMemory, StaticParts]:
-    """Return the memory of a rank of a partitioned step; of the stage with the most memory.
+@dataclass(frozen=True)
+class StepMemory:
+    """The memory of a rank of a step, of the ``stage`` with the most memory if there are stages."""
+
+    rank: RankMemory
+    static: StaticParts
+    stage: int = 0
+
+
+def memory_of(module: ir.Module, parts: Parts) -> StepMemory:
+    """Return the memory of a partitioned step.
 
     On a stage, values that pass between its graphs stay for each micro-batch between them.
     """
     if parts.stages is None:
         memory = program_memory(module)
-        return memory, static_parts(module, memory)
+        return StepMemory(memory, static_parts(module, memory))
     attributes = module.operation.attributes
     places, texts = keys.PLACES.of(attributes), keys.SCHEDULE.of(attributes)
     batches = keys.MICRO_BATCHES.get(onnx.function(module).attributes) or 1
     schedule = Schedule.parse(places, batches, texts)
     found = [_of_stage(parts, schedule, stage) for stage in range(schedule.stages)]
-    return max(found, key=lambda own: own[0].static_bytes + own[0].working_bytes)
+    return max(found, key=lambda own: own.rank.static_bytes + own.rank.working_bytes)
 
 
-def _of_stage(parts: Parts, schedule: Schedule, stage: int) -> tuple[RankMemory, StaticParts]:
+def _of_stage(parts: Parts, schedule: Schedule, stage: int) -> StepMemory:
     modules, kinds = parts.of_stage(stage), dict[str, int]()
     transient = working = constants = 0
     state: dict[str, tuple[str, int]] = {}  # kind and bytes by name
     for module in modules.values():
         memory, own = program_memory(module), _state(module, parts)
         state.update(own)
-        given = sum(size for name, (_, size) in own.items() if name in parts.parameters)
-        held = sum(size for _, size in own.values())
-        constants += memory.static_bytes - (held - given)
         # The update has gradients as arguments, which count as transient there.
+        read = parts.parameters.keys() & argument_names(module)
+        given = sum(own[name][1] for name in read)
+        held = sum(size for _, size in own.values()) - given
+        constants += memory.static_bytes - held
         transient = max(transient, memory.transient_bytes - given)
         working = max(working, memory.working_bytes - given)
     for kind, size in state.values():
@@ -73,7 +91,7 @@ def _of_stage(parts: Parts, schedule: Schedule, stage: int) -> tuple[RankMemory,
     static = StaticParts(known[0], known[1], sum(kinds.values()), known[2], constants)
     kept = _kept_bytes(parts, schedule, stage)
     total = sum(vars(static).values())
-    return RankMemory(total, transient + kept, working + kept), static
+    return StepMemory(RankMemory(total, transient + kept, working + kept), static, stage)
 
 
 def _state(module: ir.Module, parts: Parts) -> dict[str, tuple[str, int]]:

@@ -61,8 +61,15 @@ class Words:
         matrix = matrix_of(self.graph, node)
         if matrix is not None and role in node.rule.operands[matrix]:
             return self._of_weight(node, role, axes, matrix, label)
-        what = label or self._dimension(node, role)
+        what = label or self._minor(node, role) or self._dimension(node, role)
         return Split(axes, f"split by {what}", label, None, is_summed)
+
+    def _minor(self, node: Op, factor: int) -> str | None:
+        """Return the label of the dimension of a result in which a factor is the minor one."""
+        first = len(node.operands)
+        places = (own for *own, minor in node.rule.minors if minor == factor and own[0] >= first)
+        values = ((node.results[tensor - first], dim) for tensor, dim in places)
+        return next((self.meanings.dims[own] for own in values if own in self.meanings.dims), None)
 
     def _of_weight(
         self, node: Op, factor: int, axes: tuple[str, ...], matrix: int, label: str

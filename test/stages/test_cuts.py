@@ -1,0 +1,45 @@
+"""Cuts of a sequence: parts of about equal time, and little passes between them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensoropt.compiler.stages.cuts import cut_evenly
+
+SLACK = 1.05
+
+
+def slowest(times: Sequence[float], cuts: Sequence[int]) -> float:
+    ends = [0, *cuts, len(times)]
+    return max(sum(times[a:b]) for a, b in itertools.pairwise(ends))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 9)), min_size=1, max_size=9), st.data()
+)
+def test_no_cut_within_the_slack_lets_less_pass(
+    rows: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    times, passing = [float(time) for time, _ in rows], [size for _, size in rows]
+    parts = data.draw(st.integers(1, len(rows)))
+    found = cut_evenly(times, passing, parts)
+    assert found == sorted(set(found))
+    assert len(found) == parts - 1
+    assert all(0 < cut < len(rows) for cut in found)
+    every = list(itertools.combinations(range(1, len(rows)), parts - 1))
+    limit = min(slowest(times, cuts) for cuts in every) * SLACK + 1e-6
+    assert slowest(times, found) <= limit
+    least = min(
+        sum(passing[cut] for cut in cuts) for cuts in every if slowest(times, cuts) <= limit - 2e-6
+    )
+    assert sum(passing[cut] for cut in found) <= least
+
+
+def test_more_parts_than_positions() -> None:
+    with pytest.raises(ValueError, match="expected 1 to 2 parts, got: 3"):
+        cut_evenly([1.0, 1.0], [0, 0], 3)

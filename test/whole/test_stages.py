@@ -1,0 +1,226 @@
+"""Training steps cut into stages: every schedule computes the step of one device."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from graphs.trained import LOSS, TRAINED
+from launched import BURNT_S, LIMIT_S, processor_s, rank_processes
+from onnx import TensorProto, helper, numpy_helper
+from train_runs import difference, run_plan
+from training_data import batch_size, draw
+
+import tensoropt as to
+from tensoropt.runtime.cli.run import main
+from tensoropt.runtime.inspection.validation import validate
+from tensoropt.runtime.support.errors import UserError
+
+STEPS, RATE, TOLERANCE, MICRO_BATCHES = 8, 0.005, 1e-4, 4
+FAMILIES = ("gpipe", "1f1b", "interleaved", "zb-h1")
+WIDTHS = (32, *[48] * 7, 10)
+
+
+def perceptron(folder: Path) -> Path:
+    rng, nodes, weights, x = np.random.default_rng(0), [], [], "x"
+    for i, (m, n) in enumerate(pairwise(WIDTHS)):
+        array = (rng.standard_normal((m, n)) / np.sqrt(m)).astype(np.float32)
+        weights.append(numpy_helper.from_array(array, f"w{i}"))
+        y = "scores" if i == len(WIDTHS) - 2 else f"y{i}"
+        nodes.append(helper.make_node("MatMul", [x, f"w{i}"], [y], f"layers.{i}/product"))
+        if y != "scores":
+            x = f"r{i}"
+            nodes.append(helper.make_node("Relu", [y], [x], f"layers.{i}/relu"))
+    ends = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, size])]
+        for name, size in (("x", WIDTHS[0]), ("scores", WIDTHS[-1]))
+    )
+    graph = helper.make_graph(nodes, "mlp", *ends, weights)
+    path = folder / "mlp.onnx"
+    imports = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+    return path
+
+
+def perceptron_data() -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((64, WIDTHS[0])).astype(np.float32)
+    return {"x": x, "labels": rng.integers(0, WIDTHS[-1], 64)}
+
+
+@dataclass
+class Case:
+    """A model, its samples, and its losses on one device by the settings of the step."""
+
+    folder: Path
+    path: Path
+    data: Path
+    losses: dict[tuple[Any, ...], list[float]]
+
+    def plan(self, name: str, devices: int, stages: int, **asked: Any) -> Path:
+        step = {key: asked.pop(key) for key in ("clip_norm", "precision") if key in asked}
+        recompute = asked.pop("recompute", "none")
+        train = to.Training(LOSS, "adamw", micro_batches=MICRO_BATCHES, recompute=recompute, **step)
+        pick = asked.pop("pick", "fastest")
+        if stages > 1:
+            asked["stages"] = stages
+        frontier = to.load(self.path).frontier(devices, train=train, epsilon=1.0, **asked)
+        frontier.pick(pick).compile(self.folder / name)
+        return self.folder / name
+
+    def run(self, plan: Path, steps: int = STEPS, **options: Any) -> list[float]:
+        return run_plan(plan, self.data, steps, RATE, threads=1, **options).losses
+
+    def wanted(self, **step: Any) -> list[float]:
+        key = tuple(sorted(step.items()))
+        if key not in self.losses:
+            self.losses[key] = self.run(self.plan(f"one{len(self.losses)}", 1, 1, **step))
+        return self.losses[key]
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+    known: dict[str, Case] = {}
+
+    def make(name: str) -> Case:
+        if name not in known:
+            folder = tmp_path_factory.mktemp(name)
+            path = (
+                perceptron(folder)
+                if name == "mlp"
+                else TRAINED[name].build(name).save(folder, seed=0)
+            )
+            arrays = perceptron_data() if name == "mlp" else draw(path, 4 * batch_size(path))
+            np.savez(folder / "data.npz", **arrays)
+            known[name] = Case(folder, path, folder / "data.npz", {})
+        return known[name]
+
+    return make
+
+
+def check(case: Case, devices: int, stages: int, schedule: str, **asked: Any) -> None:
+    name = f"{schedule}-{devices}-{stages}-{len(list(case.folder.iterdir()))}"
+    plan = case.plan(name, devices, stages, schedule=schedule, **asked)
+    assert validate(plan) == []
+    step = {k: v for k, v in asked.items() if k in ("clip_norm", "precision")}
+    assert difference(case.run(plan), case.wanted(**step)) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "stages", "schedule"),
+    [
+        ("mlp", 2, 2, "gpipe"),
+        ("mlp", 4, 4, "zb-v"),
+        ("cnn", 2, 2, "1f1b"),
+        ("cnn", 4, 2, "interleaved"),
+        ("gpt2", 2, 2, "zb-h1"),
+        ("gpt2", 4, 4, "1f1b"),
+    ],
+)
+def test_every_loss_is_that_of_one_device(
+    case: Callable[[str], Case], name: str, devices: int, stages: int, schedule: str
+) -> None:
+    check(case(name), devices, stages, schedule)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", FAMILIES)
+@pytest.mark.parametrize(("devices", "stages"), [(2, 2), (4, 2), (4, 4)])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "gpt2"])
+def test_every_schedule(
+    case: Callable[[str], Case], name: str, devices: int, stages: int, schedule: str
+) -> None:
+    check(case(name), devices, stages, schedule)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "asked"),
+    [
+        ("1f1b", {"clip_norm": 0.5, "pick": "leanest"}),
+        ("zb-h1", {"precision": "float16"}),
+        ("1f1b", {"recompute": "blocks"}),
+    ],
+)
+def test_split_layers(case: Callable[[str], Case], schedule: str, asked: dict[str, Any]) -> None:
+    check(case("gpt2"), 4, 2, schedule, **asked)
+
+
+def test_a_checkpoint_goes_on_with_any_plan(case: Callable[[str], Case], tmp_path: Path) -> None:
+    own, half = case("gpt2"), STEPS // 2
+    staged = own.plan("two", 2, 2, schedule="zb-h1")
+    one = own.plan("whole", 1, 1)
+    first = own.run(staged, half, checkpoint=str(tmp_path / "a"))
+    second = own.run(one, half, resume=str(tmp_path / "a"))
+    assert difference(first + second, own.wanted()) < TOLERANCE
+    first = own.run(one, half, checkpoint=str(tmp_path / "b"))
+    second = own.run(staged, half, resume=str(tmp_path / "b"))
+    assert difference(first + second, own.wanted()) < TOLERANCE
+
+
+def test_a_rank_of_the_middle_stage_is_killed(case: Callable[[str], Case], tmp_path: Path) -> None:
+    own = case("mlp")
+    plan = own.plan("killed", 3, 3)
+    command = [sys.executable, "-m", "tensoropt.runtime.cli.run", str(plan), "--train"]
+    command += ["--data", str(own.data), "--steps", "1000000", "--threads", "1"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    job = subprocess.Popen(command, env=environment, **pipes)
+    end = time.monotonic() + LIMIT_S
+    while len(list(tmp_path.glob("*/rank*.up"))) < 3:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process = rank_processes(tmp_path)[1]
+    spent = processor_s(process)
+    while processor_s(process) < spent + BURNT_S:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    os.kill(process, signal.SIGKILL)
+    out, err = job.communicate(timeout=LIMIT_S)
+    said = "error: rank 1 of 3 was killed by signal 9 (out of memory?)\n"
+    assert (job.returncode, out, err) == (1, "", said)
+
+
+def test_the_first_value_that_is_not_finite(
+    case: Callable[[str], Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, data = case("mlp"), perceptron_data()
+    data["x"][20] = 3e38
+    np.savez(tmp_path / "data.npz", **data)
+    plan = own.plan("finite", 2, 2)
+    flags = ["--train", "--data", str(tmp_path / "data.npz"), "--steps", "3"]
+    status = main([str(plan), *flags])
+    assert status == 1
+    said = capsys.readouterr().err
+    assert "step 1: the loss is nan, first not finite: '" in said
+    assert "of forward0 on rank 0 of stage 0" in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"devices": 4, "stages": 3}, "stages: expected a divisor of devices 4, got: 3"),
+        ({"devices": 4, "stages": 2, "memory": "1GiB"}, "stages: .* expected no memory"),
+        ({"devices": 4, "schedule": "gpipe"}, "schedule is of a pipeline, expected stages as well"),
+        ({"devices": 128, "stages": 128}, "stages: expected at most .* chunks"),
+    ],
+)
+def test_refusals(case: Callable[[str], Case], asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        train = to.Training(LOSS, micro_batches=2, recompute="none")
+        to.load(case("mlp").path).frontier(train=train, **asked)[0].compile("unwritten")
+
+
+def test_stages_of_inference(case: Callable[[str], Case]) -> None:
+    with pytest.raises(UserError, match="stages cuts a training step, expected train as well"):
+        to.load(case("mlp").path).frontier(4, stages=2)
