@@ -1,6 +1,6 @@
 """CLIP (Radford et al., arXiv 2103.00020), ViT-B/16: similarities of images and texts, 150 M.
 
-The feature of a text is that of its last position, and of an image that of an additional first
+The last position is the feature of a text, and an additional first one the feature of an image
 token.
 """
 

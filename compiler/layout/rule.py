@@ -124,7 +124,7 @@ class Rule:
     the collectives that it builds, so that the cost model sees them. ``sections`` has (tensor,
     dimension, blocks) of each dimension with blocks where its factor has others: such a dimension
     joins several runs of the factor. ``minors`` has (tensor, dimension, factor) of each dimension
-    that merges the loops of its factor with those of a minor one: the minor factor is only split if
+    that merges the loops of its factor with a minor factor. The minor one is only split if
     each rank has one point of the major one. Operands come first in the count of tensors. The work
     of the op in flops is ``flops_per_point`` times the product of the factor sizes.
     """

@@ -37,7 +37,7 @@ Search = Callable[[Graphs, Request], FrontierResult]
 
 @dataclass(frozen=True)
 class StagedPoint(StepPoint):
-    """A point of a training step in stages; its figures are those of the fullest stage."""
+    """A point of a training step in stages; its figures are about the fullest stage."""
 
     pipeline: Pipeline | None = None
     capacity_bytes: int | None = None
@@ -88,7 +88,7 @@ class StagedPoint(StepPoint):
 
     @cached_property
     def process_bytes(self) -> int:
-        """The memory of the process of a rank, as much above its tensors as with all layers."""
+        """The memory of the process of a rank; tensors aside, the same as with all layers."""
         whole = self._pipeline.point
         return self.memory_bytes + whole.process_bytes - whole.memory_bytes
 

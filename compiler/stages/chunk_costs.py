@@ -19,7 +19,7 @@ class Costs:
     """Costs of a chunk on one rank, for one micro-batch unless it says otherwise.
 
     ``backward_s`` is the time of the gradients of activations and of recomputation, ``weights_s``
-    that of the gradients of weights. ``once_s`` is spent once per step: gradients are reduced,
+    the time of the gradients of weights. ``once_s`` is spent once per step: gradients are reduced,
     parameters updated. ``static_bytes`` are parameters, gradients and moments. ``kept_bytes`` stay
     from the forward to the backward pass. ``weights_bytes`` are the activations and gradients that
     the gradients of weights read. ``sent_bytes`` pass to the next chunk.
@@ -110,7 +110,7 @@ def _is_forward(graph: Graph, index: int) -> bool:
 
 
 def _homes(graph: Graph, numbers: Sequence[int | None]) -> list[int]:
-    """Return the chunk of each node: state has that of its readers, an update of its gradient.
+    """Return the chunk of each node: state has its readers' chunk, an update its gradient's.
 
     Nodes of all chunks, such as the learning rate and the norm of all gradients, are in the first.
     """

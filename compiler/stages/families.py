@@ -5,12 +5,12 @@ it, else the gradients of weights that backward passes left out. Families differ
 their chunks, in these limits, and in whether gradients of weights are tasks of their own:
 
 - GPipe (Huang et al., 2019) runs all forward passes first.
-- 1F1B (PipeDream-Flush, Narayanan et al., 2021) keeps at most as many micro-batches as stages
-  follow. Interleaved (Megatron-LM, 2021) does so with several chunks per stage.
+- 1F1B (PipeDream-Flush, Narayanan et al., 2021) keeps one micro-batch for each stage that follows,
+  and its own. Interleaved (Megatron-LM, 2021) does so with several chunks per stage.
 - ZB-H1 and ZB-H2 (Qi et al., 2023) fill bubbles with gradients of weights, in the memory of 1F1B or
-  in twice as much.
+  in twice the memory.
 - ZB-V, V-Half and V-Min (Qi et al., 2024) place the second half of the chunks in the opposite
-  order. Their memory is that of 1F1B, half, and a third of it; the latter two repeat a pattern.
+  order. They take the memory of 1F1B, half, and a third of it; the latter two repeat a pattern.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Family:
 
     ``passes`` limits the micro-batches that have passed a chunk forward but not backward, summed
     over the chunks of a stage; ``kept`` limits those with activations. ``forward_first`` runs
-    forward passes before backward passes. ``in_turns`` lets passes run in groups of as many
-    micro-batches as stages, chunk by chunk. ``between`` makes the schedule repeat a pattern.
+    forward passes before backward passes. ``in_turns`` lets passes run in groups of one
+    micro-batch per stage, chunk by chunk. ``between`` makes the schedule repeat a pattern.
     """
 
     passes: Limit = _unlimited

@@ -21,11 +21,11 @@ __all__ = ["Pipeline", "pipeline_of", "pipelines_of"]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A training step in stages, each on a mesh as that of ``point``.
+    """A training step in stages, each on a mesh of the shape of ``point``.
 
     ``numbers`` has the chunk of each node that has one. ``execution`` leaves out the work that a
     stage does once per step, which ``time_s`` includes. ``memory_bytes`` and ``static_bytes`` are
-    those of the stage with the most memory.
+    about the stage with the most memory.
     """
 
     point: FrontierPoint

@@ -29,9 +29,10 @@ class Passed:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages of a step, with the ``graphs`` of each, in an order in which they can run.
+    """The stages of a step, with the ``graphs`` of each.
 
-    ``chunk_graphs`` are those of all stages, without updates, in such an order.
+    ``chunk_graphs`` are the graphs of all stages, without updates. Both are in an order in which
+    they can run.
     """
 
     schedule: Schedule

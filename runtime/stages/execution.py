@@ -16,10 +16,10 @@ __all__ = ["ChunkCost", "Execution", "check_schedule", "execute"]
 class ChunkCost:
     """Cost of a chunk for one micro-batch on its stage.
 
-    ``backward_s`` is the time of the gradients of its input, ``weights_s`` that of the gradients of
-    its weights. ``sent_s`` is the time to send its output to the next chunk, and the gradient back.
-    ``kept_bytes`` stay from the forward pass to the backward pass, ``weights_bytes`` from there to
-    the gradients of weights, if these are tasks of their own.
+    ``backward_s`` is the time of the gradients of its input, ``weights_s`` the time of the
+    gradients of its weights. ``sent_s`` is the time to send its output to the next chunk, and the
+    gradient back. ``kept_bytes`` stay from the forward pass to the backward pass, ``weights_bytes``
+    from there to the gradients of weights, if these are tasks of their own.
     """
 
     forward_s: float = 1.0
