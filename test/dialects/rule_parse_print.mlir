@@ -9,6 +9,15 @@ func.func @main(%x: tensor<4x?xf32>, %w: tensor<f32>) -> (tensor<4xf32>, none) {
   return %0#0, %0#1 : tensor<4xf32>, none
 }
 
+// CHECK-LABEL: func.func private @minor
+func.func private @minor(%x: tensor<4x24xf32>) -> tensor<4x24xf32> {
+  // CHECK: topt.rule = #topt.rule<"(i, j k) -> (i, j k)", ["i=4", "j=3", "k=8"], {}>
+  %0 = "onnx.Relu"(%x) {
+    topt.rule = #topt.rule<"(i, j k) -> (i, j k)", ["i=4", "j=3", "k=8"], {}>
+  } : (tensor<4x24xf32>) -> tensor<4x24xf32>
+  return %0 : tensor<4x24xf32>
+}
+
 // CHECK-LABEL: func.func private @blocks
 func.func private @blocks(%x: tensor<4x24xf32>, %w: tensor<24xf32>) -> (tensor<4x16xf32>, tensor<4x8xf32>) {
   // CHECK: topt.rule = #topt.rule<"(j), (i, j) -> (i, j)", ["i=4", "j=24 of 2+1 padded"], {}>
@@ -17,7 +26,7 @@ func.func private @blocks(%x: tensor<4x24xf32>, %w: tensor<24xf32>) -> (tensor<4
   } : (tensor<24xf32>, tensor<4x24xf32>) -> tensor<4x24xf32>
   // CHECK: topt.rule = #topt.rule<"(i, j of 2+1) -> (i, j), (i, j)", ["i=4", "j=8"], {}>
   %1:2 = "onnx.my.ops.Cut"(%0) {
-    topt.rule = #topt.rule<"(i, j of 16+8) -> (i, j), (i, j)", ["i=4", "j=8"], {}>
+    topt.rule = #topt.rule<"(i, j of 2+1) -> (i, j), (i, j)", ["i=4", "j=8"], {}>
   } : (tensor<4x24xf32>) -> (tensor<4x16xf32>, tensor<4x8xf32>)
   return %1#0, %1#1 : tensor<4x16xf32>, tensor<4x8xf32>
 }

@@ -17,7 +17,7 @@ func.func @near_factor(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 // -----
 
 func.func @factor(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [whole] [sum|max|min] [least=<n>] [padded], got: 'j=8 split'}}
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [of <blocks>] [whole] [sum|max|min] [least=<n>] [padded], got: 'j=8 split'}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8 split"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
