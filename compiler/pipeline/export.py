@@ -25,6 +25,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
 from tensoropt.dialects.topt.keys import NAME, PARAM, STATE, TRAINING
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.passes.combine_collectives import CombineCollectivesPass
 from tensoropt.passes.keep_whole import drop_whole, whole_of
 from tensoropt.passes.pipeline import passed_phase
 from tensoropt.runtime.plan.costs import COSTS
@@ -150,6 +151,9 @@ def _export_step(
     """Write the graphs of a training step for all ranks, and the initial state ``with_state``;
     return their entries of plan.json."""
     parts, stages = cut_step(program), stages_of(module)
+    if parts.stages is not None:
+        for part in parts.modules.values():
+            CombineCollectivesPass().run(part)
     with _plan_weights(module, weights, folder) as stored:
         size = stored.mesh.size
         for rank in range(size * stages):

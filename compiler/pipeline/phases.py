@@ -43,7 +43,7 @@ TRAINING_PHASES: Mapping[str, str] = {
 """The passes of each phase if a training step is built."""
 
 _WHOLE_STEP = ("combine-collectives", "overlap-collectives")
-"""Passes of `partition` that are not for a step with stages, as its graphs are cut later."""
+"""Passes of `partition` that are not for a step with stages: export cuts it into graphs first."""
 
 Say = Callable[[str], None]
 

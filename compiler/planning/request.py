@@ -18,7 +18,7 @@ from tensoropt.compiler.layout.execution import GRAPH, LAUNCHES, OVERLAPS
 from tensoropt.compiler.layout.mesh import factorisations, parse_mesh
 from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
 from tensoropt.compiler.search.frontier.points import check_pick, mesh_name
-from tensoropt.compiler.stages.families import FAMILIES
+from tensoropt.compiler.stages.names import SCHEDULES
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import (
     Combination,
@@ -147,9 +147,9 @@ class Request:
     ).field(1)
     schedule: str | None = Option(
         "NAME",
-        f"order of the micro-batches on the stages: {', '.join(FAMILIES)} (default: all of them "
+        f"order of the micro-batches on the stages: {', '.join(SCHEDULES)} (default: all of them "
         "are searched)",
-        one_of("schedule", FAMILIES),
+        one_of("schedule", SCHEDULES),
     ).field(None)
     device: str = Option(
         "NAME|FILE.toml",

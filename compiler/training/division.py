@@ -107,7 +107,7 @@ class _Divider:
     def _with_weights(self, numbers: Sequence[int | None]) -> list[int | None]:
         """Move backward operations on which no other chunk depends to the gradients of weights."""
         found, backward = list(numbers), range(self.chunks, 2 * self.chunks)
-        passed_on: set[ir.Value] = set()  # read by another chunk, or for such a value
+        passed_on: set[ir.Value] = set()  # other chunks depend on these
         for position in reversed(range(len(found))):
             op, number = self.ops[position], numbers[position]
             if number is None or number not in backward:

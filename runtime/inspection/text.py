@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -28,8 +29,9 @@ def summary_text(summary: Summary) -> str:
 
 
 def _summary(plan: Summary) -> Iterator[str]:
-    mesh = "x".join(map(str, plan.mesh))
-    yield f"{plan.folder}: {plan.model} on {plan.ranks} x {plan.device}, mesh {mesh}"
+    mesh, stages = "x".join(map(str, plan.mesh)), plan.ranks // math.prod(plan.mesh)
+    where = f"mesh {mesh}" if stages == 1 else f"{stages} stages, each on mesh {mesh}"
+    yield f"{plan.folder}: {plan.model} on {plan.ranks} x {plan.device}, {where}"
     marks = f" ({', '.join(plan.marks)})" if plan.marks else ""
     point = f", point {plan.chosen} of {plan.points}{marks}" if plan.chosen is not None else ""
     yield f"made by {plan.tool}, search {plan.search}{point}"

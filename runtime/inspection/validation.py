@@ -177,7 +177,7 @@ def _is_graph(name: str, part: str) -> bool:
 def _part(
     folder: Path, document: Mapping[str, Any], parts: Mapping[int, Sequence[str]]
 ) -> Iterator[Problem]:
-    """Yield the problems of graphs; ``parts`` has the graphs of each rank in their order."""
+    """Yield the problems of graphs; ``parts`` names the graphs of each rank, in their order."""
     graphs: list[RankGraph] = []
     for rank, own in parts.items():
         for part in own:

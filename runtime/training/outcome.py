@@ -21,7 +21,7 @@ __all__ = ["export_trained", "is_due", "measure", "result_of", "save_checkpoint"
 def measure(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str, Any]:
     """Return measured figures except times, of the rank with the maximum, and predictions.
 
-    With stages, the parts of memory belong to the stage that the prediction is for.
+    With stages, the parts of memory are measured on the stage that the prediction is for.
     """
     plan = trainer.plan.plan
     predicted = plan.document["predicted"]

@@ -106,8 +106,21 @@ class StagedStep:
         self._arrays = _Arrays(provider)
         self._values: dict[tuple[str, int], _Value] = {}
         self._sent: list[tuple[MPI.Request, Array, _Value | None]] = []
+        self._check_tags()
         self._bind()
         self.gradients_are_finite = FiniteCheck(list(state.gradients.values()), provider)
+
+    def _check_tags(self) -> None:
+        """Raise `UserError` if MPI has too few tags: a tag is of one value of one micro-batch."""
+        from mpi4py import MPI
+
+        needed = self._tag(len(self._passed), 0) + len(self.plan.state)
+        most = self._comm.Get_attr(MPI.TAG_UB)
+        if most is not None and needed > most:
+            raise UserError(
+                f"{self.plan.folder}: passes {needed} values in a step, expected at most {most}, "
+                "the tags of this MPI; fewer micro-batches or stages pass fewer values"
+            )
 
     def _bind(self) -> None:
         """Bind the arrays that stay: state, gradients, scalars and the loss."""
@@ -264,7 +277,8 @@ class StagedStep:
         self._sent.append((self._comm.Isend(data, self._rank(stage), tag), data, value))
 
     def _receive(self, array: PlacedArray, stage: int, tag: int) -> None:
-        place = array.get()  # on the CPU the memory itself
+        on_host = self.held.provider.device == "cpu"
+        place = array.get() if on_host else np.empty(array.shape, array.dtype)
         data = place.reshape(-1).view(np.uint8)
         self._waited(lambda: self._comm.Recv(data, self._rank(stage), tag))
         array.put(place)

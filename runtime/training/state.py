@@ -24,7 +24,7 @@ class Held:
     """A rank's arrays, ``state`` and ``gradients``, by the names of their tensors.
 
     They are on the rank's device, and uninitialised before `load`. ``own`` is the state that the
-    rank has, in a plan with stages that of its stage. ``state`` may be passed in, as
+    graphs of the rank read or write. ``state`` may be passed in, as
     memory that other processes can read.
     """
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.compiler.stages.families import FAMILIES, generate
+from tensoropt.compiler.stages.names import SCHEDULES
 from tensoropt.runtime.stages.execution import ChunkCost, check_schedule, execute
 from tensoropt.runtime.stages.schedule import Schedule, Task
 from tensoropt.runtime.support.errors import UserError
@@ -44,6 +45,10 @@ def test_a_family_has_its_bubble_and_its_memory(name: str) -> None:
     of_1f1b = (found.time_s - 3 * MICRO_BATCHES) / (3 * (STAGES - 1))
     assert of_1f1b == pytest.approx(bubble, abs=0.012)
     assert max(found.kept_bytes) / (60 * STAGES) == pytest.approx(memory, abs=0.012)
+
+
+def test_flags_know_the_families() -> None:
+    assert tuple(FAMILIES) == SCHEDULES
 
 
 def test_1f1b_keeps_as_many_micro_batches_as_stages_follow() -> None:

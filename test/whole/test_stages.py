@@ -210,8 +210,7 @@ def test_the_first_value_that_is_not_finite(
     ("asked", "message"),
     [
         ({"devices": 4, "stages": 3}, "stages: expected a divisor of devices 4, got: 3"),
-        ({"devices": 4, "stages": 2, "memory": "1GiB"}, "stages: .* expected no memory"),
-        ({"devices": 4, "schedule": "gpipe"}, "schedule is of a pipeline, expected stages as well"),
+        ({"devices": 4, "schedule": "gpipe"}, "schedule is of a pipeline, expected a number of"),
         ({"devices": 128, "stages": 128}, "stages: expected at most .* chunks"),
     ],
 )

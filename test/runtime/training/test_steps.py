@@ -140,12 +140,12 @@ def test_the_peak_is_read_before_constants_are_counted() -> None:
     )
     provider = SimpleNamespace(used_bytes=lambda: None)
     trainer: Any = SimpleNamespace(
-        plan=SimpleNamespace(plan=plan),
+        plan=SimpleNamespace(plan=plan, stage=lambda rank: 0, fullest=0),
         held=SimpleNamespace(bytes_by_kind=lambda: {"parameter_bytes": 4}, provider=provider),
         constant_bytes=count,
         nodes_on_cpu=lambda: None,
     )
     memory: Any = SimpleNamespace(bytes=lambda: held[0])
-    alone: Any = SimpleNamespace(allgather=lambda value: [value])
+    alone: Any = SimpleNamespace(rank=0, allgather=lambda value: [value])
     found = measure(trainer, memory, alone)
     assert (found["peak_bytes"], found["held_bytes"]["constants_bytes"]) == (100, 8)
