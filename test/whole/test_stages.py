@@ -25,6 +25,7 @@ from training_data import batch_size, draw
 import tensoropt as to
 from tensoropt.runtime.cli.run import main
 from tensoropt.runtime.inspection.validation import validate
+from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError
 
 STEPS, RATE, TOLERANCE, MICRO_BATCHES = 8, 0.005, 1e-4, 4
@@ -114,7 +115,10 @@ def check(case: Case, devices: int, stages: int, schedule: str, **asked: Any) ->
     plan = case.plan(name, devices, stages, schedule=schedule, **asked)
     assert validate(plan) == []
     step = {k: v for k, v in asked.items() if k in ("clip_norm", "precision")}
-    assert difference(case.run(plan), case.wanted(**step)) < TOLERANCE
+    run = run_plan(plan, case.data, STEPS, RATE, threads=1)
+    assert difference(run.losses, case.wanted(**step)) < TOLERANCE
+    held = sum(run.result.held_bytes.values())
+    assert sum(run.result.predicted_bytes.values()) == pytest.approx(held, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +136,12 @@ def test_every_loss_is_that_of_one_device(
     case: Callable[[str], Case], name: str, devices: int, stages: int, schedule: str
 ) -> None:
     check(case(name), devices, stages, schedule)
+
+
+def test_a_schedule_decides_the_memory(case: Callable[[str], Case]) -> None:
+    own = case("mlp")
+    plans = {name: Plan.load(own.plan(name, 2, 2, schedule=name)) for name in ("gpipe", "1f1b")}
+    assert plans["gpipe"].transient_bytes > 1.2 * plans["1f1b"].transient_bytes
 
 
 @pytest.mark.slow

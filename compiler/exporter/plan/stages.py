@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.memory import RankMemory, program_memory
@@ -13,7 +14,7 @@ from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.entries import StagesEntry
-from tensoropt.runtime.plan.graphs import WORK_NAMES, graph_name
+from tensoropt.runtime.plan.graphs import UPDATE, WORK_NAMES, graph_name
 from tensoropt.runtime.plan.stages import Stages
 from tensoropt.runtime.stages.schedule import Schedule
 
@@ -72,10 +73,10 @@ def memory_of(module: ir.Module, parts: Parts) -> StepMemory:
 
 
 def _of_stage(parts: Parts, schedule: Schedule, stage: int) -> StepMemory:
-    modules, kinds = parts.of_stage(stage), dict[str, int]()
-    transient = working = constants = 0
+    constants, sizes = 0, dict[str, int]()  # of state, by kind
+    transient, working = dict[str, int](), dict[str, int]()  # by graph
     state: dict[str, tuple[str, int]] = {}  # kind and bytes by name
-    for module in modules.values():
+    for graph, module in parts.of_stage(stage).items():
         memory, own = program_memory(module), _state(module, parts)
         state.update(own)
         # The update has gradients as arguments, which count as transient there.
@@ -83,15 +84,14 @@ def _of_stage(parts: Parts, schedule: Schedule, stage: int) -> StepMemory:
         given = sum(own[name][1] for name in read)
         held = sum(size for _, size in own.values()) - given
         constants += memory.static_bytes - held
-        transient = max(transient, memory.transient_bytes - given)
-        working = max(working, memory.working_bytes - given)
+        transient[graph] = memory.transient_bytes - given
+        working[graph] = memory.working_bytes - given
     for kind, size in state.values():
-        kinds[kind] = kinds.get(kind, 0) + size
-    known = [kinds.pop(kind, 0) for kind in ("parameter", "gradient", "buffer")]
-    static = StaticParts(known[0], known[1], sum(kinds.values()), known[2], constants)
-    kept = _kept_bytes(parts, schedule, stage)
-    total = sum(vars(static).values())
-    return StepMemory(RankMemory(total, transient + kept, working + kept), static, stage)
+        sizes[kind] = sizes.get(kind, 0) + size
+    known = [sizes.pop(kind, 0) for kind in ("parameter", "gradient", "buffer")]
+    static = StaticParts(known[0], known[1], sum(sizes.values()), known[2], constants)
+    peaks = (_peak_bytes(parts, schedule, stage, own) for own in (transient, working))
+    return StepMemory(RankMemory(sum(vars(static).values()), *peaks), static, stage)
 
 
 def _state(module: ir.Module, parts: Parts) -> dict[str, tuple[str, int]]:
@@ -109,24 +109,32 @@ def _state(module: ir.Module, parts: Parts) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _kept_bytes(parts: Parts, schedule: Schedule, stage: int) -> int:
-    """Return the most bytes of values that a stage keeps between its tasks."""
-    assert parts.stages is not None
+def _peak_bytes(parts: Parts, schedule: Schedule, stage: int, transient: Mapping[str, int]) -> int:
+    """Return the most bytes of transient tensors on a stage.
+
+    These are the ``transient`` bytes of the graph that runs, which include the values that it reads
+    and computes, and the other values that pass between graphs.
+    """
     order = list(parts.of_stage(stage))
-    change: dict[str, int] = {}  # in bytes, before a graph runs
-    after: dict[str, int] = {}
+    before, after, touched = (
+        dict.fromkeys(order, 0),
+        dict.fromkeys(order, 0),
+        dict.fromkeys(order, 0),
+    )
     for own in parts.passed:
-        readers = [graph for graph in order if graph in own.read_by]
-        if readers:
-            first = own.graph if own.graph in order else readers[0]
+        users = [graph for graph in order if graph in (own.graph, *own.read_by)]
+        if users:
             size = type_bytes(own.type)
-            change[first] = change.get(first, 0) + size
-            after[readers[-1]] = after.get(readers[-1], 0) - size
+            before[users[0]] += size
+            after[users[-1]] += size
+            for graph in users:
+                touched[graph] += size
     kinds = {work: kind for kind, work in WORK_NAMES.items()}
-    now = most = 0
+    now, most = 0, transient[graph_name(UPDATE, stage)]
     for task in schedule.orders[stage]:
         graph = graph_name(kinds[task.work], task.chunk)
-        now += change.get(graph, 0)
-        most = max(most, now)
-        now += after.get(graph, 0)
+        if graph in transient:
+            now += before[graph]
+            most = max(most, now - touched[graph] + transient[graph])
+            now -= after[graph]
     return most
