@@ -117,7 +117,6 @@ def staged_frontier(
             stages=stages,
             schedule=None,
             memory=None if stages > 1 else request.memory,
-            overlap="off" if stages > 1 else request.overlap,
             search_time=limit_s,
         )
         kept = {
