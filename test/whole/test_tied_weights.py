@@ -74,8 +74,8 @@ def test_every_rank_holds_its_part_once(rank: int, tmp_path: Path) -> None:
     for plan in plans:
         predicted = json.loads((plan / "plan.json").read_text())["predicted"]
         emitted = emitted_memory(plan / "rank0.onnx")
-        token_bytes = 8
-        assert emitted.static_bytes - predicted["static_bytes"] in (0, token_bytes)
+        # A token of collectives, and the extents of a Slice (decision 11), are not predicted.
+        assert 0 <= emitted.static_bytes - predicted["static_bytes"] <= 8 + 3 * 8
     lean = json.loads((plans[1] / "plan.json").read_text())
     assert lean["predicted"]["static_bytes"] < 0.6 * (WEIGHT_BYTES + WIDTH * WIDTH * 4)
     [held] = [tensor for tensor in lean["parameters"] if tensor["name"] == "w"]

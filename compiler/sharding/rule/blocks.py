@@ -35,10 +35,12 @@ Place = tuple[int, int]
 
 _CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
 
-_POSITIONLESS = frozenset(("Reshape", "Squeeze", "com.microsoft.MatMulNBits"))
+_PACKED_BITS = "com.microsoft.MatMulNBits"
+
+_POSITIONLESS = frozenset(("Reshape", "Squeeze"))
 """Operators with code for a rank that is right for any part, contiguous or not."""
 
-_MERGING = _POSITIONLESS | _CONVOLUTIONS | {"Flatten", "Unsqueeze"}
+_MERGING = _POSITIONLESS | _CONVOLUTIONS | {"Flatten", "Unsqueeze", _PACKED_BITS}
 """Operators with factors that are the major loop of a dimension."""
 
 
@@ -122,8 +124,11 @@ def passes_on(info: OpInfo, rule: Rule, number: int) -> bool:
 def _count_positionless(info: OpInfo, rule: Rule) -> int:
     """Return the number of first factors for which code for a rank is right for any part.
 
-    Of a convolution they are the samples, the channels and, of a single group, the inputs.
+    Of a convolution they are the samples, the channels and, of a single group, the inputs. Of a
+    product with packed bits they are the columns: ranks exchange the rest of quantisation blocks.
     """
+    if info.name == _PACKED_BITS:
+        return 1
     if info.name in _CONVOLUTIONS:
         return 3 if info.attribute("group", 1) == 1 else 2
     return len(rule.factors) if info.name in _POSITIONLESS else 0
