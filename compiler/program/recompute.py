@@ -21,6 +21,7 @@ from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Value
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.support.identity import Same
+from tensoropt.compiler.support.names import free_name
 from tensoropt.compiler.training.segments import divide
 from tensoropt.dialects import onnx
 
@@ -179,7 +180,7 @@ class _Derivation:
     def _clone(self, index: int, block: int) -> None:
         op = self.step.op(index)
         clone = Op(
-            name=self._free_name(f"{op.name}.again"),
+            name=free_name(f"{op.name}.again", self.names),
             operands=[None if v is None else self._operand(v, index, block) for v in op.operands],
             follows=self._leader(index),
             info=op.info,
@@ -222,7 +223,7 @@ class _Derivation:
             self.plan.barriers[own] = own, rule_for(own)
         own, rule = self.plan.barriers[own]
         return Op(
-            name=self._free_name("barrier"),
+            name=free_name("barrier", self.names),
             operands=[value, None],
             info=own,
             rule=rule,
@@ -241,14 +242,6 @@ class _Derivation:
     def _leader(self, index: int) -> int:
         follows = self.step.nodes[index].follows
         return index if follows is None else follows
-
-    def _free_name(self, wanted: str) -> str:
-        name, number = wanted, 0
-        while name in self.names:
-            number += 1
-            name = f"{wanted}_{number}"
-        self.names.add(name)
-        return name
 
     def graph(self) -> Graph:
         """Return the graph with nodes and values numbered in program order."""

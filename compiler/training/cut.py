@@ -16,6 +16,7 @@ import numpy as np
 
 from tensoropt.compiler.shapes.refine import update_signature
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.names import free_name
 from tensoropt.compiler.training.division import Division, body, divide
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build
@@ -152,7 +153,7 @@ class _Cut:
             for position, op in enumerate(self.ops)
             if keys.GRADIENT_OF.on(op.attributes)
         }
-        names = {name: self._free_name(f"{name}.grad") for name in self.gradients}
+        names = {name: free_name(f"{name}.grad", self.taken) for name in self.gradients}
         self.names = names
         self.parameters = {name: parameter for parameter, name in names.items()}
         self.passing = {place: names[name] for name, place in self.gradients.items()}
@@ -180,14 +181,6 @@ class _Cut:
                     )
         return Parts(modules, self.names, self._passed(), stages)
 
-    def _free_name(self, wanted: str) -> str:
-        name, number = wanted, 0
-        while name in self.taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self.taken.add(name)
-        return name
-
     def _find_passing(self) -> None:
         """Find the values that pass between graphs; refuse those to or from the update."""
         numbers, gradients = self.division.numbers, {*self.passing}
@@ -204,7 +197,7 @@ class _Cut:
                     raise self._odd(place[0], is_update=own == self.update)
                 if place not in self.passing:
                     label = onnx.node_name(self.ops[place[0]]) or self.ops[place[0]].name
-                    self.passing[place] = self._free_name(f"{label}.passed")
+                    self.passing[place] = free_name(f"{label}.passed", self.taken)
                 self.readers.setdefault(place, set()).add(own)
 
     def _odd(self, position: int, *, is_update: bool) -> RuntimeError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.names import free_name
 from tensoropt.compiler.training.marks import Marker
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import tensor_type
@@ -92,11 +93,7 @@ class Signature:
 
     def free_name(self, wanted: str) -> str:
         """Reserve and return ``wanted``, with a numeric suffix if that name is taken."""
-        number = 0
-        while (name := f"{wanted}_{number}" if number else wanted) in self.taken:
-            number += 1
-        self.taken.add(name)
-        return name
+        return free_name(wanted, self.taken)
 
     def add_result(
         self, value: ir.Value, name: str, attributes: Mapping[str, ir.Attribute] | None = None
