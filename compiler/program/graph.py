@@ -274,6 +274,11 @@ class Graph:
         assert isinstance(node, Op)
         return node
 
+    def runs_forward(self, index: int) -> bool:
+        """Return whether a node is an op of the forward pass that is not constant."""
+        node = self.nodes[index]
+        return isinstance(node, Op) and not node.constant and node.is_forward
+
     def producer(self, value: int) -> Node:
         """Return the node that makes ``value``."""
         return self.nodes[self.values[value].producer]

@@ -95,18 +95,13 @@ class _Reader:
             at, readers = self.home[value.producer], {reader for reader, _ in value.uses}
             if readers & self.for_weights and value.producer not in self.for_weights:
                 self.chunks[at].weights_bytes += size
-            if not _is_forward(self.graph, value.producer):
+            if not self.graph.runs_forward(value.producer):
                 continue
-            forward = {reader for reader in readers if _is_forward(self.graph, reader)}
+            forward = {reader for reader in readers if self.graph.runs_forward(reader)}
             if any(isinstance(self.graph.nodes[reader], Op) for reader in readers - forward):
                 self.chunks[at].kept_bytes += size
             for chunk in range(at, max((self.home[reader] for reader in forward), default=at)):
                 self.chunks[chunk].sent_bytes += size
-
-
-def _is_forward(graph: Graph, index: int) -> bool:
-    node = graph.nodes[index]
-    return isinstance(node, Op) and not node.constant and node.is_forward
 
 
 def _homes(graph: Graph, numbers: Sequence[int | None]) -> list[int]:

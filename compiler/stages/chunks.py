@@ -28,7 +28,7 @@ def chunk_numbers(point: FrontierPoint, timeline: Timeline, count: int) -> list[
     graph = point.tables.graph
     times_s = _node_times_s(graph, timeline)
     derived = _derived(graph)
-    forward = [i for i in range(len(graph.nodes)) if _is_forward(graph, i) and i not in derived]
+    forward = [i for i in range(len(graph.nodes)) if graph.runs_forward(i) and i not in derived]
     starts = _starts(graph, forward, derived)
     if len(starts) < count:
         raise UserError(
@@ -42,11 +42,6 @@ def chunk_numbers(point: FrontierPoint, timeline: Timeline, count: int) -> list[
     return _numbers(graph, forward, [starts[unit] for unit in units])
 
 
-def _is_forward(graph: Graph, index: int) -> bool:
-    node = graph.nodes[index]
-    return isinstance(node, Op) and not node.constant and node.is_forward
-
-
 def _derived(graph: Graph) -> set[int]:
     """Return the parameters, and the forward nodes that depend on nothing else, such as casts."""
     found: set[int] = set()
@@ -56,7 +51,7 @@ def _derived(graph: Graph) -> set[int]:
         else:
             made = _producers(graph, index)
             is_derived = (
-                _is_forward(graph, index)
+                graph.runs_forward(index)
                 and not graph.op(index).is_random
                 and any(p in found for p in made)
                 and all(p in found or graph.nodes[p].constant for p in made)
@@ -176,7 +171,7 @@ def _keep_buffers_together(graph: Graph, numbers: list[int | None]) -> None:
         readers = [reader for value in node.results for reader, _ in graph.values[value].uses]
         is_end = isinstance(node, Result) and node.updates is not None
         if (is_end and not graph.updates(node)) or (
-            _is_forward(graph, index) and readers and inside.issuperset(readers)
+            graph.runs_forward(index) and readers and inside.issuperset(readers)
         ):
             inside.add(index)
     for end in inside:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Sequence
 
-from tensoropt.compiler.program.graph import Argument, Graph, Node, Op
+from tensoropt.compiler.program.graph import Argument, Graph, Node
 from tensoropt.compiler.report.explain.meaning import matrix_of
 from tensoropt.runtime.plan.layers import numbered_scopes, repeats
 
@@ -29,7 +29,7 @@ def layers_of(graph: Graph) -> list[str]:
     Nodes before the first layer are in ``start``, nodes after the last in ``end``. A model without
     layers is the single layer ``model``.
     """
-    forward = [i for i, node in enumerate(graph.nodes) if _is_forward(node)]
+    forward = [i for i in range(len(graph.nodes)) if graph.runs_forward(i)]
     scopes = numbered_scopes([graph.nodes[index].name for index in forward])
     named = {index: scope for index, scope in zip(forward, scopes, strict=True) if scope}
     if len(named) < _ENOUGH * len(forward):
@@ -38,10 +38,6 @@ def layers_of(graph: Graph) -> list[str]:
         named = _by_weights(graph, forward) or named
     layer = _inherited(graph, forward, named)
     return _spread(graph, layer)
-
-
-def _is_forward(node: Node) -> bool:
-    return isinstance(node, Op) and not node.constant and node.is_forward
 
 
 def _by_structure(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
@@ -102,7 +98,7 @@ def _own_weights(graph: Graph, member: Sequence[int]) -> Iterator[str]:
     read = (value for index in member for value in graph.nodes[index].operands)
     for value in (value for value in read if value is not None):
         readers = {reader for reader, _ in graph.values[value].uses}
-        is_own = own.issuperset(reader for reader in readers if _is_forward(graph.nodes[reader]))
+        is_own = own.issuperset(reader for reader in readers if graph.runs_forward(reader))
         if is_own and isinstance(graph.producer(value), Argument):
             yield graph.producer(value).name
 
