@@ -28,6 +28,7 @@ from tensoropt.runtime.training.constants import constant_bytes
 from tensoropt.runtime.training.finite import FiniteCheck, all_finite
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
+from tensoropt.runtime.training.step import Step
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -63,7 +64,7 @@ class _Arrays:
         self._free.setdefault((array.shape, array.dtype.name), []).append(array)
 
 
-class StagedStep:
+class StagedStep(Step):
     """The sessions of one rank of a stage, and the arrays that they read and write.
 
     ``batch`` are the inputs of the model that the stage reads. Creates all sessions; raises
@@ -74,10 +75,10 @@ class StagedStep:
         self, plan: TrainingPlan, state: Held, threads: int, comm: MPI.Comm, folder: Path | None
     ) -> None:
         assert plan.stages is not None
-        self.plan, self.held, self._comm = plan, state, comm
+        super().__init__(plan, state)
+        self._comm = comm
         self.stages: Stages = plan.stages
         self.stage, self._place = plan.stage(state.rank), plan.place(state.rank)
-        self.waited_s = 0.0
         provider = state.provider
         update = graph_name(UPDATE, self.stage)
         self._files: list[Path] = []
@@ -101,8 +102,6 @@ class StagedStep:
         )
         self.batch = [t.name for t in plan.plan.inputs if t.name in self._readers]
         self._inputs = {t.name: t for t in plan.plan.inputs}
-        self.scalars = {h.name: provider.zeros((), dtype_of(h.dtype)) for h in plan.hyper}
-        self.loss = provider.zeros((), dtype_of(plan.plan.outputs[0].dtype))
         self._arrays = _Arrays(provider)
         self._values: dict[tuple[str, int], _Value] = {}
         self._sent: list[tuple[MPI.Request, Array, _Value | None]] = []
@@ -152,18 +151,6 @@ class StagedStep:
         """Return the number of nodes that a device left to the CPU, None on the CPU itself."""
         counts = [session.nodes_on_cpu() for session in self.sessions.values()]
         return None if None in counts else sum(count or 0 for count in counts)
-
-    def set(self, role: str, value: float) -> None:
-        """Set the scalars of a role for the following runs."""
-        for hyper in self.plan.hyper:
-            if hyper.role == role:
-                scalar = self.scalars[hyper.name]
-                scalar.put(np.array(value, scalar.dtype))
-
-    def start(self) -> None:
-        """Begin a step: set accumulated gradients to zero."""
-        if any(gradient.accumulator is not None for gradient in self.plan.gradients):
-            self.held.clear_gradients()
 
     def losses(
         self, seed: Callable[[int], int], batch: Callable[[int], Mapping[str, Array]]

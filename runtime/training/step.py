@@ -21,7 +21,7 @@ from tensoropt.runtime.training.finite import FiniteCheck
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 
-__all__ = ["ROLES", "TrainingStep"]
+__all__ = ["ROLES", "Step", "TrainingStep"]
 
 ROLES = (GRADIENTS, UPDATE)
 """The graphs of a step, in execution order."""
@@ -29,16 +29,40 @@ ROLES = (GRADIENTS, UPDATE)
 _LARGE = 1 << 26  # bytes
 
 
-class TrainingStep:
-    """The sessions of one rank and the arrays that they read and write.
+class Step:
+    """The scalars and the loss of a rank's training step, on the rank's device.
 
-    ``batch``, ``scalars``, ``loss`` and ``sums``, which accumulate gradients, are on the rank's
-    device. ONNX Runtime writes its optimised graphs to ``folder``, if given. The graphs with the
-    roles ``captured`` run as CUDA graphs. Creates both sessions; raises `UserError`, also for a
-    graph that cannot be captured. ``waited_s`` is the time in messages outside of the graphs.
+    ``waited_s`` is the time in messages outside of the graphs.
     """
 
-    waited_s = 0.0
+    def __init__(self, plan: TrainingPlan, state: Held) -> None:
+        self.plan, self.held = plan, state
+        make = state.provider.zeros
+        self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
+        self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
+        self.waited_s = 0.0
+
+    def set(self, role: str, value: float) -> None:
+        """Set the scalars of a role for the following runs."""
+        for hyper in self.plan.hyper:
+            if hyper.role == role:
+                scalar = self.scalars[hyper.name]
+                scalar.put(np.array(value, scalar.dtype))
+
+    def start(self) -> None:
+        """Begin a step: set accumulated gradients to zero."""
+        if any(gradient.accumulator is not None for gradient in self.plan.gradients):
+            self.held.clear_gradients()
+
+
+class TrainingStep(Step):
+    """The sessions of one rank and the arrays that they read and write.
+
+    ``batch`` and ``sums``, which accumulate gradients, are on the rank's device. ONNX Runtime
+    writes its optimised graphs to ``folder``, if given. The graphs with the roles ``captured`` run
+    as CUDA graphs. Creates both sessions; raises `UserError`, also for a graph that cannot be
+    captured.
+    """
 
     def __init__(
         self,
@@ -48,11 +72,9 @@ class TrainingStep:
         folder: Path | None = None,
         captured: Collection[str] = (),
     ) -> None:
-        self.plan, self.held = plan, state
+        super().__init__(plan, state)
         make = state.provider.zeros
         self.batch = {t.name: make(t.local_shape(), dtype_of(t.dtype)) for t in plan.plan.inputs}
-        self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
-        self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
         self.sums = {
             gradient.accumulator: state.gradients[gradient.tensor.name]
             for gradient in plan.gradients
@@ -121,18 +143,6 @@ class TrainingStep:
         """
         self.gradients.run()
         self.update.run()
-
-    def set(self, role: str, value: float) -> None:
-        """Set the scalars of a role for the following runs."""
-        for hyper in self.plan.hyper:
-            if hyper.role == role:
-                scalar = self.scalars[hyper.name]
-                scalar.put(np.array(value, scalar.dtype))
-
-    def start(self) -> None:
-        """Begin a step: set accumulated gradients to zero."""
-        if any(gradient.accumulator is not None for gradient in self.plan.gradients):
-            self.held.clear_gradients()
 
     def feed(self, batch: Mapping[str, Array]) -> None:
         """Set the rank's part of one micro-batch, by input, for the first graph."""
