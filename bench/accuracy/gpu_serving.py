@@ -9,8 +9,8 @@ AIConfigurator's repository publishes them (github.com/ai-dynamo/aiconfigurator)
 
 A served step also computes prompts of other requests. Rows with at most 64 tokens of prompts per
 step are compared, and the share of the prompts is added: of `osl` steps, `batch` have a prompt of
-`isl` tokens. Such a step takes the time of the prompt and of attention to the other texts, because
-it reads the weights once.
+`isl` tokens. A step with a prompt reads the weights once, so it takes the time of the prompt and of
+attention to the other texts.
 """
 
 from __future__ import annotations

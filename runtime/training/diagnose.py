@@ -40,8 +40,8 @@ def first_not_finite(
     ``seed`` and ``batch`` return the seed and the inputs of a micro-batch. All ranks must call
     this. The graph runs again, unoptimised, with the results of an eighth of the nodes as outputs
     in each run, to limit memory on the device. It stops after a run with a value that is not
-    finite. With stages, the optimised graphs run, and the first with such a value is named.
-    Gradients are overwritten. Returns None if all values are finite.
+    finite. With stages, the optimised graphs run, and the first value that is not finite is
+    returned. Gradients are overwritten. Returns None if all values are finite.
     """
     if isinstance(step, StagedStep):
         return _first_among_graphs(step, micro, seed, batch, comm)

@@ -64,7 +64,7 @@ class Use:
 
 @dataclass(frozen=True)
 class _Run:
-    """The elements of group ``part`` are those of group ``whole`` between two fractions."""
+    """Group ``part`` is a run of group ``whole``; start and length are fractions of the whole."""
 
     whole: _Dim
     part: _Dim

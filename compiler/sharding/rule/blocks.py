@@ -46,7 +46,7 @@ _MERGING = _POSITIONLESS | _CONVOLUTIONS | {"Flatten", "Unsqueeze", _PACKED_BITS
 
 @dataclass(frozen=True)
 class Span:
-    """The elements of dimension ``part`` are those of dimension ``whole`` from ``start`` on."""
+    """Dimension ``part`` is a run of elements of dimension ``whole`` that begins at ``start``."""
 
     whole: Place
     part: Place
@@ -232,7 +232,7 @@ def _with_read(rule: Rule, own: Packed, given: dict[Place, Blocks]) -> Rule:
 
 
 def _agree(whole: Sequence[int], part: Sequence[int], start: int) -> bool:
-    """Return whether the blocks of a part are those of the whole dimension from ``start`` on."""
+    """Return whether a part that begins at ``start`` has the blocks of its whole dimension."""
     ends = {*itertools.accumulate(whole, initial=0)}
     own = [*itertools.accumulate(part, initial=start)]
     return ends.intersection(range(own[0], own[-1] + 1)) == {*own}
