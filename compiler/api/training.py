@@ -10,6 +10,7 @@ from tensoropt.compiler.support.choices import check_known, whole_number
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.micro_batches import MOST, check_text, is_searched
 from tensoropt.compiler.training.spec import AUTO, RECOMPUTE, Optimizer, parse_patterns
+from tensoropt.runtime.support.kinds import number
 
 if TYPE_CHECKING:
     from tensoropt.compiler.planning.request import Request
@@ -72,7 +73,7 @@ class Training:
         ``planned`` is a plan.json with given strategies. With ``compared``, there is only one
         alternative of the step, on which searches are compared.
         """
-        made = self._pass()
+        made = _checked(self._pass)
         _checked(lambda: made.spec)
         if compared and made.searched_batches is not None:
             got = made.searched_batches
@@ -92,7 +93,7 @@ class Training:
             **self._rates(),
             micro_batches=1 if searched else whole_number("--micro-batches", batches, 1, MOST),
             searched_batches=searched,
-            clip_norm=self.clip_norm,
+            clip_norm=None if self.clip_norm is None else _real("clip norm", self.clip_norm),
             precision=self.precision,
             freeze=_patterns(self.freeze),
             unfreeze=_patterns(self.unfreeze),
@@ -122,7 +123,7 @@ class Training:
             "epsilon": self.adam_epsilon,
             "weight_decay": self.weight_decay,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: _real(name, value) for name, value in given.items() if value is not None}
 
     def _recompute(self, planned: Mapping[str, Any] | None, compared: bool) -> str:
         """Return the choice of recomputed activations; a comparison needs a single choice."""
@@ -160,6 +161,14 @@ def _patterns(given: str | Sequence[str]) -> str:
     """Return patterns of names, or comma-separated lists of them, in the form of the pass."""
     texts = [given] if isinstance(given, str) else given
     return ",".join(pattern for text in texts for pattern in parse_patterns(text))
+
+
+def _real(what: str, given: object) -> float:
+    """Return a number of any kind as a float, since the constants of a step are floats."""
+    try:
+        return number().read(given)
+    except ValueError as error:
+        raise UserError(f"{what}: {error}") from None
 
 
 def _checked(make: Callable[[], T]) -> T:

@@ -70,6 +70,8 @@ def test_a_plan_for_inference(plan: to.Plan) -> None:
         ({"optimizer": "adamm"}, "did you mean 'adam'?"),
         ({"optimizer": "sgd", "betas": (0.9, 0.9)}, "--betas belongs to --optimizer adam or adamw"),
         ({"betas": (0.9, 1)}, "--betas: expected at least 0 and below 1, got: 1"),
+        ({"clip_norm": "1"}, "--clip-norm: expected a finite number, got: '1'"),
+        ({"clip_norm": 0}, "--clip-norm: expected above 0, got: 0"),
         ({"micro_batches": 0}, "--micro-batches: expected a whole number from 1 to"),
         ({"recompute": "all"}, "--recompute: unknown choice 'all'"),
     ],
@@ -77,6 +79,11 @@ def test_a_plan_for_inference(plan: to.Plan) -> None:
 def test_what_a_step_cannot_be(options: dict[str, object], message: str) -> None:
     with pytest.raises(to.UserError, match=re.escape(message)):
         to.Training(**{"loss": "mse:y,labels", **options})  # type: ignore[arg-type]
+
+
+def test_whole_numbers_are_numbers(model: to.Model) -> None:
+    given = to.Training("mse:y,labels", "momentum", 0, weight_decay=0, clip_norm=1)
+    assert len(model.frontier(devices=1, train=given))
 
 
 def test_a_step_is_a_training(model: to.Model) -> None:
