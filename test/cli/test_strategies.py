@@ -232,3 +232,19 @@ def test_flags_that_a_plan_settles_are_refused(
 ) -> None:
     expected = f"--strategies fixes the plan, expected no {flag[0]}"
     assert expected in refused(mlp, "--strategies", plan, *flag)
+
+
+def test_a_step_that_recomputes(opt, refused, deep: Path, tmp_path: Path) -> None:
+    step = ("--train", "--loss", "mse:y,t", "--recompute", "light", "--device", "v100")
+    folder, again = tmp_path / "plan", tmp_path / "again"
+    assert opt(deep, *step, "--mesh", "2", "--pick", "leanest", "-o", folder).status == 0
+    assert opt(deep, *step, "--strategies", folder, "-o", again).status == 0
+    written, read = (json.loads((own / "plan.json").read_text()) for own in (folder, again))
+    assert read["strategies"] == written["strategies"]
+    assert read["predicted"] == written["predicted"]
+    barrier = _row(written, "Barrier")
+    barrier["operands"].pop()
+    changed = tmp_path / "changed.json"
+    changed.write_text(json.dumps(written))
+    message = f"node '{barrier['node']}': expected 2 layouts in operands, got: 1"
+    assert message in refused(deep, *step, "--strategies", changed, "--pareto")

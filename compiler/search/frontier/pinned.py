@@ -158,21 +158,30 @@ def _check_names(what: str, names: Sequence[str], rows: Mapping[str, Any]) -> No
 
 def _check_row(node: Op, row: Mapping[str, Any]) -> None:
     """Refuse a row of another operator, or with layouts for more or fewer tensors."""
-    assert node.source is not None
-    where, op = f"--strategies: node '{node.name}'", split_name(node.source.name)[1]
+    where, op = f"--strategies: node '{node.name}'", split_name(node.info.name)[1]
     if row["op"] != op:
         raise UserError(f"{where}: expected op {op}, got: {row['op']}")
-    for side, values in (("operands", read_by(node.source)), ("results", node.source.results)):
-        if len(row[side]) != len(values):
+    for side, omitted in _omitted(node).items():
+        if len(row[side]) != len(omitted):
             raise UserError(
-                f"{where}: expected {len(values)} layouts in {side}, got: {len(row[side])}"
+                f"{where}: expected {len(omitted)} layouts in {side}, got: {len(row[side])}"
             )
-        for number, (value, layout) in enumerate(zip(values, row[side], strict=True)):
-            if is_no_value(value) == bool(layout):
+        for number, (is_omitted, layout) in enumerate(zip(omitted, row[side], strict=True)):
+            if is_omitted == bool(layout):
                 wanted = "[], as it is omitted" if layout else "a layout"
                 raise UserError(
                     f"{where}: {side[:-1]} {number}: expected {wanted}, got: [{', '.join(layout)}]"
                 )
+
+
+def _omitted(node: Op) -> dict[str, list[bool]]:
+    """Return for each operand and result of ``node`` whether it is omitted."""
+    if node.source is None:  # a barrier between two values
+        return {"operands": [False, False], "results": [False]}
+    return {
+        "operands": [is_no_value(value) for value in read_by(node.source)],
+        "results": [is_no_value(value) for value in node.source.results],
+    }
 
 
 def number_of(tables: MeshTables, index: int, wanted: Layouts) -> int:
