@@ -9,9 +9,10 @@ from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.graph import Argument, Graph, Op
 from tensoropt.compiler.program.timeline import Step, Timeline
 from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.training.weight_gradients import weight_gradients
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["Costs", "StepCosts", "chunk_costs"]
+__all__ = ["Costs", "StepCosts", "chunk_costs", "chunk_homes", "weight_nodes"]
 
 
 @dataclass
@@ -56,9 +57,9 @@ def chunk_costs(
 class _Reader:
     def __init__(self, point: FrontierPoint, numbers: Sequence[int | None], count: int) -> None:
         self.point, self.graph, self.mesh = point, point.tables.graph, Mesh(point.mesh)
-        self.home = _homes(self.graph, numbers)
+        self.home = chunk_homes(self.graph, numbers)
         self.chunks = [Costs() for _ in range(count)]
-        self.for_weights = _weight_ops(self.graph, self.home)
+        self.for_weights = weight_nodes(self.graph, self.home)
 
     def costs(self, timeline: Timeline) -> StepCosts:
         for step in timeline.steps:
@@ -104,7 +105,7 @@ class _Reader:
                 self.chunks[chunk].sent_bytes += size
 
 
-def _homes(graph: Graph, numbers: Sequence[int | None]) -> list[int]:
+def chunk_homes(graph: Graph, numbers: Sequence[int | None]) -> list[int]:
     """Return the chunk of each node: state has its readers' chunk, an update its gradient's.
 
     Nodes of all chunks, such as the learning rate and the norm of all gradients, are in the first.
@@ -130,17 +131,27 @@ def _homes(graph: Graph, numbers: Sequence[int | None]) -> list[int]:
     return [number or 0 for number in homes]
 
 
-def _weight_ops(graph: Graph, home: Sequence[int]) -> frozenset[int]:
-    """Return the backward ops with results that only lead to gradients of their chunk's weights."""
-    found: set[int] = set()
-    for index in reversed(range(len(graph.nodes))):
-        node = graph.nodes[index]
-        if not isinstance(node, Op) or node.constant or node.is_forward or graph.updates(node):
-            continue
-        readers = {reader for value in node.results for reader, _ in graph.values[value].uses}
-        if readers and all(
-            graph.updates(graph.nodes[reader]) or (reader in found and home[reader] == home[index])
-            for reader in readers
-        ):
-            found.add(index)
-    return frozenset(found)
+def weight_nodes(graph: Graph, home: Sequence[int]) -> frozenset[int]:
+    """Return the nodes that compute gradients of weights, in chunks ``home``.
+
+    A reader in a later chunk than a recomputed value reads the original.
+    """
+
+    def read(index: int) -> Iterator[int]:
+        for value in graph.nodes[index].operands:
+            made = None if value is None else graph.values[value].producer
+            if made is not None and not (
+                _phase(graph, made) == "recompute" and home[made] < home[index]
+            ):
+                yield made
+
+    nodes = range(len(graph.nodes))
+    in_backward = [_phase(graph, index) in ("backward", "recompute") for index in nodes]
+    chunks = [home[index] if own else None for index, own in enumerate(in_backward)]
+    return weight_gradients(chunks, [[*read(index)] for index in nodes])
+
+
+def _phase(graph: Graph, index: int) -> str | None:
+    """Return the phase of a node, ``None`` for a constant, an argument or a result."""
+    node = graph.nodes[index]
+    return node.phase if isinstance(node, Op) and not node.constant else None

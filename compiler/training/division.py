@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tensoropt.compiler.training.weight_gradients import weight_gradients
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
-from tensoropt.runtime.plan.graphs import GRADIENTS, UPDATE, graph_name
+from tensoropt.runtime.plan.graphs import GRADIENTS, UPDATE, work_graph
+from tensoropt.runtime.stages.schedule import Work
 
 __all__ = ["Division", "body", "divide"]
 
@@ -43,10 +45,10 @@ def divide(module: ir.Module) -> Division:
     places = keys.PLACES.of(attributes)
     splits = any("W" in text for text in keys.SCHEDULE.of(attributes))
     chunks = range(len(places))
-    works = [("forward", chunk) for chunk in chunks]
-    works += [("backward", chunk) for chunk in reversed(chunks)]
-    works += [("weights", chunk) for chunk in chunks if splits]
-    graphs = [graph_name(*work) for work in works]
+    works: list[tuple[Work, int]] = [("F", chunk) for chunk in chunks]
+    works += [("B", chunk) for chunk in reversed(chunks)]
+    works += [("W", chunk) for chunk in chunks if splits]
+    graphs = [work_graph(*work) for work in works]
     stages = [places[chunk] for _, chunk in works]
     numbers = _Divider(main, len(places)).in_chunks(splits=splits)
     return Division((*graphs, UPDATE), numbers, stages)
@@ -97,27 +99,26 @@ class _Divider:
         phase, chunk = onnx.phase(op), keys.CHUNK.get(op.attributes)
         if phase == "update":
             return update
-        read = onnx.read_values(op)[: 1 if onnx.is_barrier(op) else None]
-        latest = max((self.made.get(value, 0) for value in read), default=0)
+        latest = max((self.made.get(value, 0) for value in _read(op)), default=0)
         is_backward = phase in ("backward", "recompute")
         if chunk is None:
             chunk = latest if latest < self.chunks else 2 * self.chunks - 1 - latest
         return max(latest, 2 * self.chunks - 1 - chunk if is_backward else chunk)
 
     def _with_weights(self, numbers: Sequence[int | None]) -> list[int | None]:
-        """Move backward operations on which no other chunk depends to the gradients of weights."""
-        found, backward = list(numbers), range(self.chunks, 2 * self.chunks)
-        passed_on: set[ir.Value] = set()  # other chunks depend on these
-        for position in reversed(range(len(found))):
-            op, number = self.ops[position], numbers[position]
-            if number is None or number not in backward:
-                continue
-            stays = not passed_on.isdisjoint(op.results)
-            if not stays:
-                found[position] = 2 * self.chunks + (2 * self.chunks - 1 - number)
-            passed_on.update(
-                value
-                for value in onnx.read_values(op)
-                if stays or self.made.get(value, number) != number
-            )
-        return found
+        """Move the gradients of weights from the backward graphs to graphs of their own."""
+        end, backward = 2 * self.chunks, range(self.chunks, 2 * self.chunks)
+        makers = {value: at for at, op in enumerate(self.ops) for value in op.results}
+        moved = weight_gradients(
+            [number if number in backward else None for number in numbers],
+            [[makers[value] for value in _read(op) if value in makers] for op in self.ops],
+        )
+        return [
+            end + (end - 1 - number) if number is not None and at in moved else number
+            for at, number in enumerate(numbers)
+        ]
+
+
+def _read(op: ir.Operation) -> Sequence[ir.Value]:
+    """Return the values that ``op`` reads; a barrier reads its first operand alone."""
+    return onnx.read_values(op)[: 1 if onnx.is_barrier(op) else None]

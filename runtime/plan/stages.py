@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.runtime.plan.entries import StagesEntry
-from tensoropt.runtime.plan.graphs import UPDATE, WORK_NAMES, ChunkGraph, chunk_graph, graph_name
+from tensoropt.runtime.plan.graphs import UPDATE, ChunkGraph, chunk_graph, graph_name
 from tensoropt.runtime.stages.execution import check_schedule
-from tensoropt.runtime.stages.schedule import Schedule, Task
+from tensoropt.runtime.stages.schedule import Schedule
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Passed", "Stages"]
-
-_KINDS = {work: kind for kind, work in WORK_NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -79,16 +77,6 @@ class Stages:
     def stage_of(self, graph: str) -> int:
         """Return the stage of a graph."""
         return next(stage for stage, own in enumerate(self.graphs) if graph in own)
-
-    def graph_of(self, task: Task) -> str:
-        """Return the name of the graph that a task runs; the stage may have no such graph."""
-        return graph_name(_KINDS[task.work], task.chunk)
-
-    def task_of(self, graph: str, micro_batch: int) -> Task:
-        """Return the task that runs a graph of a chunk."""
-        own = chunk_graph(graph)
-        assert own is not None
-        return Task(WORK_NAMES[own.kind], micro_batch, own.number)
 
 
 def _stage(name: str, schedule: Schedule) -> int:

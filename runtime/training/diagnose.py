@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
+from tensoropt.runtime.plan.graphs import graph_task
 from tensoropt.runtime.session.session import VALUE_RUNS, RankSession, every_value_session
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.training.finite import all_finite
@@ -75,7 +76,7 @@ def _first_among_graphs(
     own = _check_inputs({}, step.held.state, comm.rank)
     for order, graph in enumerate(step.stages.chunk_graphs):
         if graph in step.sessions:
-            step.run(step.stages.task_of(graph, micro), seed, inputs)
+            step.run(graph_task(graph, micro), seed, inputs)
             own = own or _check_inputs(read, {}, comm.rank)
             names = () if own is not None else step.not_finite(graph)
             own = _Place(order, comm.rank, f"'{names[0]}' of {graph}") if names else own

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
-from tensoropt.runtime.plan.graphs import UPDATE, graph_name
+from tensoropt.runtime.plan.graphs import UPDATE, graph_name, work_graph
 from tensoropt.runtime.plan.stages import Stages
 from tensoropt.runtime.session.session import RankSession, training_session
 from tensoropt.runtime.stages.schedule import Task
@@ -180,7 +180,7 @@ class StagedStep(Step):
         batch: Callable[[int], Mapping[str, Array]],
     ) -> None:
         """Run one task of this stage: receive its inputs, run its graph, send its results."""
-        graph, micro = self.stages.graph_of(task), task.micro_batch
+        graph, micro = work_graph(task.work, task.chunk), task.micro_batch
         session = self.sessions.get(graph)
         if session is None:
             return  # such as the gradients of the inputs of the first chunk

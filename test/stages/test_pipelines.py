@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import onnx
 import pytest
 from graphs.gpt import Gpt
 
 import tensoropt as to
+from tensoropt.compiler.program.graph import Node, Op
 from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.stages.chunk_costs import chunk_homes, weight_nodes
 from tensoropt.compiler.stages.families import FAMILIES
 from tensoropt.compiler.stages.pipeline import pipeline_of, pipelines_of
 from tensoropt.runtime.stages.execution import check_schedule
@@ -101,3 +106,32 @@ def test_what_is_refused(model: to.Model, options: dict[str, object], message: s
 def test_inference_has_no_stages(model: to.Model) -> None:
     with pytest.raises(to.UserError, match="stages cuts a training step, expected train"):
         model.frontier(4, stages=2)
+
+
+@pytest.mark.parametrize(("stages", "recompute"), [(2, "none"), (4, "blocks")])
+def test_costs_and_programs_have_the_same_gradients_of_weights(
+    model: to.Model, tmp_path: Path, stages: int, recompute: str
+) -> None:
+    train = training(recompute=recompute)
+    asked = {"stages": stages, "schedule": "zb-h1", "search": "expert"}
+    chosen = model.frontier(4, device="h100", train=train, **asked).fastest  # type: ignore[arg-type]
+    chosen.compile(tmp_path / "plan")
+    pipeline = chosen.found.pipeline  # type: ignore[attr-defined]
+    graph = pipeline.point.tables.graph
+    homes = chunk_homes(graph, pipeline.numbers)
+    backward = {node.name: homes[i] for i, node in enumerate(graph.nodes) if is_backward(node)}
+    weights = {graph.nodes[i].name for i in weight_nodes(graph, homes)}
+    found = {}
+    for file in (tmp_path / "plan").glob("rank*.*[0-9].onnx"):
+        kind, chunk = file.stem.split(".")[1][:-1], int(file.stem[-1])
+        for node in onnx.load(file, load_external_data=False).graph.node:
+            if node.name in backward and kind in ("backward", "weights"):
+                found[node.name] = kind, chunk
+    assert len(found) > 0.8 * len(backward)
+    assert found == {
+        name: ("weights" if name in weights else "backward", backward[name]) for name in found
+    }
+
+
+def is_backward(node: Node) -> bool:
+    return isinstance(node, Op) and not node.constant and node.phase in ("backward", "recompute")

@@ -14,7 +14,7 @@ from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.entries import StagesEntry
-from tensoropt.runtime.plan.graphs import UPDATE, WORK_NAMES, graph_name
+from tensoropt.runtime.plan.graphs import UPDATE, graph_name, work_graph
 from tensoropt.runtime.plan.stages import Stages
 from tensoropt.runtime.stages.schedule import Schedule
 
@@ -129,10 +129,9 @@ def _peak_bytes(parts: Parts, schedule: Schedule, stage: int, transient: Mapping
             after[users[-1]] += size
             for graph in users:
                 touched[graph] += size
-    kinds = {work: kind for kind, work in WORK_NAMES.items()}
     now, most = 0, transient[graph_name(UPDATE, stage)]
     for task in schedule.orders[stage]:
-        graph = graph_name(kinds[task.work], task.chunk)
+        graph = work_graph(task.work, task.chunk)
         if graph in transient:
             now += before[graph]
             most = max(most, now - touched[graph] + transient[graph])
