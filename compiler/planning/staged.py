@@ -9,12 +9,14 @@ that a stage would need for all layers, so the searches bound the time of all pi
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from tensoropt.compiler.planning.memory_limit import nothing_fits
 from tensoropt.compiler.planning.request import AUTO, Request
+from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.points import least_process_bytes
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
@@ -23,8 +25,10 @@ from tensoropt.compiler.search.frontier.search import (
     undominated,
 )
 from tensoropt.compiler.search.frontier.steps import Graphs
+from tensoropt.compiler.stages.bounds import EARLY, least_place_s, least_time_s
 from tensoropt.compiler.stages.families import FAMILIES
 from tensoropt.compiler.stages.pipeline import Pipeline, pipelines_of
+from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["StagedPoint", "staged_frontier"]
@@ -102,16 +106,20 @@ def staged_frontier(
 ) -> FrontierResult:
     """Return the points of all pipelines that ``request`` asks for, none dominated.
 
-    ``search`` returns the frontier of some of the graphs; all searches together take
-    ``total_s``, if given. The bound is one of the least time.
-    Raises :class:`UserError` if nothing fits the memory limit, and for a single number of stages
-    that the step cannot be cut into.
+    ``search`` returns the frontier of some of the graphs. The searches of all pipelines together
+    take ``total_s``, if given, and so does the search without stages. The bound is one of the
+    least time. Ctrl-C ends all searches. Raises :class:`UserError` if nothing fits the memory
+    limit, and for a single number of stages that the step cannot be cut into.
     """
     cases = [*_cases(graphs, request)]
-    limit_s = None if total_s is None else max(total_s / len(cases), LEAST_S)
+    left_s = total_s
     points: list[FrontierPoint] = []
-    least_s, results = math.inf, list[FrontierResult]()
-    for stages, micro_batches in cases:
+    bounds, results = list[_Bound](), list[FrontierResult]()
+    for number, (stages, micro_batches) in enumerate(cases):
+        limit_s, begun_s = total_s, time.monotonic()
+        if left_s is not None and stages > 1:
+            more = sum(own > 1 for own, _ in cases[number:])
+            limit_s = max(left_s / more, LEAST_S)
         own = replace(
             request,
             stages=stages,
@@ -126,27 +134,37 @@ def staged_frontier(
         }
         found = search(kept, own)
         results.append(found)
-        least_s = min(least_s, _least_s(found) / stages)
-        points += found.points if stages == 1 else _staged(found, stages, request)
+        left_s = None if left_s is None else left_s - (time.monotonic() - begun_s)
+        with without_collection():
+            made = [*found.points] if stages == 1 else [*_staged(found, stages, request)]
+        points += made
+        bounds.append(_Bound(found, made, own, next(iter(kept.values()))))
+        if found.interrupted:
+            break
     fits = [point for point in points if request.fits(point.process_bytes)]
     if not fits:
         raise nothing_fits(request, request.memory_bytes or 0, least_process_bytes(points))
     kept_points = undominated(fits)
+    is_whole = len(results) == len(cases)
     return FrontierResult(
         points=kept_points,
         epsilon=None,
-        time_epsilon=kept_points[0].time_s / least_s - 1 if least_s > 0 else None,
+        time_epsilon=_time_epsilon(kept_points[0].time_s, bounds) if is_whole else None,
         found=len(points),
         interrupted=any(own.interrupted for own in results),
         stopped=next((own.stopped for own in results if own.stopped is not None), None),
         time_limit_s=total_s,
+        axes=min((own.axes for own in results if own.axes is not None), default=None),
     )
 
 
 def _cases(graphs: Graphs, request: Request) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of stages and of micro-batches to search; 1 stage has all of the latter."""
+    """Yield the numbers of stages and of micro-batches to search; 1 stage has all of the latter.
+
+    Many stages come first: their searches are short, and leave their time to the others.
+    """
     numbers = sorted({way.micro_batches for way in graphs})
-    for stages in _counts(request):
+    for stages in reversed(_counts(request)):
         if stages == 1:
             yield 1, 0
         else:
@@ -160,10 +178,63 @@ def _counts(request: Request) -> Sequence[int]:
     return [n for n in range(1, request.devices + 1) if request.devices % n == 0]
 
 
-def _least_s(found: FrontierResult) -> float:
-    """Return a lower bound on the time of a step on one stage."""
-    epsilon = found.time_epsilon if found.epsilon is None else found.epsilon
-    return 0.0 if epsilon is None else found.points[0].time_s / (1 + epsilon)
+@dataclass(frozen=True)
+class _Bound:
+    """A search with its points: those of one number of stages and of micro-batches."""
+
+    found: FrontierResult
+    points: Sequence[FrontierPoint]
+    request: Request
+    graph: Graph
+
+    @property
+    def one_stage_s(self) -> float:
+        """A lower bound on the time of all work of a step; graphs start at no cost."""
+        epsilon = self.found.time_epsilon
+        if epsilon is None or not self.found.points:
+            return 0.0
+        starts_s = self.request.description.step_overhead_s * self.graph.runs
+        return max(self.found.points[0].time_s / (1 + epsilon) - starts_s, 0.0)
+
+    @property
+    def least_s(self) -> float:
+        """A lower bound on the time of a step, without the time to fill the pipeline."""
+        return self.one_stage_s / max(self.request.stages, 1)
+
+    def filled_s(self) -> float:
+        """Return a lower bound on the time of a step that includes the time to fill it."""
+        request, stages, epsilon = self.request, self.request.stages, self.found.time_epsilon
+        if stages == 1 or not self.one_stage_s:
+            return self.least_s if epsilon is None else self.found.points[0].time_s / (1 + epsilon)
+        place_s = least_place_s(self.graph, request.meshes, request.description)
+        made = [own.pipeline for own in self.points if isinstance(own, StagedPoint)]
+        early: dict[int, float] = {}
+        for own in made:
+            assert own is not None
+            chunks = own.schedule.chunks // stages
+            early[chunks] = max(early.get(chunks, EARLY), own.early_chunks)
+        batches = self.graph.micro_batches
+        return min(
+            (
+                least_time_s(self.one_stage_s, place_s, stages, batches, chunks, own_early)
+                for chunks, own_early in early.items()
+            ),
+            default=math.inf,
+        )
+
+
+def _time_epsilon(time_s: float, bounds: Sequence[_Bound]) -> float | None:
+    """Return the relative excess of ``time_s`` over the least bound of all searches.
+
+    The time to fill pipelines is computed where it may decide.
+    """
+    least_s = math.inf
+    for own in sorted(bounds, key=lambda one: one.least_s):
+        if own.least_s >= min(least_s, time_s):
+            break
+        least_s = min(least_s, own.filled_s())
+    least_s = min(least_s, time_s)
+    return time_s / least_s - 1 if least_s > 0 else None
 
 
 def _staged(found: FrontierResult, stages: int, request: Request) -> Iterator[FrontierPoint]:
@@ -172,25 +243,11 @@ def _staged(found: FrontierResult, stages: int, request: Request) -> Iterator[Fr
     names = [own.name for own in fields(StepPoint)]
     for point in found.points:
         given = {name: getattr(point, name) for name in names}
-        for pipeline in _pipelines(point, stages, families, request):
-            yield StagedPoint(**given, pipeline=pipeline, capacity_bytes=request.capacity_bytes)
-
-
-def _pipelines(
-    point: FrontierPoint, stages: int, families: Sequence[str], request: Request
-) -> list[Pipeline]:
-    """Return the pipelines of a point, without families of more chunks than it can be cut into.
-
-    Raises :class:`UserError` if no family is left of those that were asked for.
-    """
-    made: list[Pipeline] = []
-    refused: UserError | None = None
-    for chunks in sorted({FAMILIES[name].chunks for name in families}):
-        own = [name for name in families if FAMILIES[name].chunks == chunks]
         try:
-            made += pipelines_of(point, stages, own)
-        except UserError as error:
-            refused = refused or error
-    if refused is not None and not made and request.stages != AUTO:
-        raise refused
-    return made
+            made = pipelines_of(point, stages, families)
+        except UserError:
+            if request.stages != AUTO:
+                raise
+            continue
+        for pipeline in made:
+            yield StagedPoint(**given, pipeline=pipeline, capacity_bytes=request.capacity_bytes)

@@ -7,6 +7,7 @@ model, the result of a node has the name of the node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -27,6 +28,9 @@ __all__ = [
     "Neighbour",
     "Operation",
     "Split",
+    "StageRow",
+    "StagedStep",
+    "TaskEntry",
     "Tensor",
     "TimelineEntry",
     "joined",
@@ -276,6 +280,62 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
+class StageRow:
+    """A stage of a pipeline: its chunks, the seconds of its tasks and those without a task.
+
+    ``memory_bytes`` includes ``static_bytes`` and the ``kept_bytes`` of micro-batches in flight.
+    For each micro-batch it sends ``sent_bytes`` to the stages ``sends_to``: values forward, and
+    gradients back.
+    """
+
+    chunks: tuple[int, ...]
+    busy_s: float
+    idle_s: float
+    memory_bytes: int
+    static_bytes: int
+    kept_bytes: int
+    sent_bytes: int
+    sends_to: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TaskEntry:
+    """A task of a stage: forward (F), backward (B) or gradients of weights (W)."""
+
+    stage: int
+    work: str
+    micro_batch: int
+    chunk: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class StagedStep:
+    """A step in stages: the family of its schedule, the stages, and the tasks of all stages.
+
+    ``idle_share`` is the part of the time in which a stage has no task, on average. The work that a
+    stage does once per step follows after its last task.
+    """
+
+    schedule: str
+    micro_batches: int
+    idle_share: float
+    stages: tuple[StageRow, ...]
+    tasks: tuple[TaskEntry, ...]
+
+    @property
+    def fullest(self) -> StageRow:
+        """The stage with the most memory."""
+        return max(self.stages, key=lambda stage: stage.memory_bytes)
+
+    @property
+    def end_s(self) -> float:
+        """The end of the last task."""
+        return max(task.end_s for task in self.tasks)
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Explanation of a plan. ``axes`` names the mesh axes; ``marks`` are the point's.
 
@@ -284,6 +344,7 @@ class Explanation:
     communication that overlaps with operators. ``pins`` are the pins of the search and their cost.
     ``expected_error`` is the expected error of the figures, ``None`` if the device has not been
     measured, and ``parts_s`` the time of the parts of the step that tables of the device measure.
+    Of a ``staged`` step, layers, timeline and memory are those of all layers on one stage.
     """
 
     model: str
@@ -309,13 +370,12 @@ class Explanation:
     pins: PinsEntry | None = None
     expected_error: PlanError | None = None
     parts_s: Mapping[str, float] = field(default_factory=dict)
+    staged: StagedStep | None = None
 
     @property
     def devices(self) -> int:
-        product = 1
-        for size in self.mesh:
-            product *= size
-        return product
+        stages = 1 if self.staged is None else len(self.staged.stages)
+        return stages * math.prod(self.mesh)
 
     @property
     def part_shares(self) -> dict[str, float]:
@@ -325,7 +385,9 @@ class Explanation:
 
     @property
     def memory_bytes(self) -> int:
-        """The peak memory of tensors."""
+        """The peak memory of tensors, of the fullest stage if there are several."""
+        if self.staged is not None:
+            return self.staged.fullest.memory_bytes
         return self.memory.static_bytes + self.memory.transient_bytes
 
     @property

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from tensoropt.compiler.program.costs import tensor_bytes
-from tensoropt.compiler.program.graph import Argument, Graph, Op
-from tensoropt.compiler.program.timeline import Step, Timeline
+from tensoropt.compiler.program.evaluate import evaluator_of
+from tensoropt.compiler.program.graph import Op
+from tensoropt.compiler.program.timeline import timeline_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.training.weight_gradients import weight_gradients
+from tensoropt.compiler.stages.order import order_of
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["Costs", "StepCosts", "chunk_costs", "chunk_homes", "weight_nodes"]
+__all__ = ["Costs", "NodeTimes", "StepCosts"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -44,114 +51,98 @@ class StepCosts:
     working_bytes: int
 
 
-def chunk_costs(
-    point: FrontierPoint, timeline: Timeline, numbers: Sequence[int | None], count: int
-) -> StepCosts:
-    """Return the costs of ``count`` chunks by the timeline of a point.
+class NodeTimes:
+    """The times and the bytes of the nodes of a searched step, which all cuts of it share.
 
-    ``numbers`` has the chunk of each node that has one. Linear in the operands of the program.
-    """
-    return _Reader(point, numbers, count).costs(timeline)
-
-
-class _Reader:
-    def __init__(self, point: FrontierPoint, numbers: Sequence[int | None], count: int) -> None:
-        self.point, self.graph, self.mesh = point, point.tables.graph, Mesh(point.mesh)
-        self.home = chunk_homes(self.graph, numbers)
-        self.chunks = [Costs() for _ in range(count)]
-        self.for_weights = weight_nodes(self.graph, self.home)
-
-    def costs(self, timeline: Timeline) -> StepCosts:
-        for step in timeline.steps:
-            if step.node is not None:
-                self._add_time(step, step.node)
-        for kept in timeline.kept:
-            producer = self.graph.values[kept.value].producer
-            self.chunks[self.home[producer]].static_bytes += kept.bytes
-        self._add_bytes()
-        kept_bytes = sum(own.kept_bytes for own in self.chunks)
-        return StepCosts(tuple(self.chunks), max(timeline.cost.transient_bytes - kept_bytes, 0))
-
-    def _add_time(self, step: Step, index: int) -> None:
-        node, own = self.graph.nodes[index], self.chunks[self.home[index]]
-        times = self.graph.times(node)
-        if times == 1 and (self.graph.micro_batches > 1 or self.graph.updates(node)):
-            own.once_s += step.time_s
-        elif not isinstance(node, Op) or node.is_forward:
-            own.forward_s += step.time_s / times
-        elif index in self.for_weights:
-            own.weights_s += step.time_s / times
-        else:
-            own.backward_s += step.time_s / times
-
-    def _add_bytes(self) -> None:
-        """Add the bytes of tensors that stay between passes, and that pass between chunks."""
-        for number, value in enumerate(self.graph.values):
-            maker = self.graph.nodes[value.producer]
-            is_made = isinstance(maker, Op) and not maker.constant
-            if not is_made or value.info is None or number in self.graph.storage.constants:
-                continue
-            layout = self.point.strategies[value.producer].results[value.index]
-            size = tensor_bytes(value.info, layout, self.mesh)
-            at, readers = self.home[value.producer], {reader for reader, _ in value.uses}
-            if readers & self.for_weights and value.producer not in self.for_weights:
-                self.chunks[at].weights_bytes += size
-            if not self.graph.runs_forward(value.producer):
-                continue
-            forward = {reader for reader in readers if self.graph.runs_forward(reader)}
-            if any(isinstance(self.graph.nodes[reader], Op) for reader in readers - forward):
-                self.chunks[at].kept_bytes += size
-            for chunk in range(at, max((self.home[reader] for reader in forward), default=at)):
-                self.chunks[chunk].sent_bytes += size
-
-
-def chunk_homes(graph: Graph, numbers: Sequence[int | None]) -> list[int]:
-    """Return the chunk of each node: state has its readers' chunk, an update its gradient's.
-
-    Nodes of all chunks, such as the learning rate and the norm of all gradients, are in the first.
-    """
-    homes = list(numbers)
-
-    def settle(index: int, near: Iterable[int]) -> None:
-        known = [number for number in (homes[other] for other in near) if number is not None]
-        if homes[index] is None and known:
-            homes[index] = min(known)
-
-    def readers(index: int) -> Iterator[int]:
-        return (r for value in graph.nodes[index].results for r, _ in graph.values[value].uses)
-
-    for index, node in enumerate(graph.nodes):
-        if isinstance(node, Argument) and node.is_weight:
-            settle(index, readers(index))
-    for index, node in enumerate(graph.nodes):
-        if not (isinstance(node, Op) and node.norm):
-            settle(index, (graph.values[v].producer for v in node.operands if v is not None))
-    for index in reversed(range(len(homes))):  # moments, and products of these
-        settle(index, readers(index))
-    return [number or 0 for number in homes]
-
-
-def weight_nodes(graph: Graph, home: Sequence[int]) -> frozenset[int]:
-    """Return the nodes that compute gradients of weights, in chunks ``home``.
-
-    A reader in a later chunk than a recomputed value reads the original.
+    ``run_s`` is the time of each node for one micro-batch, with the reshards of its operands, and
+    ``once_s`` its time if a step runs it once. ``bytes`` are those of each value that is made at
+    run time. Linear in the operands of the program.
     """
 
-    def read(index: int) -> Iterator[int]:
-        for value in graph.nodes[index].operands:
-            made = None if value is None else graph.values[value].producer
-            if made is not None and not (
-                _phase(graph, made) == "recompute" and home[made] < home[index]
-            ):
-                yield made
+    def __init__(self, point: FrontierPoint) -> None:
+        self.order = order_of(point.tables.graph)
+        graph, order = point.tables.graph, self.order
+        timeline = timeline_of(evaluator_of(point.tables), point.assignment)
+        steps = [(step.node, step.time_s) for step in timeline.steps if step.node is not None]
+        nodes, times_s = (np.array(column) for column in zip(*steps, strict=True))
+        step_s = np.bincount(nodes, times_s, len(graph.nodes))
+        self.once_s: Floats = np.where(order.runs_once, step_s, 0.0)
+        self.run_s: Floats = np.where(order.runs_once, 0.0, step_s / order.times)
+        self.bytes = _value_bytes(point)
+        self.static = [(graph.values[own.value].producer, own.bytes) for own in timeline.kept]
+        self.transient_bytes = timeline.cost.transient_bytes
 
-    nodes = range(len(graph.nodes))
-    in_backward = [_phase(graph, index) in ("backward", "recompute") for index in nodes]
-    chunks = [home[index] if own else None for index, own in enumerate(in_backward)]
-    return weight_gradients(chunks, [[*read(index)] for index in nodes])
+    @property
+    def place_s(self) -> tuple[Floats, Floats]:
+        """The time of each place of the forward pass for one micro-batch: forward, and in all."""
+        homes, count = self.order.homes, len(self.order.forward)
+        forward_s = np.where(self.order.in_forward, self.run_s, 0.0)
+        return _sums(homes, forward_s, count), _sums(homes, self.run_s, count)
+
+    @property
+    def passing_bytes(self) -> Ints:
+        """The bytes on one rank that pass each place of the forward pass."""
+        made, last = self.order.homes[self.order.made], self.order.last_places
+        inside = self.order.runs_forward[self.order.made] & (last >= 0)
+        count = len(self.order.forward) + 1
+        begin = np.bincount(made[inside] + 1, self.bytes[inside], count)
+        end = np.bincount(last[inside] + 1, self.bytes[inside], count)
+        return np.cumsum(begin - end).astype(np.int64)
+
+    def step(self, cuts: Sequence[int]) -> StepCosts:
+        """Return the costs of the chunks that begin at the start and at each place of ``cuts``."""
+        order, homes, count = self.order, self.order.home_chunks(cuts), len(cuts) + 1
+
+        def add(values: npt.NDArray[np.generic], mask: npt.NDArray[np.bool_], at: Ints) -> Floats:
+            return _sums(at, np.where(mask, values, 0), count)
+
+        weights = np.zeros(len(homes), bool)
+        weights[list(order.weight_nodes(cuts))] = True
+        values, readers = order.reads
+        read = np.zeros(len(self.bytes), bool)
+        read[values[weights[readers]]] = True
+        at, forward = homes[order.made], order.in_forward
+        last = np.searchsorted(np.array(cuts), order.last_places, side="right")
+        sent = order.runs_forward[order.made] & (last > at)
+        begun, ended = (np.bincount(where, sent * self.bytes, count) for where in (at, last))
+        static = np.zeros(count)
+        for node, size in self.static:
+            static[homes[node]] += size
+        kept = add(self.bytes, order.is_kept, at)
+        times = (
+            add(self.run_s, forward, homes),
+            add(self.run_s, ~forward & ~weights, homes),
+            add(self.run_s, ~forward & weights, homes),
+            np.bincount(homes, self.once_s, count),
+        )
+        sizes = (
+            static,
+            kept,
+            add(self.bytes, read & ~weights[order.made], at),
+            np.cumsum(begun - ended),
+        )
+        rows = zip(*(own.tolist() for own in times), *(own.tolist() for own in sizes), strict=True)
+        chunks = tuple(Costs(*row[:4], *map(int, row[4:])) for row in rows)
+        return StepCosts(chunks, max(self.transient_bytes - int(kept.sum()), 0))
 
 
-def _phase(graph: Graph, index: int) -> str | None:
-    """Return the phase of a node, ``None`` for a constant, an argument or a result."""
-    node = graph.nodes[index]
-    return node.phase if isinstance(node, Op) and not node.constant else None
+def _sums(at: Ints, values: npt.NDArray[np.generic], count: int) -> Floats:
+    """Return the sum of the values at each of ``count`` numbers."""
+    found: Floats = np.bincount(at, values, count)  # type: ignore[assignment]
+    return found
+
+
+def _value_bytes(point: FrontierPoint) -> Ints:
+    """Return the bytes of each value on one rank, 0 for arguments and constants."""
+    graph, mesh = point.tables.graph, Mesh(point.mesh)
+    found, known = np.zeros(len(graph.values), np.int64), dict[tuple[int, int, int], int]()
+    for number, value in enumerate(graph.values):
+        maker = graph.nodes[value.producer]
+        if not isinstance(maker, Op) or maker.constant or number in graph.storage.constants:
+            continue
+        strategy = point.strategies[value.producer]
+        key = id(value.info), id(strategy), value.index
+        if key not in known:
+            known[key] = tensor_bytes(value.info, strategy.results[value.index], mesh)
+        found[number] = known[key]
+    return found

@@ -11,6 +11,7 @@ their chunks, in these limits, and in whether gradients of weights are tasks of 
   in twice the memory.
 - ZB-V, V-Half and V-Min (Qi et al., 2024) place the second half of the chunks in the opposite
   order. They take the memory of 1F1B, half, and a third of it; the latter two repeat a pattern.
+  ZB-V2 is to ZB-V as ZB-H2 to ZB-H1: with twice the memory, unequal passes leave smaller bubbles.
 """
 
 from __future__ import annotations
@@ -89,6 +90,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "zb-v": Family(
         kept=lambda _, stages, __: 2 * stages, chunks=2, place=_zigzag, splits_weights=True
+    ),
+    "zb-v2": Family(
+        kept=lambda _, stages, __: 4 * stages, chunks=2, place=_zigzag, splits_weights=True
     ),
     "v-half": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 2, 1, 2)),
     "v-min": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 1, 1, 1)),

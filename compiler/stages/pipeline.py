@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.device import Device, Link
-from tensoropt.compiler.program.evaluate import evaluator_of
-from tensoropt.compiler.program.timeline import timeline_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.stages.chunk_costs import StepCosts, chunk_costs
-from tensoropt.compiler.stages.chunks import chunk_numbers
+from tensoropt.compiler.stages.bounds import early_chunks
+from tensoropt.compiler.stages.chunk_costs import NodeTimes, StepCosts
+from tensoropt.compiler.stages.chunks import Evenness, cuts_of
 from tensoropt.compiler.stages.families import FAMILIES, generate
+from tensoropt.compiler.stages.order import order_of
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
 from tensoropt.runtime.stages.schedule import Schedule
@@ -23,19 +24,44 @@ __all__ = ["Pipeline", "pipeline_of", "pipelines_of"]
 class Pipeline:
     """A training step in stages, each on a mesh of the shape of ``point``.
 
-    ``numbers`` has the chunk of each node that has one. ``execution`` leaves out the work that a
-    stage does once per step, which ``time_s`` includes. ``memory_bytes`` and ``static_bytes`` are
-    about the stage with the most memory.
+    ``cuts`` are the places of the forward pass at which chunks begin, a stage at most
+    ``early_chunks`` before an even cut. ``execution`` leaves out the work that a stage does once
+    per step, which ``time_s`` includes. ``stage_bytes`` is the memory of each stage,
+    ``static_bytes_of`` the part that is static. ``sent_bytes`` pass from each chunk to the next,
+    for each micro-batch.
     """
 
     point: FrontierPoint
     family: str
-    numbers: Sequence[int | None]
+    cuts: Sequence[int]
+    early_chunks: float
     schedule: Schedule
     execution: Execution
     time_s: float
-    memory_bytes: int
-    static_bytes: int
+    stage_bytes: Sequence[int]
+    static_bytes_of: Sequence[int]
+    sent_bytes: Sequence[int]
+
+    @property
+    def numbers(self) -> list[int | None]:
+        """The chunk of each node that has one."""
+        found = order_of(self.point.tables.graph).chunks(self.cuts).tolist()
+        return [None if number < 0 else number for number in found]
+
+    @property
+    def fullest(self) -> int:
+        """The stage with the most memory."""
+        return max(range(self.stages), key=lambda stage: self.stage_bytes[stage])
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of the fullest stage."""
+        return max(self.stage_bytes)
+
+    @property
+    def static_bytes(self) -> int:
+        """The static memory of the fullest stage."""
+        return self.static_bytes_of[self.fullest]
 
     @property
     def stages(self) -> int:
@@ -49,28 +75,55 @@ class Pipeline:
 
 
 def pipeline_of(point: FrontierPoint, stages: int, family: str) -> Pipeline:
-    """Return the pipeline of a step with a schedule of a family.
+    """Return the pipeline of a step with a schedule of a family, and chunks of equal time.
 
     Raises :class:`UserError` for a step with fewer operations than chunks. Linear in the operands
     of the program, ``O(n log n)`` in the tasks of all stages.
     """
-    (found,) = pipelines_of(point, stages, [family])
-    return found
+    return pipelines_of(point, stages, [family])[0]
 
 
 def pipelines_of(point: FrontierPoint, stages: int, families: Sequence[str]) -> list[Pipeline]:
-    """Return a pipeline per family; those with equal numbers of chunks share their cuts."""
-    link = _link(point.tables.device, stages, point.mesh)
-    timeline = timeline_of(evaluator_of(point.tables), point.assignment)
-    cuts: dict[int, tuple[Sequence[int | None], StepCosts]] = {}
-    found = []
+    """Return the pipelines of each family that has enough operations, one for each of its cuts.
+
+    Raises :class:`UserError` if no family has enough.
+    """
+    link, times = _link(point.tables.device, stages, point.mesh), NodeTimes(point)
+    known: dict[tuple[int, Evenness], _Cut] = {}
+    found, refused = list[Pipeline](), list[UserError]()
     for name in families:
         count = stages * FAMILIES[name].chunks
-        if count not in cuts:
-            numbers = chunk_numbers(point, timeline, count)
-            cuts[count] = numbers, chunk_costs(point, timeline, numbers, count)
-        found.append(_Maker(point, name, *cuts[count], stages, link).pipeline())
+        try:
+            for evenness in _evenness(name, stages):
+                if (count, evenness) not in known:
+                    known[count, evenness] = _Cut.of(times, cuts_of(times, count, evenness), stages)
+                found.append(_Maker(point, name, known[count, evenness], stages, link).pipeline())
+        except UserError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
     return found
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The places at which chunks begin, and their costs."""
+
+    places: Sequence[int]
+    step: StepCosts
+    early_chunks: float
+
+    @classmethod
+    def of(cls, times: NodeTimes, places: Sequence[int], stages: int) -> _Cut:
+        return cls(places, times.step(places), early_chunks(times.place_s[1], places, stages))
+
+
+def _evenness(family: str, stages: int) -> Sequence[Evenness]:
+    """Return the times that the cuts of a family make equal."""
+    own = FAMILIES[family]
+    if stages == 1 or own.between is not None or not (own.splits_weights or own.chunks == 1):
+        return ("chunks",)
+    return ("chunks", "ends" if own.splits_weights else "ends without W")
 
 
 def _link(device: Device, stages: int, mesh: Sequence[int]) -> Link:
@@ -82,31 +135,38 @@ def _link(device: Device, stages: int, mesh: Sequence[int]) -> Link:
 class _Maker:
     point: FrontierPoint
     name: str
-    numbers: Sequence[int | None]
-    step: StepCosts
+    cut: _Cut
     stages: int
     link: Link
 
     def pipeline(self) -> Pipeline:
-        family, chunks = FAMILIES[self.name], self.step.chunks
+        family, chunks = FAMILIES[self.name], self.cut.step.chunks
         places = family.place(self.stages, family.chunks)
         costs = [self._cost(number, places) for number in range(len(chunks))]
         schedule = generate(family, self.stages, self.point.tables.graph.micro_batches, costs)
         execution = execute(schedule, costs)
-        time_s, memory_bytes, static_bytes = 0.0, 0, 0
+        static, time_s = [0] * self.stages, 0.0
         for stage in range(self.stages):
             own = [chunk for chunk, place in zip(chunks, places, strict=True) if place == stage]
             end_s = execution.ends_s[stage][-1] + sum(chunk.once_s for chunk in own)
-            time_s = max(time_s, end_s)
-            static = sum(chunk.static_bytes for chunk in own)
-            most = static + execution.kept_bytes[stage] + self.step.working_bytes
-            if most > memory_bytes:
-                memory_bytes, static_bytes = most, static
-        what = self.point, self.name, self.numbers, schedule, execution
-        return Pipeline(*what, time_s, memory_bytes, static_bytes)
+            time_s, static[stage] = max(time_s, end_s), sum(chunk.static_bytes for chunk in own)
+        kept = zip(static, execution.kept_bytes, strict=True)
+        sizes = [own + more + self.cut.step.working_bytes for own, more in kept]
+        return Pipeline(
+            self.point,
+            self.name,
+            self.cut.places,
+            self.cut.early_chunks,
+            schedule,
+            execution,
+            time_s,
+            sizes,
+            static,
+            [chunk.sent_bytes for chunk in chunks],
+        )
 
     def _cost(self, number: int, places: Sequence[int]) -> ChunkCost:
-        own = self.step.chunks[number]
+        own = self.cut.step.chunks[number]
         last = number + 1 == len(places)
         sends = not last and places[number] != places[number + 1]
         sent_s = self.link.latency_s + own.sent_bytes / self.link.bandwidth_bytes_per_s

@@ -11,8 +11,8 @@ from graphs.gpt import Gpt
 import tensoropt as to
 from tensoropt.compiler.program.graph import Node, Op
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.stages.chunk_costs import chunk_homes, weight_nodes
 from tensoropt.compiler.stages.families import FAMILIES
+from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.pipeline import pipeline_of, pipelines_of
 from tensoropt.runtime.stages.execution import check_schedule
 
@@ -118,9 +118,10 @@ def test_costs_and_programs_have_the_same_gradients_of_weights(
     chosen.compile(tmp_path / "plan")
     pipeline = chosen.found.pipeline  # type: ignore[attr-defined]
     graph = pipeline.point.tables.graph
-    homes = chunk_homes(graph, pipeline.numbers)
+    order = order_of(graph)
+    homes = order.home_chunks(pipeline.cuts).tolist()
     backward = {node.name: homes[i] for i, node in enumerate(graph.nodes) if is_backward(node)}
-    weights = {graph.nodes[i].name for i in weight_nodes(graph, homes)}
+    weights = {graph.nodes[i].name for i in order.weight_nodes(pipeline.cuts)}
     found = {}
     for file in (tmp_path / "plan").glob("rank*.*[0-9].onnx"):
         kind, chunk = file.stem.split(".")[1][:-1], int(file.stem[-1])

@@ -19,6 +19,7 @@ from tensoropt.compiler.report.explain.layers import layers_of
 from tensoropt.compiler.report.explain.meaning import matrix_of
 from tensoropt.compiler.report.explain.neighbours import Groups, neighbour
 from tensoropt.compiler.report.explain.splits import Words
+from tensoropt.compiler.report.explain.stages import staged_step
 from tensoropt.compiler.report.explanation import (
     Communication,
     Costly,
@@ -32,7 +33,12 @@ from tensoropt.compiler.report.explanation import (
     TimelineEntry,
 )
 from tensoropt.compiler.report.memory import beside_bytes
-from tensoropt.compiler.search.frontier.points import marks, micro_batches_of, recompute_of
+from tensoropt.compiler.search.frontier.points import (
+    marks,
+    micro_batches_of,
+    recompute_of,
+    stages_of,
+)
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
@@ -59,7 +65,13 @@ def explain(
     """
     explainer = _Explainer(point)
     explanation = explainer.explanation(points, model, device)
-    return replace(explanation, pins=pins, expected_error=error, parts_s=explainer.parts_s())
+    return replace(
+        explanation,
+        pins=pins,
+        expected_error=error,
+        parts_s=explainer.parts_s(),
+        staged=staged_step(point),
+    )
 
 
 def differences(point: FrontierPoint, others: Sequence[FrontierPoint]) -> dict[int, Neighbour]:
@@ -116,11 +128,11 @@ class _Explainer:
             tuple(marks(points).get(self.point.index, ())),
             recompute_of(self.point),
             micro_batches_of(self.point),
-            cost.time_s,
-            cost.compute_s,
-            cost.communication_s,
-            cost.hidden_s,
-            cost.update_s,
+            self.point.time_s,
+            self.point.compute_s,
+            self.point.communication_s,
+            self.point.hidden_s,
+            cost.update_s / stages_of(self.point),
             tuple(layers),
             entries,
             self._costly(entries, layers),
@@ -130,12 +142,15 @@ class _Explainer:
         )
 
     def parts_s(self) -> dict[str, float]:
-        """Return the seconds of each part of the step that tables of the device measure."""
+        """Return the seconds of each part of the step that tables of the device measure.
+
+        Of a stage, on average, if there are several.
+        """
         found: dict[str, float] = {}
         for step in self.timeline.steps:
             part = self._part(step)
             if part is not None:
-                found[part] = found.get(part, 0.0) + step.time_s
+                found[part] = found.get(part, 0.0) + step.time_s / stages_of(self.point)
         return found
 
     def _part(self, step: Step) -> str | None:

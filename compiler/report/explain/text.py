@@ -15,6 +15,7 @@ from tensoropt.compiler.report.explanation import (
     Memory,
     Neighbour,
     Operation,
+    StagedStep,
     Tensor,
 )
 from tensoropt.compiler.report.memory import BESIDE, memory_name
@@ -26,11 +27,12 @@ from tensoropt.runtime.plan.pins import pins_lines
 __all__ = ["explanation_text"]
 
 _COSTLY, _TENSORS, _CHANGES = 5, 5, 8
+_MOMENTS = 80  # of a timeline of stages
 
 
 def explanation_text(explanation: Explanation) -> str:
     """Return an explanation as text: layers, costliest steps, memory and neighbours."""
-    parts = (_head, _layers, _costly, _memory, _next)
+    parts = [_head, *([_stages] if explanation.staged else []), _layers, _costly, _memory, _next]
     return "\n".join("\n".join(part(explanation)) + "\n" for part in parts)
 
 
@@ -49,7 +51,8 @@ def _head(plan: Explanation) -> Iterator[str]:
         f"communication {format_seconds(sent)} ({_share(sent, plan.time_s)}){hidden}"
     )
     yield expected_line(plan.expected_error, plan.device, plan.part_shares)
-    yield _sizes(plan.memory)
+    if plan.staged is None:
+        yield _sizes(plan.memory)
     if plan.recompute is not None:
         update = format_seconds(plan.update_s)
         count = plan.micro_batches or 1
@@ -58,6 +61,59 @@ def _head(plan: Explanation) -> Iterator[str]:
             f"training: recomputes {plan.recompute}{several}; the update takes {update} of the step"
         )
     yield from pins_lines(plan.pins)
+
+
+def _stages(plan: Explanation) -> Iterator[str]:
+    """Yield a line per stage, and a timeline of each."""
+    staged = plan.staged
+    assert staged is not None
+    count, idle = len(staged.stages), f"{staged.idle_share:.1%}"
+    yield (
+        f"pipeline: {count} stages of mesh {mesh_name(plan.mesh)}, {staged.schedule}, "
+        f"{staged.micro_batches} micro-batches; a stage has no task for {idle} of the time"
+    )
+    head = ["stage", "chunks", "busy", "idle", "memory", "static", "in flight", "sends", "to"]
+    rows = [
+        [
+            str(number),
+            ",".join(map(str, row.chunks)),
+            format_seconds(row.busy_s),
+            format_seconds(row.idle_s),
+            format_bytes(row.memory_bytes),
+            format_bytes(row.static_bytes),
+            format_bytes(row.kept_bytes),
+            format_bytes(row.sent_bytes),
+            ",".join(map(str, row.sends_to)) or "-",
+        ]
+        for number, row in enumerate(staged.stages)
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for cells in (head, *rows):
+        yield "  " + "  ".join(f"{cell:>{n}}" for cell, n in zip(cells, widths, strict=True))
+    yield (
+        f"timeline of {format_seconds(staged.end_s)}: F forward, B backward, W gradients of "
+        "weights, . no task; sends are for each micro-batch"
+    )
+    for number, line in enumerate(_timelines(staged)):
+        yield f"  {number:>{widths[0]}}  {line}"
+
+
+def _timelines(staged: StagedStep) -> Iterator[str]:
+    """Yield a line of letters per stage: the work that takes most of each moment."""
+    moment_s = staged.end_s / _MOMENTS or 1.0
+    for stage in range(len(staged.stages)):
+        spent = [dict.fromkeys(".FBW", 0.0) for _ in range(_MOMENTS)]
+        for task in staged.tasks:
+            if task.stage == stage:
+                first = min(int(task.start_s / moment_s), _MOMENTS - 1)
+                last = min(int(task.end_s / moment_s), _MOMENTS - 1)
+                for at in range(first, last + 1):
+                    begin_s = max(task.start_s, at * moment_s)
+                    end_s = min(task.end_s, (at + 1) * moment_s)
+                    spent[at][task.work] += max(end_s - begin_s, 0.0)
+        for own in spent:
+            own["."] = moment_s - sum(own.values())
+        yield "".join(max(own, key=lambda work: own[work]) for own in spent)
 
 
 def _sizes(memory: Memory) -> str:
@@ -70,7 +126,8 @@ def _sizes(memory: Memory) -> str:
 
 
 def _layers(plan: Explanation) -> Iterator[str]:
-    yield "layers, with the time of each op and collective"
+    on = ", all on one stage" if plan.staged else ""
+    yield f"layers, with the time of each op and collective{on}"
     for layer in plan.layers:
         yield f"  {_title(layer)}"
         for phase in ("", *STEP_PARTS):
@@ -149,7 +206,7 @@ def _costly(plan: Explanation) -> Iterator[str]:
         times = f"{row.count} x " if row.count > 1 else ""
         what = f"{row.op} {row.name}" if row.kind == "op" else f"{row.op} of {row.name}"
         where = f" in {row.layer}" if row.layer else ""
-        share = _share(row.time_s, plan.time_s)
+        share = f"{row.share:.1%}"
         yield f"  {_time(row.time_s)}  {share:>5}  {times}{what.strip()}{where}"
 
 

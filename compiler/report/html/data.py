@@ -58,6 +58,7 @@ def report_data(
         "frontier": _frontier(frontier, picked, changes),
         "graph": graph,
         "timeline": timeline,
+        "stages": _stages(explanation),
         "costly": [vars(row) for row in explanation.costly],
         "collectives": _collectives(explanation),
         "alive": _tensors(explanation.memory.alive, explanation),
@@ -70,28 +71,58 @@ def report_data(
 def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
     named = f" ({', '.join(explanation.marks)})" if explanation.marks else ""
     again = f", recomputing {explanation.recompute}" if explanation.recompute else ""
-    mesh = mesh_name(explanation.mesh)
+    where, of, staged = f"mesh {mesh_name(explanation.mesh)}", "", explanation.staged
+    if staged is not None:
+        where = f"{len(staged.stages)} stages of {where}, schedule {staged.schedule}"
+        of = ", below the stages with all layers on one of them"
     share = explanation.communication_s / explanation.time_s if explanation.time_s else 0.0
     beside, hidden = explanation.memory.beside_bytes, explanation.hidden_s
     error = expected_line(explanation.expected_error, explanation.device, explanation.part_shares)
     return {
         "model": explanation.model,
         "line": f"Point {explanation.index}{named} of {explanation.points} on "
-        f"{explanation.devices} x {explanation.device}, mesh {mesh}{again}. "
-        "All figures are predicted, of one rank and one step; "
-        f"{error}.",
+        f"{explanation.devices} x {explanation.device}, {where}{again}. "
+        f"All figures are predicted, of one rank and one step{of}; {error}.",
         "tiles": [
             ["s", rounded(explanation.time_s), "a step"],
             ["s", rounded(explanation.compute_s), "compute"],
             ["s", rounded(explanation.communication_s), f"communication, {share:.0%}"],
             *([["s", rounded(hidden), "hidden behind compute"]] if hidden else []),
             ["B", explanation.process_bytes, f"{memory_name(whole=beside > 0)} per device"],
-            *(["B", size, kind] for kind, size in explanation.memory.static_parts.items()),
-            ["B", explanation.memory.transient_bytes, "transient"],
+            *_parts(explanation),
             *([["B", beside, BESIDE]] if beside else []),
         ],
         "notes": [*pins_lines(explanation.pins), *notes],
         "foot": f"{TOOL}. This file loads nothing from anywhere.",
+    }
+
+
+def _parts(explanation: Explanation) -> list[list[Any]]:
+    """Return the tiles on the memory of a rank, of the fullest stage if there are several."""
+    staged, memory = explanation.staged, explanation.memory
+    if staged is None:
+        static = [["B", size, kind] for kind, size in memory.static_parts.items()]
+        return [*static, ["B", memory.transient_bytes, "transient"]]
+    fullest = staged.fullest
+    return [
+        ["B", fullest.static_bytes, "static, of the fullest stage"],
+        ["B", fullest.kept_bytes, "of micro-batches in flight"],
+    ]
+
+
+def _stages(explanation: Explanation) -> dict[str, Any] | None:
+    staged = explanation.staged
+    if staged is None:
+        return None
+    return {
+        "rows": [vars(row) for row in staged.stages],
+        "tasks": [
+            [t.stage, t.work, t.micro_batch, t.chunk, rounded(t.start_s), rounded(t.end_s)]
+            for t in staged.tasks
+        ],
+        "end_s": rounded(staged.end_s),
+        "about": f"{staged.micro_batches} micro-batches, schedule {staged.schedule}; a stage has "
+        f"no task for {staged.idle_share:.1%} of the time",
     }
 
 
@@ -163,7 +194,7 @@ def _timeline(explanation: Explanation, strings: Strings) -> dict[str, Any]:
     joined = f"; every {size} consecutive steps are drawn as one" if size > 1 else ""
     return {
         "rows": [_entry(piece, strings) for piece in pieces],
-        "total_s": rounded(explanation.time_s),
+        "total_s": rounded(max((entry.end_s for entry in entries), default=0.0)),
         "beside_bytes": explanation.memory.beside_bytes,
         "static_bytes": explanation.memory.static_bytes,
         "peak": None if at is None else at // size,

@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["SCRIPTS", "page_of"]
 
-SCRIPTS = ("base", "frontier", "graph", "timeline", "tables")
+SCRIPTS = ("base", "frontier", "graph", "timeline", "stages", "tables")
 _FOLDER = Path(__file__).parent
 # Characters that could close the element with the data, or open another element inside it.
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}

@@ -1,0 +1,50 @@
+"""Explanation of a step in stages: the tasks of each stage, its memory, and its transfers."""
+
+from __future__ import annotations
+
+from tensoropt.compiler.planning.staged import StagedPoint
+from tensoropt.compiler.report.explanation import StagedStep, StageRow, TaskEntry
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.stages.pipeline import Pipeline
+
+__all__ = ["staged_step"]
+
+
+def staged_step(point: FrontierPoint) -> StagedStep | None:
+    """Return the stages of a point, ``None`` without any. Linear in the tasks of all stages."""
+    pipeline = point.pipeline if isinstance(point, StagedPoint) else None
+    if pipeline is None:
+        return None
+    schedule, execution = pipeline.schedule, pipeline.execution
+    tasks = tuple(
+        TaskEntry(stage, *task, start_s, end_s)
+        for stage, order in enumerate(schedule.orders)
+        for task, start_s, end_s in zip(
+            order, execution.starts_s[stage], execution.ends_s[stage], strict=True
+        )
+    )
+    rows = tuple(_row(pipeline, stage) for stage in range(pipeline.stages))
+    batches = schedule.micro_batches
+    return StagedStep(pipeline.family, batches, pipeline.idle_share, rows, tasks)
+
+
+def _row(pipeline: Pipeline, stage: int) -> StageRow:
+    places, execution = pipeline.schedule.places, pipeline.execution
+    own = tuple(chunk for chunk, place in enumerate(places) if place == stage)
+    # The values that pass a cut go forward, and their gradients back.
+    ends = [
+        (cut, {places[cut], places[cut + 1]} - {stage})
+        for cut in range(len(places) - 1)
+        if stage in places[cut : cut + 2] and places[cut] != places[cut + 1]
+    ]
+    idle_s = execution.idle_s(stage)
+    return StageRow(
+        own,
+        execution.time_s - idle_s,
+        idle_s,
+        pipeline.stage_bytes[stage],
+        pipeline.static_bytes_of[stage],
+        execution.kept_bytes[stage],
+        sum(pipeline.sent_bytes[cut] for cut, _ in ends),
+        tuple(sorted({other for _, others in ends for other in others})),
+    )

@@ -1,0 +1,119 @@
+"""Lower bounds on the time of a step in stages, over all of its cuts and schedules.
+
+A pipeline of ``p`` stages and ``m`` micro-batches takes ``D`` seconds. Stage ``s`` begins when the
+first micro-batch has passed all chunks before the first one of ``s``, which takes at least their
+forward time ``F_s``. Then it has its own work for ``m`` micro-batches, and once per step ``o_s``:
+
+    D >= F_s + m t_s + o_s,  and so  p D >= S + sum of F_s over all stages,
+
+as the work of all stages is ``S``, the time of the step on one stage. ``F_s`` depends on the cut.
+All that follows the beginning of stage ``s`` takes at most ``b_s`` for a micro-batch:
+
+- With one chunk per stage it is the work of ``p - s`` stages, each of at most ``D / m``.
+- With several, cuts are limited: stage ``s`` begins at most ``e`` chunks before an even cut. So of
+  ``n`` chunks all but ``s - e`` follow, and ``b_s`` is that part of the whole, at most ``p D / m``.
+
+By the least times of operations, over all strategies, at most ``b_s`` seconds follow only from some
+place on. The least forward time until the first of these places bounds ``F_s``. As ``D`` grows,
+``b_s`` grows and ``F_s`` falls. So the inequality fails below some ``D``, which is the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.program.costs import NodeCosts
+from tensoropt.compiler.program.graph import Graph, Op
+from tensoropt.compiler.program.options import op_options
+from tensoropt.compiler.stages.chunk_costs import Floats
+from tensoropt.compiler.stages.order import order_of
+from tensoropt.runtime.layout.mesh import Mesh
+
+__all__ = ["EARLY", "early_chunks", "least_place_s", "least_time_s"]
+
+EARLY = 0.5
+"""Chunks by which a cut into several chunks per stage may begin a stage before an even cut."""
+
+_HALVINGS = 60
+
+
+def least_time_s(
+    step_s: float,
+    place_s: tuple[Sequence[float] | Floats, Sequence[float] | Floats],
+    stages: int,
+    micro_batches: int,
+    chunks: int = 1,
+    early: float = EARLY,
+) -> float:
+    """Return a lower bound on the time of a step with ``chunks`` per stage.
+
+    ``step_s`` is a lower bound on its time on one stage, ``place_s`` are lower bounds on the time
+    of each place for a micro-batch: forward, and in all. ``O(stages log places)``.
+    """
+    forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)]) for own in place_s)
+    follow_s = all_s[-1] - all_s  # after the first places; falls from place to place
+    stage = np.arange(stages)
+    if chunks == 1:
+        share = (stages - stage) / stages
+    else:
+        count = stages * chunks
+        share = np.minimum((count - stage + early) / count, 1.0)
+
+    def is_possible(time_s: float) -> bool:
+        most_s = share * stages * time_s / micro_batches * (1 + 1e-9)
+        first = np.searchsorted(-follow_s, -most_s)
+        fill_s = forward_s[np.minimum(first, len(forward_s) - 1)].sum()
+        return bool(stages * time_s >= step_s + fill_s)
+
+    low_s, high_s = step_s / stages, step_s / stages + float(forward_s[-1])
+    for _ in range(_HALVINGS):
+        middle_s = (low_s + high_s) / 2
+        if is_possible(middle_s):
+            high_s = middle_s
+        else:
+            low_s = middle_s
+    return low_s
+
+
+def early_chunks(place_s: Floats, cuts: Sequence[int], stages: int) -> float:
+    """Return the most chunks by which a cut begins a stage before an even cut; below 0 if later.
+
+    ``place_s`` has the time of each place for a micro-batch, in all.
+    """
+    until_s, count = np.cumsum(place_s), len(cuts) + 1
+    begun = until_s[np.array(cuts[: stages - 1], int) - 1] / until_s[-1]
+    return float(np.max(np.arange(1, stages) - count * begun, initial=0.0))
+
+
+def least_place_s(graph: Graph, meshes: Iterable[Mesh], device: Device) -> tuple[Floats, Floats]:
+    """Return the least time of each place for one micro-batch: forward, and in all.
+
+    The least over all strategies on all meshes. Leaves out communication, recomputation and the
+    update. Linear in the nodes, and in the strategies of different operations.
+    """
+    order, classes = order_of(graph), dict[tuple[int, int], list[int]]()
+    for index, node in enumerate(graph.nodes):
+        if not isinstance(node, Op) or node.constant or node.passes:
+            continue
+        if node.phase in ("forward", "backward"):
+            classes.setdefault((id(node.info), id(node.rule)), []).append(index)
+    run_s = np.zeros(len(graph.nodes))
+    costs = [NodeCosts(graph, mesh, device) for mesh in meshes]
+    for own in classes.values():
+        op = graph.op(own[0])
+        run_s[own] = min(
+            each.op_time_s(op, strategy)
+            for each in costs
+            for strategy in op_options(op.rule, len(op.operands), each.mesh, graph.samples)
+        )
+        fused = [index for index in own if any(each.is_fused(graph.nodes[index]) for each in costs)]
+        run_s[fused] = 0.0
+    homes, count = order.homes, len(order.forward)
+    forward_s = np.where(order.in_forward, run_s, 0.0)
+    return (
+        np.bincount(homes, forward_s, count).astype(np.float64),
+        np.bincount(homes, run_s, count).astype(np.float64),
+    )

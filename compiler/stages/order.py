@@ -1,0 +1,301 @@
+"""The places of the nodes of a training step along its forward pass.
+
+Cuts are places of the forward pass. Each node has the place of a forward node, and the chunk of
+that place, so that one look at the graph serves all cuts of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.compiler.program.graph import Argument, Graph, Op, Result, once_per_graph
+from tensoropt.compiler.training.weight_gradients import weight_gradients
+
+__all__ = ["Order", "order_of"]
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_NONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The places of the nodes of ``graph``.
+
+    ``forward`` are the nodes of the forward pass that depend on an input; a place is a position
+    among them, and ``starts`` are the places at which a chunk may begin. Per node, ``places`` has
+    the place that decides its chunk, -1 for nodes of the update and for those that each chunk
+    computes for itself; ``homes`` has a place for these too.
+    """
+
+    graph: Graph
+    forward: Sequence[int]
+    starts: Sequence[int]
+    places: Ints
+    homes: Ints
+
+    @cached_property
+    def times(self) -> Ints:
+        """The number of times that a step runs each node."""
+        return np.array([self.graph.times(node) for node in self.graph.nodes])
+
+    @cached_property
+    def runs_once(self) -> Flags:
+        """True for each node that a step runs once, after all micro-batches."""
+        several = self.graph.micro_batches > 1
+        flags = [several or self.graph.updates(node) for node in self.graph.nodes]
+        found: Flags = (self.times == 1) & np.array(flags, bool)
+        return found
+
+    @cached_property
+    def in_forward(self) -> Flags:
+        """True for each node of the forward pass; arguments and results count as such."""
+        return np.array([not isinstance(n, Op) or n.is_forward for n in self.graph.nodes], bool)
+
+    @cached_property
+    def made(self) -> Ints:
+        """The node that makes each value."""
+        return np.array([value.producer for value in self.graph.values], np.int64)
+
+    @cached_property
+    def reads(self) -> tuple[Ints, Ints]:
+        """A value and its reader, for each operand of the graph."""
+        pairs = [(v, r) for v, value in enumerate(self.graph.values) for r, _ in value.uses]
+        found = np.array(pairs, np.int64).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+
+    @cached_property
+    def runs_forward(self) -> Flags:
+        """True for each operation of the forward pass that is not constant."""
+        return np.array([self.graph.runs_forward(i) for i in range(len(self.graph.nodes))], bool)
+
+    @cached_property
+    def last_places(self) -> Ints:
+        """The last place at which the forward pass reads each value, -1 if it does not."""
+        values, readers = self.reads
+        found = np.full(len(self.graph.values), _NONE)
+        inside = self.runs_forward[readers]
+        np.maximum.at(found, values[inside], self.homes[readers[inside]])
+        return found
+
+    @cached_property
+    def is_kept(self) -> Flags:
+        """True for each value of the forward pass that an operation of another pass reads."""
+        values, readers = self.reads
+        others = np.array([isinstance(node, Op) for node in self.graph.nodes]) & ~self.runs_forward
+        found = np.zeros(len(self.graph.values), bool)
+        found[values[others[readers]]] = True
+        return found & self.runs_forward[self.made]
+
+    def chunks(self, cuts: Sequence[int]) -> Ints:
+        """Return the chunk of each node, -1 for none; a chunk begins at each place of ``cuts``."""
+        found = np.searchsorted(np.array(cuts), self.places, side="right")
+        return np.where(self.places < 0, _NONE, found)
+
+    def home_chunks(self, cuts: Sequence[int]) -> Ints:
+        """Return the chunk of each node, also of those that belong to none alone."""
+        return np.searchsorted(np.array(cuts), self.homes, side="right")
+
+    def weight_nodes(self, cuts: Sequence[int]) -> frozenset[int]:
+        """Return the nodes that compute gradients of weights.
+
+        A reader in a later chunk than a recomputed value reads the original.
+        """
+        homes = self.home_chunks(cuts).tolist()
+        pairs = zip(self._phases, homes, strict=True)
+        chunks = [None if phase is None else home for phase, home in pairs]
+        operands = list(self._backward_operands)
+        for index in self._rereaders:
+            operands[index] = [
+                made
+                for made in operands[index]
+                if self._phases[made] != "recompute" or homes[made] >= homes[index]
+            ]
+        return weight_gradients(chunks, operands)
+
+    @cached_property
+    def _phases(self) -> list[str | None]:
+        """The phase of each node that runs after the forward pass and before the update."""
+        return [
+            node.phase
+            if isinstance(node, Op)
+            and not node.constant
+            and node.phase in ("backward", "recompute")
+            else None
+            for node in self.graph.nodes
+        ]
+
+    @cached_property
+    def _backward_operands(self) -> list[list[int]]:
+        phases = self._phases
+        return [
+            [] if phases[i] is None else [p for p in _producers(self.graph, i) if phases[p]]
+            for i in range(len(self.graph.nodes))
+        ]
+
+    @cached_property
+    def _rereaders(self) -> list[int]:
+        """The nodes with a recomputed operand."""
+        phases = self._phases
+        pairs = enumerate(self._backward_operands)
+        return [i for i, own in pairs if any(phases[made] == "recompute" for made in own)]
+
+
+@once_per_graph
+def order_of(graph: Graph) -> Order:
+    """Return the places of the nodes of a training step; linear in their operands."""
+    derived = _derived(graph)
+    forward = [i for i in range(len(graph.nodes)) if graph.runs_forward(i) and i not in derived]
+    places = _places(graph, forward)
+    return Order(
+        graph,
+        forward,
+        _starts(graph, forward, derived),
+        np.array(places, np.int64),
+        np.array(_homes(graph, places), np.int64),
+    )
+
+
+def _producers(graph: Graph, index: int) -> list[int]:
+    """Return the nodes that make the operands of a node."""
+    return [graph.values[v].producer for v in graph.nodes[index].operands if v is not None]
+
+
+def _readers(graph: Graph, index: int) -> list[int]:
+    return [r for value in graph.nodes[index].results for r, _ in graph.values[value].uses]
+
+
+def _derived(graph: Graph) -> set[int]:
+    """Return the parameters, and the forward nodes that depend on nothing else, such as casts."""
+    found: set[int] = set()
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, Argument):
+            is_derived = node.state == "parameter"
+        else:
+            made = _producers(graph, index)
+            is_derived = (
+                graph.runs_forward(index)
+                and not graph.op(index).is_random
+                and any(p in found for p in made)
+                and all(p in found or graph.nodes[p].constant for p in made)
+            )
+        if is_derived:
+            found.add(index)
+    return found
+
+
+def _starts(graph: Graph, forward: Sequence[int], derived: set[int]) -> list[int]:
+    """Return the positions in ``forward`` at which a parameter is read first; the first is 0."""
+    roots: dict[int, set[int]] = {}  # the parameters that a derived node depends on
+    for index in sorted(derived):
+        made = [roots[p] for p in _producers(graph, index) if p in derived]
+        roots[index] = {index} if isinstance(graph.nodes[index], Argument) else set().union(*made)
+    seen: set[int] = set()
+    found: list[int] = []
+    for position, index in enumerate(forward):
+        read = {root for p in _producers(graph, index) if p in derived for root in roots[p]}
+        if read - seen:
+            found.append(position)
+        seen |= read
+    return [0, *found[1:]]
+
+
+def _leader(graph: Graph, index: int) -> int | None:
+    """Return the node that decides the place of a backward or recomputed node."""
+    node = graph.nodes[index]
+    repeated = node.repeats if isinstance(node, Op) else None
+    return node.follows if repeated is None else repeated
+
+
+def _places(graph: Graph, forward: Sequence[int]) -> list[int]:
+    """Return the place of each node, -1 for none.
+
+    A recomputed node has the place of the original. A backward node has the place of its leader, or
+    an earlier one if it reads a gradient of that.
+    """
+    places = [_NONE] * len(graph.nodes)
+    for at, index in enumerate(forward):
+        places[index] = at
+    _keep_buffers_together(graph, places)
+    for index, node in enumerate(graph.nodes):
+        if not isinstance(node, Op) or node.is_forward or node.constant or graph.updates(node):
+            continue
+        leader = _leader(graph, index)
+        wanted = _NONE if leader is None else places[leader]
+        producers = _producers(graph, index)
+        if node.phase == "recompute" and wanted != _NONE:
+            places[index] = wanted
+            continue
+        later = [places[p] for p in producers if _is_backward(graph, p)]
+        known = [place for place in (wanted, *later) if place != _NONE]
+        given = [place for place in (places[p] for p in producers) if place != _NONE]
+        places[index] = min(known) if known else max(given, default=len(forward) - 1)
+    return places
+
+
+def _is_backward(graph: Graph, index: int) -> bool:
+    node = graph.nodes[index]
+    return isinstance(node, Op) and node.phase == "backward"
+
+
+def _keep_buffers_together(graph: Graph, places: list[int]) -> None:
+    """Move the operations that only update a running statistic to one place.
+
+    That is the first at which they can all run: one chunk alone has the statistic.
+    """
+    inside: set[int] = set()  # nodes with results that go to buffers alone
+    for index in reversed(range(len(graph.nodes))):
+        node = graph.nodes[index]
+        is_end = isinstance(node, Result) and node.updates is not None
+        if is_end and not graph.updates(node):
+            inside.add(index)
+        elif graph.runs_forward(index):
+            readers = _readers(graph, index)
+            if readers and inside.issuperset(readers):
+                inside.add(index)
+    for end in inside:
+        if isinstance(graph.nodes[end], Result):
+            own = _made_for(graph, end, inside)
+            given = [places[i] for node in own for i in _producers(graph, node) if i not in own]
+            latest = max((place for place in given if place != _NONE), default=0)
+            for index in own - {end}:
+                places[index] = latest
+
+
+def _made_for(graph: Graph, end: int, inside: set[int]) -> set[int]:
+    """Return the nodes ``inside`` that the node ``end`` depends on, and itself."""
+    found, left = {end}, [end]
+    while left:
+        new = {*_producers(graph, left.pop())} & inside - found
+        found |= new
+        left.extend(new)
+    return found
+
+
+def _homes(graph: Graph, places: Sequence[int]) -> list[int]:
+    """Return a place for each node: state has its readers', an update its gradient's.
+
+    Nodes of all chunks, such as the learning rate and the norm of all gradients, have the first.
+    """
+    homes = list(places)
+
+    def settle(index: int, near: Iterable[int]) -> None:
+        if homes[index] == _NONE:
+            known = [place for place in (homes[other] for other in near) if place != _NONE]
+            homes[index] = min(known, default=_NONE)
+
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, Argument) and node.is_weight:
+            settle(index, _readers(graph, index))
+    for index, node in enumerate(graph.nodes):
+        if not (isinstance(node, Op) and node.norm):
+            settle(index, _producers(graph, index))
+    for index in reversed(range(len(homes))):  # moments, and products of these
+        settle(index, _readers(graph, index))
+    return [max(place, 0) for place in homes]
