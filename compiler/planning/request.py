@@ -247,6 +247,11 @@ class Request:
                 object.__setattr__(self, name, value)
         if self.mesh is not None:
             object.__setattr__(self, "devices", parse_mesh(self.mesh).size * (self.stages or 1))
+        if self.schedule is not None and self.stages == 1:
+            schedule, stages = map(self.interface.name_of, ("schedule", "stages"))
+            raise UserError(
+                f"{schedule} is of a pipeline, expected {stages} of 2 or more, or auto, got: 1"
+            )
         if self.stages and self.devices % self.stages:
             stages, devices = map(self.interface.name_of, ("stages", "devices"))
             raise UserError(
@@ -385,16 +390,13 @@ COMBINATIONS = (
     ),
     Combination(
         ["stages"],
-        "{given}: a pipeline is shown by --pareto alone, expected no {other}",
-        excludes=["objective", "compare", "explain", "report", "plot", "netron"],
+        "{given} plans pipelines, expected no {other}",
+        excludes=["objective", "compare", "netron"],
     ),
     Combination(
         ["stages=auto"],
         "{given}: stages have meshes of different sizes, expected no {other}",
         excludes=["mesh"],
-    ),
-    Combination(
-        ["schedule"], "{given} is of a pipeline, expected a number of stages", needs=["stages"]
     ),
 )
 """The refused combinations of options, with ``--pin`` for texts among the pins."""

@@ -27,6 +27,7 @@ from tensoropt.compiler.search.frontier.search import (
 from tensoropt.compiler.search.frontier.steps import Graphs
 from tensoropt.compiler.stages.bounds import EARLY, least_place_s, least_time_s
 from tensoropt.compiler.stages.families import FAMILIES
+from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.pipeline import Pipeline, pipelines_of
 from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.support.errors import UserError
@@ -111,6 +112,7 @@ def staged_frontier(
     least time. Ctrl-C ends all searches. Raises :class:`UserError` if nothing fits the memory
     limit, and for a single number of stages that the step cannot be cut into.
     """
+    _check_stages(next(iter(graphs.values())), request)
     cases = [*_cases(graphs, request)]
     left_s = total_s
     points: list[FrontierPoint] = []
@@ -156,6 +158,19 @@ def staged_frontier(
         time_limit_s=total_s,
         axes=min((own.axes for own in results if own.axes is not None), default=None),
     )
+
+
+def _check_stages(graph: Graph, request: Request) -> None:
+    """Raise :class:`UserError` if a step has too few operations for a given number of stages."""
+    own = [request.schedule] if request.schedule is not None else [*FAMILIES]
+    name = min(own, key=lambda each: FAMILIES[each].chunks)
+    chunks, most = FAMILIES[name].chunks, len(order_of(graph).starts)
+    if request.stages * chunks > most:
+        of = f" of {chunks} chunks, as {name} has," if chunks > 1 else ""
+        raise UserError(
+            f"{request.interface.name_of('stages')}: expected at most {most // chunks} stages{of} "
+            f"for {most} operations that read a parameter first, got: {request.stages}"
+        )
 
 
 def _cases(graphs: Graphs, request: Request) -> Iterator[tuple[int, int]]:

@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.report.comparison import Comparison
+from tensoropt.compiler.report.explain.stages import staged_step
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.report.memory import memory_title
 from tensoropt.compiler.report.plot_axes import COLOURS, Scale, begin, byte_scale, second_scale
 from tensoropt.compiler.report.plot_labels import Box, Text, place_labels
+from tensoropt.compiler.report.plot_stages import draw_stages, stages_inches
 from tensoropt.compiler.search.frontier.points import (
     ABOVE_CAPACITY,
     Point,
-    mesh_name,
     names_of,
+    split_name,
+    stages_of,
 )
 from tensoropt.compiler.support.errors import UserError
 
@@ -111,8 +114,15 @@ def _save(figure: Figure, path: Path) -> None:
 def _frontier_figure(frontier: FrontierReport) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 4.5), layout="constrained")
-    axes = figure.add_subplot()
+    staged = None if frontier.chosen is None else staged_step(frontier.chosen)
+    if staged is None:
+        figure = Figure(figsize=(7.2, 4.5), layout="constrained")
+        axes = figure.add_subplot()
+    else:
+        lanes = stages_inches(staged)
+        figure = Figure(figsize=(7.2, 4.5 + lanes), layout="constrained")
+        axes, below = figure.subplots(2, height_ratios=[4.5, lanes])
+        draw_stages(below, staged)
     sizes = [point.process_bytes for point in frontier.points]
     times = [point.time_s for point in frontier.points]
     memory, time = byte_scale(sizes), second_scale(times)
@@ -150,7 +160,7 @@ def _draw_points(
     others_x = memory.convert(reference.memory_bytes for reference in frontier.references)
     others_y = time.convert(reference.time_s for reference in frontier.references)
     axes.scatter(others_x, others_y, s=34, marker="*", color="0.25", zorder=2)
-    if len({point.mesh for point in points}) > _LEGEND:
+    if len({split_name(point) for point in points}) > _LEGEND:
         axes.legend(title="mesh", fontsize=8, bbox_to_anchor=(1.01, 1.0), loc="upper left")
     else:
         axes.legend(title="mesh", fontsize=8, framealpha=0.85, loc="best")
@@ -167,15 +177,17 @@ def _staircase(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
 
 def _meshes(axes: Axes, points: Sequence[Point], x: Sequence[float], y: Sequence[float]) -> None:
     size = 22 if len(points) <= 100 else 12
-    for number, mesh in enumerate(sorted({point.mesh for point in points})):
-        own = [index for index, point in enumerate(points) if point.mesh == mesh]
+    meshes = {(stages_of(point), point.mesh): split_name(point) for point in points}
+    names = [split_name(point) for point in points]
+    for number, (_, name) in enumerate(sorted(meshes.items())):
+        own = [index for index, of in enumerate(names) if of == name]
         axes.scatter(
             [x[index] for index in own],
             [y[index] for index in own],
             s=size,
             color=COLOURS[number % len(COLOURS)],
             marker=_MARKERS[number % len(_MARKERS)],
-            label=mesh_name(mesh),
+            label=name,
             zorder=2,
         )
 

@@ -14,7 +14,8 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.graphs import GRADIENTS, UPDATE, work_graph
-from tensoropt.runtime.stages.schedule import Work
+from tensoropt.runtime.stages.execution import check_schedule
+from tensoropt.runtime.stages.schedule import Schedule, Work
 
 __all__ = ["Division", "body", "divide"]
 
@@ -38,12 +39,18 @@ def body(main: ir.Operation) -> list[ir.Operation]:
 
 
 def divide(module: ir.Module) -> Division:
-    """Return the division of the operations of a step; linear in their operands."""
+    """Return the division of the operations of a step; linear in their operands.
+
+    Raises :class:`UserError` for a schedule that was edited and cannot run.
+    """
     attributes, main = module.operation.attributes, onnx.function(module)
     if not keys.PLACES.on(attributes):
         return Division((GRADIENTS, UPDATE), _Divider(main, chunks=0).in_two())
     places = keys.PLACES.of(attributes)
-    splits = any("W" in text for text in keys.SCHEDULE.of(attributes))
+    batches = keys.MICRO_BATCHES.get(main.attributes) or 1
+    schedule = Schedule.parse(places, batches, keys.SCHEDULE.of(attributes))
+    check_schedule(schedule)
+    splits = schedule.splits_weights
     chunks = range(len(places))
     works: list[tuple[Work, int]] = [("F", chunk) for chunk in chunks]
     works += [("B", chunk) for chunk in reversed(chunks)]

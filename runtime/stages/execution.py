@@ -63,6 +63,12 @@ def check_schedule(schedule: Schedule) -> None:
     Sends are buffered, so that only the order of tasks can stop a stage. Linear in the tasks.
     Raises :class:`UserError` with the stage and the task.
     """
+    if {*schedule.places} != {*range(schedule.stages)}:
+        listed = ", ".join(map(str, schedule.places))
+        raise UserError(
+            f"schedule: expected tasks for each stage of places, and a chunk for each stage, got: "
+            f"tasks for {schedule.stages} stages and places {listed}"
+        )
     for stage, order in enumerate(schedule.orders):
         wanted = set(_tasks_of(schedule, stage))
         for number, task in enumerate(order):
@@ -77,7 +83,20 @@ def check_schedule(schedule: Schedule) -> None:
             raise UserError(
                 f"schedule: stage {stage}: expected all tasks of its chunks, got: no {min(wanted)}"
             )
+        _check_order(stage, order)
     execute(schedule, [ChunkCost()] * schedule.chunks)
+
+
+def _check_order(stage: int, order: Sequence[Task]) -> None:
+    """Check that each pass of a micro-batch through a chunk follows the pass before it."""
+    seen: set[Task] = set()
+    for number, task in enumerate(order):
+        first = {"F": None, "B": task._replace(work="F"), "W": task._replace(work="B")}[task.work]
+        if first is not None and first not in seen:
+            raise UserError(
+                f"schedule: stage {stage}, task {number}: expected {first} before {task}"
+            )
+        seen.add(task)
 
 
 def _tasks_of(schedule: Schedule, stage: int) -> Iterator[Task]:

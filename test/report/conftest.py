@@ -1,8 +1,13 @@
-"""A frontier and a profile of points made by hand."""
+"""A frontier and a profile of points made by hand, and a browser for pages of reports."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from browser import Browser, Page, find_browser
+from report_pages import Open
 from spots import spot
 
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
@@ -24,3 +29,32 @@ def profile(frontier: FrontierReport) -> ScalingReport:
     return ScalingReport(
         "model.onnx", "cpu", [(1, None), (2, frontier.points[1]), (4, frontier.points[0])]
     )
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    path = find_browser()
+    assert path is not None
+    with Browser(path, tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Open a page; nothing may complain, and nothing be asked for but the file."""
+    pages: list[Page] = []
+
+    def opened(text: str) -> Page:
+        path = tmp_path / f"{len(pages)}.html"
+        path.write_text(text)
+        page = browser.open(path.as_uri())
+        pages.append(page)
+        page.until("document.documentElement.dataset.ready")
+        return page
+
+    yield opened
+    for page in pages:
+        with page:
+            assert page.complaints() == []
+            asked = "performance.getEntriesByType('resource').map((entry) => entry.name)"
+            assert [url for url in page.run(asked) if not url.startswith("data:")] == []

@@ -95,12 +95,21 @@ def test_a_limit_is_about_the_fullest_stage(model: to.Model) -> None:
         ({"stages": 3}, "stages: expected a divisor of devices 4, got: 3"),
         ({"stages": 0.5}, "stages: expected a whole number"),
         ({"stages": 2, "schedule": "1f2b"}, "schedule: unknown schedule '1f2b'"),
-        ({"schedule": "1f1b"}, "schedule is of a pipeline, expected a number of stages"),
+        ({"schedule": "1f1b"}, "schedule is of a pipeline, expected stages of 2 or more"),
+        ({"stages": 1, "schedule": "1f1b"}, "schedule is of a pipeline, expected stages of 2"),
+        (
+            {"stages": 32, "schedule": "zb-v", "devices": 64},
+            "stages: expected at most 31 stages of 2 chunks, as zb-v has, for 62 operations",
+        ),
+        (
+            {"stages": 64, "devices": 64},
+            "expected at most 62 stages for 62 operations that read a parameter first, got: 64",
+        ),
     ],
 )
 def test_what_is_refused(model: to.Model, options: dict[str, object], message: str) -> None:
     with pytest.raises(to.UserError, match=message):
-        model.frontier(4, train=training(), **options)  # type: ignore[arg-type]
+        model.frontier(**{"devices": 4, "train": training(), **options})  # type: ignore[arg-type]
 
 
 def test_inference_has_no_stages(model: to.Model) -> None:

@@ -106,9 +106,11 @@ def test_a_result_takes_time_to_arrive() -> None:
     [
         (
             ["F0 B0", "B0.1 F0.1"],
-            "stage 1 waits forever: expected F0.1 on stage 1 to run before B0.1",
+            "stage 1, task 0: expected F0.1 before B0.1",
         ),
-        (["B0 F0", "F0.1 B0.1"], "waits forever: expected "),
+        (["B0 F0", "F0.1 B0.1"], "stage 0, task 0: expected F0 before B0"),
+        (["F0 W0 B0", "F0.1 B0.1 W0.1"], "stage 0, task 1: expected B0 before W0"),
+        (["F0 B0"], "got: tasks for 1 stages and places 0, 1"),
         (
             ["F0 F0 B0", "F0.1 B0.1"],
             "stage 0, task 1: expected each task of its chunks once, got: F0",
@@ -128,6 +130,12 @@ def test_a_result_takes_time_to_arrive() -> None:
 def test_wrong_schedules(orders: list[str], message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         check_schedule(Schedule.parse((0, 1), 1, orders))
+
+
+def test_stages_that_wait_for_each_other() -> None:
+    orders = ["F0 F0.2 F1 F1.2 B0.2 B0 B1.2 B1", "F1.1 F0.1 B0.1 B1.1"]
+    with pytest.raises(UserError, match=r"stage 0 waits forever: expected F0\.1 on stage 1 to run"):
+        check_schedule(Schedule.parse((0, 1, 0), 2, orders))
 
 
 @pytest.mark.parametrize("text", ["", "F", "F01", "G0", "F0.01", "F-1", "F0,1"])

@@ -15,7 +15,7 @@ from tensoropt.dialects.onnx import function
 T = "tensor<4xf32>"
 STEP = """
 module attributes {topt.opset = {ai.onnx = 20 : i64}, topt.places = array<i64: 0, 1>,
-                   topt.schedule = ["SCHEDULE", "SCHEDULE"]} {
+                   topt.schedule = ["SCHEDULE", "LAST"]} {
   shard.grid @mesh(shape = 2)
   func.func @main(
     %x: T {topt.name = "x"},
@@ -55,8 +55,18 @@ def mlir_context() -> Iterator[None]:
         yield
 
 
+def last(schedule: str) -> str:
+    """Return the tasks of chunk 1 instead of chunk 0."""
+    return " ".join(f"{task}.1" for task in schedule.split())
+
+
 def cut(schedule: str = WHOLE, mean: str = "%a") -> Parts:
-    text = STEP.replace("SCHEDULE", schedule).replace("MEAN", mean).replace("T ", f"{T} ")
+    text = (
+        STEP.replace("SCHEDULE", schedule)
+        .replace("LAST", last(schedule))
+        .replace("MEAN", mean)
+        .replace("T ", f"{T} ")
+    )
     for end in ",)\n":
         text = text.replace(f"T{end}", f"{T}{end}")
     parts = cut_step(ir.Module.parse(text))
@@ -105,11 +115,18 @@ def test_the_norm_is_summed_over_stages() -> None:
     assert argument_names(update) == ["w", "w.grad"]
 
 
+@pytest.mark.parametrize("schedule", ["B0 F0", "F0", "F0 F0 B0", "F0 B1"])
+def test_an_edited_schedule(schedule: str) -> None:
+    with pytest.raises(UserError, match="schedule: stage 0"):
+        cut(schedule)
+
+
 def test_a_statistic_of_two_chunks() -> None:
     message = "the running statistic 'mean' is read in another chunk than the one that changes it"
     with pytest.raises(UserError, match=message):
         text = (
             STEP.replace("SCHEDULE", WHOLE)
+            .replace("LAST", last(WHOLE))
             .replace("MEAN", "%a")
             .replace("%b, %v) {", "%b, %mean) {")
         )

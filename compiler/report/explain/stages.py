@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tensoropt.compiler.planning.staged import StagedPoint
 from tensoropt.compiler.report.explanation import StagedStep, StageRow, TaskEntry
-from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.search.frontier.points import Point
 from tensoropt.compiler.stages.pipeline import Pipeline
 
 __all__ = ["staged_step"]
 
 
-def staged_step(point: FrontierPoint) -> StagedStep | None:
+def staged_step(point: Point) -> StagedStep | None:
     """Return the stages of a point, ``None`` without any. Linear in the tasks of all stages."""
     pipeline = point.pipeline if isinstance(point, StagedPoint) else None
     if pipeline is None:

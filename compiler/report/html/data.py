@@ -26,6 +26,7 @@ from tensoropt.compiler.search.frontier.points import (
     mesh_name,
     names_of,
     recompute_of,
+    split_name,
 )
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.support.version import TOOL
@@ -74,7 +75,7 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
     where, of, staged = f"mesh {mesh_name(explanation.mesh)}", "", explanation.staged
     if staged is not None:
         where = f"{len(staged.stages)} stages of {where}, schedule {staged.schedule}"
-        of = ", below the stages with all layers on one of them"
+        of = ", but graph and step have all layers on one stage"
     share = explanation.communication_s / explanation.time_s if explanation.time_s else 0.0
     beside, hidden = explanation.memory.beside_bytes, explanation.hidden_s
     error = expected_line(explanation.expected_error, explanation.device, explanation.part_shares)
@@ -148,7 +149,7 @@ def _frontier(
 def _point(point: Point, names: Sequence[str]) -> dict[str, Any]:
     return {
         "index": point.index,
-        "mesh": mesh_name(point.mesh),
+        "mesh": split_name(point),
         "recompute": recompute_of(point),
         "time_s": rounded(point.time_s),
         "compute_s": rounded(point.compute_s),

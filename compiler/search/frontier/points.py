@@ -26,6 +26,7 @@ __all__ = [
     "pick_point",
     "recompute_of",
     "schedule_of",
+    "split_name",
     "stages_of",
 ]
 
@@ -100,6 +101,12 @@ def stages_of(point: Point) -> int:
 def schedule_of(point: Point) -> str:
     """Return the family of the schedule of a training step in stages, a dash without stages."""
     return getattr(point, "schedule", "-")
+
+
+def split_name(point: Point) -> str:
+    """Return the mesh of a point, with its stages if it has several: 4 stages of 2x4."""
+    stages = stages_of(point)
+    return f"{stages} stages of {mesh_name(point.mesh)}" if stages > 1 else mesh_name(point.mesh)
 
 
 _P = TypeVar("_P", bound=Point)
