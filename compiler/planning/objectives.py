@@ -78,7 +78,10 @@ def _staged(graphs: Graphs, request: Request, say: Say, begun_s: float | None) -
 
     def searched(own: Graphs, asked: Request) -> FrontierResult:
         say(f"stages: {asked.stages}, micro-batches: {_micro_batches(own)}")
-        return _frontier(own, asked, say, _interruptible(asked, own))
+        options = _interruptible(asked, own)
+        if request.anytime:  # on a busy machine a share of the default time is for the processor
+            options = replace(options, processor_s=asked.search_time or 0.0)
+        return _frontier(own, asked, say, options)
 
     total_s = _options(request, graphs, begun_s).time_limit_s
     return staged_frontier(graphs, request, searched, total_s)

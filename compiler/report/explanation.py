@@ -344,7 +344,7 @@ class Explanation:
     communication that overlaps with operators. ``pins`` are the pins of the search and their cost.
     ``expected_error`` is the expected error of the figures, ``None`` if the device has not been
     measured, and ``parts_s`` the time of the parts of the step that tables of the device measure.
-    Of a ``staged`` step, layers, timeline and memory are those of all layers on one stage.
+    Of a ``staged`` step, layers, timeline and memory have all layers on one stage.
     """
 
     model: str

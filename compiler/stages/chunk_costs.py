@@ -55,8 +55,8 @@ class NodeTimes:
     """The times and the bytes of the nodes of a searched step, which all cuts of it share.
 
     ``run_s`` is the time of each node for one micro-batch, with the reshards of its operands, and
-    ``once_s`` its time if a step runs it once. ``bytes`` are those of each value that is made at
-    run time. Linear in the operands of the program.
+    ``once_s`` its time if a step runs it once. ``bytes`` has the size of each value that is made
+    at run time. Linear in the operands of the program.
     """
 
     def __init__(self, point: FrontierPoint) -> None:

@@ -14,8 +14,8 @@ from tensoropt.compiler.support.errors import UserError
 __all__ = ["Evenness", "cuts_of"]
 
 Evenness = Literal["chunks", "ends", "ends without W"]
-"""The times that a cut makes about equal: those of the chunks, or the ends of chunks that each are
-a stage. A stage begins after the forward pass of the chunks before, and the backward pass through
+"""The times that a cut makes about equal: of the chunks, or the ends of chunks that each are a
+stage. A stage begins after the forward pass of the chunks before, and the backward pass through
 these follows after its last task; gradients of weights, if they are tasks, fill that time."""
 
 

@@ -24,8 +24,8 @@ def cut_evenly(
     ``passing_bytes`` has the bytes that pass each position, from the positions before it. No part
     is empty: there are at least ``parts`` positions. A part that begins at a position takes
     ``lead_s`` more time, which grows from position to position, by no more than their times. The
-    slowest part takes at most 0.2% more time than that of the best cut. Among these cuts
-    the least bytes pass. ``O(n log n + n parts)``.
+    slowest part takes at most 0.2% more time than in the best cut. Among these cuts the least
+    bytes pass. ``O(n log n + n parts)``.
     """
     if not 1 <= parts <= len(times_s):
         raise ValueError(f"expected 1 to {len(times_s)} parts, got: {parts}")

@@ -96,7 +96,9 @@ def pipelines_of(point: FrontierPoint, stages: int, families: Sequence[str]) -> 
         try:
             for evenness in _evenness(name, stages):
                 if (count, evenness) not in known:
-                    known[count, evenness] = _Cut.of(times, cuts_of(times, count, evenness), stages)
+                    known[count, evenness] = _Cut.read(
+                        times, cuts_of(times, count, evenness), stages
+                    )
                 found.append(_Maker(point, name, known[count, evenness], stages, link).pipeline())
         except UserError as error:
             refused.append(error)
@@ -114,7 +116,7 @@ class _Cut:
     early_chunks: float
 
     @classmethod
-    def of(cls, times: NodeTimes, places: Sequence[int], stages: int) -> _Cut:
+    def read(cls, times: NodeTimes, places: Sequence[int], stages: int) -> _Cut:
         return cls(places, times.step(places), early_chunks(times.place_s[1], places, stages))
 
 

@@ -99,11 +99,11 @@ def test_a_limit_is_about_the_fullest_stage(model: to.Model) -> None:
         ({"stages": 1, "schedule": "1f1b"}, "schedule is of a pipeline, expected stages of 2"),
         (
             {"stages": 32, "schedule": "zb-v", "devices": 64},
-            "stages: expected at most 31 stages of 2 chunks, as zb-v has, for 62 operations",
+            "stages: expected at most 31 stages of 2 chunks, as zb-v has, for 62 first reads",
         ),
         (
             {"stages": 64, "devices": 64},
-            "expected at most 62 stages for 62 operations that read a parameter first, got: 64",
+            "expected at most 62 stages for 62 first reads of a parameter, got: 64",
         ),
     ],
 )

@@ -126,6 +126,7 @@ def check(case: Case, devices: int, stages: int, schedule: str, **asked: Any) ->
     [
         ("mlp", 2, 2, "gpipe"),
         ("mlp", 4, 4, "zb-v"),
+        ("mlp", 2, 2, "zb-v2"),
         ("cnn", 2, 2, "1f1b"),
         ("cnn", 4, 2, "interleaved"),
         ("gpt2", 2, 2, "zb-h1"),
@@ -221,7 +222,7 @@ def test_the_first_value_that_is_not_finite(
     [
         ({"devices": 4, "stages": 3}, "stages: expected a divisor of devices 4, got: 3"),
         ({"devices": 4, "schedule": "gpipe"}, "schedule is of a pipeline, expected stages of 2"),
-        ({"devices": 128, "stages": 128}, "stages: expected at most 8 stages for 8 operations"),
+        ({"devices": 128, "stages": 128}, "stages: expected at most 8 stages for 8 first reads"),
     ],
 )
 def test_refusals(case: Callable[[str], Case], asked: dict[str, Any], message: str) -> None:
