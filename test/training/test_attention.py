@@ -111,11 +111,11 @@ def test_a_mask_with_causality_scale_and_softcap() -> None:
     def capped(q: Any, k: Any, v: Any, mask: Any) -> Any:
         import torch
 
-        scores = 2 * torch.tanh(0.7 * q @ k.mT / 2) + mask
+        scores = 2 * torch.tanh(0.75 * q @ k.mT / 2) + mask
         below = torch.ones(S, S, dtype=torch.bool).tril()
         return scores.masked_fill(~below, -torch.inf).softmax(-1) @ v
 
-    attributes = {"is_causal": 1, "scale": 0.7, "softcap": 2.0}
+    attributes = {"is_causal": 1, "scale": 0.75, "softcap": 2.0}  # exact in float32
     given = [*operands(keys=S), normal(S, S, seed=5)]
     check_attention(given, attributes, torch=capped)
 
@@ -171,6 +171,12 @@ def test_a_cache_is_refused() -> None:
         "Attention", [*operands(), None, *cache], version=23, outputs=(True, True, True)
     )
     with pytest.raises(UserError, match="it reads a cache of keys and values"):
+        Vjp(model)
+
+
+def test_a_window_is_refused() -> None:
+    model = node_model("Attention", operands(), {"left_window_size": 2}, version=25)
+    with pytest.raises(UserError, match="a row sees a window of the keys"):
         Vjp(model)
 
 

@@ -55,10 +55,6 @@ def mixture(info: OpInfo) -> Rule:
     A rank with some of the experts computes the routing over all experts, runs its own on the
     tokens that select them, and mixes the results; the sum over the ranks is the whole result. The
     last layer sums over features, so its bias is partial if they are split.
-
-    ONNX Runtime 1.31 computes this operator incorrectly on a CPU if its input is an intermediate
-    value without later readers: it overwrites that input with the result. This also happens on one
-    device.
     """
     return _rule(info, _PLAIN)
 

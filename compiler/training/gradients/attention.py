@@ -39,6 +39,8 @@ def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
     value = make.cast(value, element_type(query))
     if any(map(f.has, (*_CACHE, _LENGTHS))):
         raise f.unsupported("it reads a cache of keys and values, which training does not have")
+    if max(int(f.info.attribute(f"{side}_window_size", -1)) for side in ("left", "right")) >= 0:
+        raise f.unsupported("a row sees a window of the keys")
     heads = _heads(f)
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
     seen, bias = _masks(f, heads, q, k)
