@@ -80,7 +80,11 @@ class Metrics:
             ["model"], registry=registry,
         )  # fmt: skip
         self._waiting = Gauge(
-            "tensoropt_queue_requests", "Requests waiting for a run.",
+            "tensoropt_queue_requests", "Requests waiting for a run, or texts for a slot.",
+            ["model"], registry=registry,
+        )  # fmt: skip
+        self._texts = Gauge(
+            "tensoropt_running_texts", "Texts that the ranks continue together.",
             ["model"], registry=registry,
         )  # fmt: skip
         self._ended: dict[str, float] = {}
@@ -93,6 +97,10 @@ class Metrics:
         self._waiting.labels(model).set_function(waiting)
         self._ready.labels(model).set_function(ready)
         self.restarts.labels(model)
+
+    def watch_texts(self, model: str, running: Callable[[], float]) -> None:
+        """Read the number of a model's running texts from this callback at each scrape."""
+        self._texts.labels(model).set_function(running)
 
     @contextmanager
     def request(self, model: str, protocol: str) -> Iterator[None]:

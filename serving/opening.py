@@ -124,6 +124,8 @@ def open_texts(
             sessions[name] = TextSession(
                 folder,
                 prefill=prefills.get(name),
+                slots=limits.slots,
+                context=limits.context,
                 step_tokens=limits.step_tokens,
                 **vars(restrict_dims(Plan.load(folder), own)),
             )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tensoropt.runtime.text.limits import SLOTS
+
 __all__ = ["ServerOptions", "ServingOptions", "TextLimits"]
 
 _QUEUE, _TIMEOUT_S = 256, 60.0
@@ -39,13 +41,15 @@ class ServingOptions:
 
 @dataclass(frozen=True)
 class TextLimits:
-    """Limits on the queue of requests, on their prompts, and on the tokens of a step.
+    """Limits on the queue of requests, on their prompts, and on the texts that run together.
 
-    ``step_tokens`` is for `TextSession`: the scores of 2048 tokens, over a vocabulary of 128
-    thousand, are 1 GiB in float32.
+    ``slots``, ``context`` and ``step_tokens`` are for `TextSession`: the scores of 512 tokens, over
+    a vocabulary of 128 thousand, are 256 MiB in float32.
     """
 
     queue: int = _QUEUE
     max_prompts: int = 64
-    step_tokens: int = 2048
+    slots: int = SLOTS
+    context: int | None = None
+    step_tokens: int = 512
     timeout_s: float = _TIMEOUT_S

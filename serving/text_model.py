@@ -1,14 +1,11 @@
-"""A served decoder: its ranks, and the queue of texts for them."""
+"""A served decoder: its ranks, and the requests that they answer together."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line
@@ -25,7 +22,7 @@ _PROTOCOL = "openai"  # in metrics
 
 
 class TextModel:
-    """Continues texts by one plan, one request at a time, while `work` runs."""
+    """Continues the texts of all requests together by one plan, while `work` runs."""
 
     def __init__(
         self,
@@ -37,11 +34,10 @@ class TextModel:
         self.name = name
         self._session, self.limits, self._metrics = session, limits, metrics
         self._asked, self._is_closed = 0, False
-        # One thread serializes all requests to the ranks, and their restarts.
-        self._thread = ThreadPoolExecutor(1, f"ranks-{name}")
-        restart = partial(self._in_thread, session.restart)
+        restart = partial(asyncio.to_thread, session.restart)
         self._restarts = Restarts(name, restart, metrics)
-        metrics.watch(name, lambda: max(0, self._asked - 1), lambda: float(self.is_ready))
+        metrics.watch(name, lambda: session.waiting, lambda: float(self.is_ready))
+        metrics.watch_texts(name, lambda: session.running)
 
     @property
     def is_ready(self) -> bool:
@@ -55,7 +51,9 @@ class TextModel:
 
     def describe(self) -> str:
         """Describe the handling of requests, for the log."""
-        return "continues texts, one request at a time"
+        slots, context = self._session.slots, self.context
+        together = f"up to {slots} together" if slots > 1 else "one at a time"
+        return f"continues texts, {together}, of up to {context or 'any number of'} tokens"
 
     @property
     def context(self) -> int | None:
@@ -84,16 +82,31 @@ class TextModel:
         with self._metrics.request(self.name, _PROTOCOL):
             self._check_room()
             self._asked += 1
-            made, left = _PieceQueue(), threading.Event()
-            work = self._thread.submit(self._make, prompts, how, made.put, left, perf_counter())
             try:
-                while (piece := await made.next()) is not None:
-                    self._metrics.tokens.labels(self.name, "completion").inc()
+                async for piece in self._submitted(prompts, how):
                     yield piece
             finally:
-                left.set()
-                work.cancel()
                 self._asked -= 1
+
+    async def _submitted(
+        self, prompts: Sequence[Sequence[int]], how: dict[str, Any]
+    ) -> AsyncGenerator[Piece, None]:
+        made = _PieceQueue()
+        try:
+            request = self._session.submit(prompts, made.put, **how)
+        except UserError as error:
+            raise RefusedError(Reason.INVALID, one_line(error)) from None
+        self._metrics.tokens.labels(self.name, "prompt").inc(sum(map(len, prompts)))
+        is_first = True
+        try:
+            while (piece := await made.next()) is not None:
+                if is_first and request.waited_s is not None:
+                    self._metrics.queued.labels(self.name).observe(request.waited_s)
+                is_first = False
+                self._metrics.tokens.labels(self.name, "completion").inc()
+                yield piece
+        finally:
+            self._session.cancel(request)
 
     def _check_room(self) -> None:
         if self._is_closed:
@@ -111,30 +124,6 @@ class TextModel:
             self._metrics.requests.labels(self.name, _PROTOCOL, error.reason.code).inc()
             raise
 
-    def _make(
-        self,
-        prompts: Sequence[Sequence[int]],
-        how: dict[str, Any],
-        put: Callable[[Piece | RefusedError | None], None],
-        left: threading.Event,
-        since_s: float,
-    ) -> None:
-        self._metrics.queued.labels(self.name).observe(perf_counter() - since_s)
-        self._metrics.tokens.labels(self.name, "prompt").inc(sum(map(len, prompts)))
-        try:
-            with closing(self._session.stream(prompts, cancelled=left, **how)) as stream:
-                for piece in stream:
-                    put(piece)
-            put(None)
-        except RankFailedError as error:
-            put(RefusedError(Reason.UNAVAILABLE, one_line(error)))
-        except UserError as error:
-            put(RefusedError(Reason.INVALID, one_line(error)))
-        except Exception as error:
-            failed = RefusedError(Reason.FAILED, one_line(error))
-            failed.__cause__ = error  # the log names its place
-            put(failed)
-
     async def work(self) -> None:
         """Restart ranks that ended, until cancelled; pauses grow while restarts fail."""
         while True:
@@ -148,10 +137,6 @@ class TextModel:
         """End the ranks; `work` has been cancelled."""
         self._is_closed = True
         await asyncio.to_thread(self._session.close, UNWANTED_S)
-        self._thread.shutdown()
-
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 async def _checked(tokens_of: Callable[[Any], list[int]], given: object) -> list[int]:
@@ -167,13 +152,21 @@ class _PieceQueue:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Piece | RefusedError | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[Piece | BaseException | None] = asyncio.Queue()
 
-    def put(self, piece: Piece | RefusedError | None) -> None:
-        self._loop.call_soon_threadsafe(self._queue.put_nowait, piece)
+    def put(self, piece: Piece | BaseException | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, piece)
 
     async def next(self) -> Piece | None:
+        """Return the next piece; raises `RefusedError`."""
         piece = await self._queue.get()
-        if isinstance(piece, RefusedError):
-            raise piece
+        if isinstance(piece, BaseException):
+            raise RefusedError(_reason(piece), one_line(piece)) from piece
         return piece
+
+
+def _reason(error: BaseException) -> Reason:
+    if isinstance(error, RankFailedError):
+        return Reason.UNAVAILABLE
+    return Reason.INVALID if isinstance(error, UserError) else Reason.FAILED

@@ -130,6 +130,7 @@ def rank_engine(folder: Path, threads: int) -> Engine:
     options.register_custom_ops_library(str(library_path()))
     session = onnxruntime.InferenceSession(plan.graph(comm.rank), options)
     value = onnxruntime.OrtValue.ortvalue_from_numpy
+    is_in_place = all(cache.in_place for cache in decoder.caches)
     presents = {cache.present.name: cache.past.name for cache in decoder.caches}
 
     def empty(room: int) -> dict[str, Any]:
@@ -145,12 +146,12 @@ def rank_engine(folder: Path, threads: int) -> Engine:
             binding.bind_ortvalue_input(name, one)
         for tensor in session.get_outputs():
             past = presents.get(tensor.name)
-            if past is not None and decoder.in_place:
+            if past is not None and is_in_place:
                 binding.bind_ortvalue_output(tensor.name, feeds[past])
             else:
                 binding.bind_output(tensor.name)
         session.run_with_iobinding(binding)
-        if decoder.in_place:
+        if is_in_place:
             return {past: feeds[past] for past in presents.values()}
         names = [tensor.name for tensor in session.get_outputs()]
         made = dict(zip(names, binding.get_outputs(), strict=True))

@@ -14,7 +14,7 @@ from tensoropt.runtime.support.kinds import integer, number
 from tensoropt.runtime.support.options import flag_of, option_names, options_in
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.support.status_line import clear_line, show_line
-from tensoropt.runtime.text.stopping import MAX_TOKENS
+from tensoropt.runtime.text.limits import MAX_TOKENS
 
 if TYPE_CHECKING:
     from tensoropt.runtime.text.session import How, Prompt, TextSession

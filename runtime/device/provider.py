@@ -298,10 +298,14 @@ class CpuProvider(Provider):
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> HostArray:
         """Return an uninitialised array, aligned to a cache line."""
-        size = dtype.itemsize * int(np.prod(shape))
-        raw = np.empty(size + CACHE_LINE_BYTES, np.uint8)
-        start = -raw.ctypes.data % CACHE_LINE_BYTES
-        return HostArray(raw[start : start + size].view(dtype).reshape(tuple(shape)))
+        return _aligned(np.empty, shape, dtype)
+
+    def zeros(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> HostArray:
+        """Return an array of zeros, aligned to a cache line.
+
+        The pages of a large array take memory only once they are written.
+        """
+        return _aligned(np.zeros, shape, dtype)
 
     def fetch(self, value: OrtValue) -> Array:
         # The memory may belong to an input, which the output does not keep alive.
@@ -309,6 +313,16 @@ class CpuProvider(Provider):
         if array.nbytes:
             ctypes.memmove(array.ctypes.data, value.data_ptr(), array.nbytes)
         return array
+
+
+def _aligned(
+    make: Callable[..., Array], shape: Sequence[int], dtype: np.dtype[np.generic]
+) -> HostArray:
+    """Return an array in the memory that ``make`` allocates, aligned to a cache line."""
+    size = dtype.itemsize * math.prod(shape)
+    raw = make(size + CACHE_LINE_BYTES, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE_BYTES
+    return HostArray(raw[start : start + size].view(dtype).reshape(tuple(shape)))
 
 
 CPU = CpuProvider()

@@ -100,6 +100,7 @@ class RankSession:
         """
         array.bind_input(self._binding, name)
         self._kept["input", name] = array
+        self._passed.pop(name, None)
         self._is_fed = True
         self._elsewhere.pop(name, None)
         if self._is_elsewhere(name, array):

@@ -6,6 +6,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
 from pathlib import Path
 
 from tensoropt.runtime.plan.dims import bound, dim_flags, sizes_in_words
@@ -19,6 +21,7 @@ __all__ = [
     "POSITIONS",
     "Cache",
     "Decoder",
+    "Padding",
     "check_reader",
     "check_steps",
     "decoder_of",
@@ -30,6 +33,13 @@ IDS, MASK, POSITIONS = "input_ids", "attention_mask", "position_ids"
 _BY_LENGTH = "GroupQueryAttention"
 
 _RANK = 4  # of a cache: b h s d; a leading dimension of 2 if keys and values are in one tensor
+
+
+class Padding(Enum):
+    """The side of a row's tokens that has the padding."""
+
+    LEFT = "left"
+    RIGHT = "right"
 
 
 @dataclass(frozen=True)
@@ -44,12 +54,17 @@ class Cache:
     dim: int
     in_place: bool
 
+    @property
+    def row_dim(self) -> int:
+        """The dimension of sequences."""
+        return len(self.past.shape) - _RANK
+
     def shape(self, batch: int, tokens: int, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the global shape for ``tokens`` of ``batch`` sequences.
 
         ``dims`` are sizes of symbolic dimensions. Raises `UserError` if a size is missing.
         """
-        sequences = self.past.shape[len(self.past.shape) - _RANK]
+        sequences = self.past.shape[self.row_dim]
         sizes = {**dims, str(sequences): batch, str(self.past.shape[self.dim]): tokens}
         return tuple(_resolve(self.past.name, size, sizes) for size in self.past.shape)
 
@@ -113,19 +128,23 @@ class Decoder:
             fitting = fitting[: max(1, bisect_right(fitting, most))]
         return fitting[-1] if fitting else 0
 
-    @property
-    def pads(self) -> bool:
-        """True if sequences of different lengths can share a batch, padded on the left.
+    @cached_property
+    def padding(self) -> Padding | None:
+        """The side of a cache with padding if sequences differ in length, None if they must not.
 
-        GroupQueryAttention interprets the mask as a length, so it supports only right padding.
+        GroupQueryAttention interprets the mask as a length, so its padding follows the tokens, in a
+        cache with room for them. A cache that grows by a token in every step ends with a token, so
+        padding comes first.
         """
-        nodes = self.plan.document["strategies"]
-        return MASK in self.inputs and all(node["op"] != _BY_LENGTH for node in nodes)
+        if MASK not in self.inputs:
+            return None
+        if all(node["op"] != _BY_LENGTH for node in self.plan.document["strategies"]):
+            return Padding.LEFT
+        return Padding.RIGHT if all(cache.in_place for cache in self.caches) else None
 
-    @property
-    def in_place(self) -> bool:
-        """True if all caches are updated in place."""
-        return all(cache.in_place for cache in self.caches)
+    def slots(self, most: int) -> int:
+        """Return how many sequences may be in the batch at a time: at most ``most``."""
+        return 1 if self.padding is None else min(most, self.batch or most)
 
     @property
     def entry(self) -> TextEntry:

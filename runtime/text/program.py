@@ -1,12 +1,9 @@
-"""The rank program "text": a decoder loop with caches that stay on the ranks between steps."""
+"""The rank program "text": texts that run together, with caches that stay on the ranks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import islice
-
-import numpy as np
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.job import REPLACED
@@ -14,133 +11,224 @@ from tensoropt.runtime.pool.programs import Rank, Reply, Request
 from tensoropt.runtime.session.opening import open_session
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.support.messages import Message
-from tensoropt.runtime.text.batch import Batch
-from tensoropt.runtime.text.decoder import Decoder, decoder_of
+from tensoropt.runtime.text.decoder import Padding, decoder_of
+from tensoropt.runtime.text.feeding import Fed, feed_batch, feed_chunk
+from tensoropt.runtime.text.rows import Rows
 from tensoropt.runtime.text.sampling import Sampler, Sampling
+from tensoropt.runtime.text.scheduling import Schedule, Text
 from tensoropt.runtime.text.shared_memory import SharedScores, reshard
-from tensoropt.runtime.text.steps import Steps
+from tensoropt.runtime.text.steps import Caches, Steps
 
-__all__ = ["REPORT_S", "Text", "open_program"]
+__all__ = ["REPORT_S", "Texts", "open_program"]
 
 REPORT_S = 0.005
 """Shortest interval between messages to the caller: waking it takes CPU time from a rank."""
 
 
-def open_program(rank: Rank) -> Text:
+def open_program(rank: Rank) -> Texts:
     """Return the program of one rank, with its sessions opened. Raises `UserError`."""
-    return Text(rank)
+    return Texts(rank)
 
 
-class Text:
-    """Continues sequences on a rank; all ranks choose the same tokens, from the same scores.
+class Texts:
+    """Continues texts on a rank; all ranks choose the same tokens, from the same scores.
 
-    The message of the first request for new sequences has ``prompts``, their tokens; ``tokens``,
-    the most new tokens; ``end``, the tokens that end a sequence; ``step_tokens``, the most prompt
-    tokens that a step reads; ``numbers``, the sequences' numbers; and ``sampling``, the fields of a
-    `Sampling`.
+    A request has the texts to ``drop``, by their keys, and the texts to ``add``: each has a
+    ``key``, the number of its ``request``, the tokens of its ``prompt``, the most tokens of prompt
+    and continuation (``room``), the tokens that ``end`` it, its ``number`` in the request, and
+    ``sampling``, the fields of a `Sampling`.
 
-    Each request takes at most ``steps`` steps. Messages have the chosen ``tokens`` by step, at most
-    one message per `REPORT_S`; the answer has the rest. A request has an array ``stop`` of one
-    element: once the caller sets it, no further step is taken.
+    Ranks take steps until all texts have ended, or the caller sets the only element of the array
+    ``stop``. They keep the texts that have not ended. Messages have the ``chosen`` tokens in pairs
+    of key and token, at most one message per `REPORT_S`; the answer has the rest. A pair without a
+    token reports that the text was admitted.
 
-    The option ``prefill`` is the folder of another plan that reads the prompts.
+    Options: at most ``slots`` texts are continued together, and between two steps of the batch at
+    most ``step_tokens`` tokens of prompts are read, or the fewest that the plan can read. None sets
+    no limit. ``prefill`` is the folder of another plan that reads the prompts.
     """
 
     def __init__(self, rank: Rank) -> None:
-        prefill = rank.job.options.get("prefill")
+        options = rank.job.options
+        prefill = options.get("prefill")
         self._comm = rank.comm
         self._steps = self._reading = _steps(rank, rank.plan)
         if prefill is not None:
             reader = Plan.read(prefill)
-            reader.check_unchanged(rank.job.options["prefill_sha256"], REPLACED)
+            reader.check_unchanged(options["prefill_sha256"], REPLACED)
             self._reading = _steps(rank, reader, other=rank.plan)
+        self._slots = self._steps.decoder.slots(options["slots"])
+        self._step_tokens: int | None = options["step_tokens"]
         self._scores: SharedScores | None = None
-        self._stop: Array = np.zeros(1, np.int64)
-        self._reported_at = 0.0
-        self._tokens: Iterator[list[int]] = iter(())
+        self._is_stopped = False
+        self._forget()
 
     def answer(self, request: Request) -> Reply:
-        """Take the requested number of steps."""
-        self._stop = request.arrays["stop"]
-        if "prompts" in request.message:
-            self._tokens = self._generate(request.message)
-        pending: list[list[int]] = []
-        for tokens in islice(self._tokens, request.message["steps"]):
-            pending += [tokens] if tokens else []
-            if time.monotonic() >= self._reported_at + REPORT_S:
-                request.tell({"tokens": pending})
-                self._reported_at, pending = time.monotonic(), []
-        return Reply({"tokens": pending})
+        """Continue texts; an error ends all of them."""
+        try:
+            return self._answer(request)
+        except BaseException:
+            self._forget()
+            raise
 
-    def _generate(self, asked: Message) -> Iterator[list[int]]:
-        """Yield the tokens of each step, one per sequence, or none while prompts are read."""
-        batch = Batch(
-            asked["prompts"],
-            asked["tokens"],
-            self._steps.decoder,
-            self._reading.decoder,
-            asked["step_tokens"],
-        )
-        count, end = len(asked["prompts"]), {*asked["end"]}
-        sampler = Sampler(Sampling(**asked["sampling"]), asked["numbers"])
-        steps: Steps | None = None
-        scores: Array | None = None
-        for decoder, fed in batch.prompts():
-            steps = self._next(steps, decoder, batch)
-            steps.run(fed)
-            scores = self._gather_scores(steps, batch)
-            if scores is None:
-                return
-            yield []
-        assert scores is not None  # no prompt is empty
-        self._next(steps, self._steps.decoder, batch)
-        has_ended = np.zeros(count, bool)
-        for left in reversed(range(asked["tokens"])):
-            tokens = sampler.pick(scores[:count, 0])
-            yield tokens
-            has_ended |= [token in end for token in tokens]
-            if not left or has_ended.all():
-                return
-            self._steps.run(batch.step(tokens))
-            scores = self._gather_scores(self._steps, batch)
-            if scores is None:
+    def _forget(self) -> None:
+        """Drop all texts."""
+        self._schedule = Schedule(self._slots)
+        self._rows = Rows(self._steps, self._comm)
+        self._prompt: tuple[Steps, Caches] | None = None
+        self._joined: dict[Text, Caches] = {}
+
+    def _answer(self, request: Request) -> Reply:
+        self._change(request)
+        self._flag, self._is_stopped = request.arrays["stop"], False
+        pending: list[tuple[int, int | None]] = []
+        reported_at = 0.0
+        while not (self._schedule.is_empty or self._is_stopped):
+            pending += self._read_prompts()
+            pending += self._continue_batch()
+            if time.monotonic() >= reported_at + REPORT_S:
+                request.tell({"chosen": pending})
+                reported_at, pending = time.monotonic(), []
+        if self._schedule.is_empty:
+            self._rows.clear()
+            self._steps.release()
+        return Reply({"chosen": pending})
+
+    def _change(self, request: Request) -> None:
+        """Drop and add the texts that a request names."""
+        self._schedule.drop({*request.message["drop"]})
+        if self._schedule.reading is None:
+            self._prompt = None
+        rows = self._schedule.rows
+        self._joined = {text: own for text, own in self._joined.items() if text in rows}
+        for new in request.message["add"]:
+            prompt, sampler = new["prompt"], Sampler(Sampling(**new["sampling"]), new["number"])
+            self._schedule.add(
+                Text(
+                    new["key"],
+                    new["request"],
+                    prompt,
+                    len(prompt),
+                    new["room"],
+                    {*new["end"]},
+                    sampler,
+                )
+            )
+
+    def _read_prompts(self) -> Iterator[tuple[int, int | None]]:
+        """Read prompts, up to the number of tokens that may delay the batch.
+
+        Yields the admitted texts, and the first token of each text after its prompt.
+        """
+        left = None if self._step_tokens is None else self._step_tokens - len(self._schedule.rows)
+        while left is None or left > 0:
+            text = self._schedule.reading
+            if text is None:
+                text = self._schedule.admit()
+                if text is None:
+                    return
+                yield text.key, None
+            size = self._read_chunk(text, left)
+            left = None if left is None else left - max(size, 1)
+            if not text.left:
+                assert self._row is not None
+                token = text.sampler.pick(self._row)
+                text.tokens.append(token)
+                yield text.key, token
+            if text.left == 1 or not size:
+                self._join(text)
+            if self._is_stopped:
                 return
 
-    def _next(self, last: Steps | None, decoder: Decoder, batch: Batch) -> Steps:
-        """Return the steps of a plan, with the caches of the ``last`` steps."""
-        steps = self._steps if decoder is self._steps.decoder else self._reading
-        if last is None:
-            steps.begin(batch)
-        elif last is not steps:
-            self._hand_over()
-        return steps
+    def _read_chunk(self, text: Text, most: int | None) -> int:
+        """Read a part of a prompt, and return its size: 0 if the batch must read the rest.
 
-    def _hand_over(self) -> None:
-        """Pass the caches of the prefill plan to the main plan, resharded if layouts differ."""
+        GroupQueryAttention continues several rows only by single tokens.
+        """
+        decoder = self._steps.decoder
+        if text.read and decoder.padding is Padding.RIGHT and decoder.rows(1) > 1:
+            return 0
+        steps, size = self._reading, self._reading.decoder.step_size(text.left, most)
+        if not size:
+            steps = self._steps
+            size = 0 if decoder.length == 1 else decoder.step_size(text.left, most)
+        if not size:
+            return 0
+        caches = self._caches_of(text, steps)
+        steps.run(feed_chunk(steps.decoder, text, size, caches.rows), caches)
+        text.read += size
+        self._row = self._gather_scores(steps, caches.rows, is_last=not text.left)[0]
+        return size
+
+    def _caches_of(self, text: Text, steps: Steps) -> Caches:
+        """Return the caches of the text that is read, for ``steps`` of either plan."""
+        if self._prompt is None:
+            self._prompt = steps, steps.begin(self._steps.decoder.rows(1), text.room)
+        elif self._prompt[0] is not steps:
+            self._prompt = steps, self._handed_over(self._prompt[1])
+        return self._prompt[1]
+
+    def _join(self, text: Text) -> None:
+        """Move the text that has been read into the batch, with its caches."""
+        self._schedule.join()
+        if text in self._schedule.rows:
+            self._joined[text] = self._caches_of(text, self._steps)
+        self._prompt = None
+
+    def _handed_over(self, caches: Caches) -> Caches:
+        """Return the caches of the prefill plan for the main plan, resharded if layouts differ."""
         read = {cache.past.name: cache for cache in self._reading.decoder.caches}
-        caches = self._steps.decoder.caches
-        same = [c for c in caches if read[c.past.name].past.layout == c.past.layout]
-        self._steps.take_over(same, self._reading)
-        for cache in caches:
-            if cache not in same:
-                layout, part = self._reading.cache(read[cache.past.name])
-                self._steps.put(cache, reshard(self._comm, part, layout, cache.past.layout))
+        found = Caches(caches.rows)
+        for cache in self._steps.decoder.caches:
+            name, layout = cache.past.name, cache.past.layout
+            own = read[name].past.layout
+            if own != layout:
+                part = self._reading.part(read[name], caches)
+                found.placed[name] = self._steps.place(reshard(self._comm, part, own, layout))
+            elif name in caches.made:
+                found.made[name] = caches.made[name]
+            else:
+                found.placed[name] = caches.placed[name]
         self._reading.release()
+        return found
 
-    def _gather_scores(self, steps: Steps, batch: Batch) -> Array | None:
-        """Return the last token's scores, whole on all ranks, or None if the caller stopped."""
+    def _continue_batch(self) -> Iterator[tuple[int, int]]:
+        """Read the next token of each text of the batch, and yield the chosen tokens."""
+        texts = self._schedule.rows
+        if not texts or self._is_stopped:
+            return
+        caches = self._rows.arrange(texts, self._joined)
+        self._joined.clear()
+        fed: Fed = feed_batch(self._steps.decoder, texts, caches.rows)
+        self._steps.run(fed, caches)
+        scores = self._gather_scores(self._steps, caches.rows, is_last=True)
+        for text, row in zip(texts, scores, strict=False):
+            text.read += 1
+            if not text.left:
+                token = text.sampler.pick(row)
+                text.tokens.append(token)
+                yield text.key, token
+        self._schedule.drop({text.key for text in texts if text.has_ended})
+
+    def _gather_scores(self, steps: Steps, rows: int, *, is_last: bool) -> Array:
+        """Return the last token's scores by row, whole on all ranks, if it ``is_last``.
+
+        All ranks learn here if the caller wants a stop.
+        """
         scores, rank = steps.decoder.scores, self._comm.rank
-        shape = batch.count, 1, int(scores.shape[2])
-        if self._scores is None or self._scores.shape != shape:
+        if self._scores is None:
+            most = max(self._steps.decoder.rows(count) for count in (1, self._slots))
+            shape = max(most, rows), 1, int(scores.shape[2])
             self._scores = SharedScores(self._comm, shape, dtype_of(scores.dtype))
         parts = scores.layout.pieces(1)  # of the prompt's tokens: the last part has the last token
-        has_last = scores.layout.position(1, rank) == parts - 1
+        has_last = is_last and scores.layout.position(1, rank) == parts - 1
         part = steps.scores() if has_last and rank in scores.layout.sources() else None
-        rows, _, columns = scores.layout.bounds((batch.count, parts, shape[2]), rank)
+        where = scores.layout.bounds((rows, parts, int(scores.shape[2])), rank)
         if part is not None:
-            part = part[..., : columns.stop - columns.start]  # without padding
-        return self._scores.gather(part, (rows, columns), stop=bool(self._stop[0]))
+            part = part[..., : where[2].stop - where[2].start]  # without padding
+        stop = bool(self._flag[0])
+        whole, self._is_stopped = self._scores.gather(part, (where[0], where[2]), stop=stop)
+        return whole[:, 0]
 
 
 def _steps(rank: Rank, plan: Plan, other: Plan | None = None) -> Steps:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,23 +42,20 @@ class Sampling:
 
 
 class Sampler:
-    """Chooses the tokens of the sequences with these ``numbers``."""
+    """Chooses the tokens of the sequence with this ``number``."""
 
-    def __init__(self, sampling: Sampling, numbers: Sequence[int]) -> None:
+    def __init__(self, sampling: Sampling, number: int) -> None:
         self._how = sampling
-        self._random = [np.random.default_rng((sampling.seed, number)) for number in numbers]
+        self._random = np.random.default_rng((sampling.seed, number))
 
-    def pick(self, scores: Floats) -> list[int]:
-        """Return a token for each sequence; ``scores`` are `[sequence, vocabulary]`."""
+    def pick(self, scores: Floats) -> int:
+        """Return the next token from the ``scores`` of the vocabulary."""
         if self._how.temperature == 0:
-            return [int(token) for token in scores.argmax(axis=1)]
-        return [self._sample(row, r) for row, r in zip(scores, self._random, strict=True)]
-
-    def _sample(self, scores: Floats, random: np.random.Generator) -> int:
+            return int(scores.argmax())
         order = np.argsort(-scores, kind="stable")[: self._how.top_k]
         scaled = scores[order].astype(np.float64) / self._how.temperature
         likely = np.exp(scaled - scaled[0])
         likely /= likely.sum()
         if self._how.top_p is not None:  # includes the token that reaches top_p
             likely = likely[: int(np.searchsorted(likely.cumsum(), self._how.top_p)) + 1]
-        return int(order[random.choice(len(likely), p=likely / likely.sum())])
+        return int(order[self._random.choice(len(likely), p=likely / likely.sum())])

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from tensoropt.runtime.plan.plan import Plan, check_dims
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, check_unchanged, start
-from tensoropt.runtime.pool.ranks import exhaust
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.support.options import OptionError, shows_options
 from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
-from tensoropt.runtime.text.batching import batches
 from tensoropt.runtime.text.chat import Chat, ChatTemplate, find_template
 from tensoropt.runtime.text.decoder import check_reader, check_steps, decoder_of
+from tensoropt.runtime.text.engine import Deliver, Engine, Piece, Request, Stream, Writer
+from tensoropt.runtime.text.limits import MAX_TOKENS, SLOTS
 from tensoropt.runtime.text.sampling import Sampling
-from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
-from tensoropt.runtime.text.tokens import TextOf, Vocabulary, find_tokenizer
+from tensoropt.runtime.text.stopping import StopTexts
+from tensoropt.runtime.text.tokens import Vocabulary, find_tokenizer
 
-__all__ = ["AHEAD", "Continuation", "How", "Piece", "Prompt", "TextSession"]
+__all__ = ["Continuation", "How", "Piece", "Prompt", "TextSession"]
 
 Prompt = str | Sequence[int]
 """Text, or tokens."""
-
-AHEAD = 32
-"""Steps per request to the ranks, which bounds their lead over the reader of the stream."""
 
 
 class How(TypedDict, total=False):
@@ -44,21 +39,6 @@ class How(TypedDict, total=False):
     top_k: int | None
     top_p: float | None
     seed: int
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One token of the continuation of prompt ``number``.
-
-    ``text`` is the new final text; it may be empty, because a character may take several tokens.
-    ``finish`` is set on the last piece: "stop" at a stop text or an end token, "length" at the
-    limit.
-    """
-
-    number: int
-    token: int
-    text: str
-    finish: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,11 +59,13 @@ class TextSession(Closing):
     ``tokenizer`` is a file tokenizer.json; None uses the plan's, if any. Without a tokenizer,
     prompts are tokens. ``dims`` has the sizes of symbolic dimensions other than batch and tokens.
     ``prefill`` is the folder of another plan of the same model, with the same number of ranks; it
-    reads the prompts and passes on its caches. ``step_tokens`` bounds the tokens of the sequences
-    of a batch, and of a step that reads prompts; None sets no limit. The other arguments are
-    arguments of `Session`; ``stall_s`` limits each step. Caches stay on the ranks.
+    reads the prompts and passes on its caches. The other arguments are arguments of `Session`;
+    ``stall_s`` limits each step. Caches stay on the ranks.
 
-    One request runs at a time, and other threads wait. Raises `UserError` if the plan has no
+    Texts of all threads run together, at most ``slots`` at a time; further texts wait. A text has
+    at most ``context`` tokens; None sets the model's limit. Together these bound the memory of
+    caches. Between two steps of the batch at most ``step_tokens`` tokens of prompts are read, which
+    bounds the delay of other texts; None sets no limit. Raises `UserError` if the plan has no
     caches.
     """
 
@@ -94,36 +76,52 @@ class TextSession(Closing):
         *,
         prefill: Path | str | None = None,
         tokenizer: Path | str | None = None,
+        slots: int = SLOTS,
+        context: int | None = None,
         step_tokens: int | None = None,
         **options: Unpack[SessionArguments],
     ) -> None:
         own = SessionOptions(**options)
+        for name, size in {"slots": slots, "context": context, "step-tokens": step_tokens}.items():
+            if size is not None and size < 1:
+                raise UserError(f"{name}: expected at least 1, got: {size}")
         if own.cuda_graphs:
             raise OptionError("{cuda_graphs}: not for texts, as their steps differ in size")
         self.plan = Plan.load(plan)
         check_dims(own.dims, self.plan.inputs)
         self._decoder = decoder_of(self.plan, own.dims)
         check_steps(self._decoder)
-        prefilling: dict[str, str] = {}
+        known = (size for size in (self._decoder.context, context) if size is not None)
+        self._context = min(known, default=None)
+        asked: dict[str, Any] = {"slots": slots, "step_tokens": step_tokens}
         self._prefill: Plan | None = None
         if prefill is not None:
             reader = decoder_of(Plan.load(prefill), own.dims)
             check_reader(reader, self._decoder)
             self._prefill = reader.plan
-            prefilling["prefill"] = str(reader.plan.folder.absolute())
-            prefilling["prefill_sha256"] = reader.plan.sha256
+            asked["prefill"] = str(reader.plan.folder.absolute())
+            asked["prefill_sha256"] = reader.plan.sha256
         path = find_tokenizer(self.plan, tokenizer)
         self._vocabulary = None if path is None else Vocabulary(path)
         self._template: ChatTemplate | None = None
-        self._step_tokens = step_tokens
-        self._turn = threading.Lock()
-        self._holder: int | None = None
-        self._pool: Pool = start(self.plan, "text", own, **prefilling)
+        self._pool: Pool = start(self.plan, "text", own, **asked)
+        self._engine = Engine(self._pool)
+        self.slots = self._decoder.slots(slots)
 
     @property
     def context(self) -> int | None:
         """Maximum number of tokens of a text, None if unknown."""
-        return self._decoder.context
+        return self._context
+
+    @property
+    def running(self) -> int:
+        """Number of texts that the ranks continue."""
+        return self._engine.running
+
+    @property
+    def waiting(self) -> int:
+        """Number of texts that wait for a slot."""
+        return self._engine.waiting
 
     @property
     def is_alive(self) -> bool:
@@ -132,11 +130,12 @@ class TextSession(Closing):
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the current request last returned tokens; 0 without a request."""
+        """Seconds since the ranks last returned tokens; 0 without a text."""
         return self._pool.silent_s
 
     def close(self, grace_s: float = GRACE_S) -> None:
-        """End the ranks after their current request or ``grace_s`` seconds. Idempotent."""
+        """Drop all texts, and end the ranks after their step or ``grace_s`` seconds. Idempotent."""
+        self._engine.close(UserError(f"{self.plan.folder}: the session is closed"))
         self._pool.close(grace_s)
         if self._template is not None:
             self._template.close()
@@ -170,36 +169,31 @@ class TextSession(Closing):
             for group in pieces
         ]
 
-    def stream(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        *,
-        max_tokens: int = MAX_TOKENS,
-        stop: Sequence[str] = (),
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
-        cancelled: threading.Event | None = None,
-    ) -> Generator[Piece, None, None]:
+    def stream(self, prompts: Prompt | Sequence[Prompt], **how: Unpack[How]) -> Stream:
         """Return an iterator over the tokens of all continuations, while ranks generate them.
 
         ``temperature``, ``top_k``, ``top_p`` and ``seed`` are fields of `Sampling`: tokens are
-        sampled unless ``temperature`` is 0. A text ends before any text of ``stop``. When another
-        thread sets ``cancelled``, the ranks stop after the current step, even while they read
-        prompts, and the iterator ends.
+        sampled unless ``temperature`` is 0. A text ends before any text of ``stop``, or after
+        ``max_tokens`` tokens. Close the iterator, in any thread, to drop the texts after the
+        current step; ranks continue them even if nobody reads the pieces.
 
         Raises `UserError` immediately for a prompt that is empty or exceeds the model's context.
-        Close an iterator that is not exhausted: other requests wait for it.
         """
-        if max_tokens < 1:
-            raise UserError(f"max-tokens: expected at least 1, got: {max_tokens}")
-        if stop and self._vocabulary is None:
-            raise UserError("stop: expected a tokenizer to find stop texts")
-        sampling = Sampling(temperature, top_k, top_p, seed)
         tokens = [self.tokens_of(prompt) for prompt in _as_list(prompts)]
-        cancelled = cancelled or threading.Event()
-        return self._texts(tokens, max_tokens, stop, sampling, cancelled)
+        return Stream(self._engine, self._texts(tokens, **how))
+
+    def submit(
+        self, prompts: Sequence[Sequence[int]], deliver: Deliver, **how: Unpack[How]
+    ) -> Request:
+        """Start to continue prompts that `tokens_of` has made; ``deliver`` gets the pieces.
+
+        It is called in another thread and must not wait. Takes the options of `stream`.
+        """
+        return self._engine.submit(self._texts(prompts, **how), deliver)
+
+    def cancel(self, request: Request) -> None:
+        """Drop the texts of a request after the current step."""
+        self._engine.cancel(request)
 
     def chat(self, messages: Chat, **how: Unpack[How]) -> Continuation:
         """Return the model's answer to messages, each with a ``role`` and its ``content``.
@@ -212,7 +206,7 @@ class TextSession(Closing):
 
     def room(self, tokens: Sequence[int]) -> int:
         """Return the default limit of new tokens after these: the rest of the context."""
-        context = self._decoder.context
+        context = self._context
         return MAX_TOKENS if context is None else max(1, context - len(tokens))
 
     def tokens_of_chat(self, messages: Chat) -> list[int]:
@@ -246,13 +240,14 @@ class TextSession(Closing):
         return [int(token) for token in prompt]
 
     def _check_beginning(self, vocabulary: Vocabulary, text: str) -> None:
-        context = self._decoder.context
+        context = self._context
         if context is not None and vocabulary.exceeds(text, context):
             raise self._too_long(f"more, in {len(text)} characters")
 
     def _too_long(self, found: str) -> UserError:
-        context = self._decoder.context
-        source = "model" if context == self._decoder.entry["context"] else "plan"
+        context = self._context
+        sources = {self._decoder.context: "plan", self._decoder.entry["context"]: "model"}
+        source = sources.get(context, "session")
         return UserError(
             f"prompt: expected fewer tokens than the {source}'s context of {context}, got: {found}"
         )
@@ -260,7 +255,7 @@ class TextSession(Closing):
     def _check(self, tokens: Sequence[int]) -> None:
         if not len(tokens):
             raise UserError("prompt: is empty, expected at least one token")
-        context, size = self._decoder.context, self._decoder.scores.shape[2]
+        context, size = self._context, self._decoder.scores.shape[2]
         if context is not None and len(tokens) >= context:
             raise self._too_long(str(len(tokens)))
         for token in tokens:
@@ -269,118 +264,36 @@ class TextSession(Closing):
 
     def _texts(
         self,
-        prompts: list[list[int]],
-        max_tokens: int,
-        stop: Sequence[str],
-        sampling: Sampling,
-        cancelled: threading.Event,
-    ) -> Generator[Piece, None, None]:
-        if self._holder == threading.get_ident():
-            raise UserError("a stream of this session is not at its end, expected it to be closed")
-        with self._turn:
-            self._holder = threading.get_ident()
-            try:
-                for numbers in self._batches(prompts, max_tokens):
-                    if cancelled.is_set():
-                        return
-                    batch = {number: prompts[number] for number in numbers}
-                    yield from self._continue(batch, max_tokens, stop, sampling, cancelled)
-            finally:
-                self._holder = None
-
-    def _batches(self, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
-        lengths, context = [len(prompt) for prompt in prompts], self._decoder.context
-        limit = max_tokens if context is None else min(max_tokens, context - min(lengths))
-        return batches(lengths, self._decoder, limit, self._step_tokens)
-
-    def _continue(
-        self,
-        prompts: Mapping[int, list[int]],
-        max_tokens: int,
-        stop: Sequence[str],
-        sampling: Sampling,
-        cancelled: threading.Event,
-    ) -> Generator[Piece, None, None]:
-        """Yield the tokens of a batch of prompts until all its sequences have ended."""
-        vocabulary, end = self._vocabulary, self._decoder.entry["end"]
-        writers = [
-            _Writer(n, None if vocabulary is None else vocabulary.stream(), StopTexts(stop), end)
-            for n in prompts
-        ]
-        limit, context = max_tokens, self._decoder.context
-        if context is not None:
-            limit = min(limit, context - max(map(len, prompts.values())))
-        asked = {
-            "prompts": list(prompts.values()),
-            "tokens": limit,
-            "end": end,
-            "numbers": list(prompts),
-            "sampling": asdict(sampling),
-            "step_tokens": self._step_tokens,
-        }
-        with closing(self._steps(asked, cancelled)) as steps:
-            for count, tokens in enumerate(steps, 1):
-                for writer, token in zip(writers, tokens, strict=True):
-                    if not writer.is_done:
-                        yield writer.add(token, is_last=count == limit)
-                if all(writer.is_done for writer in writers):
-                    return
-
-    def _steps(
-        self, asked: Message, cancelled: threading.Event
-    ) -> Generator[list[int], None, None]:
-        """Yield the tokens of each step as ranks choose them, until done or ``cancelled``.
-
-        Ranks are at most one request ahead of the reader: they sleep while nobody reads, and one
-        message starts many steps.
-        """
-        shared = self._pool.empty({"stop": (np.dtype(np.int64), (1,))})
-        left = asked["tokens"]
-        while left and not cancelled.is_set():
-            shared["stop"][0] = 0
-            messages = self._pool.stream({**asked, "steps": AHEAD}, shared)
-            try:
-                for tokens in _tokens_in(messages, cancelled):
-                    left -= 1
-                    yield tokens
-            finally:  # also when the generator is closed
-                shared["stop"][0] = 1
-                exhaust(messages)
-            asked = {}
-
-
-@dataclass
-class _Writer:
-    """Creates the pieces of one continuation."""
-
-    number: int
-    stream: TextOf | None
-    until: StopTexts
-    end: Sequence[int]
-    is_done: bool = False
-
-    def add(self, token: int, *, is_last: bool) -> Piece:
-        """Return the piece of the next token."""
-        ends = token in self.end
-        text = "" if ends or self.stream is None else self.until.add(self.stream.add(token))
-        finish = "stop" if ends or self.until.found else "length" if is_last else None
-        self.is_done = finish is not None
-        if self.is_done and not self.until.found:
-            text += self.until.rest()
-        return Piece(self.number, token, text, finish)
-
-
-def _tokens_in(
-    messages: Generator[Message, None, tuple[Message, object]], cancelled: threading.Event
-) -> Generator[list[int], None, None]:
-    """Yield the tokens of each step from the messages of the ranks, until ``cancelled``."""
-    while not cancelled.is_set():
-        try:
-            message = next(messages)
-        except StopIteration as end:
-            yield from end.value[0]["tokens"]
-            return
-        yield from message["tokens"]
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_tokens: int = MAX_TOKENS,
+        stop: Sequence[str] = (),
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+    ) -> list[tuple[Message, Writer]]:
+        """Return the texts of a request, for the engine. Raises `UserError`."""
+        if max_tokens < 1:
+            raise UserError(f"max-tokens: expected at least 1, got: {max_tokens}")
+        if stop and self._vocabulary is None:
+            raise UserError("stop: expected a tokenizer to find stop texts")
+        sampling = asdict(Sampling(temperature, top_k, top_p, seed))
+        end, texts = self._decoder.entry["end"], []
+        for number, prompt in enumerate(prompts):
+            limit = max_tokens
+            if self._context is not None:
+                limit = min(limit, self._context - len(prompt))
+            stream = None if self._vocabulary is None else self._vocabulary.stream()
+            message = {
+                "prompt": prompt,
+                "room": len(prompt) + limit,
+                "end": end,
+                "number": number,
+                "sampling": sampling,
+            }
+            texts.append((message, Writer(number, limit, stream, StopTexts(stop), end)))
+        return texts
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

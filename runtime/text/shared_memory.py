@@ -14,30 +14,32 @@ from tensoropt.runtime.support.dtypes import Array
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SharedScores", "reshard"]
+__all__ = ["SharedScores", "gather", "reshard"]
 
 _HEAD = 64  # bytes before the scores of a turn: the stop flag
 
 
 class SharedScores:
-    """Scores of ``shape``, `[batch, 1, vocabulary]`, shared by all ranks; a collective constructor.
+    """Scores of ``shape``, `[rows, 1, vocabulary]`, shared by all ranks; a collective constructor.
 
     Scores are double-buffered: ranks may write the next scores while others still read the last
     scores. The barrier of each step keeps ranks from getting further ahead.
     """
 
     def __init__(self, comm: MPI.Comm, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
-        self.shape, self._comm = shape, comm
+        self._comm = comm
         size = _HEAD + dtype.itemsize * int(np.prod(shape))
         size += -size % _HEAD
         raw = np.frombuffer(_memory(comm, 2 * size), np.uint8)
         self._turns = [_Turn(raw[at : at + size], shape, dtype) for at in (0, size)]
 
-    def gather(self, part: Array | None, where: tuple[slice, slice], *, stop: bool) -> Array | None:
-        """Return the whole scores, valid until the next call, or None if rank 0 passes ``stop``.
+    def gather(
+        self, part: Array | None, where: tuple[slice, slice], *, stop: bool
+    ) -> tuple[Array, bool]:
+        """Return the whole scores, valid until the next call, and the flag ``stop`` of rank 0.
 
-        ``part`` is this rank's part, None if another rank provides it. ``where`` are the slices of
-        sequences and vocabulary of the part.
+        ``part`` is this rank's part, None if it has none. ``where`` are the slices of rows and
+        vocabulary of the part.
         """
         turn = self._turns[0]
         self._turns.reverse()
@@ -46,7 +48,7 @@ class SharedScores:
         if self._comm.rank == 0:
             turn.stop[0] = stop
         self._comm.Barrier()
-        return None if turn.stop[0] else turn.scores
+        return turn.scores, bool(turn.stop[0])
 
 
 class _Turn:
@@ -56,20 +58,28 @@ class _Turn:
         self.scores: Array = raw[_HEAD : _HEAD + size].view(dtype).reshape(shape)
 
 
+def gather(comm: MPI.Comm, part: Array, layout: MeshLayout) -> Array:
+    """Return the whole array in shared memory, from this rank's ``part`` in ``layout``.
+
+    A collective of all ranks of a machine.
+    """
+    shape = layout.global_shape(part.shape)
+    size = part.dtype.itemsize * int(np.prod(shape))
+    whole = np.frombuffer(_memory(comm, size), np.uint8)[:size].view(part.dtype).reshape(shape)
+    if comm.rank in layout.sources():
+        layout.put(whole, part, comm.rank)
+    comm.Barrier()
+    return whole
+
+
 def reshard(comm: MPI.Comm, part: Array, layout: MeshLayout, to: MeshLayout) -> Array:
     """Return this rank's part of an array in the layout ``to``, from its ``part`` in ``layout``.
 
     A collective of all ranks of a machine. Raises `UserError` on all ranks if ``to`` does not
     divide the shape.
     """
-    shape = layout.global_shape(part.shape)
-    to.check(shape)
-    size = part.dtype.itemsize * int(np.prod(shape))
-    whole = np.frombuffer(_memory(comm, size), np.uint8)[:size].view(part.dtype).reshape(shape)
-    if comm.rank in layout.sources():
-        layout.put(whole, part, comm.rank)
-    comm.Barrier()
-    return to.local_slice(whole, comm.rank)
+    to.check(layout.global_shape(part.shape))
+    return to.local_slice(gather(comm, part, layout), comm.rank)
 
 
 def _memory(comm: MPI.Comm, size: int) -> memoryview:

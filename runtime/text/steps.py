@@ -1,19 +1,35 @@
-"""Steps of a decoder on one rank: inputs of its session, and state between runs."""
+"""Steps of a decoder on one rank: inputs of its session, and caches between runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
-from tensoropt.runtime.layout.mesh_layout import MeshLayout
 from tensoropt.runtime.session.session import RankSession
 from tensoropt.runtime.support.dtypes import Array, dtype_of
-from tensoropt.runtime.text.batch import Batch, Fed
 from tensoropt.runtime.text.decoder import IDS, Cache, Decoder
+from tensoropt.runtime.text.feeding import Fed
 
-__all__ = ["Steps"]
+if TYPE_CHECKING:
+    from onnxruntime import OrtValue
+
+__all__ = ["Caches", "Steps"]
+
+
+@dataclass
+class Caches:
+    """This rank's parts of the caches of some rows, by the name of the input.
+
+    ``placed`` are arrays that are empty or updated in place, ``made`` the outputs of the last run.
+    """
+
+    rows: int
+    placed: dict[str, PlacedArray] = field(default_factory=dict)
+    made: dict[str, OrtValue] = field(default_factory=dict)
 
 
 class Steps:
@@ -29,27 +45,42 @@ class Steps:
     ) -> None:
         self.decoder, self._session, self._provider = decoder, session, provider
         self._rank, self._dims = rank, dims
-        self._moved = {c.present.name: c.past.name for c in decoder.caches if not c.in_place}
-        self._placed: dict[str, PlacedArray] = {}  # caches that are empty or updated in place
+        self._presents = {c.past.name: c.present.name for c in decoder.caches if not c.in_place}
+        self._bound: Caches | None = None
         self._fed: dict[str, PlacedArray] = {}
         self._row: PlacedArray | None = None  # the scores of a step of single tokens
         self._vocabulary = int(decoder.scores.shape[2])
 
-    def begin(self, batch: Batch) -> None:
-        """Clear the caches; caches that are updated in place get room for all tokens."""
-        for cache in self.decoder.caches:
-            tokens = batch.room if cache.in_place else 0
-            array = self._room(cache, batch.count, tokens)
-            array.zero()
-            self._bind(cache, array)
+    def begin(self, rows: int, room: int) -> Caches:
+        """Return empty caches; those that are updated in place get room for ``room`` tokens."""
+        parts = {
+            cache.past.name: self.zeros(cache, rows, room if cache.in_place else 0)
+            for cache in self.decoder.caches
+        }
+        return Caches(rows, parts)
 
-    def run(self, fed: Fed) -> None:
-        """Take one step with whole inputs."""
+    def zeros(self, cache: Cache, rows: int, tokens: int) -> PlacedArray:
+        """Return zeros for this rank's part of a cache."""
+        local = cache.past.layout.local_shape(self.shape(cache, rows, tokens))
+        return self._provider.zeros(local, dtype_of(cache.past.dtype))
+
+    def shape(self, cache: Cache, rows: int, tokens: int) -> tuple[int, ...]:
+        """Return the global shape of a cache."""
+        return cache.shape(rows, tokens, self._dims)
+
+    def run(self, fed: Fed, caches: Caches) -> None:
+        """Take one step with whole inputs, which continues ``caches``."""
         for name, array in fed.items():
             self._feed(name, self.decoder.inputs[name].layout.part_of(array, self._rank))
         self._bind_scores(fed[IDS].shape)
+        self._bind(caches)
         self._session.run()
-        self._session.pass_on(self._moved)
+        if self._presents:
+            made = self._session.values(self._presents.values())
+            for past, present in self._presents.items():
+                caches.made[past] = made[present]
+                caches.placed.pop(past, None)
+                self._session.read_value(past, made[present])
 
     def scores(self) -> Array:
         """Return this rank's part of the scores of the last run's last token."""
@@ -58,54 +89,41 @@ class Steps:
         ((_, scores),) = self._session.results([self.decoder.scores.name])
         return scores[:, -1:]
 
-    def cache(self, cache: Cache) -> tuple[MeshLayout, Array]:
-        """Return this rank's part of a cache after the last run, on the host."""
-        if cache.in_place:
-            return cache.past.layout, self._placed[cache.past.name].get()
-        ((_, part),) = self._session.results([cache.present.name])
-        return cache.past.layout, part
+    def part(self, cache: Cache, caches: Caches) -> Array:
+        """Return this rank's part of a cache on the host: on the CPU without a copy."""
+        placed = caches.placed.get(cache.past.name)
+        if placed is not None:
+            return placed.get()
+        return self._provider.fetch(caches.made[cache.past.name])
 
-    def take_over(self, caches: Sequence[Cache], other: Steps) -> None:
-        """Continue with the caches of another decoder's last run, which have the same layout."""
-        made = other._session.values([cache.present.name for cache in caches])
-        for cache in caches:
-            if cache.in_place:
-                self._bind(cache, other._placed[cache.past.name])
-            else:
-                self._session.read_value(cache.past.name, made[cache.present.name])
-
-    def put(self, cache: Cache, part: Array) -> None:
-        """Continue with a cache; ``part`` is this rank's part and is copied."""
-        array = self._room(cache, 0, 0, part.shape)
-        array.put(part)
-        self._bind(cache, array)
+    def place(self, part: Array) -> PlacedArray:
+        """Return this rank's part of a cache in the memory of its device."""
+        return self._provider.place(part)
 
     def release(self) -> None:
-        """Release the results of the last run."""
+        """Release the results of the last run, and its caches."""
         self._session.release()
+        self._bind(self.begin(self.decoder.rows(1), 0))
 
-    def _bind(self, cache: Cache, array: PlacedArray) -> None:
-        self._placed[cache.past.name] = array
-        self._session.read(cache.past.name, array)
-        if cache.in_place:
-            self._session.write(cache.present.name, array)
-
-    def _room(
-        self, cache: Cache, batch: int, tokens: int, local: tuple[int, ...] | None = None
-    ) -> PlacedArray:
-        """Return an array for this rank's part of a cache; reuse an old array of its shape."""
-        if local is None:
-            local = cache.past.layout.local_shape(cache.shape(batch, tokens, self._dims))
-        old = self._placed.get(cache.past.name)
-        if old is not None and old.shape == local:
-            return old
-        return self._provider.empty(local, dtype_of(cache.past.dtype))
+    def _bind(self, caches: Caches) -> None:
+        """Bind the inputs and outputs of caches, unless the last run has bound them."""
+        if caches is self._bound:
+            return
+        for cache in self.decoder.caches:
+            name = cache.past.name
+            if name in caches.made:
+                self._session.read_value(name, caches.made[name])
+                continue
+            self._session.read(name, caches.placed[name])
+            if cache.in_place:
+                self._session.write(cache.present.name, caches.placed[name])
+        self._bound = caches
 
     def _feed(self, name: str, part: Array) -> None:
         """Bind an input to a copy of ``part``; reuse the last array of the same shape and dtype."""
         placed = self._fed.get(name)
         if placed is None or (placed.shape, placed.dtype) != (part.shape, part.dtype):
-            placed = self._fed[name] = self._provider.place(np.array(part))
+            placed = self._fed[name] = self._provider.place(np.array(part, order="C"))
             self._session.read(name, placed)
         else:
             placed.put(part)

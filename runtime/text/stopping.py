@@ -1,13 +1,10 @@
-"""Ends of texts: the default limit, and stop texts."""
+"""Ends of texts: stop texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["MAX_TOKENS", "StopTexts"]
-
-MAX_TOKENS = 128
-"""Default limit of new tokens."""
+__all__ = ["StopTexts"]
 
 
 class StopTexts:

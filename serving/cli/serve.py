@@ -101,7 +101,12 @@ def _serve(
         metrics = Metrics()
         session = _session_options(arguments)
         limits = TextLimits(
-            arguments.queue, arguments.max_prompts, arguments.step_tokens, arguments.timeout
+            arguments.queue,
+            arguments.max_prompts,
+            arguments.slots,
+            arguments.context,
+            arguments.step_tokens,
+            arguments.timeout,
         )
         opener = Opener(plans, prefills, session, _options(arguments), limits, metrics)
         models, texts = opener.open()
@@ -217,8 +222,12 @@ def _add_limits(add: Any) -> None:
         help="most queued requests (%(default)s)")  # fmt: skip
     add("--max-prompts", type=integer(1), default=TextLimits.max_prompts, metavar="N",
         help="most prompts per text request (%(default)s)")  # fmt: skip
+    add("--slots", type=integer(1), default=TextLimits.slots, metavar="N",
+        help="most texts that run together (%(default)s)")  # fmt: skip
+    add("--context", type=integer(2), metavar="N",
+        help="most tokens of a text (default: the model's limit)")  # fmt: skip
     add("--step-tokens", type=integer(1), default=TextLimits.step_tokens, metavar="N",
-        help="most tokens per step of a decoder (%(default)s)")  # fmt: skip
+        help="most tokens of prompts between two steps of texts (%(default)s)")  # fmt: skip
     add("--timeout", type=SECONDS, default=ServingOptions.timeout_s, metavar="S",
         help="most time to answer a request (%(default)g)")  # fmt: skip
     add_flags(add, SessionOptions, **_LIMITS)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +18,12 @@ from hypothesis import strategies as st
 from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.cli.run import main as run_plan
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.pool.ranks import exhaust
-from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import RankFailedError, UserError
-from tensoropt.runtime.support.messages import Message
-from tensoropt.runtime.text.batch import Batch
-from tensoropt.runtime.text.decoder import IDS, decoder_of
+from tensoropt.runtime.text.decoder import decoder_of
+from tensoropt.runtime.text.limits import MAX_TOKENS
 from tensoropt.runtime.text.sampling import Sampler, Sampling
-from tensoropt.runtime.text.session import AHEAD, TextSession, _tokens_in
-from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
+from tensoropt.runtime.text.session import TextSession
+from tensoropt.runtime.text.stopping import StopTexts
 from tensoropt.runtime.text.tokens import Vocabulary
 
 PROMPTS = ([3, 7, 1], [5, 6, 7, 8, 9], [1])
@@ -87,14 +82,12 @@ def test_a_model_that_counts_tokens_by_its_cache(tmp_path: Path) -> None:
     assert list(found.tokens) == greedy(model, PROMPTS[0], 8)
 
 
-def test_attention_by_lengths_is_not_padded_on_the_left(tmp_path: Path) -> None:
+def test_attention_by_lengths_is_not_padded_without_room(tmp_path: Path) -> None:
     """Not even if its caches grow in every step."""
     plan = Plan.load(compiled(tmp_path, in_place=True)[1])
     for cache in plan.document["caches"]:
         cache["in_place"] = False
-    decoder = decoder_of(plan)
-    assert not decoder.in_place
-    assert not decoder.pads
+    assert decoder_of(plan).padding is None
 
 
 def test_several_sequences_of_different_lengths(started: tuple[Path, TextSession]) -> None:
@@ -139,107 +132,26 @@ def test_the_context_is_the_end(started: tuple[Path, TextSession]) -> None:
     assert (len(found.tokens), found.finish) == (2, "length")
 
 
-def test_streams_come_one_after_the_other(started: tuple[Path, TextSession]) -> None:
-    session = started[1]
-    stream = session.stream([1, 2], max_tokens=5)
-    assert next(stream).number == 0
-    with pytest.raises(UserError, match="is not at its end"):
-        session.generate([1], max_tokens=1)
-    stream.close()
-    assert len(session.generate([1], max_tokens=1)[0].tokens) == 1
+def test_texts_of_several_streams_run_together(started: tuple[Path, TextSession]) -> None:
+    model, session = started
+    streams = [session.stream(prompt, max_tokens=6) for prompt in PROMPTS]
+    for stream, prompt in zip(reversed(streams), reversed(PROMPTS), strict=True):
+        assert [piece.token for piece in stream] == greedy(model, prompt, 6)
+    assert (session.running, session.waiting) == (0, 0)
 
 
-def test_one_message_does_for_many_tokens(started: tuple[Path, TextSession]) -> None:
+def test_one_message_does_for_a_text(started: tuple[Path, TextSession]) -> None:
     session = started[1]
     ranks = session._pool._ranks
     assert ranks is not None
     before = ranks._sent
-    (found,) = session.generate([3], max_tokens=AHEAD - 1)  # and the step that reads the prompt
-    assert (len(found.tokens), ranks._sent - before) == (AHEAD - 1, 1)
-    session.generate([3], max_tokens=AHEAD + 5)
-    assert ranks._sent - before == 3
-
-
-def test_who_wants_no_more_ends_the_steps(
-    started: tuple[Path, TextSession], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = started[1]
-    pool, flags = session._pool, []
-    heard, asked = pool.stream, []
-
-    def listening(message: Message, shared: dict[str, Array]) -> Any:
-        asked.append(message), flags.append(shared["stop"])
-        return heard(message, shared)
-
-    monkeypatch.setattr(pool, "stream", listening)
-    with closing(session.stream([1, 2], max_tokens=20)) as stream:
-        next(stream)
-        assert flags[0][0] == 0
-    assert flags[0][0] == 1
-    # As it is set before the first step, that one is the last.
-    for stop, steps in ((0, 2), (1, 0)):  # one more reads the prompt
-        told = heard({**asked[0], "steps": 3}, {"stop": np.full(1, stop, np.int64)})
-        assert len(list(_tokens_in(told, threading.Event()))) == steps
-
-
-@pytest.mark.parametrize(
-    ("step_tokens", "together"),
-    # Of 3, 5 and 1 tokens, and 6 more each; those without padding have one length in a batch.
-    [(None, ([0, 1, 2],)), (22, ([0, 1], [2])), (21, ([0], [1], [2])), (2, ([0], [1], [2]))],
-)
-def test_steps_have_few_tokens(
-    started: tuple[Path, TextSession],
-    monkeypatch: pytest.MonkeyPatch,
-    step_tokens: int | None,
-    together: Sequence[list[int]],
-) -> None:
-    model, session = started
-    monkeypatch.setattr(session, "_step_tokens", step_tokens)
-    prompts = [list(prompt) for prompt in PROMPTS]
-    if session._decoder.pads:
-        assert session._batches(prompts, 6) == [*together]
-    found = session.generate(prompts, max_tokens=6)
-    assert [list(one.tokens) for one in found] == [greedy(model, p, 6) for p in PROMPTS]
-    assert max(map(_most_read(session, step_tokens), PROMPTS)) <= (step_tokens or 5)
-
-
-def _most_read(session: TextSession, step_tokens: int | None) -> Callable[[Sequence[int]], int]:
-    """Return the most tokens that a step reads of a prompt, as ranks divide it."""
-
-    def most(prompt: Sequence[int]) -> int:
-        decoder = session._decoder
-        batch = Batch([prompt], 6, decoder, decoder, step_tokens)
-        return max(fed[IDS].shape[1] for _, fed in batch.prompts())
-
-    return most
-
-
-def test_a_text_is_cancelled_while_its_prompt_is_read(
-    started: tuple[Path, TextSession], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = started[1]
-    monkeypatch.setattr(session, "_step_tokens", 1)
-    cancelled, heard, told = threading.Event(), session._pool.stream, []
-
-    def listening(message: Message, shared: dict[str, Array]) -> Any:
-        for one in (listened := heard(message, shared)):
-            told.append(one)
-            cancelled.set()
-            yield one
-        return exhaust(listened)
-
-    monkeypatch.setattr(session._pool, "stream", listening)
-    prompts = [[1] * (CONTEXT - 2), [2] * (CONTEXT - 2)]
-    assert list(session.stream(prompts, max_tokens=1, cancelled=cancelled)) == []
-    assert [one["tokens"] for one in told][:1] == [[]], "what is told before the first token"
-    assert len(told) < CONTEXT - 2
-    monkeypatch.undo()
-    assert len(session.generate([1], max_tokens=1)[0].tokens) == 1
+    (found,) = session.generate([3], max_tokens=30)
+    assert (len(found.tokens), ranks._sent - before) == (30, 1)
 
 
 def test_a_rank_is_killed_at_a_text(started: tuple[Path, TextSession]) -> None:
     model, session = started
-    with closing(session.stream([1], max_tokens=AHEAD + 4)) as stream:
+    with closing(session.stream([1], max_tokens=CONTEXT - 1)) as stream:
         next(stream)
         os.kill(session._pool.pids[1], signal.SIGKILL)
         with pytest.raises(RankFailedError, match=r"^rank 1 of 2 was killed by signal 9"):
@@ -346,14 +258,15 @@ def test_sampling_keeps_to_the_likeliest() -> None:
         (Sampling(1e-3), {0}),
         (Sampling(), {0}),
     ):
-        assert set(Sampler(how, range(2000)).pick(scores)) == kept
+        assert {Sampler(how, number).pick(row) for number, row in enumerate(scores)} == kept
 
 
 def test_sampling_draws_by_probability() -> None:
     scores = np.log(np.array([[0.6, 0.4]] * 4000, np.float32))
-    drawn = Sampler(Sampling(1.0, seed=1), range(4000)).pick(scores)
+    drawn = [Sampler(Sampling(1.0, seed=1), n).pick(row) for n, row in enumerate(scores)]
     assert 0.37 < np.mean(drawn) < 0.43
-    warm = Sampler(Sampling(0.5, seed=1), range(4000)).pick(scores)  # 0.36 to 0.16
+    warm = [Sampler(Sampling(0.5, seed=1), n).pick(row) for n, row in enumerate(scores)]
+    # 0.36 to 0.16
     assert 0.27 < np.mean(warm) < 0.35
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import pytest
@@ -13,9 +14,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from openai.types import completion_create_params
 
-from tensoropt.runtime.support.errors import RankFailedError, UserError
+from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
+from tensoropt.runtime.text.engine import Deliver, Piece
 from tensoropt.runtime.text.sampling import Sampling
-from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.chats import chat_routes
 from tensoropt.serving.http.completions import completion_routes
@@ -31,6 +32,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.is_alive, self.error, self.context = True, None, 1 << 14
+        self.slots, self.running, self.waiting = 16, 0, 0
         self.asked: list[dict[str, Any]] = []
         self.closed = threading.Event()
 
@@ -47,10 +49,29 @@ class Counting:
     def room(self, tokens: Sequence[int]) -> int:
         return 5
 
-    def stream(
+    def submit(
+        self, prompts: Sequence[Sequence[int]], deliver: Deliver, **how: Any
+    ) -> SimpleNamespace:
+        self.asked.append(how)
+        request = SimpleNamespace(cancelled=threading.Event(), waited_s=0.0)
+
+        def work() -> None:
+            try:
+                for piece in self.pieces(prompts, request.cancelled, **how):
+                    deliver(piece)
+                deliver(None)
+            except TensoroptError as error:
+                deliver(error)
+
+        threading.Thread(target=work).start()
+        return request
+
+    def cancel(self, request: SimpleNamespace) -> None:
+        request.cancelled.set()
+
+    def pieces(
         self, prompts: Sequence[Sequence[int]], cancelled: threading.Event, **how: Any
     ) -> Iterator[Piece]:
-        self.asked.append(how)
         try:
             for count in range(how["max_tokens"]):
                 if cancelled.is_set():
@@ -77,12 +98,12 @@ class Counting:
 class Short(Counting):
     """Has a context of few tokens, and refuses what `TextSession` refuses."""
 
-    def stream(
-        self, prompts: Sequence[Sequence[int]], cancelled: threading.Event, **how: Any
-    ) -> Iterator[Piece]:
+    def submit(
+        self, prompts: Sequence[Sequence[int]], deliver: Deliver, **how: Any
+    ) -> SimpleNamespace:
         Sampling(**{name: how[name] for name in ("temperature", "top_k", "top_p", "seed")})
         most = min(how["max_tokens"], self.room([]))
-        yield from super().stream(prompts, cancelled, **{**how, "max_tokens": most})
+        return super().submit(prompts, deliver, **{**how, "max_tokens": most})
 
 
 @pytest.fixture

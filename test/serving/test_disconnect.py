@@ -42,8 +42,8 @@ async def _ask_and_leave(app: FastAPI, path: str, body: object, leaves: asyncio.
 class Slow(Counting):
     """Leaves the event loop time to end a test that fails."""
 
-    def stream(self, *arguments: Any, **how: Any) -> Iterator[Piece]:
-        for piece in super().stream(*arguments, **how):
+    def pieces(self, *arguments: Any, **how: Any) -> Iterator[Piece]:
+        for piece in super().pieces(*arguments, **how):
             time.sleep(0.001)
             yield piece
 

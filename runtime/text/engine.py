@@ -1,0 +1,250 @@
+"""The texts that a session's ranks continue together, in the process that started the ranks."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Self
+
+import numpy as np
+
+from tensoropt.runtime.pool.pool import Pool
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.messages import Message
+from tensoropt.runtime.text.stopping import StopTexts
+from tensoropt.runtime.text.tokens import TextOf
+
+__all__ = ["Deliver", "Engine", "Piece", "Request", "Stream", "Writer"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One token of the continuation of prompt ``number``.
+
+    ``text`` is the new final text; it may be empty, because a character may take several tokens.
+    ``finish`` is set on the last piece: "stop" at a stop text or an end token, "length" at the
+    limit.
+    """
+
+    number: int
+    token: int
+    text: str
+    finish: str | None = None
+
+
+Deliver = Callable[[Piece | BaseException | None], None]
+"""Takes the pieces of a request, then None, or an error. It must not wait."""
+
+
+@dataclass
+class Writer:
+    """Creates the pieces of the continuation of prompt ``number``, at most ``limit`` tokens."""
+
+    number: int
+    limit: int
+    stream: TextOf | None
+    until: StopTexts
+    end: Sequence[int]
+
+    def add(self, token: int) -> Piece:
+        """Return the piece of the next token."""
+        self.limit -= 1
+        ends = token in self.end
+        text = "" if ends or self.stream is None else self.until.add(self.stream.add(token))
+        finish = "stop" if ends or self.until.found else "length" if not self.limit else None
+        if finish is not None and not self.until.found:
+            text += self.until.rest()
+        return Piece(self.number, token, text, finish)
+
+
+@dataclass(eq=False)
+class Request:
+    """Texts that were submitted together; ``waited_s`` is set when the first is admitted."""
+
+    deliver: Deliver
+    writers: dict[int, Writer] = field(default_factory=dict)
+    submitted_s: float = field(default_factory=perf_counter)
+    waited_s: float | None = None
+
+
+class Engine:
+    """Submits texts to the ranks of a pool and delivers their tokens, in a thread. Thread-safe.
+
+    The thread lives while there are texts. Ranks continue on their own; they are interrupted after
+    the current step only if texts are added or dropped.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._lock = threading.RLock()  # garbage collection may close a stream at any place
+        self._thread: threading.Thread | None = None
+        self._flag = pool.empty({"stop": (np.dtype(np.int64), (1,))})["stop"]
+        self._keys = self._requests = 0
+        self._texts: dict[int, Request] = {}  # by key
+        self._admitted: set[int] = set()
+        self._new: list[Message] = []
+        self._dropped: list[int] = []
+
+    @property
+    def running(self) -> int:
+        """Number of texts that ranks continue."""
+        return len(self._admitted)
+
+    @property
+    def waiting(self) -> int:
+        """Number of texts that wait for a slot."""
+        return max(0, len(self._texts) - len(self._admitted))
+
+    def submit(self, texts: Sequence[tuple[Message, Writer]], deliver: Deliver) -> Request:
+        """Start to continue the texts of a request, each with its message to the ranks."""
+        request = Request(deliver)
+        with self._lock:
+            self._requests += 1
+            for message, writer in texts:
+                self._keys += 1
+                request.writers[self._keys] = writer
+                self._texts[self._keys] = request
+                self._new.append({**message, "key": self._keys, "request": self._requests})
+            self._interrupt()
+        return request
+
+    def cancel(self, request: Request) -> None:
+        """Drop the texts of a request; does nothing if all have ended."""
+        with self._lock:
+            self._drop([*request.writers])
+
+    def close(self, why: UserError) -> None:
+        """Drop all texts; their requests fail."""
+        with self._lock:
+            failed = self._open_requests()
+            self._drop([*self._texts])
+        for request in failed:
+            request.deliver(why)
+
+    def _drop(self, keys: Sequence[int]) -> None:
+        """Drop texts; the caller has the lock."""
+        unsent = {message["key"] for message in self._new}
+        for key in keys:
+            request = self._texts.pop(key, None)
+            if request is not None:
+                del request.writers[key]
+                self._admitted.discard(key)
+                if key not in unsent:
+                    self._dropped.append(key)
+        self._new = [message for message in self._new if message["key"] in self._texts]
+        self._interrupt()
+
+    def _open_requests(self) -> list[Request]:
+        return list({id(request): request for request in self._texts.values()}.values())
+
+    def _interrupt(self) -> None:
+        """Let the ranks hear of new and dropped texts; the caller has the lock."""
+        if not (self._new or self._dropped):
+            return
+        self._flag[0] = 1
+        if self._thread is None or not self._thread.is_alive():  # as in a forked process
+            self._thread = threading.Thread(target=self._work, name="texts", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        """Send requests to the ranks until no text is left."""
+        while (asked := self._take_changes()) is not None:
+            try:
+                for message in self._ask(asked):
+                    self._deliver(message["chosen"])
+            except BaseException as error:
+                self._fail(error)
+
+    def _take_changes(self) -> Message | None:
+        with self._lock:
+            if not (self._texts or self._dropped):
+                self._thread = None
+                return None
+            asked = {"add": self._new, "drop": self._dropped}
+            self._new, self._dropped = [], []
+            self._flag[0] = 0
+            return asked
+
+    def _ask(self, asked: Message) -> Iterator[Message]:
+        messages = self._pool.stream(asked, {"stop": self._flag})
+        yield (yield from messages)[0]
+
+    def _deliver(self, chosen: Sequence[tuple[int, int | None]]) -> None:
+        for key, token in chosen:
+            with self._lock:
+                request = self._texts.get(key)
+                if request is None:  # dropped
+                    continue
+                if token is None:
+                    self._admitted.add(key)
+                    if request.waited_s is None:
+                        request.waited_s = perf_counter() - request.submitted_s
+                    continue
+                writer = request.writers[key]
+            piece = writer.add(token)
+            request.deliver(piece)
+            if piece.finish is not None:
+                self._end(key, request, is_stopped=writer.until.found)
+
+    def _end(self, key: int, request: Request, *, is_stopped: bool) -> None:
+        """Forget a text; ranks have to be told only of a stop text."""
+        with self._lock:
+            if self._texts.pop(key, None) is None:
+                return
+            del request.writers[key]
+            self._admitted.discard(key)
+            if is_stopped:
+                self._dropped.append(key)
+                self._interrupt()
+        if not request.writers:
+            request.deliver(None)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            failed = self._open_requests()
+            self._texts.clear()
+            self._admitted.clear()
+            self._new, self._dropped = [], []
+            for request in failed:
+                request.writers.clear()
+        for request in failed:
+            request.deliver(error)
+
+
+class Stream(Iterator[Piece]):
+    """The pieces of a request, as ranks choose its tokens; `close` cancels it, from any thread."""
+
+    def __init__(self, engine: Engine, texts: Sequence[tuple[Message, Writer]]) -> None:
+        self._engine = engine
+        self._pieces: queue.SimpleQueue[Piece | BaseException | None] = queue.SimpleQueue()
+        self._request = engine.submit(texts, self._pieces.put)
+        self._is_over = False
+
+    def __next__(self) -> Piece:
+        piece = None if self._is_over else self._pieces.get()
+        if isinstance(piece, Piece):
+            return piece
+        self._is_over = True
+        if piece is None:
+            raise StopIteration
+        raise piece
+
+    def close(self) -> None:
+        """Drop the texts that have not ended, and end the iteration. Idempotent."""
+        self._is_over = True
+        self._engine.cancel(self._request)
+        self._pieces.put(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it was not submitted
+            self.close()

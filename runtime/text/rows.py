@@ -1,0 +1,94 @@
+"""The caches of the texts of a batch on one rank: texts join and leave between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.text.decoder import Cache
+from tensoropt.runtime.text.scheduling import Text
+from tensoropt.runtime.text.shared_memory import gather
+from tensoropt.runtime.text.steps import Caches, Steps
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Rows"]
+
+_Source = tuple[Caches, int]  # and the row of a text in it
+
+
+class Rows:
+    """The caches of a batch: row n is that of text n; further rows fill the batch up."""
+
+    def __init__(self, steps: Steps, comm: MPI.Comm) -> None:
+        self._steps, self._comm = steps, comm
+        self._texts: list[Text] = []
+        self._caches: Caches | None = None
+
+    def arrange(self, texts: Sequence[Text], joined: Mapping[Text, Caches]) -> Caches:
+        """Return the caches of ``texts``; those that have joined bring theirs, as row 0.
+
+        The other texts were in the last call too. The caches are arranged again only if the texts
+        have changed.
+        """
+        if self._caches is None or self._texts != texts:
+            last = {text: (self._caches, row) for row, text in enumerate(self._texts)}
+            brought = {text: (caches, 0) for text, caches in joined.items()}
+            self._caches = self._take(texts, {**last, **brought})  # type: ignore[dict-item]
+            self._texts = [*texts]
+        return self._caches
+
+    def clear(self) -> None:
+        """Forget all texts, and free their caches."""
+        self._texts, self._caches = [], None
+
+    def _take(self, texts: Sequence[Text], sources: Mapping[Text, _Source]) -> Caches:
+        rows = self._steps.decoder.rows(len(texts))
+        alone = sources[texts[0]][0]
+        if len(texts) == 1 and texts[0] not in self._texts and alone.rows == rows:
+            return alone
+        found = Caches(rows)
+        for cache in self._steps.decoder.caches:
+            found.placed[cache.past.name] = self._steps.place(
+                self._move(cache, rows, [(text, *sources[text]) for text in texts])
+            )
+        return found
+
+    def _move(self, cache: Cache, rows: int, sources: Sequence[tuple[Text, Caches, int]]) -> Array:
+        """Return this rank's part of a cache with the rows of these texts.
+
+        If rows or tokens are split between ranks, the whole cache is arranged in shared memory.
+        """
+        layout = cache.past.layout
+        is_whole = layout.pieces(cache.row_dim) > 1 or layout.pieces(cache.dim) > 1
+        parts: dict[int, Array] = {}
+        for _, caches, _ in sources:
+            if id(caches) not in parts:
+                part = self._steps.part(cache, caches)
+                parts[id(caches)] = gather(self._comm, part, layout) if is_whole else part
+        longest = max(text.room if cache.in_place else text.read for text, *_ in sources)
+        shape = self._steps.shape(cache, rows, longest)
+        first = parts[id(sources[0][1])]
+        target = np.zeros(shape if is_whole else layout.local_shape(shape), first.dtype)
+        for row, (text, caches, old) in enumerate(sources):
+            source = parts[id(caches)]
+            target[_tokens(cache, row, text.read, longest)] = source[
+                _tokens(cache, old, text.read, source.shape[cache.dim])
+            ]
+        return layout.local_slice(target, self._comm.rank) if is_whole else target
+
+
+def _tokens(cache: Cache, row: int, count: int, room: int) -> tuple[slice | int, ...]:
+    """Return the index of the ``count`` tokens of a row, in a cache for ``room`` tokens.
+
+    They come first in a cache that is updated in place, and last in one that grows.
+    """
+    index: list[slice | int] = [slice(None)] * len(cache.past.shape)
+    index[cache.row_dim] = row
+    start = 0 if cache.in_place else room - count
+    index[cache.dim] = slice(start, start + count)
+    return tuple(index)

@@ -1,0 +1,100 @@
+"""The schedule of texts that ranks continue together: admission, and places in the batch.
+
+Every rank has a schedule of its own. It depends only on the messages of the caller and on the
+chosen tokens, which are the same on all ranks, so their schedules agree without a message.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tensoropt.runtime.text.sampling import Sampler
+
+__all__ = ["Schedule", "Text"]
+
+
+@dataclass(eq=False)
+class Text:
+    """A text of a ``request``; ``key`` is its number for the caller.
+
+    ``tokens`` are the ``prompt`` tokens of the prompt, then the chosen ones, at most ``room``
+    together. Caches have the first ``read`` of them. A chosen token of ``end`` ends the text.
+    """
+
+    key: int
+    request: int
+    tokens: list[int]
+    prompt: int
+    room: int
+    end: Collection[int]
+    sampler: Sampler
+    read: int = 0
+
+    @property
+    def left(self) -> int:
+        """Number of tokens that are not in the caches."""
+        return len(self.tokens) - self.read
+
+    @property
+    def has_ended(self) -> bool:
+        """True if tokens were chosen, and none may follow."""
+        is_full = len(self.tokens) >= self.room
+        return len(self.tokens) > self.prompt and (is_full or self.tokens[-1] in self.end)
+
+
+class Schedule:
+    """Texts that wait for a slot, the text ``reading`` its prompt, and the batch ``rows``.
+
+    At most ``slots`` texts are admitted. The next text to be admitted is of the request with the
+    fewest admitted texts: a request of many texts does not delay the others. Among them it is the
+    oldest.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._waiting: list[Text] = []
+        self.reading: Text | None = None
+        self.rows: list[Text] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no text waits or is admitted."""
+        return not (self._waiting or self._admitted)
+
+    @property
+    def _admitted(self) -> list[Text]:
+        return self.rows if self.reading is None else [*self.rows, self.reading]
+
+    def add(self, text: Text) -> None:
+        """Let a text wait for a slot."""
+        self._waiting.append(text)
+
+    def drop(self, keys: Collection[int]) -> None:
+        """Remove the texts with these keys."""
+        self._waiting = [text for text in self._waiting if text.key not in keys]
+        self.rows = [text for text in self.rows if text.key not in keys]
+        if self.reading is not None and self.reading.key in keys:
+            self.reading = None
+
+    def admit(self) -> Text | None:
+        """Give a free slot to the next text, which then reads its prompt; None if there is none.
+
+        No other text may be reading.
+        """
+        assert self.reading is None
+        if not self._waiting or len(self.rows) >= self._slots:
+            return None
+        running = Counter(text.request for text in self.rows)
+        text = min(self._waiting, key=lambda waiting: running[waiting.request])
+        self._waiting.remove(text)
+        self.reading = text
+        return text
+
+    def join(self) -> None:
+        """Move the text that has read its prompt into the batch, unless it has ended."""
+        assert self.reading is not None
+        if not self.reading.has_ended:
+            self.rows.append(self.reading)
+        self.reading = None
