@@ -229,6 +229,9 @@ bench-serving: build ## Measure: tensoropt-serve under load, next to its ranks a
 bench-text: build ## Measure: decoders next to transformers and onnxruntime-genai
 	$(BIN)/python bench/inference/text.py $(ARGS)
 
+bench-text-load: build ## Measure: texts of many clients on tensoropt-serve, next to another installation
+	$(BIN)/python bench/inference/text_load.py $(ARGS)
+
 bench-truth: build ## Measure: predictions of plans next to measurements (an hour)
 	$(BIN)/python bench/accuracy/plan_memory.py $(ARGS)
 	$(BIN)/python bench/accuracy/process_memory.py $(ARGS)

@@ -13,6 +13,9 @@ from tensoropt.runtime.support.errors import UserError
 __all__ = ["Sampler", "Sampling"]
 
 Floats = npt.NDArray[np.floating[Any]]
+Tokens = npt.NDArray[np.intp]
+
+_FIRST = 256  # likeliest tokens that are sorted at first
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,39 @@ class Sampler:
         """Return the next token from the ``scores`` of the vocabulary."""
         if self._how.temperature == 0:
             return int(scores.argmax())
-        order = np.argsort(-scores, kind="stable")[: self._how.top_k]
-        scaled = scores[order].astype(np.float64) / self._how.temperature
-        likely = np.exp(scaled - scaled[0])
-        likely /= likely.sum()
-        if self._how.top_p is not None:  # includes the token that reaches top_p
-            likely = likely[: int(np.searchsorted(likely.cumsum(), self._how.top_p)) + 1]
-        return int(order[self._random.choice(len(likely), p=likely / likely.sum())])
+        scaled = scores.astype(np.float64)
+        likely = np.exp((scaled - scaled.max()) / self._how.temperature)
+        tokens = self._candidates(likely)
+        ends = (likely if tokens is None else likely[tokens]).cumsum()
+        place = int(np.searchsorted(ends, self._random.random() * ends[-1], side="right"))
+        place = min(place, len(ends) - 1)
+        return place if tokens is None else int(tokens[place])
+
+    def _candidates(self, likely: Floats) -> Tokens | None:
+        """Return the tokens to sample from, likeliest first; None for all."""
+        top_k, top_p = self._how.top_k, self._how.top_p
+        if top_k is not None:
+            tokens = _likeliest(likely, top_k)
+            return tokens if top_p is None else _most(likely, tokens, top_p * likely[tokens].sum())
+        if top_p is None or top_p >= 1:
+            return None
+        wanted, count = top_p * likely.sum(), _FIRST
+        while True:  # few tokens have most of the probability: a sort of all is seldom needed
+            tokens = _likeliest(likely, count)
+            if len(tokens) == len(likely) or likely[tokens].sum() >= wanted:
+                return _most(likely, tokens, wanted)
+            count *= 8
+
+
+def _likeliest(likely: Floats, count: int) -> Tokens:
+    """Return the ``count`` likeliest tokens in order; the first of equal tokens come first."""
+    if count >= len(likely):
+        return np.argsort(-likely, kind="stable")
+    least = np.partition(likely, len(likely) - count)[len(likely) - count]
+    tokens = np.flatnonzero(likely >= least)
+    return tokens[np.argsort(-likely[tokens], kind="stable")][:count]
+
+
+def _most(likely: Floats, tokens: Tokens, wanted: float) -> Tokens:
+    """Return the fewest ``tokens`` that reach a total of ``wanted``."""
+    return tokens[: int(np.searchsorted(likely[tokens].cumsum(), wanted)) + 1]

@@ -261,6 +261,21 @@ def test_sampling_keeps_to_the_likeliest() -> None:
         assert {Sampler(how, number).pick(row) for number, row in enumerate(scores)} == kept
 
 
+@given(st.integers(2, 3000), st.floats(0.01, 0.99), st.none() | st.integers(1, 40))
+def test_sampling_from_the_fewest_tokens(count: int, top_p: float, top_k: int | None) -> None:
+    """A large vocabulary is not sorted whole; the tokens are those of the sorted one."""
+    scores = np.random.default_rng(count).normal(0, 2, count).astype(np.float32)
+    order = np.argsort(-scores, kind="stable")[:top_k]
+    likely = np.exp(scores[order].astype(np.float64))
+    fewest = int(np.searchsorted((likely / likely.sum()).cumsum(), top_p)) + 1
+    sampler = Sampler(Sampling(1.0, top_k, top_p), 0)
+    tokens = sampler._candidates(np.exp(scores.astype(np.float64)))
+    assert tokens is not None
+    assert abs(len(tokens) - min(fewest, len(order))) <= 1  # a sum that rounds
+    assert list(tokens) == list(order[: len(tokens)])
+    assert sampler.pick(scores) in tokens
+
+
 def test_sampling_draws_by_probability() -> None:
     scores = np.log(np.array([[0.6, 0.4]] * 4000, np.float32))
     drawn = [Sampler(Sampling(1.0, seed=1), n).pick(row) for n, row in enumerate(scores)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import signal
+from contextlib import aclosing
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,9 +18,13 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.support.errors import RankFailedError, UserError
+from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.scheduling import Schedule, Text
 from tensoropt.runtime.text.session import TextSession
+from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.opening import open_texts
+from tensoropt.serving.options import TextLimits
 
 CONTEXT = 40
 FLAGS = {
@@ -149,6 +155,56 @@ def _memory_bytes(session: TextSession) -> int:
     pids = [*session._pool.pids, os.getpid()]
     pages = (int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
     return sum(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_long_prompt_delays_others_by_a_part(
+    family: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two parts of the prompt, of 3 tokens each, the other text gets a token."""
+    with TextSession(plan_of(family, "heads"), threads=1, step_tokens=4) as session:
+        chosen: list[tuple[int, int | None]] = []
+        deliver = session._engine._deliver
+        monkeypatch.setattr(
+            session._engine, "_deliver", lambda pairs: chosen.extend(pairs) or deliver(pairs)
+        )
+        session.generate([[1], [2] * 30], max_tokens=20)
+    (short, _), (long, _) = (pair for pair in chosen if pair[1] is None)
+    first, begun = (
+        next(
+            n for n, (key, token) in enumerate(chosen) if key == long and (token is None) is is_new
+        )
+        for is_new in (False, True)
+    )
+    assert sum(key == short for key, _ in chosen[begun:first]) == 9
+
+
+def test_requests_of_a_server_run_together(family: tuple[Path, Path]) -> None:
+    """Each client gets its own text, and one that leaves frees its slot."""
+    model, prompts = family[0], prompts_of(6, seed=5)
+    plans = {"m": plan_of(family, "heads")}
+    served = open_texts(plans, {}, SessionOptions(threads=1), TextLimits(slots=3), Metrics())["m"]
+    most: list[int] = []
+
+    async def text(prompt: tuple[int, ...], count: int) -> list[int]:
+        found = []
+        async with aclosing(served.pieces([prompt], max_tokens=CONTEXT)) as pieces:
+            async for piece in pieces:
+                most.append(served._session.running)
+                found.append(piece.token)
+                if len(found) == count:
+                    break
+        return found
+
+    async def check() -> list[list[int]]:
+        counts = [CONTEXT if n != 2 else 3 for n in range(len(prompts))]
+        found = await asyncio.gather(*map(text, prompts, counts))
+        assert served.is_idle
+        await served.close()
+        return found
+
+    for number, (found, prompt) in enumerate(zip(asyncio.run(check()), prompts, strict=True)):
+        assert found == alone(model, prompt)[: 3 if number == 2 else None]
+    assert max(most) == 3
 
 
 def test_a_context_of_the_session(family: tuple[Path, Path]) -> None:
