@@ -23,6 +23,9 @@ from tensoropt.passes.base import Pass
 
 __all__ = ["AddRulesPass"]
 
+_MATRIX = 2
+"""The dimensions of a matrix."""
+
 
 @dataclass(frozen=True)
 class AddRulesPass(Pass):
@@ -89,13 +92,18 @@ def _in_blocks(
         for argument, own in held
         if argument in numbers and (keys.PARAM.on(own) or keys.STATE.get(own) == "parameter")
     }
-    for use in uses:  # made of parameters alone
-        operands, results = use.operands, use.results
-        if any(v in parameters for v in operands) and all(v in parameters for v in operands):
-            parameters.update(results)
+    for use in uses:  # made of parameters alone, or matrices that a router picks from them
+        own = [value in parameters for value in use.operands]
+        if (any(own) and all(own)) or (_picks_matrices(use.info) and own[0]):
+            parameters.update(use.results)
     found = find_blocks(uses, parameters)
     pairs = zip(uses, found, strict=True)
     return [rule_in_blocks(u.info, u.rule, own) if own else u.rule for u, own in pairs]
+
+
+def _picks_matrices(info: OpInfo) -> bool:
+    """Return whether an op picks matrices from a stack: the weights of experts."""
+    return info.name in ("Gather", "GatherND") and info.rank(0) > _MATRIX
 
 
 def _number(value: ir.Value, numbers: dict[ir.Value, int]) -> int | None:

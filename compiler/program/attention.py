@@ -20,6 +20,8 @@ _ATTENTION = frozenset(
 _HEADS = 1
 """The factor over heads in the rules of these ops."""
 _PRODUCTS = frozenset({"MatMul", "Gemm", "com.microsoft.FusedMatMul"})
+_MATRIX = 2
+"""The last dimensions of a product: rows and columns."""
 
 
 def has_attention(graph: Graph) -> bool:
@@ -44,11 +46,18 @@ def parameters(graph: Graph, node: Node) -> list[int]:
 
 
 def heads_of(node: Op, batch: int | None) -> int | None:
-    """Return the last factor, except the batch, of both operands and the result of a product."""
-    left, right, *_ = node.rule.operands
-    shared = [f for f in node.rule.results[0] if f is not None and f in left and f in right]
-    heads = [factor for factor in shared if factor != batch]
-    return heads[-1] if heads else None
+    """Return the last factor, except the batch, of both operands and the result of a product.
+
+    If all queries read one head of keys, the factor of the queries alone.
+    """
+    (left, right, *_), result = node.rule.operands, node.rule.results[0]
+    shared = [factor for factor in result if factor in left and factor in right]
+    queries = [factor for factor in result[:-_MATRIX] if factor in left]
+    for found in (shared, queries):
+        heads = [factor for factor in found if factor is not None and factor != batch]
+        if heads:
+            return heads[-1]
+    return None
 
 
 def attention_heads(graph: Graph) -> dict[int, int]:

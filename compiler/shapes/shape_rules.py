@@ -82,11 +82,13 @@ def _pool(call: Call) -> Shape | None:
 
 
 def _slice(call: Call) -> Shape | None:
-    """Return the sizes if a step is, or may be, negative."""
+    """Return the sizes if a step is, or may be, negative, or if starts or ends are computed."""
     shape, steps = call.shape(0), call.ints(4)
-    if shape is None or not call.has(4) or (steps is not None and min(steps, default=1) > 0):
-        return None
     starts, ends, axes = (call.ints(index) for index in (1, 2, 3))
+    if shape is None:
+        return None
+    if not call.has(4) or (steps is not None and min(steps, default=1) > 0):
+        return _beyond_slices(shape, axes) if call.has(1) and None in (starts, ends) else None
     if not call.has(3) and steps is not None:
         axes = list(range(len(steps)))
     if axes is None:
@@ -104,6 +106,14 @@ def _slice(call: Call) -> Shape | None:
             OPEN if length is None or not step else len(slice_indices(length, start, end, step))
         )
     return sizes
+
+
+def _beyond_slices(shape: Shape, axes: Sequence[int] | None) -> Shape | None:
+    """Return the sizes of the dimensions that are not sliced: ONNX infers none of them."""
+    if axes is None or any(not -len(shape) <= axis < len(shape) for axis in axes):
+        return None
+    sliced = {axis % len(shape) for axis in axes}
+    return [None if dim in sliced else size for dim, size in enumerate(shape)]
 
 
 def _gather_nd(call: Call) -> Shape | None:

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 from tensoropt.compiler.comparison.registry import METHODS
 from tensoropt.compiler.search.frontier.pins import read_pin
@@ -120,6 +120,29 @@ def test_heads_go_through_packed_projections(planned, packed: Path) -> None:
     assert nodes["cut"]["operands"] == [["S(2 of 2)"]]
     assert nodes["cut"]["results"] == [["S(2)"], ["S(2)"]]
     assert nodes["scores"]["operands"] == [["S(1)"], ["S(1)"]]
+
+
+def test_heads_of_queries_that_share_one_head_of_keys(planned, tmp_path: Path) -> None:
+    """Multi-query attention: the keys are whole on each rank."""
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[1, 4, 16] x, float[16, 16] w, float[16, 8] u) => (float[1, 2, 4, 4] y)
+        <int64[4] two = {1, 4, 2, 8}, int64[4] one = {1, 4, 1, 8}> {
+            [queries] q = MatMul (x, w)
+            [keys] k = MatMul (x, u)
+            q4 = Reshape (q, two)
+            k4 = Reshape (k, one)
+            qt = Transpose <perm = [0, 2, 1, 3]> (q4)
+            kt = Transpose <perm = [0, 2, 3, 1]> (k4)
+            [scores] y = MatMul (qt, kt)
+        }"""
+    )
+    for name, shape in (("w", [16, 16]), ("u", [16, 8])):
+        values = [0.25] * (shape[0] * shape[1])
+        model.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, shape, values))
+    onnx.save(model, tmp_path / "m.onnx")
+    nodes = planned(tmp_path / "m.onnx", "--mesh", "2", "--pin", "node:scores=heads")["nodes"]
+    assert nodes["scores"]["operands"] == [["S(1)"], ["R"]]
 
 
 def test_what_is_forbidden_is_not_done(planned, mlp: Path) -> None:

@@ -95,6 +95,21 @@ def test_inference_closes_what_the_names_tell() -> None:
     assert dims_of(value_types(inferred.graph)["y"]) == ["batch", "seq", 4, 16]
 
 
+@pytest.mark.parametrize("bounds", ["s, e, axes", "s, e, axes, steps", "e, s, axes, steps"])
+def test_computed_bounds_of_a_slice_leave_other_dimensions_as_they_are(bounds: str) -> None:
+    """A bias of positions, [heads, 1, positions], cut to the keys: MPT."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[16, n, 64] x, int64[1] s) => (y)
+        <int64[1] e = {{64}}, int64[1] axes = {{-1}}, int64[1] steps = {{1}}> {{
+            y = Slice (x, {bounds})
+        }}"""
+    )
+    first, *others = dims_of(value_types(infer_types(model).graph)["y"]) or []
+    assert first == 16
+    assert not any(isinstance(size, int) for size in others)
+
+
 def test_the_shape_of_such_a_reshape_becomes_a_literal(tmp_path: Path) -> None:
     onnx.save(_computed_reshape(), tmp_path / "m.onnx")
     module = driver.load(tmp_path / "m.onnx", {})

@@ -96,6 +96,24 @@ def test_indices_of_a_new_dimension_are_blocks(path: Path) -> None:
     assert '"(i, k of 3), (_) -> (i, _, k, _)"' in found[1]
 
 
+@pytest.mark.parametrize("pick", ["Gather <axis = 0>", "GatherND"])
+def test_matrices_of_experts_have_blocks(pick: str, path: Path) -> None:
+    """Each token has its own matrix `[gate | up]`, which a router picks."""
+    indices = "int64[5]" if pick.startswith("Gather ") else "int64[5, 1]"
+    found = rules(
+        f"""g (float[5, 1, 8] x, {indices} chosen) => (float[5, 1, 4] y)
+        <float[3, 8, 8] w> {{
+            own = {pick} (w, chosen)
+            both = MatMul (x, own)
+            gate, up = Split <axis = 2, num_outputs = 2> (both)
+            y = Mul (gate, up)
+        }}""",
+        path,
+    )
+    assert all("=8 of 2" in rule for rule in found[:2])
+    assert found[2].startswith('"(i, j, k of 2) -> ')
+
+
 def test_channels_of_convolutions_have_blocks(path: Path) -> None:
     found = rules(
         """g (float[1, 4, 8, 8] x) => (float[1, 6, 8, 8] y)

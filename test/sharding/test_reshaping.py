@@ -130,6 +130,19 @@ def test_a_dimension_that_may_be_copied_stays_whole() -> None:
     assert splits(case) == set()
 
 
+def test_a_zero_that_copies_nothing_lets_the_heads_be_split() -> None:
+    """[1, heads, new, past] by an unknown shape to [heads, new, past], as in BLOOM."""
+    case = reshape(
+        (1, 8, 5, 3),
+        8, 5, 3,
+        literals=frozenset(),
+        attributes={"allowzero": 1},
+        symbolic=frozenset({(0, 2), (0, 3)}),
+        symbolic_results=frozenset({(0, 1), (0, 2)}),
+    )  # fmt: skip
+    assert splits(case) == {"S(1) -> S(0)"}
+
+
 def test_a_shape_in_an_attribute_is_declined() -> None:
     held = TensorInfo((4, 6), "float32", 4)
     rule = rule_for(OpInfo("Reshape", 4, (held,), (held,), (("shape", (4, 6)),)))

@@ -26,6 +26,56 @@ g (float[8, 64] x) => (float[8, 48] y, float[8, 32] a, float[8, 16] b)
 }
 """
 
+_HEADS = """
+<ir_version: 10, opset_import: ["" : 20]>
+g (float[1, n, 64] x) => (float[1, n, 64] y)
+<int64[5] cut = {1, -1, 4, 3, 16}, int64[1] four = {4}, int64[1] axis = {1}, int64[1] size = {16},
+ int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[4] back = {1, 4, -1, 16},
+ int64[3] flat = {1, -1, 64}> {
+    both = MatMul (x, w)
+    parts = Reshape (both, cut)
+    q = Gather <axis = 3> (parts, zero)
+    k = Gather <axis = 3> (parts, one)
+    v = Gather <axis = 3> (parts, two)
+    qt = Transpose <perm = [0, 2, 1, 3]> (q)
+    kt = Transpose <perm = [0, 2, 3, 1]> (k)
+    vt = Transpose <perm = [0, 2, 1, 3]> (v)
+    scores = MatMul (qt, kt)
+    shares = Softmax (scores)
+    n1 = Shape <start = 1, end = 2> (x)
+    shape = Concat <axis = 0> (four, n1, n1)
+    merged = Reshape <allowzero = 1> (shares, shape)
+    shape3 = Concat <axis = 0> (four, n1, size)
+    values = Reshape <allowzero = 1> (vt, shape3)
+    z = MatMul (merged, values)
+    z4 = Reshape (z, back)
+    zt = Transpose <perm = [0, 2, 1, 3]> (z4)
+    rows = Reshape (zt, flat)
+    y = MatMul (rows, u)
+}
+"""
+"""Attention of BLOOM: `q | k | v` within each head, products of merged batches."""
+
+_EXPERTS = """
+<ir_version: 10, opset_import: ["" : 20]>
+g (float[6, 1, 64] x, int64[6, 1] chosen) => (float[6, 1, 64] y)
+<int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] end = {192}> {
+    first = GatherND (w, chosen)
+    both = MatMul (x, first)
+    CUT
+    half = Sigmoid (gate)
+    z = Mul (half, up)
+    second = GatherND (u, chosen)
+    y = MatMul (z, second)
+}
+"""
+"""Experts as PyTorch exports them: products with matrices that a router picks."""
+_PACKED = "gate, up = Split <axis = 2, num_outputs = 2> (both)"
+_ALTERNATING = """
+    gate = Slice (both, zero, end, two, two)
+    up = Slice (both, one, end, two, two)
+"""
+
 
 def _layouts(plan: Path) -> dict[str, list[str]]:
     document: dict[str, Any] = json.loads((plan / "plan.json").read_text(encoding="utf-8"))
@@ -59,6 +109,43 @@ def test_grouped_queries_and_gates_are_in_blocks(name: str, tmp_path: Path) -> N
     layouts = Counter(str(layout) for layout in _layouts(plan).values() if "of" in str(layout))
     assert layouts == {"['S(1 of 2+1+1)']": 2, "['S(1 of 2)']": 2}
     assert _collectives(plan) == {"AllReduce": 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "pins", "dims"),
+    [
+        (_HEADS, {"w": (64, 192), "u": (64, 64)}, {"w": "S(1)", "u": "S(0)"}, {"n": 7}),
+        *(
+            (
+                _EXPERTS.replace("CUT", cut),
+                {"w": (3, 64, 192), "u": (3, 96, 64)},
+                {"w": "S(2)", "u": "S(1)"},
+                {},
+            )
+            for cut in (_PACKED, _ALTERNATING)
+        ),
+    ],
+    ids=["heads", "experts", "alternating"],
+)
+def test_forms_of_exporters_need_one_all_reduce(
+    text: str,
+    weights: dict[str, tuple[int, ...]],
+    pins: dict[str, str],
+    dims: dict[str, int],
+    tmp_path: Path,
+) -> None:
+    model, plan, rng = tmp_path / "m.onnx", tmp_path / "plan", np.random.default_rng(0)
+    proto = parser.parse_model(text)
+    for name, shape in weights.items():
+        weight = 0.2 * rng.standard_normal(shape, dtype=np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(weight, name))
+    onnx.save(proto, model)
+    pinned = [f"--pin={name}={layout}" for name, layout in {**pins, "y": "R"}.items()]
+    ranges = [f"--dim={name}=1..{2 * size}" for name, size in dims.items()]
+    assert main([str(model), "--mesh", "2", *pinned, *ranges, "-o", str(plan)]) == 0
+    assert _collectives(plan) == {"AllReduce": 1}
+    result = check_plan(plan, model, threads=1, timeout_s=120, int_range=(0, 3), dims=dims)
+    assert (result.error, result.passed) == (None, True)
 
 
 def test_outputs_may_be_in_blocks(tmp_path: Path) -> None:

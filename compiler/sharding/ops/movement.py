@@ -101,7 +101,7 @@ def _keep(info: OpInfo, dims: Sequence[int], *, linear: bool = True) -> Rule:
 def _slice(info: OpInfo) -> Rule | None:
     """Split dimensions that keep their size; bounds are also clamped to a shorter size.
 
-    A dimension can also be split if the slice takes the first of every ``step`` elements. A
+    A dimension can also be split if the slice takes one of every ``step`` elements. A
     negative step reverses a dimension that keeps its size; ``None`` if a step may be negative.
     """
     backward, rank, sampled = _backward(info), len(info.shape(0)), _sampled_dims(info)
@@ -163,9 +163,9 @@ def _take_locally(local: LocalOp) -> list[ir.Value]:
 
 
 def _sampled_dims(info: OpInfo) -> dict[int, int]:
-    """Return the dimensions sliced with ``step`` from the first element, with their result sizes.
+    """Return the dimensions of which one of every ``step`` elements is taken, with result sizes.
 
-    Each part has the same number of slices, and its end is clamped.
+    Parts are multiples of a step, so each starts like the whole; its end is clamped.
     """
     if info.operand(4) is None or info.operand(3) is None:
         return {}
@@ -177,7 +177,7 @@ def _sampled_dims(info: OpInfo) -> dict[int, int]:
     return {
         dim: made[dim] or 0
         for start, dim, step in rows
-        if not start and step > 1 and made[dim] and shape[dim] == (made[dim] or 0) * step
+        if 0 <= start < step and step > 1 and made[dim] and shape[dim] == (made[dim] or 0) * step
     }
 
 

@@ -197,12 +197,13 @@ def _reshape(info: OpInfo) -> Rule | None:
     """Split the major dimension of each block; known sizes are replaced by local sizes.
 
     A symbolic dimension keeps its own entry, divided if it is split. An entry of 0 copies a
-    dimension of the operand, so that dimension must not be split if the entries are unknown.
+    dimension of the operand, unless the op allows empty results, so that dimension must not be
+    split if the entries are unknown.
     """
     if info.version < 5 or not has_local_sizes(info, 1):
         return None  # the shape is an attribute before opset 5
     factors = _loops(info)
-    if info.literal(1) is None:
+    if info.literal(1) is None and not info.attribute("allowzero", 0):
         factors = [factor for factor in factors if not _may_be_copied(info, factor)]
     linear = linear_in(info, (0,))
     return rule_of(info, factors, linear=linear, localize=_reshape_locally)

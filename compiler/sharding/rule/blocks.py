@@ -37,6 +37,9 @@ _CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
 
 _PACKED_BITS = "com.microsoft.MatMulNBits"
 
+_MATRIX = 2
+"""The dimensions of a matrix."""
+
 _POSITIONLESS = frozenset(("Reshape", "Squeeze"))
 """Operators with code for a rank that is right for any part, contiguous or not."""
 
@@ -126,11 +129,14 @@ def _count_positionless(info: OpInfo, rule: Rule) -> int:
 
     Of a convolution they are the samples, the channels and, of a single group, the inputs. Of a
     product with packed bits they are the columns: ranks exchange the rest of quantisation blocks.
+    Of matrices that are picked from a stack they are the dimensions of a matrix.
     """
     if info.name == _PACKED_BITS:
         return 1
     if info.name in _CONVOLUTIONS:
         return 3 if info.attribute("group", 1) == 1 else 2
+    if info.name == "Gather":
+        return info.rank(0) - 1 if info.rank(0) > _MATRIX else 0
     return len(rule.factors) if info.name in _POSITIONLESS else 0
 
 
