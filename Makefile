@@ -220,6 +220,9 @@ bench-speed: build ## Measure: steps next to PyTorch and ONNX Runtime, found pla
 	$(BIN)/python bench/speed/inference.py $(ARGS)
 	$(BIN)/python bench/speed/manual_plans.py $(ARGS)
 
+bench-megatron: build ## Measure: fastest plans of exported models next to Megatron's (ARGS: folder of bench/megatron/exports.py)
+	$(BIN)/python bench/megatron/compare.py $(ARGS)
+
 bench-elastic: build ## Measure: stalls of elastic jobs, cost of the coordinator, loss curve (long)
 	$(BIN)/python bench/elasticity $(ARGS)
 

@@ -163,7 +163,7 @@ def _take_locally(local: LocalOp) -> list[ir.Value]:
 
 
 def _sampled_dims(info: OpInfo) -> dict[int, int]:
-    """Return the dimensions of which one of every ``step`` elements is taken, with result sizes.
+    """Return the dimensions that keep one of every ``step`` elements, with result sizes.
 
     Parts are multiples of a step, so each starts like the whole; its end is clamped.
     """
