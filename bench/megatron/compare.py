@@ -2,6 +2,7 @@
 
     python bench/megatron/compare.py FOLDER              all models of `exports.py` in the folder
     python bench/megatron/compare.py FOLDER gpt2 -v      with the collectives of both plans
+    python bench/megatron/compare.py FOLDER --run        both plans on ranks, against one device
     python bench/megatron/compare.py FOLDER --write      docs/benchmarks.md
 
 Pins state Megatron's plan (arXiv 1909.08053): products before an activation or before attention
@@ -19,11 +20,14 @@ from __future__ import annotations
 import re
 import statistics
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 import onnx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -32,6 +36,7 @@ from sections import write_section
 
 import tensoropt as to
 from tensoropt.compiler.api.frontier import Point
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, run_command
 
 _TEXT = """\
@@ -54,6 +59,10 @@ Each cell has a figure for each number of ranks if they differ.
 """
 
 TOKENS, PAST, FEW = (1, 1024), (0, 2048), (1, 16)
+_NEW, _HELD, _WORDS_USED = 5, 7, 16384
+"""New tokens, tokens before them, and words of a run."""
+_ROUNDED = 0.1
+"""Tolerance for products that round their inputs to 8 bits: the smallest change turns some."""
 _SENT: Mapping[str, Callable[[int, int], float]] = {
     "all_reduce": lambda ranks, size: 2 * (ranks - 1) / ranks * size,
     "reduce_scatter": lambda ranks, size: (ranks - 1) / ranks * size,
@@ -63,7 +72,10 @@ _SENT: Mapping[str, Callable[[int, int], float]] = {
 """Bytes that one rank sends, by kind, for ``size`` bytes of its input."""
 _LETTERS = {"all_reduce": "a", "reduce_scatter": "r", "all_gather": "g", "all_to_all": "t"}
 
-LAYERS = 2
+Given = int | tuple[int, int]
+T = TypeVar("T")
+
+LAYERS, _HEAD = 2, 64
 _ONE_SUM = ("cohere", "falcon", "falcon-grouped", "gpt-neox", "gptj", "phi")
 """Families in which a layer adds attention and its other products to the residual at once."""
 _PRODUCTS = ("MatMul", "Gemm", "MatMulNBits", "FusedMatMul")
@@ -185,16 +197,29 @@ class Row:
         ]
 
 
-def compare(name: str, path: Path, ranks: int, device: str, *, verbose: bool) -> Row:
+@dataclass(frozen=True)
+class Setting:
+    """The device, and the parts of the report that flags ask for."""
+
+    device: str
+    verbose: bool = False
+    run: bool = False
+
+
+def compare(name: str, path: Path, ranks: int, setting: Setting) -> Row:
     """Return the plans of the model ``name`` on ``ranks`` ranks."""
     proto = onnx.load(path, load_external_data=False)
     model, pins = to.load(path, _sizes(proto)), megatron_pins(proto, ranks)
-    found = model.frontier(mesh=(ranks,), device=device, memory="1TiB")
-    pinned = model.frontier(mesh=(ranks,), device=device, memory="1TiB", pins=pins).fastest
-    if verbose:
+    found = model.frontier(mesh=(ranks,), device=setting.device, memory="1TiB")
+    forced = model.frontier(mesh=(ranks,), device=setting.device, memory="1TiB", pins=pins)
+    pinned = forced.fastest
+    if setting.verbose:
         print(*pins, sep="\n")
         _show(pinned)
         _show(found.fastest)
+    if setting.run:
+        for point in (pinned, found.fastest):
+            _check(point, path, proto)
     own, reduce_s, reduce_bytes = read_plan(pinned)
     count = LAYERS * (1 if name in _ONE_SUM else 2) + 1
     megatron = own.without_others(count, reduce_s, reduce_bytes)
@@ -205,22 +230,42 @@ def compare(name: str, path: Path, ranks: int, device: str, *, verbose: bool) ->
     return Row(megatron, own, read_plan(found.fastest)[0], nearest)
 
 
-def _sizes(model: onnx.ModelProto) -> dict[str, int | tuple[int, int]]:
+def _sizes(model: onnx.ModelProto) -> dict[str, Given]:
     """Return the sizes of symbolic dimensions: one text, of any length."""
     copies = any(len(own.dims) == _STACK for own in model.graph.initializer)
     tokens = FEW if copies else TOKENS
+    total = PAST[0] + tokens[0], PAST[1] + tokens[1]
     shapes = (held.type.tensor_type.shape.dim for held in model.graph.input)
-    sizes: dict[str, int | tuple[int, int]] = {}
-    for name in {dim.dim_param for dims in shapes for dim in dims if dim.dim_param}:
-        if name.startswith("batch"):
-            sizes[name] = 1
-        elif name.startswith("sequence"):
-            sizes[name] = tokens
-        elif name.startswith("past"):
-            sizes[name] = PAST
-        else:  # the past and the new tokens
-            sizes[name] = (PAST[0] + tokens[0], PAST[1] + tokens[1])
-    return sizes
+    names = {dim.dim_param for dims in shapes for dim in dims if dim.dim_param}
+    return {name: _size_of(name, tokens, PAST, total) for name in names}
+
+
+def _size_of(name: str, tokens: T, past: T, total: T) -> T | int:
+    """Return the size of a symbolic dimension, by the names that exporters use."""
+    kinds = {"batch": 1, "sequence": tokens, "past": past, "kv_cache_dim": _HEAD}
+    return next((size for start, size in kinds.items() if name.startswith(start)), total)
+
+
+def _check(point: Point, path: Path, model: onnx.ModelProto) -> None:
+    """Run a plan on ranks and the model on one device; raise UserError if outputs differ."""
+    given, rng = dict[str, np.ndarray](), np.random.default_rng(0)
+    for held in model.graph.input:
+        kind = held.type.tensor_type
+        shape = [
+            dim.dim_value or _size_of(dim.dim_param, _NEW, _HELD, _NEW + _HELD)
+            for dim in kind.shape.dim
+        ]
+        if kind.elem_type == onnx.TensorProto.FLOAT:
+            given[held.name] = rng.standard_normal(shape, dtype=np.float32)
+        else:  # tokens, and a mask that hides none
+            most = 2 if "mask" in held.name else _WORDS_USED
+            given[held.name] = rng.integers(1, most, shape)
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        point.compile(Path(folder) / "plan")
+        own = {"atol": _ROUNDED} if "int4" in path.parent.name else {}
+        result = to.check(Path(folder) / "plan", path, inputs=given, threads=1, **own)
+    if not result.passed:
+        raise UserError(f"{path}: outputs differ from one device: {result}")
 
 
 def _show(point: Point) -> None:
@@ -231,7 +276,7 @@ def _show(point: Point) -> None:
 
 
 def _lines(
-    folder: Path, names: Sequence[str], ranks: Sequence[int], device: str, *, verbose: bool
+    folder: Path, names: Sequence[str], ranks: Sequence[int], setting: Setting
 ) -> Iterator[str]:
     columns = ["model", "collectives", "Megatron, ms", "share", "fastest", "nearest", "sent"]
     yield f"| {' | '.join(columns)} |"
@@ -239,7 +284,7 @@ def _lines(
     ratios = []
     for name in names:
         path = folder / name / "model.onnx"
-        rows = [compare(name, path, count, device, verbose=verbose) for count in ranks]
+        rows = [compare(name, path, count, setting) for count in ranks]
         ratios += [own.time_ratio for own in rows]
         cells = (dict.fromkeys(own) for own in zip(*(own.cells() for own in rows), strict=True))
         yield f"| {name} | {' | '.join(', '.join(own) for own in cells)} |"
@@ -255,11 +300,13 @@ def main() -> None:
     parser.add_argument("--device", default="a100")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("-v", "--verbose", action="store_true")
+    parser.add_argument("--run", action="store_true", help="both plans on ranks, checked")
     parser.add_argument("--write", action="store_true", help="docs/benchmarks.md")
     given = parser.parse()
     found = sorted(path.parent.name for path in given.folder.glob("*/model.onnx"))
     names, lines = given.names or found, []
-    for line in _lines(given.folder, names, given.ranks, given.device, verbose=given.verbose):
+    setting = Setting(given.device, verbose=given.verbose, run=given.run)
+    for line in _lines(given.folder, names, given.ranks, setting):
         print(line, flush=True)
         lines.append(line)
     if given.write:
