@@ -7,7 +7,7 @@
 
 Pins state Megatron's plan (arXiv 1909.08053): products before an activation or before attention
 split their columns, products after it their rows; attention and caches are split by heads, the
-embedding and the scores by words, the features of experts as those of other products. Nodes are
+embedding and the scores by words. Experts split their features as other products do. Nodes are
 found by the modules that exporters name, not by our rules. Batch and sequence have sizes that are
 never split.
 
@@ -182,7 +182,7 @@ class Row:
 
     @property
     def time_ratio(self) -> float:
-        """The time of the fastest plan over that of Megatron's plan."""
+        """The time of the fastest plan over the time of Megatron's plan."""
         return self.fastest.time_s / self.megatron.time_s
 
     def cells(self) -> list[str]:

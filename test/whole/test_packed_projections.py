@@ -76,6 +76,30 @@ _ALTERNATING = """
     up = Slice (both, one, end, two, two)
 """
 
+_TURN = """
+    m{0} = Equal (chosen, e{0})
+    n{0} = NonZero (m{0})
+    i{0} = Transpose (n{0})
+    x{0} = GatherND (x, i{0})
+    b{0} = MatMul (x{0}, w{0})
+    g{0}, h{0} = Split <axis = 1, num_outputs = 2> (b{0})
+    s{0} = Sigmoid (g{0})
+    z{0} = Mul (s{0}, h{0})
+    o{0} = MatMul (z{0}, u{0})
+    y{0} = ScatterND <reduction = "add"> ({1}, i{0}, o{0})
+"""
+_LOOP = f"""
+<ir_version: 10, opset_import: ["" : 20]>
+g (float[6, 64] x, int64[6] chosen) => (float[6, 64] y)
+<int64 e0 = {{0}}, int64 e1 = {{1}}, int64 e2 = {{2}}> {{
+    shape = Shape (x)
+    zeros = ConstantOfShape (shape)
+    {_TURN.format(0, "zeros")} {_TURN.format(1, "y0")} {_TURN.format(2, "y1")}
+    y = Identity (y2)
+}}
+"""
+"""Experts in turn, each on the tokens that chose it."""
+
 
 def _layouts(plan: Path) -> dict[str, list[str]]:
     document: dict[str, Any] = json.loads((plan / "plan.json").read_text(encoding="utf-8"))
@@ -124,8 +148,15 @@ def test_grouped_queries_and_gates_are_in_blocks(name: str, tmp_path: Path) -> N
             )
             for cut in (_PACKED, _ALTERNATING)
         ),
+        (
+            _LOOP,
+            {name: (64, 192) for name in ("w0", "w1", "w2")}
+            | {name: (96, 64) for name in ("u0", "u1", "u2")},
+            {"w*": "S(1)", "u*": "S(0)"},
+            {},
+        ),
     ],
-    ids=["heads", "experts", "alternating"],
+    ids=["heads", "experts", "alternating", "loop"],
 )
 def test_forms_of_exporters_need_one_all_reduce(
     text: str,
