@@ -8,7 +8,7 @@ axis splits one factor, lets partial sums pass, or does nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -37,7 +37,9 @@ InnerKind = str
 
 StepKind = InnerKind
 """Also ``exchange``, which swaps edges between neighbours along an axis: one collective permute for
-two ranks, two for more."""
+two ranks, two for more. In a ``ring``, all ranks pass a tensor on until each has had it, in
+collective permutes; ``turn`` is a copy for each rank of the ring. ``held`` is memory that the op
+takes while it runs, and no time."""
 
 Sections = tuple[tuple[int, int, Blocks], ...]
 """Blocks of dimensions: (tensor, dimension, blocks), sorted; operands come before results."""
@@ -85,7 +87,8 @@ class InnerStep:
     """A collective, or a local copy, inside the op of one rank when axes split ``factors``.
 
     The collective runs over these axes. Each rank's input tensor runs along the factors ``dims``
-    and has ``item_bytes`` bytes per point. A ``padded`` step only runs if a factor has padding.
+    and has ``item_bytes`` bytes per point. A ``padded`` step only runs if a factor has padding. A
+    local step over no factors runs in all strategies. The step runs several ``times``.
     """
 
     factors: tuple[int, ...]
@@ -93,6 +96,7 @@ class InnerStep:
     item_bytes: int
     kind: StepKind = "all_reduce"
     padded: bool = False
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -202,13 +206,27 @@ class Rule:
     ) -> list[tuple[InnerKind, tuple[int, ...], int]]:
         """Return (kind, mesh axes, input bytes per rank) of each step inside the op of one rank."""
         found: list[tuple[InnerKind, tuple[int, ...], int]] = []
+        for inner, axes, size in self._running(strategy, mesh):
+            if inner.kind != "held":
+                found += [(kind, axes, size) for kind in _messages(inner, mesh.extent(axes))]
+        return found
+
+    def held_bytes(self, strategy: Strategy, mesh: Mesh) -> int:
+        """Return the bytes that the op of one rank takes beside its operands and results."""
+        steps = self._running(strategy, mesh)
+        return sum(inner.times * size for inner, _, size in steps if inner.kind == "held")
+
+    def _running(
+        self, strategy: Strategy, mesh: Mesh
+    ) -> Iterator[tuple[InnerStep, tuple[int, ...], int]]:
+        """Yield each inner step of a strategy, with its axes and the bytes of one rank's tensor."""
         for inner in self.inner:
             own = (axis for factor in inner.factors for axis in strategy.axes_of(factor))
             axes = tuple(sorted(own))
-            if axes and (not inner.padded or self._has_padding(inner.factors, strategy, mesh)):
-                size = inner.item_bytes * self._points(inner, strategy, mesh)
-                found += [(kind, axes, size) for kind in _messages(inner.kind, mesh.extent(axes))]
-        return found
+            if inner.factors and not axes:
+                continue
+            if not inner.padded or self._has_padding(inner.factors, strategy, mesh):
+                yield inner, axes, inner.item_bytes * self._points(inner, strategy, mesh)
 
     def _has_padding(self, factors: Sequence[int], strategy: Strategy, mesh: Mesh) -> bool:
         sizes = [(self.factors[f].size, mesh.extent(strategy.axes_of(f))) for f in factors]
@@ -220,10 +238,15 @@ class Rule:
         return math.prod(part_of(n, mesh.extent(strategy.axes_of(f))) for f, n in sizes)
 
 
-def _messages(kind: StepKind, ranks: int) -> list[InnerKind]:
+def _messages(inner: InnerStep, ranks: int) -> list[InnerKind]:
+    kind, count = inner.kind, 1
     if kind == "exchange":
-        return ["collective_permute"] * min(2, ranks - 1)
-    return [kind]
+        kind, count = "collective_permute", min(2, ranks - 1)
+    elif kind == "ring":
+        kind, count = "collective_permute", ranks - 1
+    elif kind == "turn":
+        kind, count = "copy", ranks
+    return [kind] * (count * inner.times)
 
 
 @dataclass(frozen=True)

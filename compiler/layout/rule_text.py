@@ -5,8 +5,9 @@ The map gives the factor of each dimension of each operand and result, ``_`` for
 ``h=14 least=3``, ``v=50257 padded``, and ``b=? mean=36 end=64 step=8`` for an open dimension.
 ``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. In ``(j, h g)``
 the factor ``g`` is minor to ``h`` in one dimension. An inner step is
-written ``all_reduce over k of (i, j), 4 bytes``, followed by ``if padded`` if it only runs for
-parts with padding.
+written ``all_reduce over k of (i, j), 4 bytes``, followed by ``3 times`` if it runs several times,
+and by ``if padded`` if it only runs for parts with padding. A local step that runs in all
+strategies is written ``copy of (i, j), 4 bytes``.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ _FACTOR = re.compile(
     r"(?: (whole))?(?: (sum|max|min))?(?: least=(\d{1,18}))?"
     r"(?: (padded))?"
 )
-_INNER = re.compile(r"(\w+) over ([\w, ]+) of \(([\w, ]*)\), (\d{1,18}) bytes( if padded)?")
-_KINDS = (*COLLECTIVES, "copy", "exchange")
+_INNER = re.compile(
+    r"(\w+)(?: over ([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes(?: (\d{1,4}) times)?( if padded)?"
+)
+_LOCAL = ("copy", "held", "turn")
+_KINDS = (*COLLECTIVES, "exchange", "ring", *_LOCAL)
 _NOTHING = "-"
 _LINEAR = re.compile(r"linear\((\d+(?:, ?\d+)*)\)")
 _LETTERS = "ijklmnopqrstuvwxyz"
@@ -126,8 +130,10 @@ class NamedRule:
 
     def _inner_text(self, step: InnerStep) -> str:
         over, dims = (", ".join(self.names[f] for f in own) for own in (step.factors, step.dims))
-        condition = " if padded" if step.padded else ""
-        return f"{step.kind} over {over} of ({dims}), {step.item_bytes} bytes{condition}"
+        where = f" over {over}" if over else ""
+        condition = f" {step.times} times" if step.times != 1 else ""
+        condition += " if padded" if step.padded else ""
+        return f"{step.kind}{where} of ({dims}), {step.item_bytes} bytes{condition}"
 
 
 def name_factors(rule: Rule) -> NamedRule:
@@ -249,10 +255,10 @@ def _number(name: str, names: Mapping[str, int]) -> int:
 
 def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
     match = _INNER.fullmatch(text)
-    if match is None or match[1] not in _KINDS:
+    if match is None or match[1] not in _KINDS or not (match[2] or match[1] in _LOCAL):
         raise UserError(
             "has a wrong step inside, expected <collective> over <factors> of (<factors>), "
-            f"<n> bytes [if padded], with one of {', '.join(_KINDS)}, got: '{text}'"
+            f"<n> bytes [<n> times] [if padded], with one of {', '.join(_KINDS)}, got: '{text}'"
         )
-    over, dims = (tuple(_number(name, names) for name in _words(match[n])) for n in (2, 3))
-    return InnerStep(over, dims, int(match[4]), match[1], bool(match[5]))
+    over, dims = (tuple(_number(name, names) for name in _words(match[n] or "")) for n in (2, 3))
+    return InnerStep(over, dims, int(match[4]), match[1], bool(match[6]), int(match[5] or 1))

@@ -8,7 +8,6 @@ class Program:
     def __init__(
         self,
         flags: npt.NDArray[np.uint8],
-        inner_bytes: npt.NDArray[np.int64],
         operands_begin: npt.NDArray[np.int32],
         operands: npt.NDArray[np.int32],
         constant: npt.NDArray[np.int32],
@@ -28,12 +27,13 @@ _Cost = tuple[float, float, int, int, float, float]
 
 _CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
 
-# ``Strategy`` of ``walk/walk.hpp``: seconds of compute and of collectives inside, static bytes;
-# layouts and bytes of operands, then of results; filled operands with the bytes of their copies,
+# ``Strategy`` of ``walk/walk.hpp``: seconds of compute and of collectives inside; static bytes, and
+# bytes while it runs; layouts and bytes of operands, then of results; filled operands with the bytes of their copies,
 # masks with their bytes; operands updated in place, with seconds.
 _StrategyCost: TypeAlias = tuple[
     float,
     float,
+    int,
     int,
     list[int],
     list[int],

@@ -172,6 +172,12 @@ class NodeCosts:
             total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
         return total
 
+    def inner_bytes(self, node: Node, strategy: Strategy) -> int:
+        """Return the bytes that ``node`` takes beside operands and results: bodies, inner steps."""
+        if node.constant or not isinstance(node, Op):
+            return 0
+        return node.info.inner_bytes + node.rule.held_bytes(strategy, self.mesh)
+
     def transient_bytes(
         self, node: Node, strategy: Strategy, but: Container[int] = frozenset()
     ) -> int:
@@ -187,7 +193,7 @@ class NodeCosts:
             for operand, value in enumerate(node.operands)
             if not (value is None or value in but or value in staying or value in next_caches)
         }
-        made = node.info.inner_bytes if isinstance(node, Op) else 0
+        made = self.inner_bytes(node, strategy)
         for value, layout in zip(node.results, strategy.results, strict=True):
             if not (value in but or value in staying or value in next_caches):
                 made += tensor_bytes(self.graph.values[value].info, layout, self.mesh)

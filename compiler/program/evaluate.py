@@ -266,6 +266,7 @@ class _Costing:
             self.costs.op_time_s(node, strategy),
             self.costs.inner_time_s(node, strategy),
             kept,
+            self.costs.inner_bytes(node, strategy),
             [self.number(layout) for _, layout in wanted],
             [self._bytes(v, x) if v in self.graph.storage.constants else 0 for v, x in wanted],
             [self.number(layout) for _, layout in made],

@@ -55,9 +55,6 @@ def program_of(graph: Graph) -> Program:
     handed = [n for n, node in enumerate(nodes) if last >= 0 and _is_handed_on(graph, node)]
     return Program(
         flags=np.array([_flags(graph, node) for node in nodes], np.uint8),
-        inner_bytes=np.array(
-            [n.info.inner_bytes if isinstance(n, Op) else 0 for n in nodes], np.int64
-        ),
         operands_begin=_begins(operands),
         operands=_joined(operands),
         constant=_joined(

@@ -163,7 +163,7 @@ void Walk::visit(std::size_t node) {
   if (joins_) note_makers(node);
   if (record_) record_->events.push_back({running_, -1, -1, -1, step_});
   if (runs) {
-    if (program_.inner_bytes[node]) define(-1, -1, program_.inner_bytes[node]);
+    if (strategy.inner_bytes) define(-1, -1, strategy.inner_bytes);
     end_task(own_s, strategy.inner_s);
   }
   end_reads(node);

@@ -30,7 +30,6 @@ struct Program {
     Constant = 32,  // it is folded at load
   };
   std::vector<std::uint8_t> flags;
-  std::vector<std::int64_t> inner_bytes;  // memory of its bodies
   std::vector<std::int32_t> operands_begin, results_begin;
   std::vector<std::int32_t> operands;  // views; private parameters left out
   std::vector<std::int32_t> constant;  // per operand, the number of its constant, -1 for none
@@ -53,7 +52,7 @@ struct Program {
 // copied in sequence with another padding. The masks for this are constants too.
 struct Strategy {
   double compute_s = 0, inner_s = 0;
-  std::int64_t static_bytes = 0;
+  std::int64_t static_bytes = 0, inner_bytes = 0;  // inner: while the node runs
   std::vector<std::int32_t> wanted, made;
   std::vector<std::int64_t> wanted_bytes, made_bytes;
   using Sized = std::pair<std::int32_t, std::int64_t>;

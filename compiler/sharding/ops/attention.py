@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.attending import Attending, floor_of, is_long
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
+from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.ring import Ring
+from tensoropt.compiler.sharding.rule.ring_steps import Extents
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
-from tensoropt.dialects.build import int_attr
+from tensoropt.dialects.build import int_attr, sizes_of
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["attention"]
 
 # Indices of the factors over heads of key and value, and over the query heads of each.
-_HEADS, _QUERIES = 1, 4
+_BATCH, _HEADS, _ROWS, _QUERIES = 0, 1, 2, 4
+
+_MASK = 3
 
 
 @sharding_rule("Attention")
 def attention(info: OpInfo) -> Rule | None:
-    """Split batch, heads, and rows of the query.
+    """Split batch, heads, rows of the query, and long sequences.
 
     Query and cache are `b h s d` or, with packed heads, `b s (h d)`. Several query heads may share
     one head of key and value; the shared heads are split, in the cache too, and then the query
-    heads of each. Rows are independent
-    unless causality counts them from the first row.
+    heads of each. Rows are independent unless causality counts them from the first row. In a long
+    sequence without a cache, keys and values are split along with the rows, and travel in a ring.
     """
     if len({len(info.shape(index)) for index in range(3)}) > 1:
         return None
@@ -36,10 +46,13 @@ def attention(info: OpInfo) -> Rule | None:
     rows = {0: row, **aligned(info, 3, dim=2, rank=4)}
     minors = {0: head, **aligned(info, 3, dim=1, rank=4)}
     count_of = _head_counts(info, head)
+    extents = _extents(info, head, count_of)
+    if extents is not None:
+        rows |= {1: row, 2: row}
     factors = [
         present_factor(info, batch, dict.fromkeys(range(4), 0), padded=True),
         present_factor(info, heads, {0: head, 1: 1, 2: 1, 3: 1}, size=shared),
-        present_factor(info, rows, {0: row, 3: 2}, can_split=not _counts_rows(info)),
+        _rows(info, rows, {0: row, 3: 2}, extents),
         _products(info, head),
         FactorMap({}, size=count_of[0] // count_of[1]),
     ]
@@ -49,7 +62,53 @@ def attention(info: OpInfo) -> Rule | None:
         for index, dim in ((0, head), (3, 1))
         if index < len(info.results) and info.results[index] is not None
     ]
-    return rule_of(info, factors, localize=_divide_heads, flops_per_point=2.0, minors=places)
+    return rule_of(
+        info,
+        factors,
+        localize=_localize,
+        flops_per_point=2.0 * (2 if extents is not None and extents.causal else 1),
+        minors=places,
+        inner=() if extents is None else tuple(extents.ring()),
+    )
+
+
+def _rows(
+    info: OpInfo, operands: Mapping[int, int], results: Mapping[int, int], extents: Extents | None
+) -> FactorMap:
+    """Return the factor over rows, which has pairs of rows if parts are exchanged in halves."""
+    if extents is not None and extents.causal:
+        return present_factor(info, operands, results, size=extents.rows // 2)
+    free = extents is not None or not _counts_rows(info)
+    return present_factor(info, operands, results, can_split=free)
+
+
+def _extents(info: OpInfo, head: int, counts: tuple[int, int]) -> Extents | None:
+    """Return the sizes of a ring, ``None`` if the attention is short or reads other keys."""
+    (query, *_), sizes = info.operands, [info.shape(index) for index in range(3)]
+    assert query is not None
+    row = 3 - head
+    rows, keys, values = sizes[0][row], sizes[1][-1], sizes[2][-1]
+    if keys is None or values is None or any(None in own for own in sizes):
+        return None
+    if head == 2:
+        keys, values = keys // counts[1], values // counts[1]
+    causal, mask = bool(info.attribute("is_causal", 0)), info.operand(_MASK)
+    used = [i for i in range(4, len(info.operands)) if info.operands[i] is not None]
+    plain = not used and all(result is None for result in info.results[1:])
+    windows = max(info.attribute(f"{side}_window_size", -1) for side in ("left", "right"))
+    same = {own[row] for own in sizes} == {rows} and (mask is None or not causal)
+    if mask is not None:
+        same = same and mask.shape[-1] in (1, rows)
+    if not (plain and same and windows < 0 and is_long(rows, rows, keys + values)):
+        return None
+    assert rows is not None
+    if info.attribute("softmax_precision") is not None or (causal and rows % 2):
+        return None
+    wide = max(query.item_bytes, 4)
+    lead = (_BATCH, _HEADS)
+    return Extents(
+        (*lead, _QUERIES), lead, _ROWS, rows, keys, values, query.item_bytes, wide, causal
+    )
 
 
 def _head_counts(info: OpInfo, head: int) -> tuple[int, int]:
@@ -80,10 +139,39 @@ def _products(info: OpInfo, head: int) -> FactorMap:
     return window_loop([keys, sizes])
 
 
-def _divide_heads(local: LocalOp) -> list[ir.Value]:
+def _localize(local: LocalOp) -> list[ir.Value]:
+    info = local.info
+    if local.axes(_ROWS) and local.rule.operands[1].count(_ROWS):
+        return [_ring(local)]
     divided = local.divide_attributes(_HEADS, "q_num_heads", "kv_num_heads")
-    own = local.info.attribute("q_num_heads")
+    own = info.attribute("q_num_heads")
     if own is not None:
         pieces = local.pieces(_HEADS) * local.pieces(_QUERIES)
         divided["q_num_heads"] = int_attr(int(own) // pieces)
     return local.clone(attributes=divided)
+
+
+def _ring(local: LocalOp) -> ir.Value:
+    """Return the attention of the rank's rows to the keys of all ranks."""
+    make, info = Arithmetic(local), local.info
+    query, key, value = local.operands[:3]
+    own, shared = _head_counts(info, 2 if len(info.shape(0)) == 3 else 1)
+    pieces = local.pieces(_HEADS)
+    heads = Heads(shared // pieces, own // shared // local.pieces(_QUERIES))
+    q, k = heads.query(make, query), heads.key(make, key, flip=True)
+    v = heads.key(make, value, flip=False)
+    size = sizes_of(q)[-1]
+    q = make.scaled(q, float(info.attribute("scale", 1.0 / math.sqrt(size or 1))))
+    attending = Attending(make, float(info.attribute("softcap", 0.0)))
+    ring = Ring(make, attending, local.axes(_ROWS))
+    if info.attribute("is_causal", 0):
+        part = ring.causal(q, k, v)
+        y = part.y
+    elif info.operand(_MASK) is None:
+        y = ring.all(q, k, v).y
+    else:
+        part = ring.all(q, k, v, grouped_bias(make, heads, local.operands[_MASK]))
+        hidden = make.scalar(floor_of(part.total) / 2, part.total)
+        seen = make.compare("Greater", part.total, hidden)
+        y = make.where(seen, part.y, make.scalar(0.0, part.y))  # rows without a visible key
+    return make.as_result(heads.result(make, y, packed=len(info.shape(0)) == 3))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias
 from tensoropt.compiler.training.gradients.heads import (
-    Heads,
     add_present,
     any_along_last,
     attend,
     boolean_bias,
-    grouped_bias,
     mask_value,
     visible_keys,
 )

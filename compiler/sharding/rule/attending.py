@@ -1,0 +1,256 @@
+"""Attention in blocks of rows, built from plain operators.
+
+Scores of all rows and keys are larger than query, key, value and result together if sequences are
+long. A block has the scores of a few rows at a time. Results over different keys are joined by the
+logarithms of their sums of exponentials (Milakov and Gimelshein, arXiv 1805.02867; Dao et al.,
+arXiv 2205.14135). ONNX Runtime returns no such logarithm from its attention operators. It follows
+from the scores and their softmax: ``max(scores) - log(max(softmax(scores)))``.
+
+Queries are `... s d`, keys `... d t`, values `... t e`. Keys and values may have the size 1 in
+dimensions that several heads of queries share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from tensoropt.compiler.layout.sizes import Size
+from tensoropt.dialects.build import Build, element_type, shape_of, sizes_of
+from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["Attending", "Gradients", "Part", "block_rows", "floor_of", "is_long", "visible"]
+
+_SHARE = 4
+"""Scores of a block over query, key, value and result of a square attention, in elements."""
+
+_MOST_BLOCKS = 32
+"""Blocks of one attention at most: each is a few nodes of the graph."""
+
+
+class Part(NamedTuple):
+    """The attention of rows to some of the keys.
+
+    ``y`` is the mean of the values by the softmax over these keys, and ``total`` the logarithm of
+    the sum of the exponentials of the scores, one per row.
+    """
+
+    y: ir.Value
+    total: ir.Value
+
+
+class Gradients(NamedTuple):
+    """The gradients of query, key and value, as sums in float32 or a wider type."""
+
+    query: ir.Value
+    key: ir.Value
+    value: ir.Value
+
+
+def is_long(rows: Size, keys: Size, sizes: int) -> bool:
+    """Return whether the scores of an attention outweigh everything else that it reads or makes.
+
+    ``sizes`` are the elements of a key and a value of one head. Query and key are then computed in
+    blocks. Unknown sizes are not long.
+    """
+    if not isinstance(rows, int) or not isinstance(keys, int):
+        return False
+    return rows * keys > _SHARE * (rows + keys) * sizes
+
+
+def block_rows(rows: int, sizes: int) -> int:
+    """Return the rows of a block."""
+    return min(rows, max(2 * _SHARE * sizes, -(-rows // _MOST_BLOCKS)))
+
+
+def floor_of(x: ir.Value) -> float:
+    """Return the score of a hidden key, finite so that no difference of scores is undefined."""
+    import numpy as np
+
+    element = element_of(str(element_type(x)))
+    assert element is not None
+    return float(np.finfo(element.dtype).min) / 4
+
+
+def visible(make: Build, count: int) -> ir.Value:
+    """Return bools (count, count) of the keys at or before the place of each row."""
+    import numpy as np
+
+    places = np.arange(count, dtype=np.int64)
+    return make.compare(
+        "LessOrEqual", make.constant(places), make.constant(places.reshape(count, 1))
+    )
+
+
+@dataclass(frozen=True)
+class Attending:
+    """Builder of attention; queries are scaled already. ``softcap`` bounds the scores if not 0.
+
+    A ``mask`` has bools, true for visible keys, or terms of the scores. It broadcasts to scores.
+    """
+
+    make: Build
+    softcap: float = 0.0
+
+    def all(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: ir.Value | None = None) -> Part:
+        """Return the attention to all keys, in blocks of rows."""
+        bounds = self._bounds(q, v)
+        return self._joined_rows(
+            [self.block(self._rows(q, *ends), k, v, self._masked(mask, *ends)) for ends in bounds]
+        )
+
+    def causal(self, q: ir.Value, k: ir.Value, v: ir.Value) -> Part:
+        """Return the attention to the keys at or before each row, in blocks of rows."""
+        parts = []
+        for start, stop in self._bounds(q, v):
+            own = self._rows(q, start, stop)
+            near = self._keys(k, v, start, stop)
+            part = self.block(own, *near, visible(self.make, stop - start))
+            if start:
+                part = self.joined(self.block(own, *self._keys(k, v, 0, start)), part)
+            parts.append(part)
+        return self._joined_rows(parts)
+
+    def block(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: ir.Value | None = None) -> Part:
+        """Return the attention to all keys, in one block."""
+        make, scores = self.make, self._scores(q, k, mask)
+        last = len(shape_of(scores)) - 1
+        weights = make.unary("Softmax", scores)
+        largest = make.reduce("ReduceMax", scores, [last])
+        share = make.unary("Log", make.reduce("ReduceMax", weights, [last]))
+        y = make.matmul(make.cast(weights, element_type(v)), v)
+        return Part(self.wide(y), make.sub(largest, share))
+
+    def joined(self, a: Part, b: Part) -> Part:
+        """Return the attention of the same rows to the keys of both parts."""
+        make = self.make
+        more = make.sub(b.total, a.total)
+        y = make.add(a.y, make.mul(make.unary("Sigmoid", more), make.sub(b.y, a.y)))
+        rest = make.unary("Softplus", make.unary("Neg", make.unary("Abs", more)))
+        return Part(y, make.add(make.binary("Max", a.total, b.total), rest))
+
+    def wide(self, x: ir.Value) -> ir.Value:
+        """Return ``x`` as float32 if its type is narrower."""
+        element = element_of(str(element_type(x)))
+        narrow = element is not None and element.bits < 32
+        return self.make.cast(x, ir.F32Type.get()) if narrow else x
+
+    def all_gradients(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value],
+        mask: ir.Value | None = None,
+    ) -> Gradients:  # fmt: skip
+        """Return the gradients of attention to all keys, in blocks of rows.
+
+        ``rows`` are the totals, the sums of result times gradient, and the gradient of the result.
+        """
+        found = []
+        for ends in self._bounds(q, v):
+            given = [self._rows(x, *ends) for x in rows]
+            own = self._rows(q, *ends)
+            found.append(self.block_gradients(own, k, v, given, self._masked(mask, *ends)))
+        return self._summed(found)
+
+    def causal_gradients(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value]
+    ) -> Gradients:
+        """Return the gradients of attention to the keys at or before each row."""
+        keys, found = shape_of(v)[-2] or 0, []
+        for start, stop in self._bounds(q, v):
+            own = self._rows(q, start, stop)
+            given = [self._rows(x, start, stop) for x in rows]
+            near = self._keys(k, v, start, stop)
+            part = self.block_gradients(own, *near, given, visible(self.make, stop - start))
+            key, value = part.key, part.value
+            if start:
+                far = self.block_gradients(own, *self._keys(k, v, 0, start), given)
+                key = self.make.concat([far.key, key], len(shape_of(key)) - 1)
+                value = self.make.concat([far.value, value], len(shape_of(value)) - 2)
+                part = Gradients(self.make.add(far.query, part.query), key, value)
+            found.append(self._with_keys(part, keys))
+        return self._summed(found)
+
+    def block_gradients(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value],
+        mask: ir.Value | None = None,
+    ) -> Gradients:  # fmt: skip
+        """Return the gradients of attention to all keys, in one block."""
+        make, own = self.make, element_type(v)
+        total, delta, dy = rows
+        weights = make.unary("Exp", make.sub(self._scores(q, k, mask), total))
+        change = self.wide(make.matmul(dy, make.swapped(v)))
+        slopes = make.mul(weights, make.sub(change, delta))
+        narrow = make.cast(slopes, own)
+        return Gradients(
+            self.wide(make.matmul(narrow, make.swapped(k))),
+            self._like(self.wide(make.matmul(make.swapped(q), narrow)), k),
+            self._like(self.wide(make.matmul(make.swapped(make.cast(weights, own)), dy)), v),
+        )
+
+    def added(self, a: Gradients, b: Gradients) -> Gradients:
+        """Return the sums of gradients over the same rows and keys."""
+        return Gradients(*(self.make.add(*pair) for pair in zip(a, b, strict=True)))
+
+    def _summed(self, found: Sequence[Gradients]) -> Gradients:
+        """Return the gradients of blocks of rows, in order, that see the same keys."""
+        first, *others = found
+        key, value = first.key, first.value
+        for other in others:
+            key, value = self.make.add(key, other.key), self.make.add(value, other.value)
+        query = self.make.concat([one.query for one in found], len(shape_of(first.query)) - 2)
+        return Gradients(query, key, value)
+
+    def _with_keys(self, part: Gradients, keys: int) -> Gradients:
+        """Return ``part`` with gradients of zero for the keys after its own."""
+        make, more = self.make, keys - (shape_of(part.value)[-2] or 0)
+        if not more:
+            return part
+        rank = len(shape_of(part.value))
+        key = make.pad(part.key, rank - 1, (0, more), 0.0)
+        return Gradients(part.query, key, make.pad(part.value, rank - 2, (0, more), 0.0))
+
+    def _like(self, x: ir.Value, like: ir.Value) -> ir.Value:
+        """Return ``x`` summed over the dimensions in which ``like`` has the size 1."""
+        sizes = zip(shape_of(x), shape_of(like), strict=True)
+        dims = [d for d, (size, own) in enumerate(sizes) if own == 1 and size != 1]
+        return self.make.reduce("ReduceSum", x, dims) if dims else x
+
+    def _scores(self, q: ir.Value, k: ir.Value, mask: ir.Value | None) -> ir.Value:
+        make, scores = self.make, self.wide(self.make.matmul(q, k))
+        if self.softcap:
+            bounded = make.unary("Tanh", make.scaled(scores, 1.0 / self.softcap))
+            scores = make.scaled(bounded, self.softcap)
+        if mask is None:
+            return scores
+        if element_type(mask) == ir.IntegerType.get_signless(1):
+            return make.where(mask, scores, make.scalar(floor_of(scores), scores))
+        mask = make.cast(mask, element_type(scores))
+        return make.add(scores, make.binary("Max", mask, make.scalar(floor_of(mask), mask)))
+
+    def _masked(self, mask: ir.Value | None, start: int, stop: int) -> ir.Value | None:
+        """Return the rows of a mask; all rows may have the same mask."""
+        rank = 0 if mask is None else len(shape_of(mask))
+        if mask is None or rank < 2 or shape_of(mask)[-2] == 1:
+            return mask
+        return self._rows(mask, start, stop)
+
+    def _bounds(self, q: ir.Value, v: ir.Value) -> list[tuple[int, int]]:
+        """Return the first row of each block, and the row after it."""
+        *_, rows, size = sizes_of(q)
+        step = block_rows(rows, size + sizes_of(v)[-1])
+        return list(pairwise([*range(0, rows, step), rows]))
+
+    def _rows(self, x: ir.Value, start: int, stop: int) -> ir.Value:
+        dim = len(shape_of(x)) - 2
+        return x if (start, stop) == (0, shape_of(x)[dim]) else self.make.slice(x, dim, start, stop)
+
+    def _keys(self, k: ir.Value, v: ir.Value, start: int, stop: int) -> tuple[ir.Value, ir.Value]:
+        if (start, stop) == (0, shape_of(v)[-2]):
+            return k, v
+        return self.make.slice(k, len(shape_of(k)) - 1, start, stop), self._rows(v, start, stop)
+
+    def _joined_rows(self, parts: Sequence[Part]) -> Part:
+        dim = len(shape_of(parts[0].y)) - 2
+        return Part(*(self.make.concat(side, dim) for side in zip(*parts, strict=True)))

@@ -1,0 +1,74 @@
+"""Heads of attention as dimensions of their own.
+
+Query heads that share a key and value head (arXiv 2305.13245) are a separate dimension after it,
+along which key and value are broadcast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensoropt.dialects.build import Build, sizes_of
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["Heads", "grouped_bias"]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The number of key and value heads, and the number of query heads that share each."""
+
+    shared: int
+    each: int
+
+    def query(self, make: Build, x: ir.Value) -> ir.Value:
+        """Return `b h s d` or, grouped, `b k g s d`, from `b h s d` or packed `b s (h d)`."""
+        shape = sizes_of(x)
+        if len(shape) == 4:
+            return (
+                x if self.each == 1 else make.reshape(x, [shape[0], *self._query_dims, *shape[2:]])
+            )
+        batch, rows, width = shape
+        size = width // (self.shared * self.each)
+        x = make.reshape(x, [batch, rows, *self._query_dims, size])
+        rank = 3 + len(self._query_dims)
+        return make.transpose(x, [0, *range(2, rank - 1), 1, rank - 1])
+
+    @property
+    def _query_dims(self) -> list[int]:
+        return [self.shared] if self.each == 1 else [self.shared, self.each]
+
+    def key(self, make: Build, x: ir.Value, *, flip: bool) -> ir.Value:
+        """Return `b h t d` (or `b h d t` with ``flip``), with a 1 after the heads if grouped."""
+        x = self.unpack(make, x, flip=flip)
+        return x if self.each == 1 else make.unsqueeze(x, [2])
+
+    def unpack(self, make: Build, x: ir.Value, *, flip: bool = False) -> ir.Value:
+        """Return `b h t d` (or `b h d t`) from the same, or from packed `b t (h d)`."""
+        shape = sizes_of(x)
+        if len(shape) == 4:
+            return make.swapped(x) if flip else x
+        batch, rows, width = shape
+        x = make.reshape(x, [batch, rows, self.shared, width // self.shared])
+        return make.transpose(x, [0, 2, 3, 1] if flip else [0, 2, 1, 3])
+
+    def result(self, make: Build, y: ir.Value, *, packed: bool) -> ir.Value:
+        """Return `b h s d` or packed `b s (h d)` from the result of attention."""
+        shape = sizes_of(y)
+        rank = len(shape)
+        heads, (rows, size) = self.shared * self.each, shape[-2:]
+        if not packed:
+            return y if self.each == 1 else make.reshape(y, [shape[0], heads, rows, size])
+        y = make.transpose(y, [0, rank - 2, *range(1, rank - 2), rank - 1])
+        return make.reshape(y, [shape[0], rows, heads * size])
+
+
+def grouped_bias(make: Build, heads: Heads, x: ir.Value) -> ir.Value:
+    """Return ``x``, which broadcasts to `b h s t`, reshaped to broadcast to grouped scores."""
+    shape = sizes_of(x)
+    if heads.each == 1 or len(shape) <= 2:
+        return x
+    batch, (own, *rest) = shape[:-3], shape[-3:]
+    if own == 1:
+        return make.unsqueeze(x, [len(batch) + 1])
+    return make.reshape(x, [*batch, heads.shared, heads.each, *rest])

@@ -1,0 +1,126 @@
+"""Inner steps of attention in blocks and in rings, for the cost model: one per node that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tensoropt.compiler.layout.rule import InnerStep
+from tensoropt.compiler.sharding.rule.attending import block_rows
+
+__all__ = ["Extents"]
+
+
+@dataclass(frozen=True)
+class Extents:
+    """The sizes of an attention on which its inner steps depend.
+
+    ``queries`` and ``keys`` are the factors that divide these before the sequence, ``sequence`` is
+    the factor of the ring. A key has ``key`` elements of ``item_bytes``, a value ``value``. Sums
+    have ``wide_bytes`` per element.
+    """
+
+    queries: tuple[int, ...]
+    keys: tuple[int, ...]
+    sequence: int
+    rows: int
+    key: int
+    value: int
+    item_bytes: int
+    wide_bytes: int
+    causal: bool
+
+    @property
+    def _own(self) -> tuple[int, ...]:
+        return *self.queries, self.sequence
+
+    def ring(self) -> Iterator[InnerStep]:
+        """Yield the steps of a ring, in which keys and values travel."""
+        yield from self._passed(self.key + self.value, self.item_bytes, 2)
+        yield from self._scored("turn", self._ring, 0)
+        yield from self._joined()
+        if self.causal:
+            sent = self.queries, self.key * self.item_bytes
+            made = self.queries, (self.value + 1) * self.wide_bytes
+            travelled = self.keys, (self.key + self.value) * self.item_bytes
+            yield from self._exchanged(sent, made, travelled)
+            yield from self._picked(self.key * self.item_bytes)
+        yield self._held((*self.keys, self.sequence), 2 * (self.key + self.value) * self.item_bytes)
+        yield self._held(self._own, 3 * self.value * self.wide_bytes)
+        yield self._held_scores(2)
+
+    def ring_gradients(self) -> Iterator[InnerStep]:
+        """Yield the steps of a ring, in which keys, values and their gradients travel."""
+        size, wide = self.key + self.value, self.wide_bytes
+        yield from self._passed(size, self.item_bytes, 2)
+        yield from self._passed(size, wide, 4 if self.causal else 2)
+        yield InnerStep(self._ring, (*self.keys, self.sequence), size * wide, "collective_permute")
+        yield from self._scored("turn", self._ring, 3)
+        # Sums of the gradients of queries, and of keys and values.
+        yield InnerStep(self._ring, self._own, 3 * self.key * wide // 2, "turn")
+        yield InnerStep(
+            self._ring, (*self.keys, self.sequence), 3 * size * wide // 2, "turn", times=2
+        )
+        if self.causal:
+            rows = (self.key + self.value) * self.item_bytes + 2 * wide
+            yield from self._exchanged(
+                (self.queries, rows),
+                (self.queries, self.key * wide),
+                (self.keys, size * self.item_bytes),
+                (self.keys, size * wide),
+            )
+            yield from self._picked(rows)
+        held = 2 * size * (self.item_bytes + wide)
+        yield self._held((*self.keys, self.sequence), held)
+        yield self._held(self._own, 2 * self.key * wide)
+        yield self._held_scores(4)
+
+    def _passed(self, size: int, item_bytes: int, messages: int) -> Iterator[InnerStep]:
+        """Yield the messages of a tensor of keys and values that all ranks pass on."""
+        each = size * item_bytes // messages
+        yield InnerStep(self._ring, (*self.keys, self.sequence), each, "ring", times=messages)
+
+    def _scored(self, kind: str, factors: tuple[int, ...], more: int) -> Iterator[InnerStep]:
+        """Yield the passes over scores of each turn: written, reduced, normalised, and read.
+
+        In zigzag order, a turn has two products of chunks, half of all scores.
+        """
+        dims, wide = (*self._own, self.sequence), self.wide_bytes
+        share, times = (4, 2) if self.causal else (1, 1)
+        yield InnerStep(factors, dims, wide // share, kind, times=(3 + more) * times)
+        if self.item_bytes < wide:
+            yield InnerStep(
+                factors, dims, (self.item_bytes + wide) // 2 // share, kind, times=2 * times
+            )
+
+    def _joined(self) -> Iterator[InnerStep]:
+        """Yield the passes that join the result of a turn with earlier ones."""
+        times = 3 if self.causal else 1
+        rows = 3 * self.wide_bytes // (4 if self.causal else 2)
+        yield InnerStep(self._ring, self._own, rows, "turn", times=7 * times)
+        yield InnerStep(self._ring, self._own, rows * self.value, "turn", times=3 * times)
+
+    def _exchanged(self, *tensors: tuple[tuple[int, ...], int]) -> Iterator[InnerStep]:
+        """Yield the messages and copies that exchange chunks."""
+        for lead, size in tensors:
+            dims = *lead, self.sequence
+            yield InnerStep(self._ring, dims, size // 2, "collective_permute", times=2)
+            yield InnerStep(self._ring, dims, size, "copy", times=3)
+
+    def _picked(self, row_bytes: int) -> Iterator[InnerStep]:
+        """Yield the copies of chunks that a rank picks in each turn."""
+        size = (self.key + self.value) * self.item_bytes
+        yield InnerStep(self._ring, self._own, row_bytes // 2, "turn")
+        yield InnerStep(self._ring, (*self.keys, self.sequence), size // 2, "turn", times=2)
+
+    def _held(self, dims: tuple[int, ...], item_bytes: int) -> InnerStep:
+        return InnerStep(self._ring, dims, item_bytes, "held")
+
+    def _held_scores(self, count: int) -> InnerStep:
+        """Return the memory of ``count`` blocks of scores, for the keys of one turn."""
+        rows = block_rows(self.rows, self.key + self.value)
+        return self._held(self._own, count * self.wide_bytes * rows)
+
+    @property
+    def _ring(self) -> tuple[int, ...]:
+        return (self.sequence,)

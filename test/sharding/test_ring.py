@@ -1,0 +1,77 @@
+"""Attention over long sequences that are split: every strategy is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sharding.harness import Case, check, local_functions, normal, offered
+
+MESHES = [(2,), (4,), (2, 2), (8,)]
+_ROWS = 48
+
+
+def attention(
+    heads: tuple[int, int] = (4, 2), *, packed: bool = False, mask: tuple[int, ...] = (),
+    kind: str = "float", rows: int = _ROWS, keys: int = _ROWS, **attributes: Any,
+) -> Case:  # fmt: skip
+    """Return long attention: heads have 2 elements per key, 3 per value."""
+    sizes = {0: (heads[0], rows, 2), 1: (heads[1], keys, 2), 2: (heads[1], keys, 3)}
+    made = [2 * normal(1, h, s, d, seed=i) for i, (h, s, d) in sizes.items()]
+    if packed:
+        made = [x.transpose(0, 2, 1, 3).reshape(1, x.shape[2], -1) for x in made]
+        attributes |= {"q_num_heads": heads[0], "kv_num_heads": heads[1]}
+    masked = normal(*mask, seed=3) if mask else None
+    if masked is not None and kind == "bool":
+        masked = masked < 1
+    return Case("Attention", [*made, masked] if mask else made, attributes, 24)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("packed", [False, True])
+def test_keys_travel_in_a_ring(mesh: tuple[int, ...], causal: int, packed: bool) -> None:
+    rows = 64 if causal and mesh == (8,) else _ROWS
+    case = attention(packed=packed, is_causal=causal, softcap=5.0, scale=0.7, rows=rows, keys=rows)
+    place = "S(1)" if packed else "S(2)"
+    whole = ",".join([place] * len(mesh))
+    assert f"{whole} {whole} {whole} -> {whole}" in offered(case, mesh)
+
+
+@pytest.mark.parametrize("mask", [(_ROWS, _ROWS), (4, _ROWS, _ROWS), (1, 4, _ROWS, _ROWS)])
+@pytest.mark.parametrize("kind", ["float", "bool"])
+def test_masks_follow_the_keys(mask: tuple[int, ...], kind: str) -> None:
+    case = attention(mask=mask, kind=kind)
+    for mesh in ((2,), (4,)):
+        found = offered(case, mesh)
+        assert any(text.startswith("S(2) S(2) S(2)") for text in found)
+
+
+def test_rows_without_a_visible_key_are_zero() -> None:
+    case = attention(mask=(_ROWS, _ROWS), kind="bool")
+    mask = np.array(case.operands[3])
+    mask[3], mask[20, :24] = False, False
+    check(Case("Attention", [*case.operands[:3], mask], {}, 24), (2,))
+    terms = np.where(mask, np.float32(0), np.float32(-np.inf))
+    check(Case("Attention", [*case.operands[:3], terms], {}, 24), (4,))
+
+
+def test_short_sequences_do_not_travel() -> None:
+    short = attention(rows=40, keys=40)
+    assert offered(short) == {text.replace("48", "40") for text in offered(short)}
+    assert "S(2) S(2) S(2) -> S(2)" not in offered(short)
+    assert "S(2) R R -> S(2)" in offered(short)
+    assert "S(2) S(2) S(2) -> S(2)" not in offered(attention(rows=64))
+
+
+def test_half_precision() -> None:
+    for causal in (0, 1):
+        case = attention(is_causal=causal)
+        halves = [None if x is None else (x / 4).astype(np.float16) for x in case.operands]
+        check(Case("Attention", halves, case.attributes, 24), (4,), rtol=1e-2, atol=5e-3)
+
+
+def test_no_rank_gathers_keys() -> None:
+    for text in local_functions(attention(is_causal=1), (4,)):
+        assert "all_gather" not in text
