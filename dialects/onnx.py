@@ -17,6 +17,8 @@ from tensoropt.runtime.support.collectives import BY_IR_NAME, DOMAIN
 from tensoropt.runtime.support.drawing import RANDOM
 
 __all__ = [
+    "ATTENTION",
+    "ATTENTION_GRADIENT",
     "BARRIER",
     "CLASSICAL",
     "CONSTANT",
@@ -62,6 +64,14 @@ YIELD = "onnx.Yield"
 
 BARRIER = "tensoropt.Barrier"
 """``Barrier(x, after)`` returns ``x`` after ``after`` has been computed."""
+
+ATTENTION = "tensoropt.Attention"
+"""``Attention(q, k, v, mask)`` is ``softmax(q k) v`` of long sequences, in blocks: queries `... s d`,
+keys `... d t`, values `... t e`. The second result has the logarithms of the sums of exponentials.
+With ``causal``, a row sees the keys up to its own place."""
+
+ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
+"""``AttentionGradient(q, k, v, y, total, dy, mask)`` returns the gradients of q, k and v."""
 
 CLASSICAL = "ai.onnx.ml"
 """The domain of ONNX's operators for classical machine learning."""
@@ -430,5 +440,15 @@ def _make_schema(schema: Any, kinds: dict[str, int]) -> Schema:
     )
 
 
-_OWN = {"Barrier": Schema("Barrier", DOMAIN, 1, 2, 2, 1, 1, {}, frozenset(), ("y",))}
-"""Operators that only tensoropt's own runtime implements."""
+_CAUSAL = {"causal": 2}  # AttributeProto.INT
+_OWN = {
+    own.op_type: own
+    for own in (
+        Schema("Barrier", DOMAIN, 1, 2, 2, 1, 1, {}, frozenset(), ("y",)),
+        Schema("Attention", DOMAIN, 1, 3, 4, 2, 2, _CAUSAL, frozenset(), ("y", "total")),
+        Schema(
+            "AttentionGradient", DOMAIN, 1, 6, 7, 3, 3, _CAUSAL, frozenset(), ("dq", "dk", "dv")
+        ),
+    )
+}
+"""Operators that only tensoropt has: its runtime, or ``partition`` in operators of the standard."""

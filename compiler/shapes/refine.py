@@ -12,7 +12,15 @@ from tensoropt.compiler.shapes.reshapes import write_reshapes
 from tensoropt.compiler.shapes.symbols import Dims, dims_of
 from tensoropt.compiler.sharding.rule.files import has_user_rule
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import BARRIER, function, node_name, op_name, owner
+from tensoropt.dialects.onnx import (
+    ATTENTION,
+    ATTENTION_GRADIENT,
+    BARRIER,
+    function,
+    node_name,
+    op_name,
+    owner,
+)
 from tensoropt.dialects.sizes import sizes_of_type, tensor_type
 
 __all__ = ["inferred_dims", "merge_types", "refine_types", "replace_value", "update_signature"]
@@ -53,14 +61,19 @@ def _infer(module: ir.Module) -> tuple[dict[ir.Value, str], Types]:
 
 
 def _declare_rule_results(model: onnx.ModelProto, values: dict[ir.Value, str]) -> None:
-    """Declare the model's own types for results of operators that only a user's rule knows."""
+    """Declare the types in the module for results of operators that inference does not know."""
     present = {info.name for info in (*model.graph.value_info, *model.graph.output)}
     for value, name in values.items():
         op = owner(value)
-        if op is None or not has_user_rule(op.name.removeprefix("onnx.")) or name in present:
+        if op is None or name in present or not _is_ours(op.name.removeprefix("onnx.")):
             continue
         if isinstance(value.type, ir.RankedTensorType):
             model.graph.value_info.add(name=name).type.CopyFrom(type_proto(value.type))
+
+
+def _is_ours(name: str) -> bool:
+    """Return whether ONNX's inference does not know an operator."""
+    return name in (ATTENTION, ATTENTION_GRADIENT) or has_user_rule(name)
 
 
 def _emit_identity(emitter: Emitter, op: ir.Operation) -> None:

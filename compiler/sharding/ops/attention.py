@@ -68,7 +68,7 @@ def attention(info: OpInfo) -> Rule | None:
         localize=_localize,
         flops_per_point=2.0 * (2 if extents is not None and extents.causal else 1),
         minors=places,
-        inner=() if extents is None else tuple(extents.ring()),
+        inner=() if extents is None else (*extents.turns(), *extents.ring()),
     )
 
 

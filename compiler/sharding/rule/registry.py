@@ -16,6 +16,7 @@ RuleMaker = Callable[[OpInfo], Rule | None]
 
 _FAMILIES = (
     "attention",
+    "blocked_attention",
     "classical",
     "constants",
     "convolution",

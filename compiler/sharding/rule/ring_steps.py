@@ -10,6 +10,12 @@ from tensoropt.compiler.sharding.rule.attending import block_rows
 
 __all__ = ["Extents"]
 
+_PASSES, _BACKWARD_PASSES = 3, 6
+"""Passes over all scores: written, reduced, normalised, and read; then also their gradients."""
+
+_SCORES, _BACKWARD_SCORES = 2, 4
+"""Blocks of scores, softmax and gradients in memory at once."""
+
 
 @dataclass(frozen=True)
 class Extents:
@@ -34,10 +40,25 @@ class Extents:
     def _own(self) -> tuple[int, ...]:
         return *self.queries, self.sequence
 
+    def turns(self) -> Iterator[InnerStep]:
+        """Yield the passes over scores in the turns of a ring, and the memory of a block."""
+        share, times = (4, 2) if self.causal else (1, 1)  # two products of chunks in zigzag order
+        for size, count in self._passes(_PASSES):
+            dims = *self._own, self.sequence
+            yield self._step(self._ring, dims, size // share, "turn", times=count * times)
+        yield self._step(self._ring, self._own, self._block(_SCORES), "held")
+
+    def blocks(self, *, gradients: bool = False) -> Iterator[InnerStep]:
+        """Yield the passes over scores of attention in blocks, and the memory of a block."""
+        passes, scores = (_BACKWARD_PASSES, _BACKWARD_SCORES) if gradients else (_PASSES, _SCORES)
+        share = 2 if self.causal else 1
+        for size, count in self._passes(passes):
+            yield self._step((), self._own, size * self.rows // share, "copy", times=count)
+        yield self._step((), self._own, self._block(scores), "held")
+
     def ring(self) -> Iterator[InnerStep]:
         """Yield the steps of a ring, in which keys and values travel."""
         yield from self._passed(self.key + self.value, self.item_bytes, 2)
-        yield from self._scored("turn", self._ring, 0)
         yield from self._joined()
         if self.causal:
             sent = self.queries, self.key * self.item_bytes
@@ -47,18 +68,16 @@ class Extents:
             yield from self._picked(self.key * self.item_bytes)
         yield self._held((*self.keys, self.sequence), 2 * (self.key + self.value) * self.item_bytes)
         yield self._held(self._own, 3 * self.value * self.wide_bytes)
-        yield self._held_scores(2)
 
     def ring_gradients(self) -> Iterator[InnerStep]:
         """Yield the steps of a ring, in which keys, values and their gradients travel."""
         size, wide = self.key + self.value, self.wide_bytes
         yield from self._passed(size, self.item_bytes, 2)
         yield from self._passed(size, wide, 4 if self.causal else 2)
-        yield InnerStep(self._ring, (*self.keys, self.sequence), size * wide, "collective_permute")
-        yield from self._scored("turn", self._ring, 3)
+        yield self._step(self._ring, (*self.keys, self.sequence), size * wide, "collective_permute")
         # Sums of the gradients of queries, and of keys and values.
-        yield InnerStep(self._ring, self._own, 3 * self.key * wide // 2, "turn")
-        yield InnerStep(
+        yield self._step(self._ring, self._own, 3 * self.key * wide // 2, "turn")
+        yield self._step(
             self._ring, (*self.keys, self.sequence), 3 * size * wide // 2, "turn", times=2
         )
         if self.causal:
@@ -73,53 +92,54 @@ class Extents:
         held = 2 * size * (self.item_bytes + wide)
         yield self._held((*self.keys, self.sequence), held)
         yield self._held(self._own, 2 * self.key * wide)
-        yield self._held_scores(4)
 
     def _passed(self, size: int, item_bytes: int, messages: int) -> Iterator[InnerStep]:
         """Yield the messages of a tensor of keys and values that all ranks pass on."""
         each = size * item_bytes // messages
-        yield InnerStep(self._ring, (*self.keys, self.sequence), each, "ring", times=messages)
-
-    def _scored(self, kind: str, factors: tuple[int, ...], more: int) -> Iterator[InnerStep]:
-        """Yield the passes over scores of each turn: written, reduced, normalised, and read.
-
-        In zigzag order, a turn has two products of chunks, half of all scores.
-        """
-        dims, wide = (*self._own, self.sequence), self.wide_bytes
-        share, times = (4, 2) if self.causal else (1, 1)
-        yield InnerStep(factors, dims, wide // share, kind, times=(3 + more) * times)
-        if self.item_bytes < wide:
-            yield InnerStep(
-                factors, dims, (self.item_bytes + wide) // 2 // share, kind, times=2 * times
-            )
+        yield self._step(self._ring, (*self.keys, self.sequence), each, "ring", times=messages)
 
     def _joined(self) -> Iterator[InnerStep]:
         """Yield the passes that join the result of a turn with earlier ones."""
         times = 3 if self.causal else 1
         rows = 3 * self.wide_bytes // (4 if self.causal else 2)
-        yield InnerStep(self._ring, self._own, rows, "turn", times=7 * times)
-        yield InnerStep(self._ring, self._own, rows * self.value, "turn", times=3 * times)
+        yield self._step(self._ring, self._own, rows, "turn", times=7 * times)
+        yield self._step(self._ring, self._own, rows * self.value, "turn", times=3 * times)
 
     def _exchanged(self, *tensors: tuple[tuple[int, ...], int]) -> Iterator[InnerStep]:
         """Yield the messages and copies that exchange chunks."""
         for lead, size in tensors:
             dims = *lead, self.sequence
-            yield InnerStep(self._ring, dims, size // 2, "collective_permute", times=2)
-            yield InnerStep(self._ring, dims, size, "copy", times=3)
+            yield self._step(self._ring, dims, size // 2, "collective_permute", times=2)
+            yield self._step(self._ring, dims, size, "copy", times=3)
 
     def _picked(self, row_bytes: int) -> Iterator[InnerStep]:
         """Yield the copies of chunks that a rank picks in each turn."""
         size = (self.key + self.value) * self.item_bytes
-        yield InnerStep(self._ring, self._own, row_bytes // 2, "turn")
-        yield InnerStep(self._ring, (*self.keys, self.sequence), size // 2, "turn", times=2)
+        yield self._step(self._ring, self._own, row_bytes // 2, "turn")
+        yield self._step(self._ring, (*self.keys, self.sequence), size // 2, "turn", times=2)
 
     def _held(self, dims: tuple[int, ...], item_bytes: int) -> InnerStep:
-        return InnerStep(self._ring, dims, item_bytes, "held")
+        return self._step(self._ring, dims, item_bytes, "held")
 
-    def _held_scores(self, count: int) -> InnerStep:
-        """Return the memory of ``count`` blocks of scores, for the keys of one turn."""
-        rows = block_rows(self.rows, self.key + self.value)
-        return self._held(self._own, count * self.wide_bytes * rows)
+    def _block(self, count: int) -> int:
+        """Return the bytes of ``count`` blocks of scores, per key."""
+        return count * self.wide_bytes * block_rows(self.rows, self.key + self.value)
+
+    def _passes(self, count: int) -> Iterator[tuple[int, int]]:
+        """Yield the bytes per score of passes that read and write all scores, and their number.
+
+        Products read and write narrow scores.
+        """
+        yield self.wide_bytes, count
+        if self.item_bytes < self.wide_bytes:
+            yield (self.item_bytes + self.wide_bytes) // 2, 2
+
+    def _step(
+        self, factors: tuple[int, ...], dims: tuple[int, ...], size: int, kind: str, times: int = 1
+    ) -> InnerStep:
+        """Return a step of ``size`` bytes per place; a causal sequence is split in pairs of these."""
+        places = (2 if self.causal else 1) ** dims.count(self.sequence)
+        return InnerStep(factors, dims, size * places, kind, times=times)
 
     @property
     def _ring(self) -> tuple[int, ...]:
