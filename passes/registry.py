@@ -22,6 +22,7 @@ _NAMES = (
     "simplify",
     "unmerge-rows",
     "fold-transposes",
+    "block-attention",
     "dce",
     "build-training-step",
     "assume-sizes",

@@ -38,7 +38,7 @@ TRAINING_PHASES: Mapping[str, str] = {
     "prepare": PHASES["prepare"]
     .replace("reduce-bags", "reduce-bags{scatter=true}")
     .replace("simplify", "simplify{keep-dropout=true}")
-    .replace("fold-transposes", "fold-transposes{all=true}"),
+    .replace("fold-transposes,dce", "fold-transposes{all=true},dce,block-attention,dce"),
 }
 """The passes of each phase if a training step is built."""
 

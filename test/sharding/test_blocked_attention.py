@@ -89,6 +89,7 @@ def test_masks(mask: tuple[int, ...], kind: str) -> None:
 def test_keys_of_another_sequence_stay_whole() -> None:
     forward, backward = cases(keys=40)
     assert "S(2) R R -> S(2) S(2)" in offered(forward)
-    assert "S(2) R R S(2) S(2) S(2) -> S(2) P(sum) P(sum)" in check(
-        backward, (2,), rtol=1e-3, atol=1e-4
-    ).offered
+    assert (
+        "S(2) R R S(2) S(2) S(2) -> S(2) P(sum) P(sum)"
+        in check(backward, (2,), rtol=1e-3, atol=1e-4).offered
+    )

@@ -45,13 +45,15 @@ def relative_error(
     classes: int = 4,
     given: Mapping[str, Array] | None = None,
     device: str = "cpu",
+    reference: Make | None = None,
 ) -> float:
     """Return the largest error of a result of the step under ``point``, relative to its largest.
 
     ``make`` returns the module of the step anew, which becomes a program for ``device``. What it is
     fed are the arrays ``given`` by name; all else is random, labels and ids below ``classes``.
+    One device runs the step of ``reference``, by default the same.
     """
-    mesh, whole, split = Mesh(point.mesh), make(), make()
+    mesh, whole, split = Mesh(point.mesh), (reference or make)(), make()
     inputs = list(_inputs(whole, classes, given or {}))
     expected = run_spmd(whole, [inputs], Mesh((1,)))[0]
     annotate(split, point, device)

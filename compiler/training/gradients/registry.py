@@ -60,6 +60,7 @@ selects positions.
 _FAMILIES = (
     "activations",
     "attention",
+    "blocked_attention",
     "convolution",
     "dropout",
     "elementwise",
