@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import numpy as np
-
 from tensoropt.compiler.protos.op_names import NamedBuild, OpNamer
 from tensoropt.compiler.protos.types import static_shape
 from tensoropt.compiler.shapes.causality import HIDDEN, is_causal_term, sees_earlier, sees_later
-from tensoropt.compiler.sharding.rule.attending import is_long
-from tensoropt.dialects.build import element_type, int_attr, sizes_of, tensor_type
+from tensoropt.compiler.sharding.rule.attending import attend_long, can_block
+from tensoropt.dialects.build import element_type, sizes_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
-    ATTENTION,
     attribute,
     constant_value,
     function,
@@ -41,10 +38,11 @@ class BlockAttentionPass(Pass):
     """Replaces the operations of a long attention by one `tensoropt.Attention`.
 
     An attention is long if its scores have more than four times the elements of query, key, value
-    and result. It is a product, a scaling, one mask, a `Softmax` and a product, possibly with casts;
-    each result has one reader. The mask is causal, bools, or terms that no weight decides. Keys and
-    values that are repeated for several heads of queries are read once. Attention with a limit of
-    scores or with dropout is kept. Refuses nothing. Linear in the operations.
+    and result. It is a product, a scaling, one mask, a `Softmax` and a product, and casts between
+    these; each result has one reader. The mask is causal, bools, or terms that no weight decides.
+    Keys and values that are repeated for several heads of queries are read once. Attention with a
+    limit of scores or with dropout is kept. Refuses nothing. Linear in the operations, and in the
+    operations of each mask.
     """
 
     name: ClassVar[str] = "block-attention"
@@ -194,14 +192,11 @@ def _fits(found: _Attention) -> bool:
     if any(shape is None or len(shape) < _MATRICES for shape in shapes):
         return False
     q, k, v = (shape or [] for shape in shapes)
-    if len({len(shape) for shape in (q, k, v)}) > 1 or k[:-2] != v[:-2]:
+    if len({len(shape) for shape in (q, k, v)}) > 1 or k[:-2] != v[:-2] or k[-1] != v[-2]:
         return False
     if any(own not in (1, size) for own, size in zip(k[:-2], q[:-2], strict=True)):
         return False
-    (rows, size), keys = q[-2:], k[-1]
-    if found.causal and (rows != keys or rows % 2):
-        return False
-    return is_long(rows, keys, size + v[-1]) and keys == v[-2]
+    return can_block(found.q, found.k, found.v, causal=found.causal)
 
 
 def _rewrite(found: _Attention, make: NamedBuild) -> None:
@@ -228,7 +223,7 @@ def _grouped(
     own = [_unrepeated(x) for x in (turned.operands[0], v)]
     if own[0] is None or own[1] is None:
         return None
-    (batch, groups, keys, size), (_, heads, rows, _) = sizes_of(own[0]), sizes_of(q)
+    (batch, groups, _, _), (_, heads, rows, size) = sizes_of(own[0]), sizes_of(q)
     each = heads // groups
     wide = make.reshape(q, [batch, groups, each, rows, size])
     key = make.unsqueeze(make.transpose(own[0], [0, 1, 3, 2]), [2])
@@ -258,21 +253,7 @@ def _unrepeated(value: ir.Value) -> ir.Value | None:
 
 
 def _attend(found: _Attention, make: NamedBuild, q: ir.Value, k: ir.Value, v: ir.Value) -> ir.Value:
-    """Return the result of one `tensoropt.Attention`."""
-    *lead, rows, _ = sizes_of(q)
-    mask = [] if found.mask is None else [found.mask]
-    if found.inverted:
-        mask = [make.unary("Not", own) for own in mask]
-    wide = ir.F32Type.get() if np.dtype(_numpy(q)).itemsize < 4 else element_type(q)
-    kinds = [
-        tensor_type([*lead, rows, sizes_of(v)[-1]], element_type(q)),
-        tensor_type([*lead, rows, 1], wide),
-    ]
-    causal = {"causal": int_attr(int(found.causal))}
-    return make.onnx_many(ATTENTION, [q, k, v, *mask], kinds, **causal)[0]
-
-
-def _numpy(value: ir.Value) -> str:
-    element = element_of(str(element_type(value)))
-    assert element is not None
-    return element.numpy
+    mask = found.mask
+    if mask is not None and found.inverted:
+        mask = make.unary("Not", mask)
+    return attend_long(make, q, k, v, mask, causal=found.causal)

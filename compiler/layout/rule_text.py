@@ -46,7 +46,8 @@ _FACTOR = re.compile(
     r"(?: (padded))?"
 )
 _INNER = re.compile(
-    r"(\w+)(?: over ([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes(?: (\d{1,4}) times)?( if padded)?"
+    r"(\w+)(?: over ([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes(?: (\d{1,4}) times)?"
+    r"( if padded)?"
 )
 _LOCAL = ("copy", "held", "turn")
 _KINDS = (*COLLECTIVES, "exchange", "ring", *_LOCAL)

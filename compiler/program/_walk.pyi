@@ -28,8 +28,8 @@ _Cost = tuple[float, float, int, int, float, float]
 _CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
 
 # ``Strategy`` of ``walk/walk.hpp``: seconds of compute and of collectives inside; static bytes, and
-# bytes while it runs; layouts and bytes of operands, then of results; filled operands with the bytes of their copies,
-# masks with their bytes; operands updated in place, with seconds.
+# bytes while it runs; layouts and bytes of operands, then of results; filled operands with the
+# bytes of their copies, masks with their bytes; operands updated in place, with seconds.
 _StrategyCost: TypeAlias = tuple[
     float,
     float,

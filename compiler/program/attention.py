@@ -30,8 +30,8 @@ def has_attention(graph: Graph) -> bool:
 
 
 def is_attention(graph: Graph, node: Node) -> bool:
-    """Say if an op is a matrix product of two values that are no parameters."""
-    return _is_product(node) and not parameters(graph, node)
+    """Say if an op is a matrix product of two values that are no parameters, or two of these."""
+    return _is_blocked(node) or (_is_product(node) and not parameters(graph, node))
 
 
 def is_linear(graph: Graph, node: Node) -> bool:
@@ -50,14 +50,10 @@ def heads_of(node: Op, batch: int | None) -> int | None:
 
     If all queries read one head of keys, the factor of the queries alone.
     """
-    (left, right, *_), result = node.rule.operands, node.rule.results[0]
-    shared = [factor for factor in result if factor in left and factor in right]
-    queries = [factor for factor in result[:-_MATRIX] if factor in left]
-    for found in (shared, queries):
-        heads = [factor for factor in found if factor is not None and factor != batch]
-        if heads:
-            return heads[-1]
-    return None
+    left, right, *_ = node.rule.operands
+    outer = [f for f in node.rule.results[0][:-_MATRIX] if f in left and f not in (None, batch)]
+    heads = [factor for factor in outer if factor in right] or outer
+    return heads[-1] if heads else None
 
 
 def attention_heads(graph: Graph) -> dict[int, int]:
@@ -73,6 +69,12 @@ def attention_heads(graph: Graph) -> dict[int, int]:
             if factor is not None:
                 found[index] = factor
     return found
+
+
+def _is_blocked(node: Node) -> bool:
+    """Say if an op is a whole attention of a long sequence."""
+    forward = isinstance(node, Op) and node.follows is None
+    return forward and node.info.name == "tensoropt.Attention"
 
 
 def _is_product(node: Node) -> bool:

@@ -43,9 +43,9 @@ def cases(
     dims = tuple(d for d, (a, b) in enumerate(zip(lead, own, strict=True)) if a != b)
     found = (
         slopes @ wide[1].swapaxes(-1, -2),
-        (wide[0].swapaxes(-1, -2) @ slopes).sum(dims, keepdims=True) if dims else wide[0].swapaxes(-1, -2) @ slopes,
-        (weights.swapaxes(-1, -2) @ dy).sum(dims, keepdims=True) if dims else weights.swapaxes(-1, -2) @ dy,
-    )  # fmt: skip
+        (wide[0].swapaxes(-1, -2) @ slopes).sum(dims, keepdims=True),
+        (weights.swapaxes(-1, -2) @ dy).sum(dims, keepdims=True),
+    )
     y, total = y.astype(np.float32), total.astype(np.float32)
     masks, attributes = [given] if mask else [], {"causal": int(causal)}
     forward = Case(

@@ -9,7 +9,7 @@ from graphs.llama import Llama
 from training.simulated import points, relative_error
 from training.steps import build, spec_of
 
-from tensoropt.compiler.pipeline.driver import load, run_phase
+from tensoropt.compiler.pipeline.driver import load
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir

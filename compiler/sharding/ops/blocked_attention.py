@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.attending import Attending, Gradients, block_rows
+from tensoropt.compiler.sharding.rule.attending import Attending, block_rows
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
@@ -62,8 +62,8 @@ def _rule(
         factors.append(
             present_factor(info, operands, results, reduction=reduction, padded=reduction is None)
         )
-    extents = _extents(info, [d for d in range(row)], shared)
-    square = shape[row] == keys[row]
+    extents = _extents(info, list(range(row)), shared)
+    square = _is_square(info)
     along = {_KEYS: last, _VALUES: row} if square else {}
     factors.append(
         present_factor(
@@ -89,6 +89,11 @@ def _rule(
     return replace(rule, inner=inner)
 
 
+def _is_square(info: OpInfo) -> bool:
+    """Return whether rows and keys are of one sequence."""
+    return info.shape(0)[-2] == info.shape(_VALUES)[-2]
+
+
 def _extents(info: OpInfo, dims: list[int], shared: set[int]) -> Extents:
     query = info.operand(0)
     assert query is not None
@@ -110,10 +115,8 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     q, k, v, *mask = local.operands
     attending, axes = Attending(make), _sequence(local)
     how = Ring(make, attending, axes) if axes else attending
-    if local.info.attribute("causal", 0):
-        part = how.causal(q, k, v)
-    else:
-        part = how.all(q, k, v, *mask)
+    causal = local.info.attribute("causal", 0)
+    part = how.causal(q, k, v) if causal else how.all(q, k, v, *mask)
     return [make.as_result(x, index) for index, x in enumerate(part)]
 
 
@@ -124,9 +127,8 @@ def _localize_gradient(local: LocalOp) -> list[ir.Value]:
     change = make.mul(attending.wide(dy), attending.wide(y))
     rows = [total, make.reduce("ReduceSum", change, [len(local.rule.results[0]) - 1]), dy]
     how = Ring(make, attending, axes) if axes else attending
-    found: Gradients
-    if local.info.attribute("causal", 0):
-        found = how.causal_gradients(q, k, v, rows)
-    else:
-        found = how.all_gradients(q, k, v, rows, *mask)
+    causal = local.info.attribute("causal", 0)
+    found = (
+        how.causal_gradients(q, k, v, rows) if causal else how.all_gradients(q, k, v, rows, *mask)
+    )
     return [make.as_result(x, index) for index, x in enumerate(found)]

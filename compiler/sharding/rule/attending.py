@@ -18,17 +18,39 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tensoropt.compiler.layout.sizes import Size
-from tensoropt.dialects.build import Build, element_type, shape_of, sizes_of
+from tensoropt.dialects.build import (
+    Build,
+    element_type,
+    int_attr,
+    shape_of,
+    sizes_of,
+    tensor_type,
+)
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import ATTENTION
 
-__all__ = ["Attending", "Gradients", "Part", "block_rows", "floor_of", "is_long", "visible"]
+__all__ = [
+    "Attending",
+    "Gradients",
+    "Part",
+    "attend_long",
+    "block_rows",
+    "can_block",
+    "floor_of",
+    "is_long",
+    "visible",
+]
 
 _SHARE = 4
 """Scores of a block over query, key, value and result of a square attention, in elements."""
 
 _MOST_BLOCKS = 32
 """Blocks of one attention at most: each is a few nodes of the graph."""
+
+
+_WIDE_BITS = 32
+"""Bits of the narrowest type in which scores are added."""
 
 
 class Part(NamedTuple):
@@ -59,6 +81,34 @@ def is_long(rows: Size, keys: Size, sizes: int) -> bool:
     if not isinstance(rows, int) or not isinstance(keys, int):
         return False
     return rows * keys > _SHARE * (rows + keys) * sizes
+
+
+def can_block(q: ir.Value, k: ir.Value, v: ir.Value, *, causal: bool) -> bool:
+    """Return whether an attention is long, and halves of its rows can be exchanged if causal."""
+    shapes = [shape_of(x) for x in (q, k, v)]
+    if any(None in shape for shape in shapes):
+        return False
+    (rows, size), (keys, value) = (sizes_of(x)[-2:] for x in (q, v))
+    even = rows == keys and rows % 2 == 0
+    return is_long(rows, keys, size + value) and (even or not causal)
+
+
+def attend_long(
+    make: Build, q: ir.Value, k: ir.Value, v: ir.Value, mask: ir.Value | None = None, *,
+    causal: bool,
+) -> ir.Value:  # fmt: skip
+    """Return a long attention of static sizes as one op, which a rank expands."""
+    *lead, rows, _ = sizes_of(q)
+    element = element_of(str(element_type(q)))
+    assert element is not None
+    wide = ir.F32Type.get() if element.bits < _WIDE_BITS else element_type(q)
+    kinds = [
+        tensor_type([*lead, rows, sizes_of(v)[-1]], element_type(q)),
+        tensor_type([*lead, rows, 1], wide),
+    ]
+    masks = [] if mask is None else [mask]
+    attributes = {"causal": int_attr(int(causal))}
+    return make.onnx_many(ATTENTION, [q, k, v, *masks], kinds, **attributes)[0]
 
 
 def block_rows(rows: int, sizes: int) -> int:
@@ -135,7 +185,7 @@ class Attending:
     def wide(self, x: ir.Value) -> ir.Value:
         """Return ``x`` as float32 if its type is narrower."""
         element = element_of(str(element_type(x)))
-        narrow = element is not None and element.bits < 32
+        narrow = element is not None and element.bits < _WIDE_BITS
         return self.make.cast(x, ir.F32Type.get()) if narrow else x
 
     def all_gradients(

@@ -2,7 +2,8 @@
 
 Each rank has some rows, and the keys and values of the same places. In as many turns as there are
 ranks, it attends to the keys that it has at that time, joins the result with those of earlier
-turns, and sends the keys to the next rank (Liu et al., arXiv 2310.01889). No rank ever has all keys.
+turns, and sends the keys to the next rank (Liu et al., arXiv 2310.01889). No rank ever has all
+keys.
 
 If rows see no later keys, most of the pairs of the first ranks are empty, and the last rank sets
 the pace. The parts are then exchanged first, so that each of ``n`` ranks has a chunk from the start

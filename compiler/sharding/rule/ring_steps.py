@@ -137,7 +137,7 @@ class Extents:
     def _step(
         self, factors: tuple[int, ...], dims: tuple[int, ...], size: int, kind: str, times: int = 1
     ) -> InnerStep:
-        """Return a step of ``size`` bytes per place; a causal sequence is split in pairs of these."""
+        """Return a step of ``size`` bytes per place; a causal sequence is split in pairs."""
         places = (2 if self.causal else 1) ** dims.count(self.sequence)
         return InnerStep(factors, dims, size * places, kind, times=times)
 

@@ -10,6 +10,7 @@ from tensoropt.compiler.training.gradients.heads import (
     add_present,
     any_along_last,
     attend,
+    attend_in_blocks,
     boolean_bias,
     mask_value,
     visible_keys,
@@ -42,8 +43,33 @@ def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
         raise f.unsupported("a row sees a window of the keys")
     heads = _heads(f)
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
-    seen, bias = _masks(f, heads, q, k)
+    v = heads.key(make, value, flip=False)
     scale = float(f.info.attribute("scale", 1.0 / math.sqrt(shape_of(q)[-1] or 1)))
+    causal = bool(f.info.attribute("is_causal", 0))
+    y = attend_in_blocks(make, q, k, v, scale, causal=causal) if _is_plain(f) else None
+    scores = None
+    if y is None:
+        y, scores = _attend(f, heads, q, k, v, scale)
+    found = [
+        heads.result(make, y, packed=len(f.info.shape(0)) == _PACKED),
+        heads.unpack(make, key) if f.has_result(1) else None,
+        heads.unpack(make, f.operands[2]) if f.has_result(2) else None,
+        None if scores is None else heads.result(make, scores, packed=False),
+    ]
+    return found[: len(f.op.results)]
+
+
+def _is_plain(f: ForwardOp) -> bool:
+    """Return whether the scores have no mask, limit, or type of their own, and are no result."""
+    special = any(name in dict(f.info.attributes) for name in ("softcap", "softmax_precision"))
+    return not (f.has(_MASK) or f.has_result(3) or special)
+
+
+def _attend(
+    f: ForwardOp, heads: Heads, q: ir.Value, k: ir.Value, v: ir.Value, scale: float
+) -> tuple[ir.Value, ir.Value | None]:
+    """Return attention by head, and the requested scores."""
+    make, (seen, bias) = f.make, _masks(f, heads, q, k)
     softcap = float(f.info.attribute("softcap", 0.0))
     precision = f.info.attribute("softmax_precision")
     element = None if precision is None else element_of(int(precision))
@@ -55,16 +81,10 @@ def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
         # A row that sees no key is zero; its weights matter only if they are a result.
         if f.has_result(3) and mode == 3:
             weights = make.where(rows, weights, make.scalar(0.0, weights))
-    y = make.matmul(weights, heads.key(make, value, flip=False))
+    y = make.matmul(weights, v)
     if seen is not None:
         y = make.where(rows, y, make.scalar(0.0, y))
-    found = [
-        heads.result(make, y, packed=len(f.info.shape(0)) == _PACKED),
-        heads.unpack(make, key) if f.has_result(1) else None,
-        heads.unpack(make, f.operands[2]) if f.has_result(2) else None,
-        heads.result(make, (*scores[:3], weights)[mode], packed=False) if f.has_result(3) else None,
-    ]
-    return found[: len(f.op.results)]
+    return y, (*scores[:3], weights)[mode] if f.has_result(3) else None
 
 
 def _heads(f: ForwardOp) -> Heads:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensoropt.compiler.sharding.rule.attending import attend_long, can_block
 from tensoropt.dialects.build import Build, element_type, shape_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
@@ -16,6 +17,7 @@ __all__ = [
     "add_present",
     "any_along_last",
     "attend",
+    "attend_in_blocks",
     "boolean_bias",
     "mask_value",
     "positions",
@@ -47,6 +49,15 @@ def attend(
     wide = masked if softmax is None else make.cast(masked, softmax)
     weights = make.cast(make.unary("Softmax", wide), own)
     return raw, capped, masked, weights
+
+
+def attend_in_blocks(
+    make: Build, q: ir.Value, k: ir.Value, v: ir.Value, scale: float, *, causal: bool
+) -> ir.Value | None:
+    """Return attention as one op that runs in blocks, ``None`` if the sequence is short."""
+    if not can_block(q, k, v, causal=causal):
+        return None
+    return attend_long(make, make.scaled(q, scale), k, v, causal=causal)
 
 
 def mask_value(like: ir.Value) -> float:

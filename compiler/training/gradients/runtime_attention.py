@@ -10,6 +10,7 @@ from tensoropt.compiler.training.gradients.cells import split
 from tensoropt.compiler.training.gradients.heads import (
     add_present,
     attend,
+    attend_in_blocks,
     boolean_bias,
     positions,
     visible_keys,
@@ -32,15 +33,25 @@ def _result(
     *,
     biases: Sequence[ir.Value | None],
     softcap: float = 0.0,
+    causal: bool = False,
 ) -> ir.Value:
-    """Return attention, packed `b s (h d)`; ``biases`` broadcast to `b h s t`."""
+    """Return attention, packed `b s (h d)`; ``biases`` broadcast to `b h s t`.
+
+    If ``causal``, rows see no later keys either.
+    """
     make = f.make
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
+    v = heads.key(make, value, flip=False)
     scale = float(f.info.attribute("scale", 0.0)) or 1.0 / math.sqrt(shape_of(q)[-1] or 1)
     added = [grouped_bias(make, heads, bias) for bias in biases if bias is not None]
-    *_, weights = attend(make, q, k, scale=scale, softcap=softcap, bias=add_present(make, added))
-    y = make.matmul(weights, heads.key(make, value, flip=False))
-    return heads.result(make, y, packed=True)
+    if not added and not softcap and (y := attend_in_blocks(make, q, k, v, scale, causal=causal)):
+        return heads.result(make, y, packed=True)
+    rows, keys = shape_of(q)[-2] or 0, shape_of(v)[-2] or 0
+    seen = visible_keys(make, rows, keys, causal=causal)
+    hidden = [] if seen is None else [boolean_bias(make, seen, q)]
+    bias = add_present(make, [*hidden, *added])
+    *_, weights = attend(make, q, k, scale=scale, softcap=softcap, bias=bias)
+    return heads.result(make, make.matmul(weights, v), packed=True)
 
 
 def _padding(f: ForwardOp, index: int, keys: int, like: ir.Value) -> ir.Value | None:
@@ -61,12 +72,6 @@ def _padding(f: ForwardOp, index: int, keys: int, like: ir.Value) -> ir.Value | 
     return boolean_bias(make, seen, like, hidden)
 
 
-def _causal(f: ForwardOp, rows: int, keys: int, like: ir.Value) -> ir.Value | None:
-    causal = bool(f.info.attribute("unidirectional", 0))
-    seen = visible_keys(f.make, rows, keys, causal=causal)
-    return None if seen is None else boolean_bias(f.make, seen, like)
-
-
 @decomposition("com.microsoft.MultiHeadAttention")
 def multi_head(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return result, keys and values; the bias concatenates those of query, key and value."""
@@ -78,11 +83,10 @@ def multi_head(f: ForwardOp) -> Sequence[ir.Value | None]:
         raise f.unsupported("its query, key and value are packed in one, expected three operands")
     heads = Heads(int(f.info.attribute("num_heads")), 1)
     query, key, value = _add_bias(f)
-    q_rows, keys = shape_of(query)[1] or 0, f.info.shape(1)[-2] or 0
-    biases = [_causal(f, q_rows, keys, query), _padding(f, 4, keys, query)]
-    biases.append(f.operands[5] if f.has(5) else None)
+    biases = [_padding(f, 4, f.info.shape(1)[-2] or 0, query), f.operands[5] if f.has(5) else None]
+    causal = bool(f.info.attribute("unidirectional", 0))
     found = [
-        _result(f, heads, query, key, value, biases=biases),
+        _result(f, heads, query, key, value, biases=biases, causal=causal),
         heads.unpack(make, key) if f.has_result(1) else None,
         heads.unpack(make, value) if f.has_result(2) else None,
     ]
@@ -118,10 +122,10 @@ def merged_attention(f: ForwardOp) -> Sequence[ir.Value | None]:
         biases = split(make, f.operands[2], 0, sizes)
         parts = [make.add(part, bias) for part, bias in zip(parts, biases, strict=True)]
     rows = f.info.shape(0)[1] or 0
-    added = [_causal(f, rows, rows, x), _padding(f, 3, rows, x)]
-    added.append(f.operands[5] if f.has(5) else None)
+    added = [_padding(f, 3, rows, x), f.operands[5] if f.has(5) else None]
     heads = Heads(int(f.info.attribute("num_heads")), 1)
-    y = _result(f, heads, *parts, biases=added)
+    causal = bool(f.info.attribute("unidirectional", 0))
+    y = _result(f, heads, *parts, biases=added, causal=causal)
     unpacked = (
         [make.unsqueeze(heads.unpack(make, part), [0]) for part in parts[1:]]
         if f.has_result(1)
@@ -156,12 +160,13 @@ def grouped_attention(f: ForwardOp) -> Sequence[ir.Value | None]:
         bool(f.info.attribute("causal", 1)),
         int(f.info.attribute("local_window_size", -1)),
     )
-    seen = visible_keys(make, rows, keys, causal=causal, window=window - 1 if window > 0 else -1)
-    added = [None if seen is None else boolean_bias(make, seen, query), _lengths(f, keys, query)]
-    added.append(f.operands[10] if f.has(10) else None)
+    added = [_lengths(f, keys, query), f.operands[10] if f.has(10) else None]
+    if window > 0:
+        near = visible_keys(make, rows, keys, causal=False, window=window - 1)
+        added.append(None if near is None else boolean_bias(make, near, query))
     softcap = float(f.info.attribute("softcap", 0.0))
     found = [
-        _result(f, heads, query, key, value, biases=added, softcap=softcap),
+        _result(f, heads, query, key, value, biases=added, softcap=softcap, causal=causal),
         heads.unpack(make, key) if f.has_result(1) else None,
         heads.unpack(make, value) if f.has_result(2) else None,
     ]
