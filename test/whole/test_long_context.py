@@ -1,0 +1,80 @@
+"""Long sequences that are split on real ranks: keys and values travel in a ring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from graphs.llama import Llama
+from onnx import helper, numpy_helper
+from train_runs import difference, run_plan
+
+from tensoropt.compiler.cli.opt import main
+from tensoropt.runtime.inference.jobs import check_plans
+
+_RING = ["--pin", "node:*Attention=sequence"]
+_TRAIN = ["--train", "--loss", "softmax-cross-entropy:scores,labels", "--optimizer", "sgd"]
+_CLASSES, _ROWS = 32, 96
+
+
+def _decoder(folder: Path) -> Path:
+    """Write a LLaMA of one layer, with products and a softmax and heads of 4 elements."""
+    made = Llama(
+        layers=1, width=16, heads=4, groups=2, inner=24, vocabulary=_CLASSES, sequence=_ROWS,
+        batch=1, dtype="float32",
+    )  # fmt: skip
+    return made.build("llama").save(folder, seed=0)
+
+
+def _operator(folder: Path) -> Path:
+    """Write a causal attention operator of grouped queries between products."""
+    rng = np.random.default_rng(0)
+    widths = {"q": 16, "k": 8, "v": 8, "o": 16}
+    attributes = {"q_num_heads": 4, "kv_num_heads": 2, "is_causal": 1}
+    nodes = [helper.make_node("MatMul", ["x", f"w{n}"], [n], name=n) for n in "qkv"]
+    nodes += [
+        helper.make_node("Attention", ["q", "k", "v"], ["a"], name="Attention", **attributes),
+        helper.make_node("MatMul", ["a", "wo"], ["y"], name="o"),
+    ]
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((16, n)).astype(np.float32), f"w{name}")
+        for name, n in widths.items()
+    ]
+    kind = onnx.TensorProto.FLOAT
+    inputs = [helper.make_tensor_value_info("x", kind, (1, _ROWS, 16))]
+    outputs = [helper.make_tensor_value_info("y", kind, (1, _ROWS, 16))]
+    graph = helper.make_graph(nodes, "attention", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    path = folder / "attention.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("make", [_decoder, _operator])
+def test_ranks_attend_to_all_keys(make: object, devices: int, tmp_path: Path) -> None:
+    assert callable(make)
+    path, plan = make(tmp_path), tmp_path / "plan"
+    assert main([str(path), "--mesh", str(devices), *_RING, "-o", str(plan)]) == 0
+    graph = onnx.load(plan / "rank0.onnx", load_external_data=False).graph
+    kinds = [node.op_type for node in graph.node]
+    assert kinds.count("CollectivePermute") >= 2 * (devices - 1)
+    assert "Attention" not in kinds
+    (result,) = check_plans([plan], path, threads=1, timeout_s=120)
+    assert (result.error, result.passed) == (None, True)
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_losses_are_those_of_one_device(devices: int, tmp_path: Path) -> None:
+    path, rng = _decoder(tmp_path), np.random.default_rng(0)
+    shape = (4, _ROWS)
+    data = tmp_path / "data.npz"
+    np.savez(data, **{n: rng.integers(0, _CLASSES, shape) for n in ("ids", "labels")})
+    losses = []
+    for count, pins in ((1, []), (devices, _RING)):
+        plan = tmp_path / str(count)
+        assert main([str(path), *_TRAIN, "--mesh", str(count), *pins, "-o", str(plan)]) == 0
+        losses.append(run_plan(plan, data, 4, 1e-3, threads=1).losses)
+    assert difference(*losses) < 1e-4
