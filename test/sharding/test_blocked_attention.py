@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -93,3 +95,19 @@ def test_keys_of_another_sequence_stay_whole() -> None:
         "S(2) R R S(2) S(2) S(2) -> S(2) P(sum) P(sum)"
         in check(backward, (2,), rtol=1e-3, atol=1e-4).offered
     )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_half_precision(causal: bool) -> None:
+    for case in cases(causal=causal):
+        halves = [
+            x.astype(np.float16) if x is not None and x.dtype == np.float32 else x
+            for x in case.operands
+        ]
+        expected = [x.astype(np.float16) for x in case.expected]
+        if case.op_type == "Attention":
+            expected[1] = case.expected[1]
+        else:
+            halves[4] = case.operands[4]
+        held = replace(case, operands=halves, expected=expected)
+        check(held, (4,), rtol=2e-2, atol=1e-2)

@@ -53,8 +53,11 @@ def test_rows_without_a_visible_key_are_zero() -> None:
     mask = np.array(case.operands[3])
     mask[3], mask[20, :24] = False, False
     check(Case("Attention", [*case.operands[:3], mask], {}, 24), (2,))
-    terms = np.where(mask, np.float32(0), np.float32(-np.inf))
-    check(Case("Attention", [*case.operands[:3], terms], {}, 24), (4,))
+    for dtype, tolerance in ((np.float32, 1e-4), (np.float16, 1e-2)):
+        terms = np.where(mask, dtype(0), dtype(-np.inf))
+        operands = [np.asarray(x, dtype) for x in case.operands[:3]]
+        terms_case = Case("Attention", [*operands, terms], {"scale": 0.2}, 24)
+        check(terms_case, (4,), rtol=tolerance, atol=tolerance / 2)
 
 
 def test_short_sequences_do_not_travel() -> None:
@@ -75,3 +78,16 @@ def test_half_precision() -> None:
 def test_no_rank_gathers_keys() -> None:
     for text in local_functions(attention(is_causal=1), (4,)):
         assert "all_gather" not in text
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("mesh", [(2,), (2, 2)])
+def test_keys_of_the_runtimes_operator_travel(causal: int, mesh: tuple[int, ...]) -> None:
+    operands = [normal(2, _ROWS, 8, seed=seed) for seed in range(3)]
+    attributes = {"num_heads": 4, "unidirectional": causal, "scale": 0.6}
+    case = Case("MultiHeadAttention", operands, attributes, 1, "com.microsoft")
+    whole = ",".join(["S(1)"] * len(mesh))
+    assert f"{whole} {whole} {whole} -> {whole}" in offered(case, mesh)
+    masked = [*operands, None, np.full((2, _ROWS), 1, np.int32)]
+    other = Case("MultiHeadAttention", masked, attributes, 1, "com.microsoft")
+    assert not any(f"{whole} {whole} {whole}" in text for text in offered(other, mesh))

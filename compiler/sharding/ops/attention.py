@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.attending import Attending, floor_of, is_long
+from tensoropt.compiler.sharding.rule.attending import is_long
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
-from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias
+from tensoropt.compiler.sharding.rule.heads import Heads
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.ring import Ring
+from tensoropt.compiler.sharding.rule.ring import attend_in_ring
 from tensoropt.compiler.sharding.rule.ring_steps import Extents
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
-from tensoropt.dialects.build import int_attr, sizes_of
+from tensoropt.dialects.build import int_attr
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["attention"]
@@ -104,11 +102,8 @@ def _extents(info: OpInfo, head: int, counts: tuple[int, int]) -> Extents | None
     assert rows is not None
     if info.attribute("softmax_precision") is not None or (causal and rows % 2):
         return None
-    wide = max(query.item_bytes, 4)
-    lead = (_BATCH, _HEADS)
-    return Extents(
-        (*lead, _QUERIES), lead, _ROWS, rows, keys, values, query.item_bytes, wide, causal
-    )
+    lead, kind = (_BATCH, _HEADS), (query.dtype, query.item_bytes)
+    return Extents((*lead, _QUERIES), lead, _ROWS, rows, keys, values, *kind, causal)
 
 
 def _head_counts(info: OpInfo, head: int) -> tuple[int, int]:
@@ -142,36 +137,22 @@ def _products(info: OpInfo, head: int) -> FactorMap:
 def _localize(local: LocalOp) -> list[ir.Value]:
     info = local.info
     if local.axes(_ROWS) and local.rule.operands[1].count(_ROWS):
-        return [_ring(local)]
+        pieces = local.pieces(_HEADS), local.pieces(_QUERIES)
+        own, shared = _head_counts(info, 2 if len(info.shape(0)) == 3 else 1)
+        heads = Heads(shared // pieces[0], own // shared // pieces[1])
+        return [
+            attend_in_ring(
+                local,
+                heads,
+                _ROWS,
+                scale=info.attribute("scale"),
+                softcap=float(info.attribute("softcap", 0.0)),
+                causal=bool(info.attribute("is_causal", 0)),
+            )
+        ]
     divided = local.divide_attributes(_HEADS, "q_num_heads", "kv_num_heads")
     own = info.attribute("q_num_heads")
     if own is not None:
         pieces = local.pieces(_HEADS) * local.pieces(_QUERIES)
         divided["q_num_heads"] = int_attr(int(own) // pieces)
     return local.clone(attributes=divided)
-
-
-def _ring(local: LocalOp) -> ir.Value:
-    """Return the attention of the rank's rows to the keys of all ranks."""
-    make, info = Arithmetic(local), local.info
-    query, key, value = local.operands[:3]
-    own, shared = _head_counts(info, 2 if len(info.shape(0)) == 3 else 1)
-    pieces = local.pieces(_HEADS)
-    heads = Heads(shared // pieces, own // shared // local.pieces(_QUERIES))
-    q, k = heads.query(make, query), heads.key(make, key, flip=True)
-    v = heads.key(make, value, flip=False)
-    size = sizes_of(q)[-1]
-    q = make.scaled(q, float(info.attribute("scale", 1.0 / math.sqrt(size or 1))))
-    attending = Attending(make, float(info.attribute("softcap", 0.0)))
-    ring = Ring(make, attending, local.axes(_ROWS))
-    if info.attribute("is_causal", 0):
-        part = ring.causal(q, k, v)
-        y = part.y
-    elif info.operand(_MASK) is None:
-        y = ring.all(q, k, v).y
-    else:
-        part = ring.all(q, k, v, grouped_bias(make, heads, local.operands[_MASK]))
-        hidden = make.scalar(floor_of(part.total) / 2, part.total)
-        seen = make.compare("Greater", part.total, hidden)
-        y = make.where(seen, part.y, make.scalar(0.0, part.y))  # rows without a visible key
-    return make.as_result(heads.result(make, y, packed=len(info.shape(0)) == 3))

@@ -100,8 +100,8 @@ def _extents(info: OpInfo, dims: list[int], shared: set[int]) -> Extents:
     *_, rows, size = (n or 1 for n in query.shape)
     value = info.shape(_VALUES)[-1] or 1
     own = tuple(dim for dim in dims if dim not in shared)
-    wide, causal = max(query.item_bytes, 4), bool(info.attribute("causal", 0))
-    return Extents(tuple(dims), own, len(dims), rows, size, value, query.item_bytes, wide, causal)
+    kind, causal = (query.dtype, query.item_bytes), bool(info.attribute("causal", 0))
+    return Extents(tuple(dims), own, len(dims), rows, size, value, *kind, causal)
 
 
 def _sequence(local: LocalOp) -> tuple[int, ...]:

@@ -6,19 +6,23 @@ from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.attending import is_long
 from tensoropt.compiler.sharding.rule.blocks import Packed, packing
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
+from tensoropt.compiler.sharding.rule.heads import Heads
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.ring import attend_in_ring
+from tensoropt.compiler.sharding.rule.ring_steps import Extents
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 from tensoropt.dialects.build import int_attr, ints_attr
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["grouped", "merged", "multi_head"]
 
-# Indices of the factors over heads of key and value, and over the query heads of each.
-_HEADS, _QUERIES = 1, 3
+# Indices of the factors over heads of key and value, over rows, and over the query heads of each.
+_HEADS, _ROWS, _QUERIES = 1, 2, 3
 
 # Dimensions of heads and of rows in query, key, and value, by rank: `b s (h d)` or `b h s d`.
 _HEAD, _ROW = {3: 2, 4: 1}, {3: 1, 4: 2}
@@ -128,9 +132,10 @@ def _shares(local: LocalOp, places: dict[int, int], blocks: Sequence[int]) -> di
 
 @sharding_rule("com.microsoft.MultiHeadAttention")
 def multi_head(info: OpInfo) -> Rule | None:
-    """Split batch, heads, and the rows of a separate query without causality.
+    """Split batch, heads, the rows of a separate query without causality, and long sequences.
 
-    The bias combines the biases of query, key, and value; each rank gathers its heads of the whole.
+    Keys and values of a long sequence travel in a ring if there is neither mask nor bias. The bias
+    combines the biases of query, key, and value; each rank gathers its heads of the whole.
     ``None`` if beams refer to each other's cache, and for heads packed as `b s h 3 d`: no CPU
     kernel runs them, so the rule cannot be proved.
     """
@@ -142,15 +147,47 @@ def multi_head(info: OpInfo) -> Rule | None:
     split = {i: _HEAD[rank] for i, rank in own.items()}
     split |= {6: 1, 7: 1, **aligned(info, 5, dim=1, rank=4)}
     rows = {0: 1, **({4: 1} if info.rank(4) == 3 else {}), **aligned(info, 5, dim=2, rank=4)}
+    extents = _extents(info, heads)
+    if extents is not None:
+        rows |= {1: 1, 2: 1}
+    causal = extents is not None and extents.causal
     known = info.operand(3) is None or None not in info.shape(3)
     free = 1 in own and not info.attribute("unidirectional", 0)
     factors = [
         present_factor(info, batch, dict.fromkeys(range(4), 0), can_split=_is_per_batch(info, 4)),
         present_factor(info, split, {0: 2, 1: 1, 2: 1, 3: 1}, size=heads, can_split=known),
-        present_factor(info, rows, {0: 1, 3: 2}, can_split=free and _is_per_batch(info, 4)),
+        present_factor(
+            info,
+            rows,
+            {0: 1, 3: 2},
+            size=extents.rows // 2 if extents is not None and causal else None,
+            can_split=causal or (free and _is_per_batch(info, 4)),
+        ),
         window_loop([_keys(info, 6), 2 * (info.result_shape()[2] or 1) // heads]),
     ]
-    return rule_of(info, factors, localize=_localize_multi_head, flops_per_point=2.0)
+    return rule_of(
+        info,
+        factors,
+        localize=_localize_multi_head,
+        flops_per_point=4.0 if causal else 2.0,
+        inner=() if extents is None else (*extents.turns(), *extents.ring()),
+    )
+
+
+def _extents(info: OpInfo, heads: int) -> Extents | None:
+    """Return the sizes of a ring, ``None`` if the attention is short, or has masks or a cache."""
+    own = [operand for operand in info.operands[:3] if operand is not None and operand.rank == 3]
+    plain = len(own) == sum(operand is not None for operand in info.operands) == 3
+    if not plain or any(result is not None for result in info.results[1:]):
+        return None
+    if any(None in operand.shape for operand in own):
+        return None
+    (query, key, value), causal = own, bool(info.attribute("unidirectional", 0))
+    rows, widths = query.shape[1] or 0, [(x.shape[2] or 0) // heads for x in (key, value)]
+    if key.shape[1] != rows or not is_long(rows, rows, sum(widths)) or (causal and rows % 2):
+        return None
+    lead, kind = (0, _HEADS), (query.dtype, query.item_bytes)
+    return Extents(lead, lead, _ROWS, rows, *widths, *kind, causal)
 
 
 def _is_per_batch(info: OpInfo, mask: int) -> bool:
@@ -159,7 +196,13 @@ def _is_per_batch(info: OpInfo, mask: int) -> bool:
 
 
 def _localize_multi_head(local: LocalOp) -> list[ir.Value]:
-    width, bias = local.info.result_shape()[2] or 0, local.info.operand(3)
+    info = local.info
+    if local.axes(_ROWS) and _ROWS in local.rule.operands[1]:
+        heads = int(info.attribute("num_heads")) // local.pieces(_HEADS)
+        scale = float(info.attribute("scale", 0.0)) or None
+        causal = bool(info.attribute("unidirectional", 0))
+        return [attend_in_ring(local, Heads(heads, 1), _ROWS, scale=scale, causal=causal)]
+    width, bias = info.result_shape()[2] or 0, info.operand(3)
     hidden = 0 if bias is None else ((bias.shape[0] or 0) - width) // 2
     taken = {} if bias is None else _shares(local, {3: 0}, (hidden, hidden, width))
     return local.clone(taken, local.divide_attributes(_HEADS, "num_heads"))

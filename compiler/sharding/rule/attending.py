@@ -169,10 +169,15 @@ class Attending:
         make, scores = self.make, self._scores(q, k, mask)
         last = len(shape_of(scores)) - 1
         weights = make.unary("Softmax", scores)
-        largest = make.reduce("ReduceMax", scores, [last])
-        share = make.unary("Log", make.reduce("ReduceMax", weights, [last]))
+        largest = self.wide(make.reduce("ReduceMax", scores, [last]))
+        share = make.unary("Log", self.wide(make.reduce("ReduceMax", weights, [last])))
         y = make.matmul(make.cast(weights, element_type(v)), v)
         return Part(self.wide(y), make.sub(largest, share))
+
+    def sees(self, part: Part, q: ir.Value) -> ir.Value:
+        """Return bools of the rows of ``part`` that see any key, for queries like ``q``."""
+        limit = self.make.scalar(floor_of(self._scored(q)) / 2, part.total)
+        return self.make.compare("Greater", part.total, limit)
 
     def joined(self, a: Part, b: Part) -> Part:
         """Return the attention of the same rows to the keys of both parts."""
@@ -229,7 +234,7 @@ class Attending:
         """Return the gradients of attention to all keys, in one block."""
         make, own = self.make, element_type(v)
         total, delta, dy = rows
-        weights = make.unary("Exp", make.sub(self._scores(q, k, mask), total))
+        weights = make.unary("Exp", make.sub(self.wide(self._scores(q, k, mask)), total))
         change = self.wide(make.matmul(dy, make.swapped(v)))
         slopes = make.mul(weights, make.sub(change, delta))
         narrow = make.cast(slopes, own)
@@ -268,7 +273,7 @@ class Attending:
         return self.make.reduce("ReduceSum", x, dims) if dims else x
 
     def _scores(self, q: ir.Value, k: ir.Value, mask: ir.Value | None) -> ir.Value:
-        make, scores = self.make, self.wide(self.make.matmul(q, k))
+        make, scores = self.make, self._scored(self.make.matmul(q, k))
         if self.softcap:
             bounded = make.unary("Tanh", make.scaled(scores, 1.0 / self.softcap))
             scores = make.scaled(bounded, self.softcap)
@@ -278,6 +283,14 @@ class Attending:
             return make.where(mask, scores, make.scalar(floor_of(scores), scores))
         mask = make.cast(mask, element_type(scores))
         return make.add(scores, make.binary("Max", mask, make.scalar(floor_of(mask), mask)))
+
+    def _scored(self, x: ir.Value) -> ir.Value:
+        """Return ``x`` in the type of scores.
+
+        ONNX Runtime adds the exponentials of float16 in float32. The softmax of bfloat16 has too
+        few digits for the logarithm of a sum.
+        """
+        return self.wide(x) if isinstance(element_type(x), ir.BF16Type) else x
 
     def _masked(self, mask: ir.Value | None, start: int, stop: int) -> ir.Value | None:
         """Return the rows of a mask; all rows may have the same mask."""

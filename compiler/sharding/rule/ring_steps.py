@@ -10,8 +10,10 @@ from tensoropt.compiler.sharding.rule.attending import block_rows
 
 __all__ = ["Extents"]
 
-_PASSES, _BACKWARD_PASSES = 3, 6
+_PASSES, _BACKWARD_PASSES = 3, 7
 """Passes over all scores: written, reduced, normalised, and read; then also their gradients."""
+
+_WIDE_BYTES = 4
 
 _SCORES, _BACKWARD_SCORES = 2, 4
 """Blocks of scores, softmax and gradients in memory at once."""
@@ -22,8 +24,7 @@ class Extents:
     """The sizes of an attention on which its inner steps depend.
 
     ``queries`` and ``keys`` are the factors that divide these before the sequence, ``sequence`` is
-    the factor of the ring. A key has ``key`` elements of ``item_bytes``, a value ``value``. Sums
-    have ``wide_bytes`` per element.
+    the factor of the ring. A key has ``key`` elements of type ``dtype``, a value ``value``.
     """
 
     queries: tuple[int, ...]
@@ -32,9 +33,19 @@ class Extents:
     rows: int
     key: int
     value: int
+    dtype: str
     item_bytes: int
-    wide_bytes: int
     causal: bool
+
+    @property
+    def wide_bytes(self) -> int:
+        """The bytes of an element of a sum."""
+        return max(self.item_bytes, _WIDE_BYTES)
+
+    @property
+    def score_bytes(self) -> int:
+        """The bytes of a score in the forward pass."""
+        return self.item_bytes if self.dtype == "float16" else self.wide_bytes
 
     @property
     def _own(self) -> tuple[int, ...]:
@@ -43,18 +54,20 @@ class Extents:
     def turns(self) -> Iterator[InnerStep]:
         """Yield the passes over scores in the turns of a ring, and the memory of a block."""
         share, times = (4, 2) if self.causal else (1, 1)  # two products of chunks in zigzag order
-        for size, count in self._passes(_PASSES):
+        for size, count in self._passes(self.score_bytes, _PASSES):
             dims = *self._own, self.sequence
             yield self._step(self._ring, dims, size // share, "turn", times=count * times)
-        yield self._step(self._ring, self._own, self._block(_SCORES), "held")
+        yield self._step(self._ring, self._own, self._block(_SCORES * self.score_bytes), "held")
 
     def blocks(self, *, gradients: bool = False) -> Iterator[InnerStep]:
         """Yield the passes over scores of attention in blocks, and the memory of a block."""
-        passes, scores = (_BACKWARD_PASSES, _BACKWARD_SCORES) if gradients else (_PASSES, _SCORES)
         share = 2 if self.causal else 1
-        for size, count in self._passes(passes):
+        one, passes, held = self.score_bytes, _PASSES, _SCORES
+        if gradients:
+            one, passes, held = self.wide_bytes, _BACKWARD_PASSES, _BACKWARD_SCORES
+        for size, count in self._passes(one, passes):
             yield self._step((), self._own, size * self.rows // share, "copy", times=count)
-        yield self._step((), self._own, self._block(scores), "held")
+        yield self._step((), self._own, self._block(held * one), "held")
 
     def ring(self) -> Iterator[InnerStep]:
         """Yield the steps of a ring, in which keys and values travel."""
@@ -121,18 +134,18 @@ class Extents:
     def _held(self, dims: tuple[int, ...], item_bytes: int) -> InnerStep:
         return self._step(self._ring, dims, item_bytes, "held")
 
-    def _block(self, count: int) -> int:
-        """Return the bytes of ``count`` blocks of scores, per key."""
-        return count * self.wide_bytes * block_rows(self.rows, self.key + self.value)
+    def _block(self, score_bytes: int) -> int:
+        """Return the bytes of a block of scores, per key."""
+        return score_bytes * block_rows(self.rows, self.key + self.value)
 
-    def _passes(self, count: int) -> Iterator[tuple[int, int]]:
+    def _passes(self, score_bytes: int, count: int) -> Iterator[tuple[int, int]]:
         """Yield the bytes per score of passes that read and write all scores, and their number.
 
-        Products read and write narrow scores.
+        Products read and write scores in the type of queries, so others are cast.
         """
-        yield self.wide_bytes, count
-        if self.item_bytes < self.wide_bytes:
-            yield (self.item_bytes + self.wide_bytes) // 2, 2
+        yield score_bytes, count
+        if self.item_bytes < score_bytes:
+            yield (self.item_bytes + score_bytes) // 2, 2
 
     def _step(
         self, factors: tuple[int, ...], dims: tuple[int, ...], size: int, kind: str, times: int = 1
